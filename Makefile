@@ -1,0 +1,54 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# All they need is a Python 3.11 or newer; everything else goes into .venv.
+PYTHON ?= python3.11
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+QUOTA  ?= 100
+ROGUES ?= 4
+SEED   ?= 1
+
+.PHONY: test check format demo clients faults bench lock clean help
+
+help:            ## what there is
+	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "pidgate needs Python 3.11 or newer; set PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+test: check      ## style, types, unit tests and tests on a real Kafka (under 20 minutes)
+	$(BIN)/python -m pytest -m "not clients and not faults"
+
+check: $(STAMP)  ## ruff and mypy
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## let ruff format and fix what it can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+demo: $(STAMP)   ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
+	$(BIN)/python -m sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
+
+clients: $(STAMP) ## the full client matrix: every client refused for 3 s and for 40 s
+	$(BIN)/python -m pytest -m clients
+
+faults: $(STAMP) ## tests that break brokers and gateways (their own)
+	$(BIN)/python -m pytest -m faults
+
+bench: $(STAMP)  ## measure against direct, a bare pass-through and HAProxy
+	$(BIN)/python -m bench
+
+lock: $(STAMP)   ## resolve the ranges of pyproject.toml anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra dev pyproject.toml -o requirements/dev.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
+
+clean:           ## remove the environment and what tests left
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
