@@ -1,0 +1,179 @@
+"""Which APIs and versions the gateway offers to clients: the broker's range, cut to this table.
+
+A committed literal: importing it reads no schema and loads no codec, because the header peek of every frame
+needs it and the gateway has to listen within half a second.  A unit test compares it with every schema in use
+(kafka.protocol's, protocol/schemas and kio's) and fails when one of them gains an API or a version that is
+mentioned neither here nor in WITHHELD_VERSIONS and NOT_OFFERED.
+
+What a range means: a response that shows a broker's address can be rewritten, a body we look into can be
+decoded, and everything else is safe to forward byte for byte.  Kafka 3.9 still offers versions that Kafka 4
+removed (Produce 0-2, Fetch 0-3, ...), so the minimum is 0 wherever that holds, and not the schema's.
+
+Source: common/message/*.json of kafka-clients 3.9.1 and 4.3.1 (validVersions, flexibleVersions, listeners).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+BROKER: Final = ("broker",)
+BROKER_AND_CONTROLLER: Final = ("broker", "controller")
+
+
+class SpokenApi(NamedTuple):
+    """One API that clients may use through the gateway; both ends of the version range are included."""
+
+    name: str
+    """Kafka's name without Request or Response."""
+    min_version: int
+    max_version: int
+    listeners: tuple[str, ...]
+    """Which Kafka listeners serve it, in the schema's words."""
+    flexible_from: int | None
+    """The first flexible version (KIP-482): from there on request header v2 and, ApiVersions excepted,
+    response header v1.  None: no version is flexible."""
+
+
+SPOKEN: Final[dict[int, SpokenApi]] = {
+    # Produce stays at 0: a minimum above 0 makes librdkafka stop compressing (KAFKA-18659).
+    0: SpokenApi("Produce", 0, 13, BROKER, 9),
+    1: SpokenApi("Fetch", 0, 18, BROKER_AND_CONTROLLER, 12),
+    2: SpokenApi("ListOffsets", 0, 11, BROKER, 6),
+    3: SpokenApi("Metadata", 0, 13, BROKER, 9),
+    8: SpokenApi("OffsetCommit", 0, 10, BROKER, 8),
+    9: SpokenApi("OffsetFetch", 0, 10, BROKER, 6),
+    10: SpokenApi("FindCoordinator", 0, 6, BROKER, 3),
+    11: SpokenApi("JoinGroup", 0, 9, BROKER, 6),
+    12: SpokenApi("Heartbeat", 0, 4, BROKER, 4),
+    13: SpokenApi("LeaveGroup", 0, 5, BROKER, 4),
+    14: SpokenApi("SyncGroup", 0, 5, BROKER, 4),
+    15: SpokenApi("DescribeGroups", 0, 6, BROKER, 5),
+    16: SpokenApi("ListGroups", 0, 5, BROKER, 3),
+    17: SpokenApi("SaslHandshake", 1, 1, BROKER_AND_CONTROLLER, None),
+    18: SpokenApi("ApiVersions", 0, 4, BROKER_AND_CONTROLLER, 3),
+    19: SpokenApi("CreateTopics", 0, 7, BROKER_AND_CONTROLLER, 5),
+    20: SpokenApi("DeleteTopics", 0, 6, BROKER_AND_CONTROLLER, 4),
+    21: SpokenApi("DeleteRecords", 0, 2, BROKER, 2),
+    22: SpokenApi("InitProducerId", 0, 5, BROKER, 2),
+    23: SpokenApi("OffsetForLeaderEpoch", 0, 4, BROKER, 4),
+    24: SpokenApi("AddPartitionsToTxn", 0, 5, BROKER, 3),
+    25: SpokenApi("AddOffsetsToTxn", 0, 4, BROKER, 3),
+    26: SpokenApi("EndTxn", 0, 5, BROKER, 3),
+    # Not only between brokers: an admin client's abortTransaction sends it.
+    27: SpokenApi("WriteTxnMarkers", 0, 2, BROKER, 1),
+    28: SpokenApi("TxnOffsetCommit", 0, 5, BROKER, 3),
+    29: SpokenApi("DescribeAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
+    30: SpokenApi("CreateAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
+    31: SpokenApi("DeleteAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
+    32: SpokenApi("DescribeConfigs", 1, 4, BROKER_AND_CONTROLLER, 4),
+    33: SpokenApi("AlterConfigs", 0, 2, BROKER_AND_CONTROLLER, 2),
+    34: SpokenApi("AlterReplicaLogDirs", 0, 2, BROKER, 2),
+    35: SpokenApi("DescribeLogDirs", 0, 5, BROKER, 2),
+    36: SpokenApi("SaslAuthenticate", 0, 2, BROKER_AND_CONTROLLER, 2),
+    37: SpokenApi("CreatePartitions", 0, 3, BROKER_AND_CONTROLLER, 2),
+    38: SpokenApi("CreateDelegationToken", 0, 3, BROKER_AND_CONTROLLER, 2),
+    39: SpokenApi("RenewDelegationToken", 0, 2, BROKER_AND_CONTROLLER, 2),
+    40: SpokenApi("ExpireDelegationToken", 0, 2, BROKER_AND_CONTROLLER, 2),
+    41: SpokenApi("DescribeDelegationToken", 0, 3, BROKER_AND_CONTROLLER, 2),
+    42: SpokenApi("DeleteGroups", 0, 2, BROKER, 2),
+    43: SpokenApi("ElectLeaders", 0, 2, BROKER_AND_CONTROLLER, 2),
+    44: SpokenApi("IncrementalAlterConfigs", 0, 1, BROKER_AND_CONTROLLER, 1),
+    45: SpokenApi("AlterPartitionReassignments", 0, 1, BROKER_AND_CONTROLLER, 0),
+    46: SpokenApi("ListPartitionReassignments", 0, 0, BROKER_AND_CONTROLLER, 0),
+    47: SpokenApi("OffsetDelete", 0, 0, BROKER, None),
+    48: SpokenApi("DescribeClientQuotas", 0, 1, BROKER, 1),
+    49: SpokenApi("AlterClientQuotas", 0, 1, BROKER_AND_CONTROLLER, 1),
+    50: SpokenApi("DescribeUserScramCredentials", 0, 0, BROKER_AND_CONTROLLER, 0),
+    51: SpokenApi("AlterUserScramCredentials", 0, 0, BROKER_AND_CONTROLLER, 0),
+    55: SpokenApi("DescribeQuorum", 0, 1, BROKER_AND_CONTROLLER, 0),
+    57: SpokenApi("UpdateFeatures", 0, 2, BROKER_AND_CONTROLLER, 0),
+    60: SpokenApi("DescribeCluster", 0, 2, BROKER_AND_CONTROLLER, 0),
+    61: SpokenApi("DescribeProducers", 0, 0, BROKER, 0),
+    64: SpokenApi("UnregisterBroker", 0, 0, BROKER_AND_CONTROLLER, 0),
+    65: SpokenApi("DescribeTransactions", 0, 0, BROKER, 0),
+    66: SpokenApi("ListTransactions", 0, 2, BROKER, 0),
+    68: SpokenApi("ConsumerGroupHeartbeat", 0, 1, BROKER, 0),
+    69: SpokenApi("ConsumerGroupDescribe", 0, 1, BROKER, 0),
+    71: SpokenApi("GetTelemetrySubscriptions", 0, 0, BROKER, 0),
+    72: SpokenApi("PushTelemetry", 0, 0, BROKER, 0),
+    # Called ListClientMetricsResources before Kafka 4.1.
+    74: SpokenApi("ListConfigResources", 0, 1, BROKER, 0),
+    75: SpokenApi("DescribeTopicPartitions", 0, 0, BROKER, 0),
+    76: SpokenApi("ShareGroupHeartbeat", 1, 1, BROKER, 0),
+    77: SpokenApi("ShareGroupDescribe", 1, 1, BROKER, 0),
+    78: SpokenApi("ShareFetch", 1, 2, BROKER, 0),
+    79: SpokenApi("ShareAcknowledge", 1, 2, BROKER, 0),
+    # The addresses in AddRaftVoter are controllers' own, in the request and given by the operator.
+    80: SpokenApi("AddRaftVoter", 0, 1, BROKER_AND_CONTROLLER, 0),
+    81: SpokenApi("RemoveRaftVoter", 0, 0, BROKER_AND_CONTROLLER, 0),
+    88: SpokenApi("StreamsGroupHeartbeat", 0, 0, BROKER, 0),
+    89: SpokenApi("StreamsGroupDescribe", 0, 0, BROKER, 0),
+    90: SpokenApi("DescribeShareGroupOffsets", 0, 1, BROKER, 0),
+    91: SpokenApi("AlterShareGroupOffsets", 0, 0, BROKER, 0),
+    92: SpokenApi("DeleteShareGroupOffsets", 0, 0, BROKER, 0),
+}
+"""Every API that is offered to clients, by api_key."""
+
+_EARLY_ACCESS: Final = "early access of KIP-932 in Kafka 3.9 and 4.0, another layout, removed in Kafka 4.1"
+
+WITHHELD_VERSIONS: Final[dict[tuple[int, int], str]] = {
+    (17, 0): "is followed by raw tokens without Kafka headers, so the identity could not be read",
+    (22, 6): "unstable in Kafka 4.3 (two-phase commit, KIP-939): its layout may still change",
+    (32, 0): "has another layout (is_default for config_source), so addresses in it could not be rewritten",
+    (55, 2): "shows controllers' addresses, to which no port of the gateway leads",
+    (76, 0): _EARLY_ACCESS,
+    (77, 0): _EARLY_ACCESS,
+    (78, 0): _EARLY_ACCESS,
+    (79, 0): _EARLY_ACCESS,
+}
+"""(api_key, api_version) of offered APIs that are cut away, and why."""
+
+_BETWEEN_BROKERS: Final = "ZooKeeper controllers to brokers, in Kafka 3.9 only: no client has a use for it"
+_CONTROLLER_ONLY: Final = "served by the controller listener only: no client reaches it through a broker"
+_SHARE_STATE: Final = (
+    "between the coordinators of share groups (needs CLUSTER_ACTION): on the broker listener, not for clients"
+)
+
+NOT_OFFERED: Final[dict[int, str]] = {
+    4: _BETWEEN_BROKERS,  # LeaderAndIsr
+    5: _BETWEEN_BROKERS,  # StopReplica
+    6: _BETWEEN_BROKERS,  # UpdateMetadata
+    7: _BETWEEN_BROKERS,  # ControlledShutdown; also the only request header v0
+    52: _CONTROLLER_ONLY,  # Vote
+    53: _CONTROLLER_ONLY,  # BeginQuorumEpoch
+    54: _CONTROLLER_ONLY,  # EndQuorumEpoch
+    56: _CONTROLLER_ONLY,  # AlterPartition
+    58: _CONTROLLER_ONLY,  # Envelope: would let a peer speak for another principal
+    59: _CONTROLLER_ONLY,  # FetchSnapshot
+    62: _CONTROLLER_ONLY,  # BrokerRegistration
+    63: _CONTROLLER_ONLY,  # BrokerHeartbeat
+    67: _CONTROLLER_ONLY,  # AllocateProducerIds: a client could empty the producer id space with it
+    70: _CONTROLLER_ONLY,  # ControllerRegistration
+    73: _CONTROLLER_ONLY,  # AssignReplicasToDirs
+    82: _CONTROLLER_ONLY,  # UpdateRaftVoter
+    83: _SHARE_STATE,  # InitializeShareGroupState
+    84: _SHARE_STATE,  # ReadShareGroupState
+    85: _SHARE_STATE,  # WriteShareGroupState
+    86: _SHARE_STATE,  # DeleteShareGroupState
+    87: _SHARE_STATE,  # ReadShareGroupStateSummary
+}
+"""api_key of every known API that is not offered, and why.  Brokers use these past the gateway."""
+
+
+def cap(api_key: int, min_version: int, max_version: int) -> tuple[int, int] | None:
+    """The part of a broker's version range that may be offered to clients.
+
+    None: nothing of it, so the API is left out of the ApiVersions answer.
+    """
+    spoken = SPOKEN.get(api_key)
+    if spoken is None:
+        return None
+    low = max(min_version, spoken.min_version)
+    high = min(max_version, spoken.max_version)
+    return (low, high) if low <= high else None
+
+
+def speaks(api_key: int, api_version: int) -> bool:
+    """Whether a client may send this request at all, whatever its broker offers."""
+    spoken = SPOKEN.get(api_key)
+    return spoken is not None and spoken.min_version <= api_version <= spoken.max_version
