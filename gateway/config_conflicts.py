@@ -1,0 +1,160 @@
+"""What single keys cannot tell: ports that meet, addresses that lead nowhere, and what deserves a warning."""
+
+from collections.abc import Iterator
+
+from gateway.config_source import KeyPath
+from gateway.settings import MIN_THROTTLE_MS, ListenerSettings, NodePorts, Settings
+from gateway.units import WILDCARD_HOSTS, Address, show_duration, show_size
+
+Finding = tuple[KeyPath, str]
+# Without node_ids nobody knows which ids a cluster has. Most have 0-9; reserved.broker.max.id is 1000.
+_LIKELY_NODES = 10
+_POSSIBLE_NODES = 1_000
+# Clients give a request up after request.timeout.ms, 30 s; a refusal held longer looks like a dead broker.
+_LONG_THROTTLE_MS = 20_000
+
+
+def conflicts(settings: Settings) -> Iterator[Finding]:
+    """Errors: (path, sentence with its remedy)."""
+    for index, listener in enumerate(settings.listeners):
+        yield from _listener_conflicts(listener, ("listeners", index))
+    yield from _port_conflicts(settings)
+    yield from _name_conflicts(settings)
+    yield from _quota_conflicts(settings)
+    limits = settings.limits
+    if limits.buffered_total_bytes < limits.frame_bytes:
+        yield (
+            ("limits", "buffered_total"),
+            f"is below one frame; write {show_size(limits.frame_bytes)} or more, or lower limits.frame",
+        )
+
+
+def warnings(settings: Settings) -> Iterator[Finding]:
+    """What works but may surprise: (path, sentence)."""
+    for index, listener in enumerate(settings.listeners):
+        yield from _listener_warnings(listener, ("listeners", index))
+    ids = settings.quotas.producer_ids
+    if ids.remember_ms < ids.window_ms:
+        yield (
+            ("quotas", "producer_ids", "remember"),
+            f"is below the window: an id that pauses {show_duration(ids.remember_ms)} is charged again",
+        )
+    if ids.max_throttle_ms > _LONG_THROTTLE_MS:
+        yield (
+            ("quotas", "producer_ids", "max_throttle"),
+            "is near or above the clients' request timeout (30s); 10s is safe",
+        )
+
+
+def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
+    advertise, ports = listener.advertise, listener.given_node_ports
+    if listener.only_node is not None and ports is not None:
+        yield (*path, "node_ports"), "does not go with only_node, whose port is bind; remove one of the two"
+    if advertise is None and listener.bind.host in WILDCARD_HOSTS:
+        yield (
+            (*path, "advertise"),
+            f"is missing, and clients cannot connect to {listener.bind.host}; add the host they use",
+        )
+    if advertise and advertise.port and "{node_id}" not in advertise.host and listener.only_node is None:
+        yield (
+            (*path, "advertise"),
+            f"gives all nodes the one address {advertise.host}:{advertise.port}; "
+            "put {node_id} into the host, or leave the port out so that each node shows its own",
+        )
+    if (
+        listener.only_node is not None
+        and listener.bind.port == 0
+        and (advertise is None or advertise.port is None)
+    ):
+        yield (
+            (*path, "bind"),
+            "has port 0, which cannot be advertised; write the port that clients connect to",
+        )
+    if ports is not None and ports.node_ids is not None and ports.first + len(ports.node_ids) - 1 > 65_535:
+        yield (*path, "node_ports", "first"), "leaves too few ports below 65536 for node_ids; lower it"
+
+
+def _listener_warnings(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
+    advertise, ports = listener.advertise, listener.node_ports
+    if listener.only_node is not None and (advertise is None or "{node_id}" not in advertise.host):
+        yield (
+            (*path, "advertise"),
+            "shows one address for every broker, right only for a cluster of one; else put {node_id} into it",
+        )
+    if (
+        ports is not None
+        and ports.node_ids is None
+        and ports.first < listener.bind.port < ports.first + _POSSIBLE_NODES
+    ):
+        node_id = listener.bind.port - ports.first
+        yield (
+            (*path, "node_ports", "first"),
+            f"a broker with node id {node_id} would need the port of bind; list node_ids if there may be one",
+        )
+
+
+def _reserved(ports: NodePorts) -> range:
+    return range(
+        ports.first, ports.first + (_LIKELY_NODES if ports.node_ids is None else len(ports.node_ids))
+    )
+
+
+def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
+    """Every (path, what it is, host, ports) that the gateway wants to listen on."""
+    for index, listener in enumerate(settings.listeners):
+        path: KeyPath = ("listeners", index)
+        yield (*path, "bind"), f"bind of listener {listener.name}", listener.bind.host, _single(listener.bind)
+        if listener.node_ports is not None:
+            what = f"node_ports of listener {listener.name}"
+            yield (*path, "node_ports"), what, listener.bind.host, _reserved(listener.node_ports)
+    yield ("admin", "bind"), "admin.bind", settings.admin.bind.host, _single(settings.admin.bind)
+
+
+def _single(address: Address) -> range:
+    # Port 0 is any free port: it meets nobody.
+    return range(address.port, address.port + 1) if address.port else range(0)
+
+
+def _port_conflicts(settings: Settings) -> Iterator[Finding]:
+    claims = list(_claims(settings))
+    for index, (path, what, host, ports) in enumerate(claims):
+        for _, other_what, other_host, other_ports in claims[:index]:
+            common = range(max(ports.start, other_ports.start), min(ports.stop, other_ports.stop))
+            if common and _same_interface(host, other_host):
+                yield (
+                    path,
+                    f"{what} needs port {_show(common)}, which {other_what} needs too; move one of them",
+                )
+
+
+def _same_interface(host: str, other: str) -> bool:
+    return host == other or host in WILDCARD_HOSTS or other in WILDCARD_HOSTS
+
+
+def _show(ports: range) -> str:
+    return str(ports.start) if len(ports) == 1 else f"{ports.start}-{ports.stop - 1}"
+
+
+def _name_conflicts(settings: Settings) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for index, listener in enumerate(settings.listeners):
+        if listener.given_name and listener.given_name in seen:
+            yield ("listeners", index, "name"), f"{listener.name!r} is used twice; give each listener its own"
+        seen.add(listener.given_name)
+
+
+def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
+    path: KeyPath = ("quotas", "producer_ids")
+    ids = settings.quotas.producer_ids
+    if ids.remember_ms < ids.layers:
+        yield (*path, "remember"), "is shorter than a millisecond per layer; write for example 24h, or window"
+    if ids.max_throttle_ms < MIN_THROTTLE_MS:
+        yield (
+            (*path, "max_throttle"),
+            f"is below the shortest throttle, {MIN_THROTTLE_MS}ms; write for example 10s",
+        )
+    if "" in settings.quotas.users:
+        yield (
+            ("quotas", "users", ""),
+            "a user without a name; what holds for everybody else is quotas.default",
+        )

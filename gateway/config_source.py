@@ -1,0 +1,144 @@
+"""A YAML file as plain data plus the line of every key, and the error that names a line or an option.
+
+Knows nothing of what the keys mean. Keys are always text here: YAML 1.1 would read a user
+called `no` as False.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+KeyPath = tuple[str | int, ...]
+# Real files nest six levels; an alias that contains itself nests without end.
+_DEEPEST = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong: where (file:line or an option), which key, what and, inside `text`, the remedy."""
+
+    where: str
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.where, self.key, self.text) if part)
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. `problems` holds everything found, in the order of the file."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+class Source:
+    """What was written and where: `data` as plain objects, `where(path)` for messages."""
+
+    def __init__(self, name: str, data: object, lines: dict[KeyPath, int]) -> None:
+        self.name = name
+        self.data = data
+        self._lines = lines
+
+    def line(self, path: KeyPath) -> int:
+        """The line of the key at `path`, or of the nearest section around it that was written; from 1."""
+        while path and path not in self._lines:
+            path = path[:-1]
+        return self._lines.get(path, 1)
+
+    def where(self, path: KeyPath) -> str:
+        """Where `path` was written, for messages."""
+        return f"{self.name}:{self.line(path)}"
+
+    def key(self, path: KeyPath) -> str:
+        """What messages call the key at `path`."""
+        return dotted(path)
+
+
+def read_yaml(path: Path) -> Source:
+    """Read a file. Raises ConfigError when it cannot be read, is no YAML, or repeats a key."""
+    name = str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            [Problem(name, "", f"cannot be read ({reason}); name an existing file with --config")]
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([Problem(name, "", "is not UTF-8 text; save it as UTF-8")]) from error
+    return parse_yaml(text, name)
+
+
+def parse_yaml(text: str, name: str) -> Source:
+    """As read_yaml, from text; `name` is what messages call it."""
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        lines: dict[KeyPath, int] = {}
+        data = {} if root is None else _plain(root, (), lines, name)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = name if mark is None else f"{name}:{mark.line + 1}"
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        raise ConfigError(
+            [Problem(where, "", f"is not valid YAML ({what}); check indentation, quotes and brackets")]
+        ) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(
+            [Problem(name, "", f"is not valid YAML ({error}); save it as plain UTF-8 text")]
+        ) from error
+    return Source(name, data, lines)
+
+
+def _plain(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], name: str) -> object:
+    line = node.start_mark.line + 1
+    lines.setdefault(path, line)
+    if len(path) > _DEEPEST:
+        raise ConfigError(
+            [Problem(f"{name}:{line}", "", "is nested too deeply; an alias may not contain itself")]
+        )
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(item, (*path, index), lines, name) for index, item in enumerate(node.value)]
+    if isinstance(node, yaml.MappingNode):
+        return _plain_mapping(node, path, lines, name)
+    return _scalar(node, name)
+
+
+def _plain_mapping(
+    node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int], name: str
+) -> dict[str, object]:
+    plain: dict[str, object] = {}
+    for key_node, value_node in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise ConfigError([Problem(f"{name}:{line}", "", "a key must be a plain word")])
+        key = str(key_node.value)
+        if key in plain:
+            text = f"is written twice (first in line {lines[(*path, key)]}); keep one"
+            raise ConfigError([Problem(f"{name}:{line}", dotted((*path, key)), text)])
+        lines[(*path, key)] = line
+        plain[key] = _plain(value_node, (*path, key), lines, name)
+    return plain
+
+
+def _scalar(node: yaml.Node, name: str) -> object:
+    constructor = yaml.constructor.SafeConstructor()
+    try:
+        value: object = constructor.construct_object(node)
+    except (ValueError, OverflowError) as error:
+        where = f"{name}:{node.start_mark.line + 1}"
+        raise ConfigError(
+            [Problem(where, "", f"{node.value!r} cannot be read ({error}); put it in quotes")]
+        ) from error
+    return value
+
+
+def dotted(path: KeyPath) -> str:
+    """A path as people read it: listeners[0].bind."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text

@@ -1,0 +1,223 @@
+"""The shape of the configuration, key by key: frozen, checked one by one.
+
+A key is here when the code behind it works, not before. What keys mean together is in config_conflicts.py.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+
+from gateway import units
+from gateway.units import Address
+
+Mode = Literal["observe", "enforce"]
+
+MIN_THROTTLE_MS = 100
+_TEN_MINUTES_MS = 600_000
+_HOUR_MS = 3_600_000
+
+
+class Advertise(NamedTuple):
+    """What clients are told: a host that may hold {node_id}, and a port (None: the node's own)."""
+
+    host: str
+    port: int | None
+
+
+def _advertise(value: object) -> Advertise:
+    # {node_id} is put in place of text, so braces need no quoting rules; any other brace is a typing mistake.
+    host, port = units.split_host_port(value)
+    if "{" in host.replace("{node_id}", "") or "}" in host.replace("{node_id}", ""):
+        raise ValueError(f"{value!r} holds an unknown placeholder; the only one is {{node_id}}")
+    if host in units.WILDCARD_HOSTS:
+        raise ValueError(f"{host} is no address that a client can reach; write the host name clients use")
+    if port == 0:
+        raise ValueError("port 0 cannot be advertised; write the port that clients reach, or none")
+    return Advertise(host, port)
+
+
+def _positive(what: str) -> Callable[[int], int]:
+    def check(value: int) -> int:
+        if value <= 0:
+            raise ValueError(f"must be above 0; write for example {what}")
+        return value
+
+    return check
+
+
+def _server(value: object) -> Address:
+    server = units.address(value)
+    if server.port == 0:
+        raise ValueError(f"{value!r} has port 0; write the port that the broker listens on, often 9092")
+    return server
+
+
+DurationMs = Annotated[int, PlainValidator(units.duration_ms)]
+PositiveDurationMs = Annotated[int, PlainValidator(units.duration_ms), AfterValidator(_positive("10s"))]
+SizeBytes = Annotated[int, PlainValidator(units.size_bytes), AfterValidator(_positive("100MiB"))]
+RateMilli = Annotated[int, PlainValidator(units.rate_milli)]
+BindAddress = Annotated[Address, PlainValidator(units.address)]
+ServerAddress = Annotated[Address, PlainValidator(_server)]
+Advertised = Annotated[Advertise, PlainValidator(_advertise)]
+NodeIds = Annotated[tuple[int, ...], PlainValidator(units.node_id_list)]
+
+
+def _remember(value: object) -> int | None:
+    return None if value == "window" else units.duration_ms(value)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ClusterSettings(Section):
+    """The Kafka cluster behind the gateway."""
+
+    name: str = ""
+    bootstrap_servers: tuple[ServerAddress, ...] = Field(min_length=1, strict=False)
+
+
+class NodePorts(Section):
+    """Which port stands for which broker: in the order of `node_ids`, or `first` + node id without them."""
+
+    first: int = Field(default=9300, ge=1, le=65_535)
+    node_ids: NodeIds | None = None
+
+    def port(self, node_id: int) -> int | None:
+        """The port of a node; None when it is not in `node_ids` or would lie above 65535."""
+        if self.node_ids is None:
+            port = self.first + node_id
+        elif node_id in self.node_ids:
+            port = self.first + self.node_ids.index(node_id)
+        else:
+            return None
+        return port if node_id >= 0 and port <= 65_535 else None
+
+
+class ListenerSettings(Section):
+    """Where clients connect, and what they are told about where the brokers are."""
+
+    given_name: str = Field(default="", alias="name")
+    bind: BindAddress = Address("127.0.0.1", 9292)
+    advertise: Advertised | None = None
+    given_node_ports: NodePorts | None = Field(default=None, alias="node_ports")
+    only_node: int | None = Field(default=None, ge=0)
+
+    @property
+    def name(self) -> str:
+        return self.given_name or str(self.bind)
+
+    @property
+    def node_ports(self) -> NodePorts | None:
+        """None for the sidecar of one broker (`only_node`), whose only port is `bind`."""
+        if self.only_node is not None:
+            return None
+        return self.given_node_ports or NodePorts()
+
+    def node_port(self, node_id: int) -> int | None:
+        """The port on which this listener stands for a node; None when it does not."""
+        if self.node_ports is None:
+            return self.bind.port if node_id == self.only_node else None
+        return self.node_ports.port(node_id)
+
+    def advertised(self, node_id: int) -> Address | None:
+        """What clients are told instead of a broker's address; None when there is no port for this node."""
+        host, port = self.advertise or Advertise(self.bind.host, None)
+        if port is None:
+            port = self.bind.port if self.only_node is not None else self.node_port(node_id)
+        return None if port is None else Address(host.replace("{node_id}", str(node_id)), port)
+
+
+class ProducerIdsSettings(Section):
+    """How new producer ids are counted, remembered and refused; the same for all users."""
+
+    window_ms: PositiveDurationMs = Field(default=_HOUR_MS, alias="window")
+    burst_windows: float = Field(default=1.0, alias="burst", ge=0, le=100, allow_inf_nan=False)
+    given_remember_ms: Annotated[int | None, PlainValidator(_remember)] = Field(
+        default=24 * _HOUR_MS, alias="remember"
+    )
+    layers: int = Field(default=4, ge=1, le=16)
+    false_positive_rate: float = Field(default=0.001, gt=0, le=0.1, allow_inf_nan=False)
+    transactional: Mode = "observe"
+    cold_start: Literal["enforce"] = "enforce"
+    max_throttle_ms: PositiveDurationMs = Field(default=10_000, alias="max_throttle")
+    max_live_ids: int = Field(default=10_000_000, ge=1)
+    queue: int = Field(default=1_000, ge=0)
+    sticky_entries: int = Field(default=20_000, ge=1)
+
+    @property
+    def remember_ms(self) -> int:
+        return self.window_ms if self.given_remember_ms is None else self.given_remember_ms
+
+
+class DefaultSettings(Section):
+    """What holds for every user that is not named. The rate is in thousandths of an id per window."""
+
+    producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
+
+
+class UserSettings(Section):
+    """What holds for one user; what is not written is taken from `default` and `quotas.mode`."""
+
+    mode: Mode | None = None
+    producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
+    owner: str = ""
+    note: str = ""
+    exempt: tuple[Literal["producer_ids"], ...] = Field(default=(), strict=False)
+
+
+class QuotasSettings(Section):
+    """Who may bring how many new producer ids."""
+
+    mode: Mode = "observe"
+    producer_ids: ProducerIdsSettings = ProducerIdsSettings()
+    cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
+    help_url: str = ""
+    default: DefaultSettings = DefaultSettings()
+    users: dict[str, UserSettings] = {}
+
+    def mode_of(self, user: str) -> Mode:
+        named = self.users.get(user)
+        return self.mode if named is None or named.mode is None else named.mode
+
+    def rate_milli_of(self, user: str) -> int | None:
+        """Thousandths of an id per window; None without a limit."""
+        named = self.users.get(user)
+        if named is None or named.producer_ids_rate_milli is None:
+            return self.default.producer_ids_rate_milli
+        return named.producer_ids_rate_milli
+
+
+class LimitsSettings(Section):
+    """Bounds that protect the gateway itself."""
+
+    # 100 MiB is the brokers' socket.request.max.bytes.
+    frame_bytes: SizeBytes = Field(default=100 * 2**20, alias="frame")
+    buffered_total_bytes: SizeBytes = Field(default=512 * 2**20, alias="buffered_total")
+    # Brokers close after connections.max.idle.ms, 10 minutes.
+    idle_ms: PositiveDurationMs = Field(default=_TEN_MINUTES_MS, alias="idle")
+    connect_timeout_ms: PositiveDurationMs = Field(default=10_000, alias="connect_timeout")
+
+
+class AdminSettings(Section):
+    """Where /livez, /readyz and /metrics are served."""
+
+    bind: BindAddress = Address("127.0.0.1", 9290)
+
+
+class LogSettings(Section):
+    format: Literal["json", "console"] = "json"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(Section):
+    """All of it. Made by load, parse or from_options only: they also check what keys mean together."""
+
+    cluster: ClusterSettings
+    listeners: tuple[ListenerSettings, ...] = Field(default=(ListenerSettings(),), min_length=1, strict=False)
+    quotas: QuotasSettings = QuotasSettings()
+    limits: LimitsSettings = LimitsSettings()
+    admin: AdminSettings = AdminSettings()
+    drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
+    log: LogSettings = LogSettings()
