@@ -1,0 +1,328 @@
+"""Produce (api key 0, versions 0-13): the producer ids in a request, a refusal of it, an answer's addresses.
+
+Versions: 0-2 may still carry magic 2 batches (Kafka 3.9 takes them); 3 adds the transactional id; 8 the error
+message; 9 is flexible (KIP-482); 10 adds the current leader and the node endpoints to the answer (KIP-951);
+13 names topics by id (KIP-516). `walk` runs for every Produce request and is written for speed: flat, no copy
+of records, every length checked before anything is believed. Whatever it accepts, the broker reads in the
+same way, or refuses.
+"""
+
+from struct import Struct
+from struct import error as struct_error
+
+from protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
+from protocol.frames import (
+    MAX_FRAME,
+    Buffer,
+    Reader,
+    encode_string,
+    framed,
+    read_uvarint,
+    skip_tags,
+    uvarint,
+)
+
+PRODUCE = 0
+MAX_VERSION = 13
+
+ProducerBatch = tuple[int, int, int, bytes, int]
+"""(producer id, producer epoch, base sequence, topic, partition). The topic is the name in UTF-8, or from
+version 13 a zero byte and the 16 bytes of the topic id (no topic name holds a zero byte)."""
+
+MAX_PARTITIONS = 100_000
+"""Most topics, partitions or batches in one request. A broker is advised to hold some thousand partitions; a
+frame of 100 MiB could name 16 million empty ones and stall everybody while they are walked."""
+
+_FIRST_FLEXIBLE = 9
+_FIRST_TOPIC_ID = 13
+_BATCH_HEADER_BYTES = 61  # of a magic 2 batch (KIP-98), up to its first record
+_LENGTH_OVERHEAD = 12  # base offset and batch length stand before what the batch length counts
+_LEAST_OLD_ENTRY = 26  # a magic 0 message without key and value; magic 1 has 8 bytes more
+_TRANSACTIONAL = 0x10  # bit of a batch's attributes
+
+_HEAD = Struct(">hh4xh").unpack_from
+_I16 = Struct(">h").unpack_from
+_I32 = Struct(">i").unpack_from
+_ACKS_TIMEOUT_COUNT = Struct(">h4xi").unpack_from
+_INDEX_LENGTH = Struct(">ii").unpack_from
+# A batch's length, magic, attributes, producer id, producer epoch, base sequence.
+_BATCH = Struct(">8xi4xb4xh20xqhi").unpack_from
+_LENGTH_MAGIC = Struct(">8xi4xb").unpack_from
+
+
+def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
+    """(acks, transactional, batches) of the Produce request frame buf[start:end].
+
+    Only batches with a producer id are listed: magic 2, id 0 or above, in the order of the request.
+    `transactional` is true if the request names a transactional id and each of these batches says that it is
+    transactional: a request that only names one would be taken by the broker as plain idempotent.
+    Raises MalformedFrame, UnsupportedVersion, or FrameTooLarge above MAX_PARTITIONS.
+    """
+    try:
+        api_key, version, length = _HEAD(buf, start)
+        if api_key or not 0 <= version <= MAX_VERSION:
+            raise UnsupportedVersion(api_key, version)
+        if length < -1:
+            raise MalformedFrame(f"a client id of {length} bytes")
+        body = start + 10 + length if length > 0 else start + 10
+        if version >= _FIRST_FLEXIBLE:
+            return _walk_flexible(buf, body, end, version)
+        return _walk_classic(buf, body, end, version)
+    except (struct_error, IndexError) as error:
+        raise MalformedFrame("a Produce request that ends too early") from error
+
+
+def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
+    buf: Buffer, p: int, end: int, version: int
+) -> tuple[int, bool, list[ProducerBatch]]:
+    transactional = False
+    if version >= 3:
+        (length,) = _I16(buf, p)
+        p += 2
+        if length >= 0:
+            transactional = True
+            p += length
+        elif length != -1:
+            raise MalformedFrame(f"a transactional id of {length} bytes")
+    acks, topics = _ACKS_TIMEOUT_COUNT(buf, p)
+    p += 10
+    if not 0 <= topics * 6 <= end - p:
+        raise MalformedFrame(f"{topics} topics in {end - p} bytes")
+    batches: list[ProducerBatch] = []
+    total = topics
+    for _ in range(topics):
+        (length,) = _I16(buf, p)
+        q = p + 2 + length
+        if length < 0 or q > end:
+            raise MalformedFrame(f"a topic name of {length} bytes")
+        topic = bytes(buf[p + 2 : q])
+        (partitions,) = _I32(buf, q)
+        p = q + 4
+        total += partitions
+        if not 0 <= partitions * 8 <= end - p or total > MAX_PARTITIONS:
+            raise _too_many(partitions, total, end - p)
+        for _ in range(partitions):
+            index, length = _INDEX_LENGTH(buf, p)
+            p += 8
+            if length <= 0:
+                if length < -1:
+                    raise MalformedFrame(f"records of {length} bytes")
+                continue
+            q = p + length
+            if q > end:
+                raise MalformedFrame(f"records of {length} bytes, {end - p} left")
+            if length < _BATCH_HEADER_BYTES:
+                transactional &= _walk_records(buf, p, q, topic, index, batches)
+            else:
+                batch_length, magic, attributes, producer_id, epoch, sequence = _BATCH(buf, p)
+                if magic != 2 or batch_length != length - _LENGTH_OVERHEAD:
+                    transactional &= _walk_records(buf, p, q, topic, index, batches)
+                elif producer_id >= 0:
+                    batches.append((producer_id, epoch, sequence, topic, index))
+                    if not attributes & _TRANSACTIONAL:
+                        transactional = False
+            p = q
+    if p != end:
+        raise MalformedFrame(f"a Produce request with {end - p} bytes left over")
+    return acks, transactional, batches
+
+
+def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time of the hottest code there is
+    buf: Buffer, p: int, end: int, version: int
+) -> tuple[int, bool, list[ProducerBatch]]:
+    # Varints of one byte (and of two, for records) are read in place. `p` only grows, and is compared with
+    # `end` before anything at it is kept; what it may read beyond the frame meanwhile is never used.
+    p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
+    length = buf[p]
+    p += 1
+    if length >= 0x80:
+        length, p = read_uvarint(buf, p - 1)
+    transactional = length > 0
+    if transactional:
+        p += length - 1
+    (acks,) = _I16(buf, p)
+    p += 6
+    topics = buf[p]
+    p += 1
+    if topics >= 0x80:
+        topics, p = read_uvarint(buf, p - 1)
+    topics -= 1
+    if not 0 <= topics * 3 <= end - p:
+        raise MalformedFrame(f"{topics} topics in {end - p} bytes")
+    batches: list[ProducerBatch] = []
+    total = topics
+    for _ in range(topics):
+        if version >= _FIRST_TOPIC_ID:
+            q = p + 16
+            if q > end:
+                raise MalformedFrame("a topic id beyond the end of the frame")
+            topic = b"\x00" + buf[p:q]
+        else:
+            length = buf[p]
+            p += 1
+            if length >= 0x80:
+                length, p = read_uvarint(buf, p - 1)
+            q = p + length - 1
+            if length == 0 or q > end:
+                raise MalformedFrame(f"a topic name of {length - 1} bytes")
+            topic = bytes(buf[p:q])
+        p = q
+        partitions = buf[p]
+        p += 1
+        if partitions >= 0x80:
+            partitions, p = read_uvarint(buf, p - 1)
+        partitions -= 1
+        total += partitions
+        if not 0 <= partitions * 6 <= end - p or total > MAX_PARTITIONS:
+            raise _too_many(partitions, total, end - p)
+        for _ in range(partitions):
+            (index,) = _I32(buf, p)
+            length = buf[p + 4]
+            p += 5
+            if length >= 0x80:
+                high = buf[p]
+                if high < 0x80:
+                    length = (length & 0x7F) | high << 7
+                    p += 1
+                else:
+                    length, p = read_uvarint(buf, p - 1)
+            length -= 1
+            q = p
+            if length > 0:
+                q += length
+                if q > end:
+                    raise MalformedFrame(f"records of {length} bytes, {end - p} left")
+                if length < _BATCH_HEADER_BYTES:
+                    transactional &= _walk_records(buf, p, q, topic, index, batches)
+                else:
+                    batch_length, magic, attributes, producer_id, epoch, sequence = _BATCH(buf, p)
+                    if magic != 2 or batch_length != length - _LENGTH_OVERHEAD:
+                        transactional &= _walk_records(buf, p, q, topic, index, batches)
+                    elif producer_id >= 0:
+                        batches.append((producer_id, epoch, sequence, topic, index))
+                        if not attributes & _TRANSACTIONAL:
+                            transactional = False
+            p = q + 1 if buf[q] == 0 else skip_tags(buf, q, end)
+        p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
+    p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
+    if p != end:
+        raise MalformedFrame(f"a Produce request with {end - p} bytes left over")
+    return acks, transactional, batches
+
+
+def _too_many(partitions: int, total: int, left: int) -> MalformedFrame | FrameTooLarge:
+    if total > MAX_PARTITIONS:
+        return FrameTooLarge(
+            f"a Produce request of {total} topics and partitions, {MAX_PARTITIONS} are allowed"
+        )
+    return MalformedFrame(f"{partitions} partitions in {left} bytes")
+
+
+def _walk_records(
+    buf: Buffer, p: int, end: int, topic: bytes, index: int, batches: list[ProducerBatch]
+) -> bool:
+    """Walks what is not exactly one magic 2 batch; appends to `batches`; False if one of them is not
+    transactional.
+
+    Kafka takes several batches of one partition up to version 2 only, and refuses them above.
+    """
+    transactional = True
+    for _ in range(MAX_PARTITIONS):
+        if p == end:
+            return transactional
+        if end - p < _LEAST_OLD_ENTRY:
+            raise MalformedFrame(f"{end - p} bytes left over after the last batch of a partition")
+        length, magic = _LENGTH_MAGIC(buf, p)
+        q = p + _LENGTH_OVERHEAD + length
+        least = _BATCH_HEADER_BYTES if magic == 2 else _LEAST_OLD_ENTRY
+        if not 0 <= magic <= 2 or q > end or q - p < least:
+            raise MalformedFrame(f"a batch of magic {magic} and {length} bytes, {end - p} left")
+        if magic == 2:
+            _, _, attributes, producer_id, epoch, sequence = _BATCH(buf, p)
+            if producer_id >= 0:
+                batches.append((producer_id, epoch, sequence, topic, index))
+                if not attributes & _TRANSACTIONAL:
+                    transactional = False
+        p = q
+    raise FrameTooLarge(f"a partition with more than {MAX_PARTITIONS} batches")
+
+
+def refusal(
+    buf: Buffer,
+    start: int,
+    end: int,
+    throttle_time_ms: int,
+    error_message: str | None,
+    error_code: int = ErrorCode.NOT_ENOUGH_REPLICAS,
+) -> bytes:
+    """The whole answer, with its size prefix, that refuses the Produce request frame buf[start:end].
+
+    Every partition of every topic, in order, gets the error code, base offset -1, and what its version has
+    more: log append time and log start offset -1, the error message (8 and above), throttle_time_ms (1 and
+    above). The caller has seen that acks is not 0 (there is no answer then).
+    Raises as `walk` does, and FrameTooLarge if the answer would be longer than MAX_FRAME.
+    """
+    request = Reader(buf, start, end)
+    api_key, version, correlation_id = request.i16(), request.i16(), request.take(4)
+    if api_key != PRODUCE or not 0 <= version <= MAX_VERSION:
+        raise UnsupportedVersion(api_key, version)
+    request.skip_string()
+    flexible = request.flexible = version >= _FIRST_FLEXIBLE
+    request.skip_tags()
+    if version >= 3:
+        request.skip_string()
+    request.skip(6)
+
+    tags = b"\x00" if flexible else b""
+    outcome = _partition_outcome(version, error_code, error_message)
+    answer = bytearray(correlation_id + tags)
+    topics = request.count(3)
+    answer += _array_head(topics, flexible)
+    for _ in range(topics):
+        answer += _topic_key(request, version)
+        partitions = request.count(6)
+        answer += _array_head(partitions, flexible)
+        if len(answer) + partitions * (4 + len(outcome)) > MAX_FRAME:
+            raise FrameTooLarge(f"an answer for {partitions} partitions is longer than {MAX_FRAME} bytes")
+        for _ in range(partitions):
+            answer += request.take(4)
+            answer += outcome
+            length = request.length(wide=True)
+            if length > 0:
+                request.skip(length)
+            request.skip_tags()
+        answer += tags
+        request.skip_tags()
+    request.skip_tags()
+    request.finish()
+    if version >= 1:
+        answer += throttle_time_ms.to_bytes(4, "big", signed=True)
+    return framed(answer, tags)
+
+
+def _topic_key(request: Reader, version: int) -> bytes:
+    """A topic's id or its name with the length, which the answer repeats as they are."""
+    if version >= _FIRST_TOPIC_ID:
+        return request.take(16)
+    at = request.pos
+    if request.raw_string() is None:
+        raise MalformedFrame("a topic without a name")
+    return bytes(request.buf[at : request.pos])
+
+
+def _array_head(count: int, flexible: bool) -> bytes:
+    return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
+
+
+def _partition_outcome(version: int, error_code: int, error_message: str | None) -> bytes:
+    """What follows the partition index in an answer, alike for every refused partition."""
+    flexible = version >= _FIRST_FLEXIBLE
+    outcome = error_code.to_bytes(2, "big", signed=True) + b"\xff" * 8  # base offset -1
+    if version >= 2:
+        outcome += b"\xff" * 8  # log append time -1
+    if version >= 5:
+        outcome += b"\xff" * 8  # log start offset -1
+    if version >= 8:
+        outcome += _array_head(0, flexible)  # no record errors
+        outcome += encode_string(error_message, flexible=flexible)
+    return outcome + (b"\x00" if flexible else b"")
