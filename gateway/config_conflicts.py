@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gateway.config_source import KeyPath
-from gateway.settings import MIN_THROTTLE_MS, ListenerSettings, NodePorts, Settings
+from gateway.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
 from gateway.units import WILDCARD_HOSTS, Address, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
@@ -47,7 +47,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
-    advertise, ports = listener.advertise, listener.given_node_ports
+    advertise, ports = listener.advertise, listener.node_ports
     if listener.only_node is not None and ports is not None:
         yield (*path, "node_ports"), "does not go with only_node, whose port is bind; remove one of the two"
     if advertise is None and listener.bind.host in WILDCARD_HOSTS:
@@ -70,33 +70,30 @@ def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[F
             (*path, "bind"),
             "has port 0, which cannot be advertised; write the port that clients connect to",
         )
-    if ports is not None and ports.node_ids is not None and ports.first + len(ports.node_ids) - 1 > 65_535:
+    if ports is not None and ports.first + len(ports.node_ids) - 1 > 65_535:
         yield (*path, "node_ports", "first"), "leaves too few ports below 65536 for node_ids; lower it"
 
 
 def _listener_warnings(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
-    advertise, ports = listener.advertise, listener.node_ports
-    if listener.only_node is not None and (advertise is None or "{node_id}" not in advertise.host):
+    first = listener.first_node_port
+    if listener.only_node is not None and "{node_id}" not in listener.advertise_host:
         yield (
             (*path, "advertise"),
             "shows one address for every broker, right only for a cluster of one; else put {node_id} into it",
         )
-    if (
-        ports is not None
-        and ports.node_ids is None
-        and ports.first < listener.bind.port < ports.first + _POSSIBLE_NODES
-    ):
-        node_id = listener.bind.port - ports.first
+    if first is not None and not listener.node_ids and first < listener.bind_port < first + _POSSIBLE_NODES:
+        node_id = listener.bind_port - first
         yield (
             (*path, "node_ports", "first"),
             f"a broker with node id {node_id} would need the port of bind; list node_ids if there may be one",
         )
 
 
-def _reserved(ports: NodePorts) -> range:
-    return range(
-        ports.first, ports.first + (_LIKELY_NODES if ports.node_ids is None else len(ports.node_ids))
-    )
+def _reserved(listener: ListenerSettings) -> range:
+    if listener.first_node_port is None:
+        return range(0)
+    count = len(listener.node_ids) or _LIKELY_NODES
+    return range(listener.first_node_port, min(listener.first_node_port + count, 65_536))
 
 
 def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
@@ -104,9 +101,8 @@ def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
     for index, listener in enumerate(settings.listeners):
         path: KeyPath = ("listeners", index)
         yield (*path, "bind"), f"bind of listener {listener.name}", listener.bind.host, _single(listener.bind)
-        if listener.node_ports is not None:
-            what = f"node_ports of listener {listener.name}"
-            yield (*path, "node_ports"), what, listener.bind.host, _reserved(listener.node_ports)
+        what = f"node_ports of listener {listener.name}"
+        yield (*path, "node_ports"), what, listener.bind.host, _reserved(listener)
     yield ("admin", "bind"), "admin.bind", settings.admin.bind.host, _single(settings.admin.bind)
 
 

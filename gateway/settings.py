@@ -78,30 +78,20 @@ class ClusterSettings(Section):
     bootstrap_servers: tuple[ServerAddress, ...] = Field(min_length=1, strict=False)
 
 
-class NodePorts(Section):
-    """Which port stands for which broker: in the order of `node_ids`, or `first` + node id without them."""
+class NodePortsSettings(Section):
+    """Which ports stand for brokers: in the order of `node_ids`, or `first` + node id without them."""
 
     first: int = Field(default=9300, ge=1, le=65_535)
-    node_ids: NodeIds | None = None
-
-    def port(self, node_id: int) -> int | None:
-        """The port of a node; None when it is not in `node_ids` or would lie above 65535."""
-        if self.node_ids is None:
-            port = self.first + node_id
-        elif node_id in self.node_ids:
-            port = self.first + self.node_ids.index(node_id)
-        else:
-            return None
-        return port if node_id >= 0 and port <= 65_535 else None
+    node_ids: NodeIds = ()
 
 
 class ListenerSettings(Section):
-    """Where clients connect, and what they are told about where the brokers are."""
+    """Where clients connect, and what they are told about where the brokers are; nodes.py reads it."""
 
     given_name: str = Field(default="", alias="name")
     bind: BindAddress = Address("127.0.0.1", 9292)
     advertise: Advertised | None = None
-    given_node_ports: NodePorts | None = Field(default=None, alias="node_ports")
+    node_ports: NodePortsSettings | None = None
     only_node: int | None = Field(default=None, ge=0)
 
     @property
@@ -109,24 +99,34 @@ class ListenerSettings(Section):
         return self.given_name or str(self.bind)
 
     @property
-    def node_ports(self) -> NodePorts | None:
+    def bind_host(self) -> str:
+        return self.bind.host
+
+    @property
+    def bind_port(self) -> int:
+        return self.bind.port
+
+    @property
+    def advertise_host(self) -> str:
+        """May hold {node_id}."""
+        return self.bind.host if self.advertise is None else self.advertise.host
+
+    @property
+    def advertise_port(self) -> int | None:
+        """None: the node's own port."""
+        return None if self.advertise is None else self.advertise.port
+
+    @property
+    def first_node_port(self) -> int | None:
         """None for the sidecar of one broker (`only_node`), whose only port is `bind`."""
         if self.only_node is not None:
             return None
-        return self.given_node_ports or NodePorts()
+        return (self.node_ports or NodePortsSettings()).first
 
-    def node_port(self, node_id: int) -> int | None:
-        """The port on which this listener stands for a node; None when it does not."""
-        if self.node_ports is None:
-            return self.bind.port if node_id == self.only_node else None
-        return self.node_ports.port(node_id)
-
-    def advertised(self, node_id: int) -> Address | None:
-        """What clients are told instead of a broker's address; None when there is no port for this node."""
-        host, port = self.advertise or Advertise(self.bind.host, None)
-        if port is None:
-            port = self.bind.port if self.only_node is not None else self.node_port(node_id)
-        return None if port is None else Address(host.replace("{node_id}", str(node_id)), port)
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Empty: any id, at `first_node_port` + id."""
+        return () if self.node_ports is None else self.node_ports.node_ids
 
 
 class ProducerIdsSettings(Section):

@@ -1,0 +1,62 @@
+"""Plain numbers that the hot path counts up: no labels, no locks, no library. metrics.py reads them."""
+
+from collections import Counter
+
+API_KEYS = 128
+"""Room for every api key Kafka has (92 in 4.3) and some to come; larger ones are never forwarded."""
+
+
+class Counters:
+    """What one process has counted since it started. Totals only grow; the names say what is a level."""
+
+    __slots__ = (
+        "answers_total",
+        "buffered_bytes",
+        "bytes_from_brokers",
+        "bytes_from_clients",
+        "bytes_to_brokers",
+        "bytes_to_clients",
+        "connections_closed",
+        "connections_open",
+        "connections_total",
+        "frames_malformed",
+        "muted_connections",
+        "quota_failed_open",
+        "reads_paused",
+        "reads_paused_seconds",
+        "requests",
+        "requests_refused",
+        "stalled_seconds",
+        "stalls",
+        "upstream_failures",
+    )
+
+    def __init__(self) -> None:
+        self.requests = [0] * API_KEYS
+        """By api key."""
+        self.requests_refused: Counter[str] = Counter()
+        """Produce requests answered with a refusal, by reason."""
+        self.answers_total = 0
+        self.connections_total = 0
+        self.connections_open = 0
+        """A level."""
+        self.connections_closed: Counter[str] = Counter()
+        """By cause: client, reset, idle, drain, protocol, limit, upstream, sticky."""
+        self.upstream_failures: Counter[str] = Counter()
+        """By cause: refused, timeout, reset, closed, resolve."""
+        self.bytes_from_clients = 0
+        self.bytes_to_clients = 0
+        self.bytes_from_brokers = 0
+        self.bytes_to_brokers = 0
+        self.frames_malformed = 0
+        self.muted_connections = 0
+        """A level: channels muted at this moment (KIP-219)."""
+        self.buffered_bytes = 0
+        """A level: frames held in memory over all connections."""
+        self.reads_paused = 0
+        self.reads_paused_seconds = 0.0
+        self.stalls = 0
+        """Times the event loop came late."""
+        self.stalled_seconds = 0.0
+        self.quota_failed_open = 0
+        """Produce requests let through because the quota code itself failed."""

@@ -1,0 +1,125 @@
+"""The only place that configures structlog, and the names of everything that is logged.
+
+An event is a constant with fixed keys: whoever searches logs relies on both. Never logged: tokens, passwords,
+record contents. Per frame nothing above debug. `tests/unit/gateway/test_logs.py` holds every call to KEYS.
+"""
+
+import logging
+import sys
+from enum import StrEnum
+from typing import Any, Final, Literal, TextIO
+
+import structlog
+
+Format = Literal["json", "console"]
+Level = Literal["debug", "info", "warning", "error"]
+
+
+class Event(StrEnum):
+    """What is logged. `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`."""
+
+    GATEWAY_STARTING = "gateway_starting"
+    LISTENING = "listening"
+    ADMIN_LISTENING = "admin_listening"
+    CONFIG_WARNING = "config_warning"
+    CLUSTER_REACHED = "cluster_reached"
+    CLUSTER_NOT_REACHED = "cluster_not_reached"
+    NODE_LEARNT = "node_learnt"
+    NODE_MOVED = "node_moved"
+    NODE_WITHOUT_PORT = "node_without_port"
+    CONNECTION_OPENED = "connection_opened"
+    CONNECTION_CLOSED = "connection_closed"
+    UPSTREAM_FAILED = "upstream_failed"
+    PROTOCOL_VIOLATION = "protocol_violation"
+    IDENTITY_ESTABLISHED = "identity_established"
+    IDENTITY_UNREADABLE = "identity_unreadable"
+    PRODUCER_ID_REFUSED = "producer_id_refused"
+    PRODUCER_ID_GAVE_UP = "producer_id_gave_up"
+    QUOTA_FAILED_OPEN = "quota_failed_open"
+    READING_PAUSED = "reading_paused"
+    EVENT_LOOP_STALLED = "event_loop_stalled"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+    UNEXPECTED_ERROR = "unexpected_error"
+
+
+_CONNECTION: Final = frozenset({"connection_id", "listener", "address", "user", "client_id", "node_id"})
+
+KEYS: Final[dict[Event, frozenset[str]]] = {
+    Event.GATEWAY_STARTING: frozenset({"version", "pid", "config", "mode", "bootstrap_servers"}),
+    Event.LISTENING: frozenset({"listener", "bind", "node_id", "advertised"}),
+    Event.ADMIN_LISTENING: frozenset({"bind"}),
+    Event.CONFIG_WARNING: frozenset({"where", "key", "text"}),
+    Event.CLUSTER_REACHED: frozenset({"server", "node_ids", "waited_ms"}),
+    Event.CLUSTER_NOT_REACHED: frozenset({"server", "cause", "retry_ms"}),
+    Event.NODE_LEARNT: frozenset({"node_id", "server"}),
+    Event.NODE_MOVED: frozenset({"node_id", "server", "before"}),
+    Event.NODE_WITHOUT_PORT: frozenset({"node_id", "listener", "remedy"}),
+    Event.CONNECTION_OPENED: _CONNECTION | {"server"},
+    Event.CONNECTION_CLOSED: _CONNECTION
+    | {"cause", "reason", "seconds", "requests", "bytes_in", "bytes_out"},
+    Event.UPSTREAM_FAILED: _CONNECTION | {"server", "cause", "in_flight"},
+    Event.PROTOCOL_VIOLATION: _CONNECTION | {"reason", "api_key", "api_version", "correlation_id"},
+    Event.IDENTITY_ESTABLISHED: _CONNECTION | {"mechanism", "before"},
+    Event.IDENTITY_UNREADABLE: _CONNECTION | {"mechanism", "reason"},
+    Event.PRODUCER_ID_REFUSED: _CONNECTION
+    | {"producer_id", "reason", "throttle_time_ms", "correlation_id", "suppressed_count"},
+    Event.PRODUCER_ID_GAVE_UP: _CONNECTION | {"producer_id", "attempts", "waited_ms"},
+    Event.QUOTA_FAILED_OPEN: _CONNECTION | {"reason", "suppressed_count", "exc_info"},
+    Event.READING_PAUSED: _CONNECTION | {"reason", "buffered_bytes"},
+    Event.EVENT_LOOP_STALLED: frozenset({"stalled_ms"}),
+    Event.DRAINING: frozenset({"cause", "connections", "drain_timeout_ms"}),
+    Event.STOPPED: frozenset({"connections_cut", "seconds"}),
+    Event.UNEXPECTED_ERROR: _CONNECTION | {"reason", "exc_info"},
+}
+
+
+def configure(log_format: Format, level: Level, stream: TextIO | None = None) -> None:
+    """Send everything, the standard library's loggers included, to `stream` (stderr) in one format."""
+    output = sys.stderr if stream is None else stream
+    shared = _shared_processors()
+    renderer = _renderer(log_format, output)
+    structlog.configure(
+        processors=[*shared, *renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(output),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    # Libraries (asyncio, aiohttp) speak of their own inner life at info.
+    root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+
+
+def _shared_processors() -> list[Any]:
+    return [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _renderer(log_format: Format, output: TextIO) -> list[Any]:
+    if log_format == "json":
+        # default=str: a log line must never raise because of what it holds.
+        return [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
+        ]
+    # Plain tracebacks: the coloured ones print local variables, and those may hold a secret.
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=output.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=24
+        )
+    ]
+
+
+def logger() -> Any:
+    """A logger for the gateway's own events; the first argument of its methods is an Event."""
+    return structlog.get_logger()
