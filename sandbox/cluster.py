@@ -1,0 +1,176 @@
+"""A real Kafka cluster on this machine, from the package registries alone: no Docker, no system Java."""
+
+import base64
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from sandbox import guard
+from sandbox.errors import SandboxError
+from sandbox.gclog import HeapSample
+from sandbox.node import Node
+from sandbox.spec import PLAINTEXT, ClusterSpec
+from sandbox.tools import JavaTools, ToolResult
+
+
+class Cluster:
+    """KRaft nodes that start in seconds and leave nothing behind, even when this process is killed.
+
+    Use it in a `with` block, or call `start` and `stop`. All calls block. Raises ClusterNotReady with the
+    end of the broker's log when a node does not come up.
+    """
+
+    def __init__(self, spec: ClusterSpec | None = None) -> None:
+        self.spec = spec or ClusterSpec()
+        self._nodes: dict[int, Node] = {}
+        self.tools = JavaTools(self.spec.version)
+        """Kafka's command line tools of the same version."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Ctrl-C and skips (pytest's are no Exception) are no failure to look into.
+        failed = kind is not None and issubclass(kind, Exception)
+        self.stop(keep_logs=failed and self.spec.keep_logs_on_failure)
+
+    def __repr__(self) -> str:
+        state = {node_id: "up" if node.is_alive else "down" for node_id, node in self._nodes.items()}
+        return f"<Cluster Kafka {self.spec.version} {state or 'not started'}>"
+
+    # Life
+
+    def start(self) -> None:
+        """Format, start and wait until every node answers clients and hands out producer ids."""
+        if self._nodes:
+            raise SandboxError("the cluster was started already")
+        self.spec.bind_address()
+        self.directory = guard.temporary_directory(f"kafka-{self.spec.version}-")
+        try:
+            self._nodes = {
+                node_id: Node(self.spec, node_id, self.directory / f"node-{node_id}")
+                for node_id in self.spec.node_ids
+            }
+            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            for node in self._nodes.values():
+                node.write_properties(self._controller_ports())
+            with ThreadPoolExecutor(len(self._nodes)) as pool:
+                list(pool.map(lambda node: node.format(cluster_id), self._nodes.values()))
+            for node in self._nodes.values():
+                node.start()
+            self.wait_until_ready()
+        except BaseException:
+            self.stop(keep_logs=self.spec.keep_logs_on_failure and bool(self._nodes))
+            raise
+
+    def stop(self, *, keep_logs: bool = False) -> None:
+        """Kill the nodes and remove their directory; with `keep_logs` its logs stay and the path is said."""
+        nodes, self._nodes = self._nodes, {}
+        # Killed and not shut down: with the controllers going too, a controlled shutdown takes long
+        # and saves nothing that anybody will read.
+        for node in nodes.values():
+            node.kill()
+        if not hasattr(self, "directory"):
+            return
+        if keep_logs:
+            for node in nodes.values():
+                node.remove_data()
+            guard.keep_directory(self.directory)
+            print(f"sandbox: the logs of Kafka {self.spec.version} are in {self.directory}", file=sys.stderr)
+        else:
+            guard.remove_directory(self.directory)
+
+    def wait_until_ready(self, node_ids: Sequence[int] | None = None) -> None:
+        """Wait until the given nodes (those alive, when not given) are ready and know each other."""
+        wanted = node_ids if node_ids is not None else [node.node_id for node in self._alive()]
+        give_up_s = time.monotonic() + self.spec.ready_within_s
+        for node_id in wanted:
+            self._node(node_id).wait_until_ready(frozenset(wanted), give_up_s)
+
+    # Breaking things
+
+    def kill_node(self, node_id: int) -> None:
+        """kill -9."""
+        self._node(node_id).kill()
+
+    def stop_node(self, node_id: int) -> None:
+        """Controlled shutdown; leaders move first."""
+        self._node(node_id).stop()
+
+    def signal_node(self, node_id: int, number: int) -> None:
+        """Any signal, for example SIGSTOP and SIGCONT for a broker that hangs."""
+        self._node(node_id).signal(number)
+
+    def start_node(self, node_id: int, *, new_port: bool = False, wait: bool = True) -> None:
+        """Bring a stopped node back with its data, on the ports it had or on new ones for clients."""
+        node = self._node(node_id)
+        if node.is_alive:
+            raise SandboxError(f"node {node_id} is running")
+        if new_port:
+            node.take_new_ports()
+        node.write_properties(self._controller_ports())
+        node.start()
+        if wait:
+            self.wait_until_ready()
+
+    # Looking
+
+    def bootstrap_servers(self, listener: str = PLAINTEXT) -> str:
+        """host:port of every node, comma separated."""
+        return ",".join(f"{host}:{port}" for host, port in self.addresses(listener).values())
+
+    def addresses(self, listener: str = PLAINTEXT) -> dict[int, tuple[str, int]]:
+        """Node id to what the node advertises on the listener."""
+        if listener not in self.spec.client_listeners:
+            raise SandboxError(f"no listener {listener}: this cluster has {self.spec.client_listeners}")
+        return {node_id: node.address(listener) for node_id, node in self._nodes.items()}
+
+    @property
+    def nodes(self) -> dict[int, tuple[str, int]]:
+        """Node id to the address on PLAINTEXT."""
+        return self.addresses()
+
+    def is_alive(self, node_id: int) -> bool:
+        return self._node(node_id).is_alive
+
+    def exit_code(self, node_id: int) -> int | None:
+        """None while the node runs; negative for the signal that ended it; 3 is the JVM's out of memory."""
+        return self._node(node_id).exit_code
+
+    def pid(self, node_id: int) -> int | None:
+        return self._node(node_id).pid
+
+    def log_tail(self, node_id: int, lines: int = 40) -> str:
+        """The end of the broker's log."""
+        return self._node(node_id).log_tail(lines)
+
+    def heap_samples(self, node_id: int) -> list[HeapSample]:
+        """Heap after each garbage collection since the node's latest start."""
+        return self._node(node_id).heap_samples()
+
+    # Tools
+
+    def java_tool(
+        self, main_class: str, *arguments: str, stdin: str = "", timeout_s: float = 120.0, check: bool = True
+    ) -> ToolResult:
+        """Run one of Kafka's Java programs to its end. Raises ToolFailed."""
+        return self.tools.run(main_class, *arguments, stdin=stdin, timeout_s=timeout_s, check=check)
+
+    def _controller_ports(self) -> dict[int, int]:
+        return {node.node_id: node.controller_port for node in self._nodes.values()}
+
+    def _alive(self) -> list[Node]:
+        return [node for node in self._nodes.values() if node.is_alive]
+
+    def _node(self, node_id: int) -> Node:
+        try:
+            return self._nodes[node_id]
+        except KeyError:
+            raise SandboxError(f"no node {node_id}: {self!r}") from None

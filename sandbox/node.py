@@ -1,0 +1,185 @@
+"""One node: its directory, ports and process."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import deque
+from pathlib import Path
+
+from sandbox import guard, wire
+from sandbox.errors import ClusterNotReady
+from sandbox.gclog import HeapSample, heap_samples
+from sandbox.jars import class_path
+from sandbox.java import java_for
+from sandbox.ports import free_port
+from sandbox.properties import render, scram_arguments, server_properties
+from sandbox.spec import PLAINTEXT, ClusterSpec
+from sandbox.tools import JavaTools
+
+_GC_LOG = "gc.log"
+_BROKER_LOG = "broker.log"
+_PROPERTIES = "server.properties"
+
+
+class Node:
+    """A broker and controller in a process of its own."""
+
+    def __init__(self, spec: ClusterSpec, node_id: int, directory: Path) -> None:
+        self.spec = spec
+        self.node_id = node_id
+        self.directory = directory
+        self.controller_port = free_port()
+        self.ports: dict[str, int] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self.take_new_ports()
+        directory.mkdir(parents=True)
+
+    def take_new_ports(self) -> None:
+        """Other ports for clients from the next start on; the controller's stays, voters are fixed."""
+        self.ports = {listener: free_port() for listener in self.spec.client_listeners}
+
+    def address(self, listener: str = PLAINTEXT) -> tuple[str, int]:
+        """The address this node advertises on the listener."""
+        return self.spec.advertised_host, self.ports[listener]
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs or has never run; negative for a signal."""
+        return self._process.poll() if self._process else None
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def write_properties(self, controller_ports: dict[int, int]) -> None:
+        properties = server_properties(
+            self.spec,
+            node_id=self.node_id,
+            ports=self.ports,
+            controller_ports=controller_ports,
+            directory=self.directory,
+        )
+        (self.directory / _PROPERTIES).write_text(render(properties))
+
+    def format(self, cluster_id: str) -> None:
+        """Write the metadata directory with Kafka's StorageTool, SCRAM users included."""
+        features = [
+            argument
+            for name, level in self.spec.features.items()
+            for argument in ("--feature", f"{name}={level}")
+        ]
+        JavaTools(self.spec.version).run(
+            "kafka.tools.StorageTool",
+            *("format", "-t", cluster_id, "-c", str(self.directory / _PROPERTIES)),
+            *scram_arguments(self.spec),
+            *features,
+        )
+
+    def start(self) -> None:
+        self._starts += 1
+        with (self.directory / _BROKER_LOG).open("ab") as log:
+            self._process = guard.spawn(self._command(), stdout=log, stderr=log, cwd=self.directory)
+
+    def _command(self) -> list[str]:
+        spec = self.spec
+        temporary = self.directory / "tmp"
+        temporary.mkdir(exist_ok=True)
+        return [
+            str(java_for(spec.version)),
+            f"-Xmx{spec.heap_mb}m",
+            "-XX:+ExitOnOutOfMemoryError",
+            "-XX:-UsePerfData",
+            *spec.jvm_options,
+            # One log per start: its clock begins anew.
+            f"-Xlog:gc:file={self._gc_log(self._starts)}:uptime",
+            # Native libraries are unpacked here and not in /tmp, where a killed JVM would leave them.
+            f"-Djava.io.tmpdir={temporary}",
+            *JavaTools(spec.version).log_options("info"),
+            "-cp",
+            os.pathsep.join(map(str, class_path(spec.version))),
+            "kafka.Kafka",
+            str(self.directory / _PROPERTIES),
+        ]
+
+    def _gc_log(self, start: int) -> Path:
+        return self.directory / f"{_GC_LOG}.{start}"
+
+    def is_ready(self, node_ids: frozenset[int]) -> bool:
+        """Whether it answers clients, knows all these nodes and hands out producer ids."""
+        try:
+            view = wire.broker_view(self.address())
+            return (
+                node_ids <= view.brokers.keys()
+                and view.brokers[self.node_id] == self.address()
+                and view.controller_id >= 0
+                and wire.init_producer_id_error(self.address()) == 0
+            )
+        except OSError:
+            return False
+
+    def wait_until_ready(self, node_ids: frozenset[int], give_up_s: float) -> None:
+        """Poll until ready; `give_up_s` is a time.monotonic(). Raises ClusterNotReady with the log's end."""
+        while not self.is_ready(node_ids):
+            if not self.is_alive:
+                raise ClusterNotReady(
+                    f"node {self.node_id} ended with {self.exit_code}; the end of its log:\n{self.log_tail()}"
+                )
+            if time.monotonic() > give_up_s:
+                raise ClusterNotReady(
+                    f"node {self.node_id} was not ready in time; the end of its log:\n{self.log_tail()}"
+                )
+            time.sleep(0.05)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, when there is one."""
+        if self.is_alive:
+            assert self._process is not None
+            self._process.send_signal(number)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for the process' end; its exit code, or None when it still runs."""
+        if self._process is None:
+            return None
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        guard.ended(self._process)
+        return code
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.wait(30.0)
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Controlled shutdown; killed when that takes too long."""
+        self.signal(signal.SIGTERM)
+        if self.wait(timeout_s) is None:
+            self.kill()
+
+    def log_tail(self, lines: int = 40) -> str:
+        try:
+            with (self.directory / _BROKER_LOG).open(errors="replace") as log:
+                return "".join(deque(log, lines))
+        except FileNotFoundError:
+            return ""
+
+    def heap_samples(self) -> list[HeapSample]:
+        """The heap since the latest start, one sample per garbage collection."""
+        try:
+            with self._gc_log(self._starts).open(errors="replace") as log:
+                return heap_samples(log)
+        except FileNotFoundError:
+            return []
+
+    def remove_data(self) -> None:
+        """Keep logs and properties only."""
+        shutil.rmtree(self.directory / "data", ignore_errors=True)
+        shutil.rmtree(self.directory / "tmp", ignore_errors=True)

@@ -1,0 +1,123 @@
+"""Kafka's own Java programs: command line tools and clients, run with the server's class path."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO
+
+from sandbox import guard
+from sandbox.errors import ToolFailed
+from sandbox.jars import NEWEST, class_path, logs_through_slf4j_simple
+from sandbox.java import java_for
+
+_OUTPUT_SHOWN = 4_000
+
+
+_LOG4J = """\
+log4j.rootLogger={level}, stderr
+log4j.appender.stderr=org.apache.log4j.ConsoleAppender
+log4j.appender.stderr.target=System.err
+log4j.appender.stderr.layout=org.apache.log4j.PatternLayout
+log4j.appender.stderr.layout.ConversionPattern=%d{{HH:mm:ss.SSS}} [%t] %p %c - %m%n
+"""
+
+
+@cache
+def _log4j_settings(level: str) -> Path:
+    """reload4j, which Kafka 3.9 logs through, takes its settings from a file only."""
+    path = guard.temporary_directory("log4j-") / "log4j.properties"
+    path.write_text(_LOG4J.format(level=level.upper()))
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool printed. Errors and log lines are on stderr."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True)
+class JavaTools:
+    """The programs in the jars of one Kafka version."""
+
+    version: str = NEWEST
+    heap_mb: int = 256
+
+    def command(self, main_class: str, *arguments: str, jvm_options: Sequence[str] = ()) -> list[str]:
+        """The whole command line of a program, for those who start it themselves."""
+        return [
+            str(java_for(self.version)),
+            f"-Xmx{self.heap_mb}m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            # No file in /tmp that a killed JVM would leave there.
+            "-XX:-UsePerfData",
+            *self.log_options("warn"),
+            *jvm_options,
+            "-cp",
+            os.pathsep.join(map(str, class_path(self.version))),
+            main_class,
+            *arguments,
+        ]
+
+    def log_options(self, level: str) -> list[str]:
+        """Log to stderr, with time."""
+        if logs_through_slf4j_simple(self.version):
+            return [
+                f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}",
+                "-Dorg.slf4j.simpleLogger.showDateTime=true",
+                "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+            ]
+        return [f"-Dlog4j.configuration=file:{_log4j_settings(level)}"]
+
+    def start(
+        self,
+        main_class: str,
+        *arguments: str,
+        stdin: int | IO[bytes] | None = subprocess.DEVNULL,
+        stdout: int | IO[bytes] | None = subprocess.PIPE,
+        stderr: int | IO[bytes] | None = subprocess.PIPE,
+        jvm_options: Sequence[str] = (),
+    ) -> subprocess.Popen[bytes]:
+        """Start a program that does not outlive this process; the caller waits for it (see `guard.ended`)."""
+        return guard.spawn(
+            self.command(main_class, *arguments, jvm_options=jvm_options),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
+
+    def run(
+        self,
+        main_class: str,
+        *arguments: str,
+        stdin: str = "",
+        timeout_s: float = 120.0,
+        check: bool = True,
+        jvm_options: Sequence[str] = (),
+    ) -> ToolResult:
+        """Run a program to its end. Raises ToolFailed when it fails (if `check`) or takes too long."""
+        process = self.start(main_class, *arguments, stdin=subprocess.PIPE, jvm_options=jvm_options)
+        too_long = threading.Timer(timeout_s, process.kill)
+        too_long.start()
+        try:
+            stdout, stderr = process.communicate(stdin.encode())
+        finally:
+            timed_out = not too_long.is_alive()
+            too_long.cancel()
+            process.kill()
+            process.wait()
+            guard.ended(process)
+        result = ToolResult(process.returncode, stdout.decode(), stderr.decode())
+        if timed_out or (check and result.exit_code != 0):
+            ending = f"took more than {timeout_s:g} s" if timed_out else f"ended with {result.exit_code}"
+            shown = f"{result.stdout[-_OUTPUT_SHOWN:]}\n{result.stderr[-_OUTPUT_SHOWN:]}".strip()
+            raise ToolFailed(f"{main_class} {' '.join(arguments)} {ending}:\n{shown}")
+        return result
