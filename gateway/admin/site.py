@@ -1,0 +1,117 @@
+"""The admin address: /livez, /readyz and /metrics over HTTP.
+
+Knows the gateway only as GatewayView. aiohttp is imported when the site starts, after the listeners are up:
+it takes as long to load as everything else together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from gateway.listening import listening_on
+from gateway.units import Address
+
+if TYPE_CHECKING:
+    from aiohttp import web
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric
+
+PATHS: Final = ("/livez", "/readyz", "/metrics")
+_CLOSE_TIMEOUT_S: Final = 1.0
+
+
+class GatewayView(Protocol):
+    """What the admin site may ask of the gateway."""
+
+    def is_ready(self) -> bool:
+        """Whether clients can be served: the listeners are up and the cluster was reached once."""
+        ...
+
+    def not_ready_reason(self) -> str:
+        """Why not, in one sentence; asked only when not ready."""
+        ...
+
+    @property
+    def registry(self) -> CollectorRegistry: ...
+
+
+class AdminSite:
+    """A running site. `address` is where it listens (the port chosen, if port 0 was asked)."""
+
+    def __init__(self, runner: web.AppRunner, address: Address) -> None:
+        self._runner = runner
+        self.address = address
+
+    async def close(self) -> None:
+        """Stop listening and cut what is left after a second."""
+        await self._runner.cleanup()
+
+
+async def start(bind: tuple[str, int], gateway: GatewayView) -> AdminSite:
+    """Serve on `bind`. Raises CannotListen."""
+    from aiohttp import web
+
+    app = web.Application()
+    handlers = Handlers(gateway)
+    app.router.add_get("/livez", handlers.livez)
+    app.router.add_get("/readyz", handlers.readyz)
+    app.router.add_get("/metrics", handlers.metrics)
+    app.router.add_get("/", handlers.index)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSE_TIMEOUT_S)
+    await runner.setup()
+    host, port = bind
+    try:
+        with listening_on("admin.bind", bind):
+            await web.TCPSite(runner, host, port).start()
+    except BaseException:
+        await runner.cleanup()
+        raise
+    return AdminSite(runner, Address(host, runner.addresses[0][1]))
+
+
+class Handlers:
+    """The answers, one method a path."""
+
+    def __init__(self, gateway: GatewayView) -> None:
+        self._gateway = gateway
+
+    async def index(self, _request: web.Request) -> web.Response:
+        return _text("pidgate admin\n" + "".join(f"{path}\n" for path in PATHS))
+
+    async def livez(self, _request: web.Request) -> web.Response:
+        """200 while the event loop turns."""
+        return _text("alive\n")
+
+    async def readyz(self, _request: web.Request) -> web.Response:
+        """200, or 503 with the reason."""
+        if self._gateway.is_ready():
+            return _text("ready\n")
+        return _text(f"not ready: {self._gateway.not_ready_reason()}\n", status=503)
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """Prometheus text. Values are taken here, in one go; writing them out is left to a thread."""
+        from aiohttp import web
+        from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+        families = list(self._gateway.registry.collect())
+        body = await asyncio.to_thread(_exposition, families)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _text(text: str, status: int = 200) -> web.Response:
+    from aiohttp import web
+
+    return web.Response(text=text, status=status, headers={"Cache-Control": "no-store"})
+
+
+def _exposition(families: Iterable[Metric]) -> bytes:
+    from prometheus_client.exposition import generate_latest
+    from prometheus_client.registry import Collector
+
+    class Taken(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return families
+
+    return generate_latest(Taken())
