@@ -20,8 +20,8 @@ SCRAM_MECHANISMS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
 OAUTHBEARER: Final = "OAUTHBEARER"
 
 MAX_UNANSWERED: Final = 16
-"""Tokens of one client that may wait for the broker's answer. An honest client waits for each. What is beyond is
-not remembered and the connection stays unidentified, so that a flood costs no memory and gains no name."""
+"""Tokens of one client that may wait for the broker's answer. An honest client waits for each. What is beyond
+is not remembered and the connection stays unidentified, so that a flood costs no memory and gains no name."""
 
 _CLIENT_FIRST = re.compile(
     r"n,(?:a=(?P<authzid>[^,\0]+))?,"  # gs2 header; Kafka has no channel binding (p=, y)
