@@ -1,0 +1,73 @@
+"""What is done with those answers of the broker that are looked at. PURE but for `translate`.
+
+Everything here gets one whole answer and returns what the client gets instead, framed, or None: as it came.
+Rewriting learns, too: `translate` is called with every real address, before the answer leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.conversation import InFlight
+from gateway.treatments import Treatment
+from protocol import addresses, messages, produce
+from protocol.sasl import SaslExchange
+from quota.admission import Admission, Visitor
+
+Translate = Callable[[int, str, int], tuple[str, int]]
+Buffer = bytes | bytearray | memoryview
+
+
+class Answers:
+    """The answers of one connection's broker, seen with the eyes of its listener and its quota."""
+
+    __slots__ = ("_admission", "_sasl", "_translate", "_visitor")
+
+    def __init__(
+        self, admission: Admission, visitor: Visitor, sasl: SaslExchange, translate: Translate
+    ) -> None:
+        self._admission = admission
+        self._visitor = visitor
+        self._sasl = sasl
+        self._translate = translate
+
+    def look(self, request: InFlight, buf: Buffer, start: int, end: int, now_ms: int) -> bytes | None:
+        """One whole answer, buf[start:end] without its size prefix. Raises MalformedFrame."""
+        _correlation_id, treatment, api_key, api_version, note = request
+        if treatment is Treatment.PRODUCE:
+            if not produce.may_hold_endpoints(buf, start, end):
+                return None
+            return produce.rewrite_response(buf, start, end, api_version, self._translate)
+        if treatment is Treatment.ADDRESSES:
+            return addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
+        if treatment is Treatment.API_VERSIONS:
+            return messages.cap_api_versions(buf, start, end, api_version)
+        if treatment is Treatment.SASL_AUTHENTICATE:
+            self._authenticated(buf, start, end, api_version)
+        elif treatment is Treatment.INIT_PRODUCER_ID:
+            self._producer_id_given(buf, start, end, api_version, now_ms)
+        elif treatment is Treatment.END_TXN:
+            self._transaction_ended(buf, start, end, api_version, note, now_ms)
+        return None
+
+    def _authenticated(self, buf: Buffer, start: int, end: int, api_version: int) -> None:
+        error_code, token = messages.sasl_answer(buf, start, end, api_version)
+        identity = self._sasl.broker_answer(error_code, token)
+        if identity is not None and identity.user != self._visitor.user:
+            self._visitor.user = identity.user
+            # What was admitted was admitted to somebody else.
+            self._visitor.admitted.clear()
+
+    def _producer_id_given(self, buf: Buffer, start: int, end: int, api_version: int, now_ms: int) -> None:
+        answer = messages.init_producer_id_answer(buf, start, end, api_version)
+        if answer.error_code == 0 and answer.producer_id >= 0:
+            self._admission.owner_learnt(
+                self._visitor, answer.producer_id, answer.producer_epoch, now_ms=now_ms
+            )
+
+    def _transaction_ended(
+        self, buf: Buffer, start: int, end: int, api_version: int, note: object, now_ms: int
+    ) -> None:
+        answer = messages.end_txn_answer(buf, start, end, api_version)
+        if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(note, messages.EndTxnRequest):
+            self._admission.inherits(self._visitor, note.producer_id, answer.producer_id, now_ms=now_ms)

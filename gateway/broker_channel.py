@@ -1,0 +1,172 @@
+"""The broker's socket of one connection: answers stream back, those that show too much are looked at first."""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from gateway.answers import Answers
+from gateway.inbox import Inbox
+from gateway.treatments import Treatment
+from protocol.errors import KafkaProtocolError
+from protocol.fetch import EndpointsWalker
+
+if TYPE_CHECKING:
+    from gateway.client_channel import ClientChannel
+
+_SIZE_AND_CORRELATION: Final = Struct(">ii")
+SIZE_PREFIX_BYTES: Final = 4
+
+WRITE_HIGH_BYTES: Final = 512 * 1024
+
+
+class BrokerChannel(asyncio.BufferedProtocol):
+    """One connection to a broker, on behalf of one client connection."""
+
+    def __init__(self, client: ClientChannel) -> None:
+        self._client = client
+        self._conversation = client.conversation
+        self._answers = Answers(
+            client.context.admission, client.visitor, client.conversation.sasl, client.context.translate
+        )
+        self._inbox = Inbox()
+        self._transport: asyncio.Transport | None = None
+        self._passing_bytes = 0
+        """What is left of an answer that streams through unread."""
+        self._walker: EndpointsWalker | None = None
+        self._walking_bytes = 0
+
+    # ---- asyncio's side --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._client.broker_connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._inbox.next_read()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        client = self._client
+        now_ms = client.context.now_ms()
+        client.last_byte_ms = now_ms
+        arrived = self._inbox.received(nbytes)
+        if arrived is None:
+            return
+        buf, end = arrived
+        try:
+            kept_from = self._take_answers(buf, end, now_ms)
+        except KafkaProtocolError as error:
+            client.close("upstream", f"an answer of the broker could not be read: {error}")
+            return
+        if kept_from < end:
+            large_bytes = self._inbox.keep(buf, kept_from, end)
+            if large_bytes:
+                self._inbox.expect_large(large_bytes)
+        client.answered()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._client.broker_lost(f"the broker's connection was lost: {exc}" if exc else "the broker closed")
+
+    def pause_writing(self) -> None:
+        self._client.broker_busy(True)
+
+    def resume_writing(self) -> None:
+        self._client.broker_busy(False)
+
+    # ---- the client's side -----------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close once what was written has left: an acks=0 Produce in the buffer is still owed to the log."""
+        if self._transport is not None:
+            self._transport.close()
+
+    # ---- answers ---------------------------------------------------------------------------------------
+
+    def _take_answers(self, buf: bytearray, end: int, now_ms: int) -> int:
+        """Pass on what is in buf[:end]; returns where the part begins that has to wait for more bytes.
+
+        Answers that need nothing leave together in one write, whole or not.
+        """
+        conversation = self._conversation
+        run_start = pos = 0
+        while pos < end:
+            if self._walker is not None:
+                self._flush(buf, run_start, pos)
+                run_start = pos = self._walk(self._walker, buf, pos, end)
+                continue
+            if self._passing_bytes:
+                step = min(self._passing_bytes, end - pos)
+                pos += step
+                self._passing_bytes -= step
+                if self._passing_bytes:
+                    break
+                run_start = self._done(buf, run_start, pos)
+                continue
+            if end - pos < _SIZE_AND_CORRELATION.size:
+                break
+            size, correlation_id = _SIZE_AND_CORRELATION.unpack_from(buf, pos)
+            request = conversation.expect(correlation_id)
+            treatment = request[1]
+            if treatment == Treatment.PASS:
+                self._passing_bytes = SIZE_PREFIX_BYTES + size
+                continue
+            if treatment == Treatment.ENDPOINTS_LAST:
+                self._walker = EndpointsWalker(request[2], request[3], size, self._client.context.translate)
+                self._walking_bytes = size
+                pos += SIZE_PREFIX_BYTES  # the prefix joins the run: the walker keeps the length
+                continue
+            frame_end = pos + SIZE_PREFIX_BYTES + size
+            if frame_end > end:
+                break
+            instead = self._answers.look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
+            if instead is not None:
+                self._flush(buf, run_start, pos)
+                self._client.write(instead)
+                run_start = frame_end
+            pos = frame_end
+            run_start = self._done(buf, run_start, pos)
+        self._flush(buf, run_start, pos)
+        return pos
+
+    def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:
+        stop = min(end, pos + self._walking_bytes)
+        self._walking_bytes -= stop - pos
+        for part in walker.feed(memoryview(buf)[pos:stop]):
+            self._client.write(bytes(part))
+        if not self._walking_bytes:
+            self._walker = None
+            self._done(buf, stop, stop)
+        return stop
+
+    def _done(self, buf: bytearray, run_start: int, pos: int) -> int:
+        """The answer that ends at `pos` is complete. Returns where the run of unsent bytes begins now."""
+        conversation = self._conversation
+        conversation.answered()
+        if conversation.out:
+            self._flush(buf, run_start, pos)
+            self._client.flush_own_answers()
+            return pos
+        return run_start
+
+    def _flush(self, buf: bytearray, start: int, end: int) -> None:
+        if start < end:
+            self._client.write(bytes(memoryview(buf)[start:end]))

@@ -1,0 +1,48 @@
+"""Memory for bytes on their way: one read buffer for all connections, and a budget for the rest.
+
+All connections of a process read into the same buffer, one at a time: the event loop asks for a buffer,
+reads, and hands the bytes over before it turns to another socket. An idle connection therefore costs no
+buffer at all. What must outlive the call (an incomplete frame, a frame held behind a mute) is counted
+against the budget (as Kafka's queued.max.request.bytes); when it is spent, reading pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+READ_BUFFER_BYTES = 256 * 1024
+"""What one read may bring: large enough that a socket's receive buffer is emptied in a call or two,
+small enough to stay in a core's second-level cache while it is copied."""
+
+READ_BUFFER = bytearray(READ_BUFFER_BYTES)
+READ_VIEW = memoryview(READ_BUFFER)
+
+
+class BufferBudget:
+    """Bytes that all connections together may hold; waiters are resumed in the order they came."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._waiting: dict[object, Callable[[], None]] = {}
+
+    def take(self, amount_bytes: int) -> None:
+        """Count bytes that are held from now on. The frame in hand is never refused: see `is_full`."""
+        self.used_bytes += amount_bytes
+
+    def give_back(self, amount_bytes: int) -> None:
+        self.used_bytes -= amount_bytes
+        while self._waiting and not self.is_full:
+            owner = next(iter(self._waiting))
+            self._waiting.pop(owner)()
+
+    @property
+    def is_full(self) -> bool:
+        return self.used_bytes >= self.limit_bytes
+
+    def wait(self, owner: object, resume: Callable[[], None]) -> None:
+        """Call `resume` once, as soon as there is room again."""
+        self._waiting[owner] = resume
+
+    def leave(self, owner: object) -> None:
+        self._waiting.pop(owner, None)

@@ -1,0 +1,121 @@
+"""What the connections of one port share, and how a connection gets its broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gateway.broker_channel import BrokerChannel
+from gateway.buffers import BufferBudget
+from gateway.counters import Counters
+from gateway.logs import Event, logger
+from gateway.nodes import Address, NodePorts, Nodes
+from quota.admission import Admission
+
+if TYPE_CHECKING:
+    from gateway.client_channel import ClientChannel
+
+log = logger()
+
+
+class Shared:
+    """What all connections of the process share: the one quota, the counters, the memory."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        admission: Admission,
+        nodes: Nodes,
+        counters: Counters,
+        budget: BufferBudget,
+        frame_limit_bytes: int,
+        connect_timeout_ms: int,
+        help_url: str | None,
+    ) -> None:
+        self.loop = loop
+        self.admission = admission
+        self.nodes = nodes
+        self.counters = counters
+        self.budget = budget
+        self.frame_limit_bytes = frame_limit_bytes
+        self.connect_timeout_ms = connect_timeout_ms
+        self.help_url = help_url
+        self.channels: set[ClientChannel] = set()
+        self.is_draining = False
+        self.connecting: set[asyncio.Task[None]] = set()
+        self._connection_id = 0
+
+    def now_ms(self) -> int:
+        """The event loop's monotonic clock: one reading per turn of the loop, good enough for quotas."""
+        return int(self.loop.time() * 1000)
+
+    def next_connection_id(self) -> int:
+        self._connection_id += 1
+        return self._connection_id
+
+
+class ConnectionContext:
+    """One listening port: which listener it belongs to and which node it stands for."""
+
+    def __init__(self, shared: Shared, ports: NodePorts, node_id: int | None) -> None:
+        self._shared = shared
+        self._ports = ports
+        self.node_id = node_id
+        """None: the bootstrap port."""
+        self.listener_name = ports.listener.name
+        # Flattened, because the hot path reads them for every read of every socket.
+        self.loop = shared.loop
+        self.admission = shared.admission
+        self.counters = shared.counters
+        self.budget = shared.budget
+        self.frame_limit_bytes = shared.frame_limit_bytes
+        self.help_url = shared.help_url
+        self.now_ms: Callable[[], int] = shared.now_ms
+        self.next_connection_id: Callable[[], int] = shared.next_connection_id
+
+    def translate(self, node_id: int, host: str, port: int) -> Address:
+        """A broker's answer shows a broker: learn where it is, tell what this listener's clients see."""
+        self._shared.nodes.learn(node_id, host, port)
+        return self._ports.advertised(node_id)
+
+    def opened(self, channel: ClientChannel) -> None:
+        self._shared.channels.add(channel)
+        self.counters.connections_total += 1
+        self.counters.connections_open += 1
+        log.debug(Event.CONNECTION_OPENED, **channel.describe())
+
+    def closed(self, channel: ClientChannel, cause: str) -> None:
+        self._shared.channels.discard(channel)
+        counters = self.counters
+        counters.connections_open -= 1
+        counters.connections_closed[cause] += 1
+        self.admission.connection_closed(channel.connection_id, self.now_ms())
+
+    def connect_upstream(self, channel: ClientChannel) -> None:
+        """Connect to the port's broker in the background; the channel is told, or closed."""
+        task = self.loop.create_task(self._connect(channel))
+        self._shared.connecting.add(task)
+        task.add_done_callback(self._shared.connecting.discard)
+
+    async def _connect(self, channel: ClientChannel) -> None:
+        nodes = self._shared.nodes
+        failure = ""
+        for host, port in nodes.candidates(self.node_id):
+            try:
+                async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
+                    await self.loop.create_connection(lambda: BrokerChannel(channel), host, port)
+            except TimeoutError:
+                failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
+                cause = "timeout"
+            except OSError as error:
+                failure = f"{host}:{port}: {error.strerror or error}"
+                cause = "refused" if isinstance(error, ConnectionRefusedError) else "unreachable"
+            else:
+                return
+            self.counters.upstream_failures[cause] += 1
+            log.warning(Event.UPSTREAM_FAILED, server=f"{host}:{port}", cause=cause, **channel.describe())
+        if self.node_id is not None:
+            nodes.forget(self.node_id)
+        channel.close("upstream", f"no broker could be reached: {failure}")

@@ -1,0 +1,260 @@
+"""One client connection: requests in flight, order of answers, what waits for what. PURE.
+
+Requests come in whole, one after the other, through `request`; it says whether the caller forwards the frame
+(FORWARD), need not (TAKEN: it was answered here, or is held behind the mute) or closes the connection (CLOSE).
+Answers of the broker are matched by position: `expect` names the request that the next answer belongs to,
+`answered` is called when it has passed. Answers authored here leave through `out`, in the order of the requests
+they answer: behind everything that is still in flight.
+
+A channel is muted until `muted_until_ms` (KIP-219, but with several requests of one connection under way the
+throttles may overlap, so the latest deadline says it all). While it is muted nothing is handed on: frames are
+held in order, but a Produce that would be refused anyway is answered at once, or each of a pipeline of five
+would cost a mute of its own. When the mute ends, `release` goes on with what was held.
+
+It must not know sockets, tasks or the clock: time is an argument, and `muted_until_ms` tells when to come back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+from gateway.refusal_text import refusal_text
+from gateway.notes import note_of_request
+from gateway.treatments import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, TREATMENTS, Treatment
+from protocol import messages
+from protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
+from protocol.produce import refusal, walk
+from protocol.sasl import SaslExchange
+from quota.admission import Admission, Close, Forward, Refuse, Visitor
+
+SIZE_PREFIX_BYTES: Final = 4
+
+HELD_LIMIT_BYTES: Final = 1024 * 1024
+"""Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once.
+The frame that crosses it is still taken whole; then reading stops until the mute ends."""
+
+_HEAD: Final = Struct(">hhi")
+
+Buffer = bytes | bytearray | memoryview
+
+InFlight = tuple[int, Treatment, int, int, object]
+"""A forwarded request: correlation id, treatment of its answer, api key, api version, note from the request."""
+
+
+class Step(IntEnum):
+    """What the caller does with the request it has just handed in."""
+
+    FORWARD = 0
+    TAKEN = 1
+    CLOSE = 2
+
+
+FORWARD: Final = Step.FORWARD
+TAKEN: Final = Step.TAKEN
+CLOSE: Final = Step.CLOSE
+
+
+class Conversation:
+    """The state of one connection, from both sides. One instance per client connection."""
+
+    __slots__ = (
+        "_admission",
+        "_help_url",
+        "_in_flight",
+        "close_cause",
+        "close_reason",
+        "held",
+        "held_bytes",
+        "muted_until_ms",
+        "out",
+        "sasl",
+        "visitor",
+    )
+
+    def __init__(self, admission: Admission, visitor: Visitor, help_url: str | None = None) -> None:
+        self.visitor = visitor
+        self._admission = admission
+        self._help_url = help_url
+        self._in_flight: deque[InFlight | bytes] = deque()
+        self.held: deque[bytes] = deque()
+        """Frames behind the mute, whole and with their size prefix, in the order they came."""
+        self.held_bytes = 0
+        self.muted_until_ms = 0
+        self.out: list[bytes] = []
+        """Framed answers of our own whose turn has come: send and clear."""
+        self.sasl = SaslExchange()
+        """Who is this: fed with the tokens as they pass."""
+        self.close_cause = ""
+        """A short label for metrics, set with CLOSE."""
+        self.close_reason = ""
+        """A sentence for the log, set with CLOSE."""
+
+    # ---- from the client -------------------------------------------------------------------------------
+
+    def request(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step:
+        """The next whole request: buf[start:end] without its size prefix; the prefix lies before `start`.
+
+        Raises MalformedFrame when the client breaks the protocol and UnsupportedVersion when it asks what
+        was never offered: both end this connection, and only this one.
+        """
+        if self.held or now_ms < self.muted_until_ms:
+            step = None if self.held else self._refused_behind_mute(buf, start, end, now_ms)
+            return self._hold(buf, start, end) if step is None else step
+        return self._next_in_line(buf, start, end, now_ms)
+
+    def release(self, now_ms: int) -> tuple[list[bytes], bool]:
+        """Go on with what was held. Returns (frames to forward, in order; whether to close now)."""
+        forward: list[bytes] = []
+        held = self.held
+        while held:
+            frame = held[0]
+            if now_ms < self.muted_until_ms:
+                refused = self._refused_behind_mute(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
+                if refused is None:
+                    break
+                step = refused
+            else:
+                step = self._next_in_line(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
+            if step is CLOSE:
+                return forward, True
+            if step is FORWARD:
+                forward.append(frame)
+            held.popleft()
+            self.held_bytes -= len(frame)
+        return forward, False
+
+    def drop_held(self) -> int:
+        """The client has gone: what it sent behind the mute reaches nobody. Returns the bytes dropped."""
+        dropped = self.held_bytes
+        self.held.clear()
+        self.held_bytes = 0
+        return dropped
+
+    @property
+    def wants_no_more(self) -> bool:
+        """The read-ahead is full: stop reading until the mute ends."""
+        return self.held_bytes >= HELD_LIMIT_BYTES
+
+    # ---- from the broker -------------------------------------------------------------------------------
+
+    def expect(self, correlation_id: int) -> InFlight:
+        """The request that the broker's next answer belongs to.
+
+        Raises MalformedFrame when there is none, or when it carries another correlation id: the two sides
+        no longer agree where frames begin, and nothing after this point could be trusted.
+        """
+        head = self._in_flight[0] if self._in_flight else None
+        if not isinstance(head, tuple) or head[0] != correlation_id:
+            raise MalformedFrame(
+                f"the broker answered {correlation_id}, which is not the next request in flight"
+            )
+        return head
+
+    def answered(self) -> None:
+        """The answer of the request at the head has passed; answers of ours behind it have their turn now."""
+        in_flight = self._in_flight
+        in_flight.popleft()
+        while in_flight:
+            answer = in_flight[0]
+            if isinstance(answer, tuple):
+                return
+            self.out.append(answer)
+            in_flight.popleft()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is in flight: the connection can be closed without losing an answer."""
+        return not self._in_flight
+
+    @property
+    def in_flight_count(self) -> int:
+        return len(self._in_flight)
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def _next_in_line(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step:
+        if end - start < _HEAD.size:
+            raise MalformedFrame("a request of less than 8 bytes")
+        api_key, api_version, correlation_id = _HEAD.unpack_from(buf, start)
+        treatment = TREATMENTS.get(api_key << 16 | api_version & 0xFFFF)
+        if treatment is None:
+            return self._unspoken(api_key, api_version, correlation_id)
+        note: object = None
+        if treatment == Treatment.PRODUCE:
+            acks, transactional, batches = walk(buf, start, end)
+            if batches:
+                verdict = self._admission.judge(
+                    self.visitor, batches, transactional=transactional, now_ms=now_ms
+                )
+                if not isinstance(verdict, Forward):
+                    return self._stop(verdict, buf, start, end, acks, now_ms)
+            if acks == 0:
+                return FORWARD
+        elif treatment > Treatment.NOTED:
+            note = note_of_request(treatment, self.sasl, buf, start, end)
+        self._in_flight.append((correlation_id, treatment, api_key, api_version, note))
+        return FORWARD
+
+    def _refused_behind_mute(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
+        """First in line behind the mute: answered at once when it is refused anyway; None: hold it."""
+        if end - start < _HEAD.size:
+            raise MalformedFrame("a request of less than 8 bytes")
+        api_key, api_version, _correlation_id = _HEAD.unpack_from(buf, start)
+        if api_key != PRODUCE or (api_key << 16 | api_version & 0xFFFF) not in TREATMENTS:
+            return None
+        acks, transactional, batches = walk(buf, start, end)
+        if not batches:
+            return None
+        verdict = self._admission.judge_while_muted(
+            self.visitor, batches, transactional=transactional, now_ms=now_ms
+        )
+        return None if verdict is None else self._stop(verdict, buf, start, end, acks, now_ms)
+
+    def _stop(
+        self, verdict: Refuse | Close, buf: Buffer, start: int, end: int, acks: int, now_ms: int
+    ) -> Step:
+        """Answer a refusal and mute, or close where nothing can be answered."""
+        if isinstance(verdict, Close):
+            return self._close("quota", verdict.reason)
+        if acks == 0:
+            # As Kafka does on an error with acks=0: there is no answer that could carry it.
+            return self._close(
+                "acks0_refused", "a refused Produce with acks=0 can be answered by closing only"
+            )
+        until_ms = now_ms + verdict.throttle_time_ms
+        if verdict.rearms_mute or now_ms >= self.muted_until_ms:
+            self.muted_until_ms = max(self.muted_until_ms, until_ms)
+        text = refusal_text(verdict, self._help_url)
+        self._answer(refusal(buf, start, end, verdict.throttle_time_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
+        return TAKEN
+
+    def _unspoken(self, api_key: int, api_version: int, correlation_id: int) -> Step:
+        """A version that was not offered. Two of them have an answer that every client understands."""
+        if api_key == API_VERSIONS:
+            self._answer(messages.too_new_api_versions(correlation_id))
+            return TAKEN
+        if api_key == SASL_HANDSHAKE and api_version == 0:
+            # v0 goes on in raw tokens without Kafka's headers, in which nobody could find the frames again.
+            self._answer(messages.sasl_handshake_refused(correlation_id, api_version))
+            return TAKEN
+        raise UnsupportedVersion(api_key, api_version)
+
+    def _answer(self, payload: bytes) -> None:
+        if self._in_flight:
+            self._in_flight.append(payload)
+        else:
+            self.out.append(payload)
+
+    def _hold(self, buf: Buffer, start: int, end: int) -> Step:
+        frame = bytes(buf[start - SIZE_PREFIX_BYTES : end])
+        self.held.append(frame)
+        self.held_bytes += len(frame)
+        return TAKEN
+
+    def _close(self, cause: str, reason: str) -> Step:
+        self.close_cause = cause
+        self.close_reason = reason
+        return CLOSE

@@ -1,0 +1,100 @@
+"""The listening sockets: one bootstrap port per listener, and one port per broker.
+
+A broker's port is opened the moment the broker is learnt, and synchronously: the kernel takes connections from
+`listen()` on, so a client that reads the address in the answer which is about to leave always finds it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from gateway.client_channel import ClientChannel
+from gateway.connection import ConnectionContext, Shared
+from gateway.listening import CannotListen, listening_on
+from gateway.logs import Event, logger
+from gateway.nodes import NodePorts
+from gateway.settings import ListenerSettings
+
+log = logger()
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted: a fleet of clients comes back at the same moment after a restart."""
+
+
+class Listener:
+    """One entry of `listeners`: its sockets and what it shows its clients."""
+
+    def __init__(self, settings: ListenerSettings, shared: Shared) -> None:
+        self._settings = settings
+        self._shared = shared
+        self._ports = NodePorts(settings)
+        self._servers: dict[int | None, asyncio.Server] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Listen on the bootstrap port and on every port that the configuration names.
+
+        Raises CannotListen.
+        """
+        settings = self._settings
+        await self._serve(settings.only_node, self._bound(settings.bind_port, "bind"))
+        for node_id in settings.node_ids:
+            port = self._ports.port_of(node_id)
+            if port is not None:
+                await self._serve(node_id, self._bound(port, "node_ports"))
+
+    def node_learnt(self, node_id: int) -> None:
+        """Open the port of a broker that came, if it has one and it is not open yet."""
+        port = self._ports.port_of(node_id)
+        remedy = ""
+        if port is None:
+            if self._settings.only_node is None:
+                remedy = "add the node id to node_ports.node_ids, or choose a lower node_ports.first"
+        elif node_id not in self._servers and node_id != self._settings.only_node:
+            try:
+                bound = self._bound(port, "node_ports")
+            except CannotListen as error:
+                remedy = str(error)
+            else:
+                task = self._shared.loop.create_task(self._serve(node_id, bound))
+                self._opening.add(task)
+                task.add_done_callback(self._opening.discard)
+        if remedy:
+            log.error(Event.NODE_WITHOUT_PORT, node_id=node_id, listener=self._settings.name, remedy=remedy)
+
+    def close(self) -> None:
+        """Accept no more connections; those that are open stay."""
+        for server in self._servers.values():
+            server.close()
+
+    def _bound(self, port: int, setting: str) -> socket.socket:
+        host = self._settings.bind_host
+        with listening_on(f"listeners.{setting}", (host, port)):
+            family, kind, proto, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            bound = socket.socket(family, kind, proto)
+            try:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                bound.bind(address)
+                bound.listen(BACKLOG)
+            except OSError:
+                bound.close()
+                raise
+            bound.setblocking(False)
+            return bound
+
+    async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
+        context = ConnectionContext(self._shared, self._ports, node_id)
+        server = await self._shared.loop.create_server(
+            lambda: ClientChannel(context), sock=bound, backlog=BACKLOG
+        )
+        self._servers[node_id] = server
+        log.info(
+            Event.LISTENING,
+            listener=self._settings.name,
+            bind=":".join(map(str, bound.getsockname()[:2])),
+            node_id=node_id,
+            advertised=None if node_id is None else ":".join(map(str, self._ports.advertised(node_id))),
+        )

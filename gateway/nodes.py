@@ -1,0 +1,107 @@
+"""The brokers of the cluster: where each one really is, and what each listener calls it.
+
+Real addresses are learnt from the brokers' own answers as they pass; what a client is shown is made
+from the listener's `advertise` and a port. No socket is opened here: whoever listens is told of a new
+node by `on_new_node`, before the answer that mentions it leaves, so that a client never connects to a
+port that nobody listens on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Address = tuple[str, int]
+
+MAX_PORT = 65535
+
+
+class Advertising(Protocol):
+    """What a listener's configuration says about the addresses it shows."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def advertise_host(self) -> str: ...
+    @property
+    def advertise_port(self) -> int | None: ...
+    @property
+    def bind_port(self) -> int: ...
+    @property
+    def first_node_port(self) -> int | None: ...
+    @property
+    def node_ids(self) -> Sequence[int]: ...
+    @property
+    def only_node(self) -> int | None: ...
+
+
+class Nodes:
+    """Node id -> real address, shared by all listeners of the process."""
+
+    def __init__(self, bootstrap_servers: Sequence[Address]) -> None:
+        self.bootstrap_servers = tuple(bootstrap_servers)
+        self._addresses: dict[int, Address] = {}
+        self._turn = 0
+        self.on_new_node: Callable[[int], None] = lambda _node_id: None
+
+    def learn(self, node_id: int, host: str, port: int) -> None:
+        """A broker's answer says that `node_id` is at host:port."""
+        known = self._addresses.get(node_id)
+        if known == (host, port):
+            return
+        self._addresses[node_id] = (host, port)
+        if known is None:
+            self.on_new_node(node_id)
+
+    def forget(self, node_id: int) -> None:
+        """Nobody answers there any more; until it is learnt again a bootstrap server stands in.
+
+        A client that knows this one broker only would otherwise be stranded: the Metadata answer that
+        tells where the broker went can reach it (and us) through another broker alone.
+        """
+        self._addresses.pop(node_id, None)
+
+    @property
+    def known(self) -> dict[int, Address]:
+        """Node id -> real address, as learnt so far (a copy)."""
+        return dict(self._addresses)
+
+    def candidates(self, node_id: int | None) -> list[Address]:
+        """Where to connect for this node's port, first choice first; None is the bootstrap port."""
+        if node_id is not None and node_id in self._addresses:
+            return [self._addresses[node_id]]
+        self._turn = (self._turn + 1) % len(self.bootstrap_servers)
+        return [*self.bootstrap_servers[self._turn :], *self.bootstrap_servers[: self._turn]]
+
+
+@dataclass(frozen=True, slots=True)
+class NodePorts:
+    """Which port of one listener stands for which node."""
+
+    listener: Advertising
+
+    def port_of(self, node_id: int) -> int | None:
+        """The port that this listener opens for the node, None where it opens none."""
+        listener = self.listener
+        if listener.only_node is not None:
+            return listener.bind_port if node_id == listener.only_node else None
+        if listener.first_node_port is None:
+            return None
+        if listener.node_ids:
+            if node_id not in listener.node_ids:
+                return None
+            return listener.first_node_port + listener.node_ids.index(node_id)
+        port = listener.first_node_port + node_id
+        return port if 0 < port <= MAX_PORT else None
+
+    def advertised(self, node_id: int) -> Address:
+        """What clients of this listener are shown for the node.
+
+        A node without a port of its own is shown at the bootstrap port: never at its real address.
+        The gateway says so in its log; such a client keeps asking for Metadata, and nothing leaks.
+        """
+        listener = self.listener
+        host = listener.advertise_host.replace("{node_id}", str(node_id))
+        port = listener.advertise_port or self.port_of(node_id) or listener.bind_port
+        return host, port

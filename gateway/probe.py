@@ -1,0 +1,89 @@
+"""Has the cluster been reached? Asks a bootstrap server until one answers, then once more for its brokers.
+
+"Reached" means that a broker answered ApiVersions, which it does before any authentication. The Metadata
+request after it is a courtesy: a cluster without authentication names its brokers at once, so that their ports
+are open before the first client comes; one with authentication closes the connection, and the brokers are
+learnt from the clients' own answers as they pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+
+from gateway.logs import Event, logger
+from gateway.nodes import Address, Nodes
+from protocol import addresses, messages
+from protocol.errors import KafkaProtocolError
+
+log = logger()
+
+_SIZE = Struct(">i")
+PROBE_CLIENT_ID = "pidgate"
+PROBE_ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
+RETRY_S = 0.5
+
+
+class Probe:
+    """Reaches for the cluster until it has answered once."""
+
+    def __init__(self, nodes: Nodes, timeout_ms: int) -> None:
+        self._nodes = nodes
+        self._timeout_s = timeout_ms / 1000
+        self.reached = asyncio.Event()
+        self.last_failure = "the cluster has not been asked yet"
+
+    async def run(self) -> None:
+        """Returns once a bootstrap server has answered."""
+        while not self.reached.is_set():
+            for address in self._nodes.candidates(None):
+                if await self._ask(address):
+                    self.reached.set()
+                    return
+            await asyncio.sleep(RETRY_S)
+
+    async def _ask(self, address: Address) -> bool:
+        host, port = address
+        writer: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reader, writer = await asyncio.open_connection(host, port)
+                writer.write(messages.api_versions_request(1, PROBE_CLIENT_ID))
+                await _read_frame(reader)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, KafkaProtocolError) as error:
+            self.last_failure = f"{host}:{port}: {str(error) or type(error).__name__}"
+            log.warning(
+                Event.CLUSTER_NOT_REACHED,
+                server=f"{host}:{port}",
+                cause=self.last_failure,
+                retry_ms=int(RETRY_S * 1000),
+            )
+            if writer is not None:
+                writer.close()
+            return False
+        await self._learn_brokers(reader, writer)
+        log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known))
+        return True
+
+    async def _learn_brokers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                writer.write(messages.metadata_request(2, PROBE_CLIENT_ID))
+                answer = await _read_frame(reader)
+                version = messages.METADATA_PROBE_VERSION
+                addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, KafkaProtocolError):
+            pass  # they will be learnt from the clients' answers; see above
+        finally:
+            writer.close()
+
+    def _learn(self, node_id: int, host: str, port: int) -> Address:
+        self._nodes.learn(node_id, host, port)
+        return host, port
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+    if not 0 <= size <= PROBE_ANSWER_LIMIT_BYTES:
+        raise KafkaProtocolError(f"an answer of {size} bytes: this is no Kafka broker")
+    return await reader.readexactly(size)

@@ -1,0 +1,141 @@
+"""The gateway as a whole: listeners, one quota, the admin site, the once-a-second work, the drain."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from functools import cached_property
+from importlib.metadata import version
+
+from prometheus_client import CollectorRegistry
+
+from gateway.buffers import BufferBudget
+from gateway.connection import Shared
+from gateway.counters import Counters
+from gateway.listeners import Listener
+from gateway.logs import Event, logger
+from gateway.nodes import Nodes
+from gateway.probe import Probe
+from gateway.settings import Settings
+from quota.admission import Admission
+
+log = logger()
+
+TICK_S = 1.0
+
+
+class Gateway:
+    """One gateway process. `start`, then `until_stopped`; `drain` from a signal handler's task ends it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        loop = asyncio.get_running_loop()
+        self._counters = Counters()
+        self._nodes = Nodes(settings.cluster.bootstrap_servers)
+        self._nodes.on_new_node = self._node_learnt
+        self._admission = Admission(settings.to_quotas(), seed_source=lambda: secrets.randbits(32))
+        limits = settings.limits
+        self._budget = BufferBudget(limits.buffered_total_bytes)
+        self._shared = Shared(
+            loop=loop,
+            admission=self._admission,
+            nodes=self._nodes,
+            counters=self._counters,
+            budget=self._budget,
+            frame_limit_bytes=limits.frame_bytes,
+            connect_timeout_ms=limits.connect_timeout_ms,
+            help_url=settings.quotas.help_url or None,
+        )
+        self._listeners = [Listener(listener, self._shared) for listener in settings.listeners]
+        self._probe = Probe(self._nodes, limits.connect_timeout_ms)
+        self._background: list[asyncio.Task[None]] = []
+        self._stopped = asyncio.Event()
+        self._is_draining = False
+
+    async def start(self) -> None:
+        """Listen, then reach for the cluster. Raises CannotListen."""
+        for listener in self._listeners:
+            await listener.open()
+        # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
+        from gateway.admin import site
+
+        self._admin = await site.start(self._settings.admin.bind, self)
+        loop = self._shared.loop
+        self._background = [loop.create_task(self._probe.run()), loop.create_task(self._tick())]
+
+    async def until_stopped(self) -> None:
+        """Returns when a drain has ended."""
+        await self._stopped.wait()
+
+    async def drain(self) -> None:
+        """Accept nothing new, let what is in flight be answered, close; at most `drain_timeout` long.
+
+        Mutes are not waited for: what is held behind one was never forwarded, and its client sends it again.
+        """
+        if self._is_draining:
+            return
+        self._is_draining = True
+        loop = self._shared.loop
+        began = loop.time()
+        timeout_ms = self._settings.drain_timeout_ms
+        channels = self._shared.channels
+        log.info(Event.DRAINING, cause="signal", connections=len(channels), drain_timeout_ms=timeout_ms)
+        for listener in self._listeners:
+            listener.close()
+        for channel in list(channels):
+            channel.drain()
+        while channels and (loop.time() - began) * 1000 < timeout_ms:
+            await asyncio.sleep(0.02)
+        cut = len(channels)
+        for channel in list(channels):
+            channel.close("drain", "the drain timeout has passed")
+        for task in self._background:
+            task.cancel()
+        await self._admin.close()
+        log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
+        self._stopped.set()
+
+    # ---- what the admin site asks ----------------------------------------------------------------------
+
+    def is_ready(self) -> bool:
+        """The cluster was reached once, and the gateway is not draining."""
+        return self._probe.reached.is_set() and not self._is_draining
+
+    def not_ready_reason(self) -> str:
+        """Why not, for /readyz."""
+        return "the gateway drains" if self._is_draining else self._probe.last_failure
+
+    @cached_property
+    def registry(self) -> CollectorRegistry:
+        """Everything that /metrics shows."""
+        from gateway.metrics import build_registry
+
+        return build_registry(
+            self._counters,
+            users=lambda: self._admission.user_snapshots(self._shared.now_ms()),
+            is_ready=self.is_ready,
+            version=version("pidgate"),
+        )
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def _node_learnt(self, node_id: int) -> None:
+        host, port = self._nodes.known[node_id]
+        log.info(Event.NODE_LEARNT, node_id=node_id, server=f"{host}:{port}")
+        for listener in self._listeners:
+            listener.node_learnt(node_id)
+
+    async def _tick(self) -> None:
+        """Once a second: forget idle users and ids that gave up, close idle connections."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_ms = self._shared.now_ms()
+            self._admission.sweep(now_ms)
+            self._counters.buffered_bytes = self._budget.used_bytes
+            idle_since_ms = now_ms - self._settings.limits.idle_ms
+            muted = 0
+            for channel in list(self._shared.channels):
+                muted += channel.conversation.muted_until_ms > now_ms
+                if channel.last_byte_ms < idle_since_ms:
+                    channel.close("idle", "nothing was sent or received for limits.idle")
+            self._counters.muted_connections = muted
