@@ -1,0 +1,138 @@
+"""`python -m bench [--only 01,02] [--runs 5] [--quick]`: measure, print tables, keep the results.
+
+Starts one real broker, warms it up, and runs each scenario through every target in turn.
+"""
+
+import argparse
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench import (
+    report,
+    s01_small_requests,
+    s02_bulk_produce,
+    s03_memory_per_connection,
+    s04_bulk_fetch,
+)
+from bench.cold_client import parse_address
+from bench.machine import describe, pin, placement
+from bench.scenario import Bench, Scenario, measure
+from bench.targets import BASELINE, TARGETS, Broker, TargetFailed, is_available
+from bench.wire import LoadError
+from sandbox.errors import SandboxError
+from sandbox.kafka import Cluster
+from sandbox.spec import ClusterSpec
+
+SCENARIOS: Sequence[Scenario] = (
+    s01_small_requests.SCENARIO,
+    s02_bulk_produce.SCENARIO,
+    s03_memory_per_connection.SCENARIO,
+    s04_bulk_fetch.SCENARIO,
+)
+
+_BROKER_PROPERTIES = {
+    "log.retention.check.interval.ms": "3000",
+    "log.segment.delete.delay.ms": "1000",
+    "max.connections.per.ip": "20000",
+}
+# Memory as disk keeps write-back out of the measurements; the broker's data stay below this.
+_SHM = Path("/dev/shm")
+_SHM_NEEDED_BYTES = 6 << 30
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", default="", help="numbers of scenarios: 01,02 (default: all)")
+    parser.add_argument("--targets", default=",".join(TARGETS), help="default: %(default)s")
+    parser.add_argument("--runs", type=int, default=5, help="rounds over all targets (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: one short round")
+    parser.add_argument("--no-pin", action="store_true", help="let the kernel place processes")
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this single broker, node id 1")
+    parser.add_argument(
+        "--commit", action="store_true", help="write to bench/results, not bench/results/local"
+    )
+    return parser.parse_args(arguments)
+
+
+@contextmanager
+def _broker(bootstrap: str | None) -> Iterator[tuple[Broker, int | None, str]]:
+    """The broker, its pid and its version."""
+    if bootstrap:
+        yield Broker(1, parse_address(bootstrap)), None, "unknown"
+        return
+    if _SHM.is_dir() and os.statvfs(_SHM).f_bavail * os.statvfs(_SHM).f_frsize > _SHM_NEEDED_BYTES:
+        tempfile.tempdir = str(_SHM)
+    spec = ClusterSpec(heap_mb=1024, properties=_BROKER_PROPERTIES, jvm_options=("-XX:+UseSerialGC",))
+    with Cluster(spec) as cluster:
+        [(node_id, address)] = cluster.nodes.items()
+        yield Broker(node_id, address), cluster.pid(node_id), spec.version
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _warm_up(bench: Bench, quick: bool) -> None:
+    """Let the broker's JVM compile before anything counts."""
+    for scenario in SCENARIOS[:2]:
+        seconds = {"warmup_s": 1, "measure_s": 2 if quick else 8}
+        warmup = replace(scenario, number="warm-up", plan={**scenario.plan, **seconds}, quick={})
+        measure(warmup, bench, ["direct"], 1, False)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 1 when a run failed, 2 when nothing could be run."""
+    options = _options(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    wanted = options.only.split(",") if options.only else [scenario.number for scenario in SCENARIOS]
+    scenarios = [scenario for scenario in SCENARIOS if scenario.number in wanted]
+    targets = [target for target in options.targets.split(",") if is_available(target)]
+    if not scenarios or not targets or not set(targets) <= set(TARGETS):
+        _say(f"scenarios: {', '.join(s.number for s in SCENARIOS)}; targets: {', '.join(TARGETS)}")
+        return 2
+    runs = 1 if options.quick else options.runs
+    folder = report.RESULTS if options.commit else report.LOCAL
+    where = placement(not options.no_pin)
+    started = time.monotonic()
+    try:
+        with _broker(options.bootstrap) as (broker, broker_pid, version):
+            machine = describe(version)
+            _warm_up(Bench(broker, broker_pid, placement(False), _say), options.quick)
+            if broker_pid:
+                pin(broker_pid, where.rest)
+            bench = Bench(broker, broker_pid, where, _say)
+            for scenario in scenarios:
+                _say(f"{scenario.number} {scenario.title}")
+                date = datetime.now(UTC).strftime("%Y-%m-%d")
+                settings = {
+                    "machine": machine.as_json(),
+                    "pinned": where.proxy is not None,
+                    "quick": options.quick,
+                    "baseline": BASELINE,
+                    "plan": dict(scenario.plan_for(options.quick)),
+                }
+                results = measure(scenario, bench, targets, runs, options.quick)
+                report.write(folder, date, scenario, settings, results)
+    except (LoadError, TargetFailed, SandboxError, OSError) as error:
+        _say(f"bench: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 1
+    table = report.write_tables(folder, SCENARIOS)
+    _say(f"\n{table.read_text()}\n{time.monotonic() - started:.0f} s; kept in {folder}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Large batches as fast as they go, to the broker or from it: a thread with blocking sockets per client.
+
+Throughput is what was acknowledged (or received in whole batches) between two moments; the cost of the
+watched process is read at the same two moments.
+"""
+
+import socket
+import struct
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.cold_client import Address, connect, new_producer_id, say_hello
+from bench.paced_load import latency_summary
+from bench.process_cost import ProcessCost, cost_of
+from bench.wire import (
+    FetchFrame,
+    LoadError,
+    ProduceFrame,
+    check_produce_answer,
+    read_fetch_answer,
+    record_batch,
+)
+
+# What an idempotent producer may have in flight.
+_IN_FLIGHT = 5
+_INBOX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class BulkPlan:
+    """How many clients, what each batch is, how long."""
+
+    clients: int
+    partitions_each: int
+    records: int
+    record_bytes: int
+    acks: int
+    warmup_s: float
+    measure_s: float
+
+
+class _Client(ABC):
+    """A thread that works until told to stop; `done` grows by (finished_ns, latency_ns, payload bytes)."""
+
+    def __init__(self, address: Address) -> None:
+        self.connection = connect(address)
+        say_hello(self.connection)
+        self.done: list[tuple[int, int, int]] = []
+        self.failure: Exception | None = None
+        self.stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @abstractmethod
+    def work(self) -> None:
+        """Send and receive until `stopping` is set."""
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except (LoadError, OSError) as error:
+            self.failure = error
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self._thread.join(timeout=30)
+        self.connection.close()
+
+
+class _BulkProducer(_Client):
+    def __init__(self, address: Address, topic_id: bytes, partition: int, plan: BulkPlan) -> None:
+        super().__init__(address)
+        batch = record_batch(new_producer_id(self.connection), plan.records, plan.record_bytes)
+        # As many frames as are in flight: one that the kernel still holds must not be patched.
+        self._frames = [
+            ProduceFrame(topic_id, [partition], batch, acks=plan.acks, records=plan.records)
+            for _ in range(_IN_FLIGHT)
+        ]
+        self._payload_bytes = plan.records * plan.record_bytes
+
+    def work(self) -> None:
+        sent_ns: deque[int] = deque()
+        inbox = bytearray(4096)
+        number = 0
+        while not (self.stopping.is_set() and not sent_ns):
+            while len(sent_ns) < _IN_FLIGHT and not self.stopping.is_set():
+                frame = self._frames[number % _IN_FLIGHT]
+                frame.patch(number, number)
+                sent_ns.append(time.monotonic_ns())
+                self.connection.sendall(frame.buffer)
+                number += 1
+            answer = receive_into(self.connection, inbox)
+            check_produce_answer(answer, number - len(sent_ns), 1)
+            now_ns = time.monotonic_ns()
+            self.done.append((now_ns, now_ns - sent_ns.popleft(), self._payload_bytes))
+
+
+class _BulkConsumer(_Client):
+    def __init__(self, address: Address, topic_id: bytes, partitions: Sequence[int], plan: BulkPlan) -> None:
+        super().__init__(address)
+        # 1 MiB is the default of every client's max.partition.fetch.bytes.
+        self._frame = FetchFrame(topic_id, partitions, partition_max_bytes=1 << 20)
+        self._partitions = partitions
+        self._record_bytes = plan.record_bytes
+
+    def work(self) -> None:
+        inbox = bytearray(_INBOX_BYTES)
+        offsets = dict.fromkeys(self._partitions, 0)
+        number = 0
+        while not self.stopping.is_set():
+            self._frame.patch(number, list(offsets.values()))
+            sent_ns = time.monotonic_ns()
+            self.connection.sendall(self._frame.buffer)
+            got = read_fetch_answer(receive_into(self.connection, inbox), number)
+            now_ns = time.monotonic_ns()
+            records = 0
+            for partition, (count, next_offset) in got.items():
+                records += count
+                # The end of the log: begin again.
+                offsets[partition] = next_offset if count else 0
+            self.done.append((now_ns, now_ns - sent_ns, records * self._record_bytes))
+            number += 1
+
+
+def receive_into(connection: socket.socket, inbox: bytearray) -> memoryview:
+    """The next frame, without its size prefix, as a view into `inbox`."""
+    view = memoryview(inbox)
+    have, need = 0, 4
+    while have < need:
+        got = connection.recv_into(view[have:need])
+        if not got:
+            raise LoadError("connection closed by the peer")
+        have += got
+        if have == 4 and need == 4:
+            need = 4 + struct.unpack_from(">i", inbox)[0]
+            if need > len(inbox):
+                raise LoadError(f"answer of {need} bytes")
+    return view[4:need]
+
+
+def run_bulk_produce(
+    address: Address, topic_id: bytes, plan: BulkPlan, watch: int | None
+) -> dict[str, float]:
+    """Each client produces to a partition of its own."""
+    return _measure([_BulkProducer(address, topic_id, n, plan) for n in range(plan.clients)], plan, watch)
+
+
+def run_bulk_fetch(address: Address, topic_id: bytes, plan: BulkPlan, watch: int | None) -> dict[str, float]:
+    """Each client reads its own partitions over and over."""
+    each = plan.partitions_each
+    clients = [
+        _BulkConsumer(address, topic_id, range(n * each, (n + 1) * each), plan) for n in range(plan.clients)
+    ]
+    return _measure(clients, plan, watch)
+
+
+def _measure(clients: Sequence[_Client], plan: BulkPlan, watch: int | None) -> dict[str, float]:
+    for client in clients:
+        client.start()
+    time.sleep(plan.warmup_s)
+    before = cost_of(watch) if watch else ProcessCost(0, 0, 0)
+    from_ns = time.monotonic_ns()
+    time.sleep(plan.measure_s)
+    spent = cost_of(watch) - before if watch else ProcessCost(0, 0, 0)
+    to_ns = time.monotonic_ns()
+    for client in clients:
+        client.stop()
+    for client in clients:
+        if client.failure:
+            raise LoadError(str(client.failure)) from client.failure
+    done = [entry for client in clients for entry in client.done if from_ns <= entry[0] < to_ns]
+    if not done:
+        raise LoadError("nothing was answered")
+    return {
+        "requests": len(done),
+        "bytes": sum(payload_bytes for _, _, payload_bytes in done),
+        "seconds": (to_ns - from_ns) / 1e9,
+        **latency_summary([latency_ns for _, latency_ns, _ in done]),
+        "cpu_s": spent.cpu_ns / 1e9,
+        "wakeups": spent.wakeups,
+    }
+
+
+def fill(address: Address, topic_id: bytes, partitions: int, plan: BulkPlan, batches: int) -> None:
+    """Write `batches` batches of the plan to each partition, for consumers to read."""
+    connection = connect(address)
+    inbox = bytearray(4096)
+    with connection:
+        batch = record_batch(new_producer_id(connection), plan.records, plan.record_bytes)
+        for partition in range(partitions):
+            frame = ProduceFrame(topic_id, [partition], batch, acks=1, records=plan.records)
+            for number in range(batches):
+                frame.patch(number, number)
+                connection.sendall(frame.buffer)
+                check_produce_answer(receive_into(connection, inbox), number, 1)

@@ -1,0 +1,46 @@
+"""Connections that say hello and then nothing: what each costs the process between."""
+
+import time
+from dataclasses import dataclass
+
+from bench.cold_client import Address, connect, say_hello
+from bench.process_cost import ProcessCost, cost_of
+
+# Open before the first measurement, so that first-time allocations do not count as a connection's.
+_WARM_CONNECTIONS = 50
+_SETTLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePlan:
+    """How many connections."""
+
+    connections: int
+
+
+def run_idle(address: Address, plan: IdlePlan, watch: int | None) -> dict[str, float]:
+    """Open the connections one after the other and hold them; memory is read while all are open."""
+    held = []
+    for _ in range(_WARM_CONNECTIONS):
+        held.append(connect(address))
+        say_hello(held[-1])
+    time.sleep(_SETTLE_S)
+    nothing = ProcessCost(0, 0, 0)
+    before = cost_of(watch) if watch else nothing
+    start = time.monotonic()
+    for _ in range(plan.connections):
+        held.append(connect(address))
+        say_hello(held[-1])
+    seconds = time.monotonic() - start
+    time.sleep(_SETTLE_S)
+    after = cost_of(watch) if watch else nothing
+    for connection in held:
+        connection.close()
+    return {
+        "connections": plan.connections,
+        "seconds": seconds,
+        "rss_before_bytes": before.rss_bytes,
+        "rss_bytes": after.rss_bytes - before.rss_bytes,
+        "cpu_s": (after - before).cpu_ns / 1e9,
+        "wakeups": (after - before).wakeups,
+    }

@@ -1,0 +1,137 @@
+"""One scenario: a load, run through every target in turn, as often as asked.
+
+Interleaved (A B C D, A B C D, ...), so that a machine that slows down slows all of them; each is compared
+with the baseline of its own run.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from bench.cold_client import Address, create_topic
+from bench.machine import Placement
+from bench.process_cost import cost_of, machine_busy_s
+from bench.targets import ROOT, Broker, TargetFailed, running
+
+Plan = Mapping[str, float]
+Measured = dict[str, float]
+
+# Bulk loads write hundreds of MB per second: what is old goes at once, or the disk fills.
+RETENTION: Final = {
+    "retention.bytes": "134217728",
+    "segment.bytes": "67108864",
+    "file.delete.delay.ms": "1000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is measured, and per what."""
+
+    number: str
+    name: str
+    title: str
+    kind: Literal["paced", "produce", "fetch", "idle"]
+    plan: Plan
+    quick: Plan
+    """Fields of the plan that `--quick` replaces."""
+    cost_per: Literal["request", "GB", "connection"]
+    partitions: int
+    target_ratio: float | None = None
+    """How much of the bare pass-through's CPU pidgate may cost."""
+    topic_configs: Mapping[str, str] = field(default_factory=lambda: dict(RETENTION))
+    prepare: Callable[[Address, bytes, Plan], None] | None = None
+    """Fills the topic once, directly at the broker."""
+
+    def plan_for(self, quick: bool) -> Plan:
+        """The plan, shortened if `quick`."""
+        return {**self.plan, **self.quick} if quick else self.plan
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What all runs share."""
+
+    broker: Broker
+    broker_pid: int | None
+    placement: Placement
+    say: Callable[[str], None]
+
+
+def measure(
+    scenario: Scenario, bench: Bench, targets: Sequence[str], runs: int, quick: bool
+) -> dict[str, list[Measured]]:
+    """`runs` rounds over the targets; target -> what each of its runs measured."""
+    plan = scenario.plan_for(quick)
+    topic = f"bench-{scenario.name}-{time.monotonic_ns()}"
+    topic_id = create_topic(bench.broker.address, topic, scenario.partitions, dict(scenario.topic_configs))
+    if scenario.prepare:
+        scenario.prepare(bench.broker.address, topic_id, plan)
+    results: dict[str, list[Measured]] = {target: [] for target in targets}
+    with tempfile.TemporaryDirectory(prefix="pidgate-bench-") as folder:
+        for run in range(1, runs + 1):
+            for target in targets:
+                with running(target, bench.broker, Path(folder), bench.placement.proxy) as through:
+                    measured = _load(scenario, plan, bench, topic_id, through.address, through.pid)
+                results[target].append(measured)
+                bench.say(f"{scenario.number} run {run}/{runs} {target:8} {_brief(scenario, measured)}")
+    return results
+
+
+def _load(
+    scenario: Scenario, plan: Plan, bench: Bench, topic_id: bytes, address: Address, pid: int | None
+) -> Measured:
+    command = [sys.executable, "-m", "bench.load", scenario.kind, f"{address[0]}:{address[1]}"]
+    command += ["--topic-id", topic_id.hex(), json.dumps(dict(plan))]
+    if pid:
+        command += ["--watch", str(pid)]
+    if bench.placement.rest:
+        command += ["--cpus", ",".join(map(str, sorted(bench.placement.rest)))]
+    ours = [member for member in (pid, bench.broker_pid) if member]
+    started_s, busy_s, own_s = time.monotonic(), machine_busy_s(), _cpu_s(ours)
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        raise TargetFailed(
+            f"load through {address[0]}:{address[1]} failed: {finished.stderr.strip()[-2000:]}"
+        )
+    own_s = _cpu_s(ours) - own_s
+    foreign_s = machine_busy_s() - busy_s - own_s
+    measured: Measured = json.loads(finished.stdout)
+    # Processors' time that neither broker, proxy nor load has used: how noisy the machine was.
+    measured["foreign_cores"] = max(0.0, foreign_s / (time.monotonic() - started_s))
+    return measured
+
+
+def _cpu_s(pids: Sequence[int]) -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    loads_s = children.ru_utime + children.ru_stime
+    return sum(cost_of(pid).cpu_ns for pid in pids) / 1e9 + loads_s
+
+
+def cost(scenario: Scenario, measured: Measured) -> float:
+    """CPU of the proxy: us per request, s per GB, or us per connection opened."""
+    match scenario.cost_per:
+        case "request":
+            return measured["cpu_s"] * 1e6 / measured["requests"]
+        case "GB":
+            return measured["cpu_s"] * 1e9 / measured["bytes"]
+        case _:
+            return measured["cpu_s"] * 1e6 / measured["connections"]
+
+
+def _brief(scenario: Scenario, measured: Measured) -> str:
+    unit = "s" if scenario.cost_per == "GB" else "us"
+    parts = [f"CPU {cost(scenario, measured):8.2f} {unit}/{scenario.cost_per}"]
+    if "p50_ms" in measured:
+        parts.append(f"p50 {measured['p50_ms']:.2f} p99 {measured['p99_ms']:.2f} ms")
+        parts.append(f"{measured['bytes'] / measured['seconds'] / 1e6:.0f} MB/s")
+    else:
+        parts.append(f"{measured['rss_bytes'] / measured['connections'] / 1000:.1f} KB/connection")
+    return "  ".join([*parts, f"others {measured['foreign_cores']:.2f} cores"])
