@@ -1,4 +1,4 @@
-"""What is done with those answers of the broker that are looked at. PURE but for `translate`.
+"""What is done with those answers of the broker that are looked at.
 
 Everything here gets one whole answer and returns what the client gets instead, framed, or None: as it came.
 Rewriting learns, too: `translate` is called with every real address, before the answer leaves.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.conversation import InFlight
-from gateway.treatments import Treatment
+from gateway.topic_names import TopicNames
+from gateway.treatments import METADATA, Treatment
 from protocol import addresses, messages, produce
 from protocol.sasl import SaslExchange
 from quota.admission import Admission, Visitor
@@ -21,15 +22,21 @@ Buffer = bytes | bytearray | memoryview
 class Answers:
     """The answers of one connection's broker, seen with the eyes of its listener and its quota."""
 
-    __slots__ = ("_admission", "_sasl", "_translate", "_visitor")
+    __slots__ = ("_admission", "_sasl", "_topic_names", "_translate", "_visitor")
 
     def __init__(
-        self, admission: Admission, visitor: Visitor, sasl: SaslExchange, translate: Translate
+        self,
+        admission: Admission,
+        visitor: Visitor,
+        sasl: SaslExchange,
+        translate: Translate,
+        topic_names: TopicNames,
     ) -> None:
         self._admission = admission
         self._visitor = visitor
         self._sasl = sasl
         self._translate = translate
+        self._topic_names = topic_names
 
     def look(self, request: InFlight, buf: Buffer, start: int, end: int, now_ms: int) -> bytes | None:
         """One whole answer, buf[start:end] without its size prefix. Raises MalformedFrame."""
@@ -39,6 +46,8 @@ class Answers:
                 return None
             return produce.rewrite_response(buf, start, end, api_version, self._translate)
         if treatment is Treatment.ADDRESSES:
+            if api_key == METADATA:
+                self._topic_names.offer(memoryview(buf)[start:end], api_version)
             return addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
         if treatment is Treatment.API_VERSIONS:
             return messages.cap_api_versions(buf, start, end, api_version)

@@ -27,8 +27,13 @@ class BrokerChannel(asyncio.BufferedProtocol):
     def __init__(self, client: ClientChannel) -> None:
         self._client = client
         self._conversation = client.conversation
+        context = client.context
         self._answers = Answers(
-            client.context.admission, client.visitor, client.conversation.sasl, client.context.translate
+            context.admission,
+            client.visitor,
+            client.conversation.sasl,
+            context.translate,
+            context.topic_names,
         )
         self._inbox = Inbox()
         self._transport: asyncio.Transport | None = None

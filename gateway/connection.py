@@ -11,6 +11,7 @@ from gateway.buffers import BufferBudget
 from gateway.counters import Counters
 from gateway.logs import Event, logger
 from gateway.nodes import Address, NodePorts, Nodes
+from gateway.topic_names import TopicNames
 from quota.admission import Admission
 
 if TYPE_CHECKING:
@@ -43,8 +44,11 @@ class Shared:
         self.connect_timeout_ms = connect_timeout_ms
         self.help_url = help_url
         self.channels: set[ClientChannel] = set()
-        self.is_draining = False
+        self.all_closed = asyncio.Event()
+        """Set whenever no connection is open."""
+        self.all_closed.set()
         self.connecting: set[asyncio.Task[None]] = set()
+        self.topic_names = TopicNames(loop, admission.topic_alias)
         self._connection_id = 0
 
     def now_ms(self) -> int:
@@ -72,6 +76,7 @@ class ConnectionContext:
         self.budget = shared.budget
         self.frame_limit_bytes = shared.frame_limit_bytes
         self.help_url = shared.help_url
+        self.topic_names = shared.topic_names
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id
 
@@ -82,12 +87,15 @@ class ConnectionContext:
 
     def opened(self, channel: ClientChannel) -> None:
         self._shared.channels.add(channel)
+        self._shared.all_closed.clear()
         self.counters.connections_total += 1
         self.counters.connections_open += 1
         log.debug(Event.CONNECTION_OPENED, **channel.describe())
 
     def closed(self, channel: ClientChannel, cause: str) -> None:
         self._shared.channels.discard(channel)
+        if not self._shared.channels:
+            self._shared.all_closed.set()
         counters = self.counters
         counters.connections_open -= 1
         counters.connections_closed[cause] += 1

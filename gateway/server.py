@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from functools import cached_property
 from importlib.metadata import version
@@ -84,8 +85,9 @@ class Gateway:
             listener.close()
         for channel in list(channels):
             channel.drain()
-        while channels and (loop.time() - began) * 1000 < timeout_ms:
-            await asyncio.sleep(0.02)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._shared.all_closed.wait()
         cut = len(channels)
         for channel in list(channels):
             channel.close("drain", "the drain timeout has passed")

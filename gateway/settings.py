@@ -4,12 +4,14 @@ A key is here when the code behind it works, not before. What keys mean together
 """
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
 from gateway import units
 from gateway.units import Address
+from quota import settings as quota
 
 Mode = Literal["observe", "enforce"]
 
@@ -133,11 +135,11 @@ class ProducerIdsSettings(Section):
     """How new producer ids are counted, remembered and refused; the same for all users."""
 
     window_ms: PositiveDurationMs = Field(default=_HOUR_MS, alias="window")
-    burst_windows: float = Field(default=1.0, alias="burst", ge=0, le=100, allow_inf_nan=False)
+    burst_windows: float = Field(default=1.0, alias="burst", gt=0, le=100, allow_inf_nan=False)
     given_remember_ms: Annotated[int | None, PlainValidator(_remember)] = Field(
         default=24 * _HOUR_MS, alias="remember"
     )
-    layers: int = Field(default=4, ge=1, le=16)
+    layers: int = Field(default=4, ge=1, le=12)
     false_positive_rate: float = Field(default=0.001, gt=0, le=0.1, allow_inf_nan=False)
     transactional: Mode = "observe"
     cold_start: Literal["enforce"] = "enforce"
@@ -166,6 +168,10 @@ class UserSettings(Section):
     note: str = ""
     exempt: tuple[Literal["producer_ids"], ...] = Field(default=(), strict=False)
 
+    def to_user_quota(self) -> quota.UserQuota:
+        mode = None if self.mode is None else quota.Mode(self.mode)
+        return quota.UserQuota(self.producer_ids_rate_milli, mode, "producer_ids" in self.exempt)
+
 
 class QuotasSettings(Section):
     """Who may bring how many new producer ids."""
@@ -177,16 +183,29 @@ class QuotasSettings(Section):
     default: DefaultSettings = DefaultSettings()
     users: dict[str, UserSettings] = {}
 
-    def mode_of(self, user: str) -> Mode:
-        named = self.users.get(user)
-        return self.mode if named is None or named.mode is None else named.mode
-
-    def rate_milli_of(self, user: str) -> int | None:
-        """Thousandths of an id per window; None without a limit."""
-        named = self.users.get(user)
-        if named is None or named.producer_ids_rate_milli is None:
-            return self.default.producer_ids_rate_milli
-        return named.producer_ids_rate_milli
+    def to_quotas(self) -> quota.Quotas:
+        """The same in the quota package's own words."""
+        ids = self.producer_ids
+        return quota.Quotas(
+            mode=quota.Mode(self.mode),
+            producer_ids=quota.ProducerIdSettings(
+                window_ms=ids.window_ms,
+                # By way of its decimal digits: 0.1 is meant as a tenth, not as the nearest binary fraction.
+                burst=Fraction(str(ids.burst_windows)),
+                remember_ms=ids.remember_ms,
+                layers=ids.layers,
+                false_positive_rate=ids.false_positive_rate,
+                transactional=quota.Mode(ids.transactional),
+                max_throttle_ms=ids.max_throttle_ms,
+                max_live_ids=ids.max_live_ids,
+                queue=ids.queue,
+                sticky_entries=ids.sticky_entries,
+            ),
+            default=quota.UserQuota(self.default.producer_ids_rate_milli),
+            users={name: user.to_user_quota() for name, user in self.users.items()},
+            cluster_rate_milli=self.cluster_producer_ids_rate_milli,
+            help_url=self.help_url,
+        )
 
 
 class LimitsSettings(Section):
@@ -221,3 +240,7 @@ class Settings(Section):
     admin: AdminSettings = AdminSettings()
     drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
     log: LogSettings = LogSettings()
+
+    def to_quotas(self) -> quota.Quotas:
+        """The quotas in force at start."""
+        return self.quotas.to_quotas()

@@ -1,12 +1,14 @@
 """Durations, sizes, rates and addresses as people write them, and back into words.
 
-Knows text only. Every function raises ValueError with a sentence that says what was wrong and what to write.
+Every function raises ValueError with a sentence that says what was wrong and what to write.
 """
 
 import math
 import re
 from fractions import Fraction
 from typing import NamedTuple
+
+from quota import settings as quota_settings
 
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE_BYTES = {
@@ -63,10 +65,7 @@ def rate_milli(value: object) -> int:
         raise ValueError(
             f"{value} is negative; write 0 to block every new id, leave the key out for no limit"
         )
-    thousandths = round(Fraction(value) * 1_000)
-    if thousandths == 0 and value > 0:
-        raise ValueError(f"{value} is below the smallest rate 0.001; write 0 to block every new id")
-    return thousandths
+    return quota_settings.rate_milli(value)
 
 
 def address(value: object) -> Address:

@@ -1,0 +1,127 @@
+"""`pidgate check`: what a configuration file means, in plain words."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from gateway import config_conflicts, units
+from gateway.config import ConfigError, Settings, checked
+from gateway.config_source import read_yaml
+from gateway.nodes import NodePorts
+from gateway.settings import ListenerSettings
+from quota.entities import EffectiveQuota, resolve
+from quota.settings import Mode, ProducerIdSettings, Quotas
+
+VALID: Final = 0
+USAGE_ERROR: Final = 2
+# A name that nobody has: resolves to what holds for users that are not named.
+_ANYBODY: Final = ""
+_LISTED_NODES: Final = 20
+_WIDTH_WITHOUT_TERMINAL: Final = 120
+_ONE_OF: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
+
+
+def check(file: Path) -> int:
+    """Print the explanation, or the problems to stderr; returns the exit code."""
+    try:
+        source = read_yaml(file)
+        settings = checked(source)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return USAGE_ERROR
+    for line in explanation(settings):
+        print(line)
+    _print_users(settings.to_quotas())
+    for path, text in config_conflicts.warnings(settings):
+        print(f"warning: {source.where(path)}: {source.key(path)}: {text}")
+    print(f"{file} is valid.")
+    return VALID
+
+
+def explanation(settings: Settings) -> Iterator[str]:
+    """Everything but the table of users, line by line."""
+    servers = ", ".join(str(server) for server in settings.cluster.bootstrap_servers)
+    name = f" {settings.cluster.name}" if settings.cluster.name else ""
+    yield f"Cluster{name}: brokers are first looked for at {servers}."
+    for listener in settings.listeners:
+        yield from _listener(listener)
+    yield f"Health and metrics: http://{settings.admin.bind}/livez, /readyz, /metrics."
+    yield from _quotas(settings.to_quotas())
+
+
+def _listener(listener: ListenerSettings) -> Iterator[str]:
+    ports = NodePorts(listener)
+    name = f"Listener {listener.name}"
+    if listener.only_node is not None:
+        shown = units.Address(*ports.advertised(listener.only_node))
+        other = units.Address(*ports.advertised(listener.only_node + 1))
+        yield f"{name}: stands for broker {listener.only_node} alone, at {listener.bind}, shown as {shown}."
+        yield f"  Other brokers are shown, not listened for: broker {listener.only_node + 1} as {other}."
+        return
+    yield f"{name}: clients bootstrap at {listener.bind}."
+    if not listener.node_ids:
+        shown = units.Address(*ports.advertised(0))
+        yield f"  Broker n has port {listener.first_node_port} + n: broker 0 is shown to clients as {shown}."
+    for node_id in listener.node_ids[:_LISTED_NODES]:
+        shown = units.Address(*ports.advertised(node_id))
+        yield f"  Broker {node_id} has port {ports.port_of(node_id)}, shown to clients as {shown}."
+    if len(listener.node_ids) > _LISTED_NODES:
+        yield f"  ... and {len(listener.node_ids) - _LISTED_NODES} brokers more, in this order."
+
+
+def _quotas(quotas: Quotas) -> Iterator[str]:
+    ids = quotas.producer_ids
+    remember, throttle = units.show_duration(ids.remember_ms), units.show_duration(ids.max_throttle_ms)
+    if quotas.mode is Mode.ENFORCE:
+        yield "Mode enforce: a user above the quota is refused until it has tokens again."
+    else:
+        yield "Mode observe: everything is counted and shown, nothing refused (unless a user says enforce)."
+    yield f"A used id is free of charge for {remember}; one refusal holds a client {throttle} at most."
+    if ids.transactional is Mode.OBSERVE:
+        yield "Transactional producers are counted, never refused (producer_ids.transactional: observe)."
+    if quotas.cluster_rate_milli is not None:
+        ceiling = rate_in_words(quotas.cluster_rate_milli, ids)
+        yield f"All users together: {ceiling}."
+    default = resolve(quotas, _ANYBODY)
+    yield f"Any user not named: {quota_in_words(default, ids)}."
+
+
+def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
+    """For example "100 new producer ids per 1h, at most 201 in the first hour"."""
+    if quota.exempt:
+        return "exempt: counted, never charged or refused"
+    if quota.rate_milli is None:
+        return "no limit"
+    return rate_in_words(quota.rate_milli, ids)
+
+
+def rate_in_words(rate_milli: int, ids: ProducerIdSettings) -> str:
+    """As quota_in_words, of a rate in thousandths of an id per window."""
+    if rate_milli == 0:
+        return "blocked: every new producer id is refused"
+    # (1 + burst) x rate + 1: the bucket is full at first, and its balance may end just below 0.
+    at_most = int((1 + ids.burst) * rate_milli / 1_000) + 1
+    window = units.show_duration(ids.window_ms)
+    first = _ONE_OF.get(ids.window_ms, window)
+    noun = "id" if rate_milli == 1_000 else "ids"
+    rate = units.show_milli(rate_milli)
+    return f"{rate} new producer {noun} per {window}, at most {at_most:,} in the first {first}"
+
+
+def _print_users(quotas: Quotas) -> None:
+    if not quotas.users:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Users", title_justify="left", title_style="bold")
+    for column in ("user", "quota", "mode"):
+        table.add_column(column, overflow="fold")
+    for user in quotas.users:
+        quota = resolve(quotas, user)
+        table.add_row(user, quota_in_words(quota, quotas.producer_ids), str(quota.mode))
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    console.print(table)

@@ -1,0 +1,105 @@
+"""`pidgate run`: settings from a file or from options, then the gateway until a signal stops it."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import uvloop
+
+from gateway import config, config_conflicts, logs
+from gateway.config import ConfigError, Settings
+from gateway.config_source import dotted
+from gateway.listening import CannotListen
+from gateway.logs import Event
+from gateway.version import version
+
+STOPPED: Final = 0
+USAGE_ERROR: Final = 2
+CUT_SHORT: Final = 130
+
+
+class RunsAndDrains(Protocol):
+    """What this file needs of a gateway (gateway/server.py)."""
+
+    async def start(self) -> None: ...
+    async def until_stopped(self) -> None: ...
+    async def drain(self) -> None: ...
+
+
+def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, Any]) -> int:
+    """Serve until stopped; returns the exit code."""
+    try:
+        settings = _settings(file, bootstrap_servers, options)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return USAGE_ERROR
+    logs.configure(settings.log.format, settings.log.level)
+    _log_start(settings, file)
+    # Imported here: a wrong option should be told at once, and everything above is all it takes.
+    from gateway.server import Gateway
+
+    try:
+        return uvloop.run(serve(lambda: Gateway(settings)))
+    except CannotListen as error:
+        print(f"{'' if file is None else f'{file}: '}{error}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def _settings(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, Any]) -> Settings:
+    if file is None and bootstrap_servers is None:
+        raise _usage("--config", "is missing; name a file, or the brokers with --bootstrap-servers host:port")
+    if file is None:
+        return config.from_options(str(bootstrap_servers), **options)
+    extra = ["bootstrap_servers"] * (bootstrap_servers is not None) + list(options)
+    if extra:
+        raise _usage(f"--{extra[0].replace('_', '-')}", "does not go with --config; write it into the file")
+    return config.load(file)
+
+
+def _usage(option: str, text: str) -> ConfigError:
+    return ConfigError([config.Problem(option, "", text)])
+
+
+def _log_start(settings: Settings, file: Path | None) -> None:
+    log = logs.logger()
+    log.info(
+        Event.GATEWAY_STARTING,
+        version=version(),
+        pid=os.getpid(),
+        config=None if file is None else str(file),
+        mode=settings.quotas.mode,
+        bootstrap_servers=[str(server) for server in settings.cluster.bootstrap_servers],
+    )
+    for path, text in config_conflicts.warnings(settings):
+        log.warning(Event.CONFIG_WARNING, key=dotted(path), text=text)
+
+
+async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
+    """Start, then wait; the first SIGTERM or SIGINT drains, the second one does not wait for it.
+
+    Returns the exit code. Raises CannotListen.
+    """
+    gateway = make_gateway()
+    await gateway.start()
+    loop = asyncio.get_running_loop()
+    serving = asyncio.current_task()
+    assert serving is not None
+    drains: list[asyncio.Task[None]] = []
+
+    def on_signal() -> None:
+        if drains:
+            serving.cancel()
+        else:
+            drains.append(loop.create_task(gateway.drain()))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        await gateway.until_stopped()
+    except asyncio.CancelledError:
+        return CUT_SHORT
+    return STOPPED
