@@ -2,6 +2,7 @@
 
     KafkaProtocolError            a peer said something we cannot go on with: close its connection
      +-- MalformedFrame           the bytes contradict themselves
+     |    +-- TruncatedFrame      they end before what they announce
      +-- FrameTooLarge            the frame, or the answer to it, is above the limit
      +-- UnsupportedVersion       an (api key, version) that we cannot walk and never offered
 
@@ -18,6 +19,10 @@ class KafkaProtocolError(Exception):
 class MalformedFrame(KafkaProtocolError):
     """The bytes contradict themselves: a length beyond the frame, a count beyond the bytes left, bytes left
     over."""
+
+
+class TruncatedFrame(MalformedFrame):
+    """The bytes end before what they announce. Of a frame that is still arriving: wait for more."""
 
 
 class FrameTooLarge(KafkaProtocolError):

@@ -6,7 +6,7 @@ Not for the hot path: produce.walk and headers.peek_request read on their own. T
 from collections.abc import Callable
 from struct import Struct
 
-from protocol.errors import FrameTooLarge, MalformedFrame
+from protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
 
 Buffer = bytes | bytearray | memoryview
 """What a frame may lie in. A memoryview must be one of unsigned bytes."""
@@ -66,14 +66,14 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
             if byte < 0x80:
                 return value, pos
     except IndexError as error:
-        raise MalformedFrame("a varint runs over the end of the frame") from error
+        raise TruncatedFrame("a varint runs over the end of the frame") from error
     raise MalformedFrame("a varint is longer than five bytes")
 
 
 def skip_tags(buf: Buffer, pos: int, end: int) -> int:
     """The position after the tag buffer (KIP-482) at `pos`; nearly always it is one zero byte."""
     if pos >= end:
-        raise MalformedFrame("a tag buffer beyond the end of the frame")
+        raise TruncatedFrame("a tag buffer beyond the end of the frame")
     if buf[pos] == 0:
         return pos + 1
     tags, pos = read_uvarint(buf, pos)
@@ -84,7 +84,7 @@ def skip_tags(buf: Buffer, pos: int, end: int) -> int:
         length, pos = read_uvarint(buf, pos)
         pos += length
         if pos > end:
-            raise MalformedFrame("a tagged field runs over the end of the frame")
+            raise TruncatedFrame("a tagged field runs over the end of the frame")
     return pos
 
 
@@ -121,8 +121,10 @@ class Reader:
     def skip(self, length: int) -> int:
         """Goes on by `length` bytes and returns where it was."""
         at = self.pos
-        if length < 0 or length > self.end - at:
-            raise MalformedFrame(f"{length} bytes wanted at byte {at}, the frame ends at {self.end}")
+        if length < 0:
+            raise MalformedFrame(f"a length of {length}")
+        if length > self.end - at:
+            raise TruncatedFrame(f"{length} bytes wanted at byte {at}, the frame ends at {self.end}")
         self.pos = at + length
         return at
 
@@ -155,7 +157,7 @@ class Reader:
         """An unsigned varint of at most five bytes."""
         value, pos = read_uvarint(self.buf, self.pos)
         if pos > self.end:
-            raise MalformedFrame("a varint runs over the end of the frame")
+            raise TruncatedFrame("a varint runs over the end of the frame")
         self.pos = pos
         return value
 
@@ -206,6 +208,21 @@ class Reader:
         """Goes over a tag buffer (KIP-482) if the version has one."""
         if self.flexible:
             self.pos = skip_tags(self.buf, self.pos, self.end)
+
+    def tags(self) -> list[tuple[int, int, int, int]]:
+        """The tag buffer's fields as (tag, where its size stands, where its content begins, where it
+        ends)."""
+        fields: list[tuple[int, int, int, int]] = []
+        count = self.uvarint()
+        if count > MAX_TAGS:
+            raise MalformedFrame(f"a tag buffer of {count} fields")
+        for _ in range(count):
+            tag = self.uvarint()
+            at = self.pos
+            length = self.uvarint()
+            content = self.skip(length)
+            fields.append((tag, at, content, self.pos))
+        return fields
 
     def finish(self) -> None:
         """Raises if bytes are left over."""

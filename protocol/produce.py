@@ -15,12 +15,14 @@ from protocol.frames import (
     MAX_FRAME,
     Buffer,
     Reader,
+    Translate,
     encode_string,
     framed,
     read_uvarint,
     skip_tags,
     uvarint,
 )
+from protocol.splice import Splice, splice_tag, translate_node_endpoints
 
 PRODUCE = 0
 MAX_VERSION = 13
@@ -34,6 +36,8 @@ MAX_PARTITIONS = 100_000
 frame of 100 MiB could name 16 million empty ones and stall everybody while they are walked."""
 
 _FIRST_FLEXIBLE = 9
+FIRST_WITH_ENDPOINTS = 10
+"""First version whose answer may hold node endpoints (KIP-951)."""
 _FIRST_TOPIC_ID = 13
 _BATCH_HEADER_BYTES = 61  # of a magic 2 batch (KIP-98), up to its first record
 _LENGTH_OVERHEAD = 12  # base offset and batch length stand before what the batch length counts
@@ -326,3 +330,54 @@ def _partition_outcome(version: int, error_code: int, error_message: str | None)
         outcome += _array_head(0, flexible)  # no record errors
         outcome += encode_string(error_message, flexible=flexible)
     return outcome + (b"\x00" if flexible else b"")
+
+
+# The end of an answer whose last partition succeeded: no record errors (a compact array of none), no message,
+# no tags of the partition and of the topic, throttle_time_ms 0, no tags of the answer.
+_QUIET_END = b"\x01" + bytes(8)
+
+
+def may_hold_endpoints(buf: Buffer, start: int, end: int) -> bool:
+    """Whether the Produce answer (version 10 and above) in buf[start:end] must be walked; False means no
+    endpoints.
+
+    Decided from the last nine bytes. Node endpoints are the first tagged field of the answer and stand last,
+    after throttle_time_ms. An answer that holds some ends in their last rack and its tag buffer: at least
+    0x01 (length of an empty host), four bytes of port, null rack, no tags, so even a port of 0 leaves six
+    zero bytes, not eight after 0x01. A tagged field that we do not know yet would have to end in just these
+    nine bytes to hide them.
+    """
+    return buf[end - 9 : end] != _QUIET_END or end - start < 9
+
+
+def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes | None:
+    """The Produce answer in buf[start:end] (its header included) with translated node endpoints, framed.
+
+    None if it holds none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
+    """
+    if version > MAX_VERSION:
+        raise UnsupportedVersion(PRODUCE, version)
+    if version < FIRST_WITH_ENDPOINTS:
+        return None
+    answer = Reader(buf, start, end, flexible=True)
+    answer.skip(4)
+    answer.skip_tags()
+    for _ in range(answer.count(3)):
+        if version >= _FIRST_TOPIC_ID:
+            answer.skip(16)
+        else:
+            answer.skip_string()
+        for _ in range(answer.count(33)):
+            answer.skip(30)  # index, error code, base offset, log append time, log start offset
+            for _ in range(answer.count(6)):
+                answer.skip(4)
+                answer.skip_string()
+                answer.skip_tags()
+            answer.skip_string()
+            answer.skip_tags()
+        answer.skip_tags()
+    answer.skip(4)
+    splice = Splice(buf, start, end)
+    splice_tag(answer, splice, 0, lambda tag, change: translate_node_endpoints(tag, change, translate))
+    answer.finish()
+    return splice.framed() if splice.changed else None

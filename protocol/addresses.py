@@ -1,0 +1,181 @@
+"""Answers that show a broker's address, and how it is replaced in each.
+
+    Metadata              all versions     brokers                      (metadata.py)
+    FindCoordinator       0-6              one coordinator, from 4 an array (KIP-699)
+    DescribeCluster       0-2              brokers
+    DescribeConfigs       0-4              values of a broker's settings that hold addresses: null
+    Produce               10-13            node endpoints (KIP-951)     (produce.py)
+    ShareAcknowledge      1-2              node endpoints (KIP-932)
+    Fetch, ShareFetch                      walked as they stream        (fetch.py)
+    DescribeQuorum        2                lists controllers, which have no port here: never offered
+
+Everything but the addresses stays byte for byte. Not brokers' addresses: the host of an ACL or of a group's
+member, a Streams user endpoint (KIP-1071).
+"""
+
+from collections.abc import Callable
+
+from protocol import metadata, produce
+from protocol.errors import UnsupportedVersion
+from protocol.frames import Buffer, Reader, Translate, framed
+from protocol.headers import response_header_version
+from protocol.splice import Splice, translate_endpoint, translate_node_endpoints
+
+FIND_COORDINATOR = 10
+DESCRIBE_CONFIGS = 32
+DESCRIBE_QUORUM = 55
+DESCRIBE_CLUSTER = 60
+SHARE_ACKNOWLEDGE = 79
+
+_BROKER_RESOURCE = 4  # org.apache.kafka.common.config.ConfigResource.Type.BROKER
+
+_ADDRESS_SETTINGS = frozenset(
+    {
+        "listeners",
+        "advertised.listeners",
+        "controller.quorum.voters",
+        "controller.quorum.bootstrap.servers",
+        "zookeeper.connect",
+    }
+)
+_ADDRESS_SUFFIX = "bootstrap.servers"  # of a client inside the broker: remote log metadata, metrics reporters
+
+
+def shows_addresses(api_key: int, api_version: int) -> bool:
+    """Whether an answer of this API must pass through `rewrite` before a client may see it.
+
+    True, too, for versions above those that `rewrite` knows: it raises then, and nothing leaks.
+    """
+    first = _FIRST_TO_SHOW.get(api_key)
+    return first is not None and api_version >= first
+
+
+def rewrite(api_key: int, api_version: int, buf: Buffer, start: int, end: int, translate: Translate) -> bytes:
+    """The answer in buf[start:end] (its header included) with every broker's address translated, framed.
+
+    Raises MalformedFrame, and UnsupportedVersion for what we cannot walk.
+    """
+    if api_key == metadata.METADATA:
+        return metadata.splice(buf, start, end, api_version, translate)
+    if api_key == produce.PRODUCE:
+        rewritten = produce.rewrite_response(buf, start, end, api_version, translate)
+        return framed(buf[start:end]) if rewritten is None else rewritten
+    known = _WALKERS.get(api_key)
+    if known is None or not known[0] <= api_version <= known[1]:
+        raise UnsupportedVersion(api_key, api_version)
+    walk = known[2]
+    answer = Reader(buf, start, end, flexible=response_header_version(api_key, api_version) == 1)
+    splice = Splice(buf, start, end)
+    answer.skip(4)
+    answer.skip_tags()
+    walk(answer, api_version, splice, translate)
+    answer.skip_tags()
+    answer.finish()
+    return splice.framed()
+
+
+def _find_coordinator(answer: Reader, version: int, splice: Splice, translate: Translate) -> None:
+    if version >= 1:
+        answer.skip(4)
+    if version < 4:
+        answer.skip(2)
+        if version >= 1:
+            answer.skip_string()
+        translate_endpoint(answer, splice, translate)
+        return
+    for _ in range(answer.count(14)):
+        answer.skip_string()
+        translate_endpoint(answer, splice, translate)
+        answer.skip(2)
+        answer.skip_string()
+        answer.skip_tags()
+
+
+def _describe_cluster(answer: Reader, version: int, splice: Splice, translate: Translate) -> None:
+    answer.skip(6)
+    answer.skip_string()
+    if version >= 1:
+        answer.skip(1)
+    answer.skip_string()
+    answer.skip(4)
+    for _ in range(answer.count(11)):
+        translate_endpoint(answer, splice, translate)
+        answer.skip_string()
+        if version >= 2:
+            answer.skip(1)
+        answer.skip_tags()
+    answer.skip(4)
+
+
+def _share_acknowledge(answer: Reader, version: int, splice: Splice, translate: Translate) -> None:
+    answer.skip(6)
+    answer.skip_string()
+    if version >= 2:
+        answer.skip(4)
+    for _ in range(answer.count(18)):
+        answer.skip(16)
+        for _ in range(answer.count(17)):
+            answer.skip(6)
+            answer.skip_string()
+            answer.skip(8)
+            answer.skip_tags()  # of the current leader, which is a struct of its own
+            answer.skip_tags()
+        answer.skip_tags()
+    translate_node_endpoints(answer, splice, translate)
+
+
+def _describe_configs(answer: Reader, version: int, splice: Splice, _translate: Translate) -> None:
+    # Null and not translated: a value may list addresses of listeners that no client of ours can reach, and a
+    # tool that writes back what it read would write our address into the broker.
+    answer.skip(4)
+    for _ in range(answer.count(7)):
+        answer.skip(2)
+        answer.skip_string()
+        of_broker = answer.i8() == _BROKER_RESOURCE
+        answer.skip_string()
+        for _ in range(answer.count(7)):
+            _setting(answer, version, splice, of_broker=of_broker)
+            answer.skip_tags()
+        answer.skip_tags()
+
+
+def _setting(answer: Reader, version: int, splice: Splice, *, of_broker: bool) -> None:
+    _value(answer, splice, of_broker=of_broker)
+    answer.skip(3)  # read only, source (version 0: is default), sensitive
+    if version >= 1:
+        for _ in range(answer.count(4)):
+            _value(answer, splice, of_broker=of_broker)
+            answer.skip(1)
+            answer.skip_tags()
+    if version >= 3:
+        answer.skip(1)
+        answer.skip_string()
+
+
+def _value(answer: Reader, splice: Splice, *, of_broker: bool) -> None:
+    """A setting's or a synonym's name and value."""
+    name = answer.string()
+    at = answer.pos
+    answer.skip_string()
+    if of_broker and _holds_address(name):
+        splice.replace(at, answer.pos, b"\x00" if answer.flexible else b"\xff\xff")
+
+
+def _holds_address(name: str) -> bool:
+    return name in _ADDRESS_SETTINGS or name.endswith(_ADDRESS_SUFFIX)
+
+
+_WALKERS: dict[int, tuple[int, int, Callable[[Reader, int, Splice, Translate], None]]] = {
+    FIND_COORDINATOR: (0, 6, _find_coordinator),
+    DESCRIBE_CONFIGS: (0, 4, _describe_configs),
+    DESCRIBE_CLUSTER: (0, 2, _describe_cluster),
+    SHARE_ACKNOWLEDGE: (1, 2, _share_acknowledge),
+}
+"""First and last version that we walk, and how."""
+
+_FIRST_TO_SHOW = {
+    metadata.METADATA: 0,
+    produce.PRODUCE: produce.FIRST_WITH_ENDPOINTS,
+    DESCRIBE_QUORUM: 2,
+    **dict.fromkeys(_WALKERS, 0),
+}

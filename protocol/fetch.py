@@ -1,0 +1,298 @@
+"""Fetch (api key 1, versions 16-18) and ShareFetch (78, versions 1-2) answers, walked while they stream.
+
+Such an answer may be a hundred megabytes of records, and its node endpoints (KIP-951, KIP-932) come last,
+while its length came first. So the records are skipped by their length, everything goes on at once in the
+chunks it came in, and only the tail is held back and replaced by one of equal length: spare bytes go into a
+tagged field that no client knows, an endpoint that does not fit is left out. It is a hint; without it a
+client asks for Metadata.
+
+    head, then per topic: topic, then per partition: partition, aborted ..., records, acquired ..., partition
+    end; topic end; tail
+
+Each of these is one unit, read whole or not at all: a unit that is cut by the end of a chunk is kept and read
+again with the next chunk.
+"""
+
+from collections.abc import Callable
+
+from protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame, UnsupportedVersion
+from protocol.frames import Reader, Translate, uvarint
+from protocol.splice import Splice, translate_endpoint
+
+FETCH = 1
+SHARE_FETCH = 78
+
+_FIRST_VERSION = {FETCH: 16, SHARE_FETCH: 0}
+_WALKED = {FETCH: range(16, 19), SHARE_FETCH: range(1, 3)}
+
+MAX_UNIT = 65_536
+"""Longest unit that is kept while it is incomplete: some strings and tags, a few hundred bytes as a rule."""
+
+MAX_TAIL = 1_048_576
+"""Longest tail: ten thousand node endpoints with names of a hundred bytes."""
+
+_PADDING_TAG = 127
+"""The tagged field that fills the tail: above any that Kafka has (0 to 9), and still one byte long."""
+
+
+def streams_addresses(api_key: int, api_version: int) -> bool:
+    """Whether an answer of this API must pass through an EndpointsWalker before a client may see it."""
+    first = _FIRST_VERSION.get(api_key)
+    return first is not None and api_version >= first
+
+
+class EndpointsWalker:
+    """Walks one answer of `frame_bytes` (without the size prefix, which the caller passes on unchanged)."""
+
+    __slots__ = (
+        "_carry",
+        "_elements",
+        "_left",
+        "_partitions",
+        "_share",
+        "_skip",
+        "_tail",
+        "_topics",
+        "_translate",
+        "_unit",
+        "_version",
+    )
+
+    def __init__(self, api_key: int, version: int, frame_bytes: int, translate: Translate) -> None:
+        if version not in _WALKED.get(api_key, ()):
+            raise UnsupportedVersion(api_key, version)
+        self._share = api_key == SHARE_FETCH
+        self._version = version
+        self._translate = translate
+        self._left = frame_bytes  # of the frame, still to come
+        self._carry = b""  # the beginning of a unit that is not complete
+        self._skip = 0  # bytes of records still to be passed over
+        self._topics = 0  # still to be begun, as are these two:
+        self._partitions = 0
+        self._elements = 0  # aborted transactions or acquired records
+        self._unit: Callable[[Reader], None] | None = self._head
+        self._tail = bytearray()
+
+    @property
+    def done(self) -> bool:
+        """Whether the whole frame has been fed."""
+        return self._left == 0
+
+    def feed(self, chunk: memoryview) -> list[bytes | memoryview]:
+        """What can go on to the client now: the chunk itself, until the tail has begun; the tail when it is
+        complete.
+
+        The chunk must not reach beyond the frame. Raises MalformedFrame, or FrameTooLarge for an absurd unit.
+        """
+        length = len(chunk)
+        if length > self._left:
+            raise MalformedFrame(f"{length} bytes fed, {self._left} left of the frame")
+        self._left -= length
+        pos = 0
+        while pos < length and self._unit is not None:
+            if self._skip:
+                step = min(self._skip, length - pos)
+                self._skip -= step
+                pos += step
+            else:
+                pos = self._read(self._unit, chunk, pos)
+        if self._unit is not None:
+            if self._left == 0:
+                raise TruncatedFrame("a fetch answer that ends before its tail")
+            return [chunk] if length else []
+        if len(self._tail) + length - pos + self._left > MAX_TAIL:
+            raise FrameTooLarge(f"a fetch answer with more than {MAX_TAIL} bytes after its records")
+        self._tail += chunk[pos:]
+        out: list[bytes | memoryview] = [chunk[:pos]] if pos else []
+        if self._left == 0 and length:
+            out.append(rewrite_tail(bytes(self._tail), self._translate, tagged=not self._share))
+        return out
+
+    def _read(self, unit: Callable[[Reader], None], chunk: memoryview, pos: int) -> int:
+        """Reads a unit at chunk[pos], its beginning perhaps in the carry; the position after it."""
+        carried = len(self._carry)
+        if carried:
+            data = self._carry + chunk[pos : pos + MAX_UNIT]
+            reader = Reader(data, 0, len(data), flexible=True)
+        else:
+            reader = Reader(chunk, pos, len(chunk), flexible=True)
+        begin = reader.pos
+        try:
+            unit(reader)
+        except TruncatedFrame:
+            self._carry = bytes(reader.buf[begin:])
+            if len(self._carry) > MAX_UNIT:
+                raise FrameTooLarge(f"a fetch answer with {len(self._carry)} bytes between records") from None
+            return len(chunk)
+        if not carried:
+            return reader.pos
+        self._carry = b""
+        return pos + reader.pos - carried
+
+    def _count(self, reader: Reader, least_bytes: int) -> int:
+        count = max(reader.length(wide=True), 0)
+        left = self._left + reader.end - reader.pos
+        if count * least_bytes > left:
+            raise MalformedFrame(f"{count} elements in {left} bytes")
+        return count
+
+    # The units. Each changes the walker only after its last read, since it may have to be read again.
+
+    def _head(self, reader: Reader) -> None:
+        reader.skip(4)
+        reader.skip_tags()
+        reader.skip(6)
+        if self._share:
+            reader.skip_string()
+        reader.skip(4)  # session id; of ShareFetch the acquisition lock timeout
+        self._topics = self._count(reader, 18)
+        self._next_topic()
+
+    def _next_topic(self) -> None:
+        if self._topics:
+            self._topics -= 1
+            self._unit = self._topic
+        else:
+            self._unit = None
+
+    def _topic(self, reader: Reader) -> None:
+        reader.skip(16)
+        self._partitions = self._count(reader, 22)
+        self._next_partition()
+
+    def _next_partition(self) -> None:
+        if self._partitions:
+            self._partitions -= 1
+            self._unit = self._share_partition if self._share else self._partition
+        else:
+            self._unit = self._topic_end
+
+    def _partition(self, reader: Reader) -> None:
+        reader.skip(30)  # index, error code, high watermark, last stable offset, log start offset
+        elements = self._count(reader, 17)
+        if elements:
+            self._elements = elements
+            self._unit = self._aborted
+        else:
+            self._records(reader)
+
+    def _aborted(self, reader: Reader) -> None:
+        reader.skip(16)
+        reader.skip_tags()
+        self._elements -= 1
+        if not self._elements:
+            self._unit = self._records
+
+    def _records(self, reader: Reader) -> None:
+        reader.skip(4)  # preferred read replica
+        self._skip = max(reader.length(wide=True), 0)
+        self._unit = self._partition_end
+
+    def _share_partition(self, reader: Reader) -> None:
+        reader.skip(6)
+        reader.skip_string()
+        reader.skip(2)
+        reader.skip_string()
+        reader.skip(8)
+        reader.skip_tags()  # of the current leader
+        self._skip = max(reader.length(wide=True), 0)
+        self._unit = self._acquired_head
+
+    def _acquired_head(self, reader: Reader) -> None:
+        self._elements = self._count(reader, 19)
+        self._unit = self._acquired if self._elements else self._partition_end
+
+    def _acquired(self, reader: Reader) -> None:
+        reader.skip(18)
+        reader.skip_tags()
+        self._elements -= 1
+        if not self._elements:
+            self._unit = self._partition_end
+
+    def _partition_end(self, reader: Reader) -> None:
+        reader.skip_tags()
+        self._next_partition()
+
+    def _topic_end(self, reader: Reader) -> None:
+        reader.skip_tags()
+        self._next_topic()
+
+
+def rewrite_tail(tail: bytes, translate: Translate, *, tagged: bool) -> bytes:
+    """The tail of an answer with translated node endpoints, exactly as long as it was.
+
+    `tagged`: the endpoints are tagged field 0 (Fetch), else an array before the tags (ShareFetch).
+    `translate` is called for those, too, that do not fit. Raises MalformedFrame.
+    """
+    reader = Reader(tail, 0, len(tail), flexible=True)
+    before = None if tagged else _translated(reader, translate)
+    fields: list[bytes] = []
+    last_tag = 0
+    for tag, at, content, end in reader.tags():
+        if tagged and tag == 0:
+            inner = Reader(tail, content, end, flexible=True)
+            before = _translated(inner, translate)
+            inner.finish()
+        else:
+            fields.append(uvarint(tag) + tail[at:end])
+        last_tag = max(last_tag, tag)
+    reader.finish()
+    if not before:
+        return tail
+    for kept in range(len(before), -1, -1):
+        array = uvarint(kept + 1) + b"".join(before[:kept])
+        if not tagged:
+            head, own = array, []
+        else:
+            head, own = b"", [b"\x00" + uvarint(len(array)) + array] if kept else []
+        filled = _fill(head, own + fields, len(tail), max(_PADDING_TAG, last_tag + 1))
+        if filled is not None:
+            return filled
+    raise MalformedFrame("a fetch answer whose tail cannot be replaced")
+
+
+def _translated(reader: Reader, translate: Translate) -> list[bytes]:
+    """The node endpoints at the reader, each with its translated address."""
+    entries: list[bytes] = []
+    for _ in range(reader.count(11)):
+        begin = reader.pos
+        splice = Splice(reader.buf, begin, begin)
+        translate_endpoint(reader, splice, translate)
+        after_address = reader.pos
+        reader.skip_string()
+        reader.skip_tags()
+        *address, _ = splice.parts()
+        if address:
+            entries.append(b"".join((*address, reader.buf[after_address : reader.pos])))
+        else:
+            entries.append(bytes(reader.buf[begin : reader.pos]))
+    return entries
+
+
+def _fill(head: bytes, fields: list[bytes], length: int, padding_tag: int) -> bytes | None:
+    """head and a tag buffer of these fields, padded to `length`; None if that cannot be."""
+    for padding_fields in range(3):
+        out = head + uvarint(len(fields) + padding_fields) + b"".join(fields)
+        padding = _padding(length - len(out), padding_fields, padding_tag)
+        if padding is not None:
+            return out + padding
+    return None
+
+
+def _padding(length: int, fields: int, tag: int) -> bytes | None:
+    """That many tagged fields of together `length` bytes; None if there are none.
+
+    One field has at least 2 bytes, and the length of its own length leaves gaps (no 130 bytes with a tag of
+    one byte); two fields, the first one empty, fill them.
+    """
+    if fields == 0:
+        return b"" if length == 0 else None
+    if fields == 2:
+        empty = uvarint(tag) + b"\x00"
+        rest = _padding(length - len(empty), 1, tag + 1)
+        return None if rest is None else empty + rest
+    for size_bytes in (1, 2, 3, 4):
+        content = length - len(uvarint(tag)) - size_bytes
+        if content >= 0 and len(uvarint(content)) == size_bytes:
+            return uvarint(tag) + uvarint(content) + bytes(content)
+    return None

@@ -1,0 +1,112 @@
+"""Metadata answers (api key 3, versions 0-13): brokers' addresses translated, topic ids told.
+
+The brokers stand first in the body, so the answer's head is written anew and the rest goes on as it is: the
+cost does not grow with the number of topics. Versions: 1 adds the rack, 2 the cluster id, 3 throttle_time_ms,
+5 offline replicas, 7 leader epochs, 8 authorized operations, 9 is flexible (KIP-482), 10 adds topic ids
+(KIP-516), 12 lets a topic's name be null, 13 adds an error code at the end.
+"""
+
+from collections.abc import Iterator
+
+from protocol.errors import MalformedFrame, UnsupportedVersion
+from protocol.frames import Buffer, Reader, Translate, framed, read_uvarint, size_prefix, skip_tags
+from protocol.splice import Splice, translate_endpoint
+
+METADATA = 3
+MAX_VERSION = 13
+FIRST_WITH_TOPIC_IDS = 10
+
+_FIRST_FLEXIBLE = 9
+_NO_TOPIC = bytes(16)
+
+
+def splice_head(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> tuple[bytes, int]:
+    """(new head with the size prefix of the whole answer, offset in buf from where the old bytes go on).
+
+    For an answer too large to be copied for its few addresses. Raises MalformedFrame or UnsupportedVersion.
+    """
+    answer = Reader(buf, start, end)
+    splice = Splice(buf, start, end)
+    _translate_brokers(answer, splice, version, translate)
+    parts = splice.parts()
+    rest = parts.pop()
+    head = b"".join(parts)
+    return size_prefix(len(head) + len(rest)) + head, end - len(rest)
+
+
+def splice(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes:
+    """The Metadata answer in buf[start:end] (its header included) with translated brokers, framed."""
+    answer = Reader(buf, start, end)
+    change = Splice(buf, start, end)
+    _translate_brokers(answer, change, version, translate)
+    return framed(*change.parts())
+
+
+def _translate_brokers(answer: Reader, splice: Splice, version: int, translate: Translate) -> None:
+    _to_brokers(answer, version)
+    for _ in range(answer.count(10)):
+        translate_endpoint(answer, splice, translate)
+        if version >= 1:
+            answer.skip_string()
+        answer.skip_tags()
+
+
+def _to_brokers(answer: Reader, version: int) -> None:
+    if not 0 <= version <= MAX_VERSION:
+        raise UnsupportedVersion(METADATA, version)
+    answer.skip(4)
+    answer.flexible = version >= _FIRST_FLEXIBLE
+    answer.skip_tags()
+    if version >= 3:
+        answer.skip(4)
+
+
+def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple[str, bytes]]:
+    """(name, id of 16 bytes) of each topic in the Metadata answer buf[start:end] that has both.
+
+    A generator, so that the walk of a large answer can be spread over turns of an event loop; buf must not
+    change meanwhile. Nothing below version 10. Raises MalformedFrame or UnsupportedVersion on the way.
+    """
+    answer = Reader(buf, start, end)
+    _to_brokers(answer, version)
+    if version < FIRST_WITH_TOPIC_IDS:
+        return
+    for _ in range(answer.count(11)):
+        answer.skip(4)
+        answer.skip_string()
+        answer.skip(4)
+        answer.skip_string()
+        answer.skip_tags()
+    answer.skip_string()
+    answer.skip(4)
+    for _ in range(answer.count(26)):
+        answer.skip(2)
+        name = answer.nullable_string()
+        topic_id = answer.take(16)
+        answer.skip(1)
+        partitions = answer.count(18)
+        answer.pos = _skip_partitions(buf, answer.pos, end, partitions)
+        answer.skip(4)
+        answer.skip_tags()
+        if name is not None and topic_id != _NO_TOPIC:
+            yield name, topic_id
+
+
+def _skip_partitions(buf: Buffer, p: int, end: int, partitions: int) -> int:
+    """The position after that many partitions of a flexible version: there may be a hundred thousand of
+    them."""
+    try:
+        for _ in range(partitions):
+            p += 14  # error code, index, leader, leader epoch
+            for _ in range(3):  # replicas, in sync replicas, offline replicas
+                count = buf[p]
+                p += 1
+                if count >= 0x80:
+                    count, p = read_uvarint(buf, p - 1)
+                p += 4 * count - 4 if count else 0
+            p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
+    except IndexError as error:
+        raise MalformedFrame("a partition beyond the end of the frame") from error
+    if p > end:
+        raise MalformedFrame("a partition beyond the end of the frame")
+    return p

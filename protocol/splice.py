@@ -1,0 +1,79 @@
+"""Replace parts of a frame and keep every other byte as it came, unknown tagged fields included.
+
+The walkers of addresses.py, produce.py and fetch.py say where a broker's address stands; this module knows
+how an address is replaced, and no API.
+"""
+
+from collections.abc import Callable
+
+from protocol.frames import Buffer, Reader, Translate, encode_string, framed, size_prefix, uvarint
+
+NO_NODE = -1
+"""The node id of nobody; its address says nothing and stays as it is."""
+
+
+class Splice:
+    """Replacements in buf[start:end], given from front to back."""
+
+    __slots__ = ("_buf", "_end", "_kept", "_parts")
+
+    def __init__(self, buf: Buffer, start: int, end: int) -> None:
+        self._buf = buf
+        self._end = end
+        self._kept = start
+        self._parts: list[Buffer] = []
+
+    def replace(self, at: int, to: int, new: bytes) -> None:
+        """Puts `new` in the place of buf[at:to]."""
+        self._parts += (self._buf[self._kept : at], new)
+        self._kept = to
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was replaced."""
+        return bool(self._parts)
+
+    def parts(self) -> list[Buffer]:
+        """The new contents, in pieces of the old buffer and of the replacements."""
+        return [*self._parts, self._buf[self._kept : self._end]]
+
+    def framed(self) -> bytes:
+        """The new contents as a frame with its size prefix."""
+        return framed(*self.parts())
+
+
+def translate_endpoint(reader: Reader, splice: Splice, translate: Translate) -> None:
+    """Reads (node id, host, port) at the reader and puts the translated host and port in their place.
+
+    An empty host or NO_NODE is nobody's address and stays.
+    """
+    node_id = reader.i32()
+    at = reader.pos
+    host = reader.string()
+    port = reader.i32()
+    if node_id != NO_NODE and host:
+        new_host, new_port = translate(node_id, host, port)
+        new = encode_string(new_host, flexible=reader.flexible) + size_prefix(new_port)
+        splice.replace(at, reader.pos, new)
+
+
+def translate_node_endpoints(reader: Reader, splice: Splice, translate: Translate) -> None:
+    """Goes over an array of NodeEndpoint (KIP-951): node id, host, port, rack, tags."""
+    for _ in range(reader.count(11)):
+        translate_endpoint(reader, splice, translate)
+        reader.skip_string()
+        reader.skip_tags()
+
+
+def splice_tag(reader: Reader, splice: Splice, tag: int, walk: Callable[[Reader, Splice], None]) -> None:
+    """Goes over the tag buffer at the reader; `walk` may replace parts of the content of `tag`."""
+    for found, at, content, end in reader.tags():
+        if found != tag:
+            continue
+        inner = Reader(reader.buf, content, end, flexible=True)
+        change = Splice(reader.buf, content, end)
+        walk(inner, change)
+        inner.finish()
+        if change.changed:
+            new = b"".join(change.parts())
+            splice.replace(at, end, uvarint(len(new)) + new)
