@@ -71,7 +71,12 @@ def _broker(bootstrap: str | None) -> Iterator[tuple[Broker, int | None, str]]:
         return
     if _SHM.is_dir() and os.statvfs(_SHM).f_bavail * os.statvfs(_SHM).f_frsize > _SHM_NEEDED_BYTES:
         tempfile.tempdir = str(_SHM)
-    spec = ClusterSpec(heap_mb=1024, properties=_BROKER_PROPERTIES, jvm_options=("-XX:+UseSerialGC",))
+    spec = ClusterSpec(
+        heap_mb=1024,
+        properties=_BROKER_PROPERTIES,
+        jvm_options=("-XX:+UseSerialGC",),
+        keep_logs_on_failure=False,
+    )
     with Cluster(spec) as cluster:
         [(node_id, address)] = cluster.nodes.items()
         yield Broker(node_id, address), cluster.pid(node_id), spec.version

@@ -119,11 +119,12 @@ class _BulkConsumer(_Client):
             self.connection.sendall(self._frame.buffer)
             got = read_fetch_answer(receive_into(self.connection, inbox), number)
             now_ns = time.monotonic_ns()
-            records = 0
-            for partition, (count, next_offset) in got.items():
-                records += count
-                # The end of the log: begin again.
-                offsets[partition] = next_offset if count else 0
+            records = sum(partition.records for partition in got.values())
+            for partition, fetched in got.items():
+                if fetched.records:
+                    # Begin again before the end, where a Fetch would wait for more.
+                    at_end = fetched.next_offset >= fetched.high_watermark
+                    offsets[partition] = 0 if at_end else fetched.next_offset
             self.done.append((now_ns, now_ns - sent_ns, records * self._record_bytes))
             number += 1
 

@@ -13,7 +13,7 @@ from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersions
 from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
 
-from bench.wire import CLIENT_ID, LoadError
+from bench.wire import CLIENT_ID, FetchFrame, LoadError, read_fetch_answer
 
 Address = tuple[str, int]
 
@@ -108,9 +108,9 @@ def create_topic(address: Address, name: str, partitions: int, configs: dict[str
             raise LoadError(f"CreateTopics {name}: error code {error_code} {answer.topics[0].error_message}")
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
-            found = _topic_id(connection, name, partitions)
-            if found:
-                return found
+            topic_id = _topic_id(connection, name, partitions)
+            if topic_id and _is_served(connection, topic_id, partitions):
+                return topic_id
             time.sleep(0.1)
     raise LoadError(f"topic {name} has no leaders after {_PATIENCE_S:.0f} s")
 
@@ -124,3 +124,14 @@ def _topic_id(connection: socket.socket, name: str, partitions: int) -> bytes | 
     topic = ask(connection, request, MetadataResponse).topics[0]
     ready = topic.error_code == 0 and sum(p.error_code == 0 for p in topic.partitions) == partitions
     return bytes(topic.topic_id.bytes) if ready else None
+
+
+def _is_served(connection: socket.socket, topic_id: bytes, partitions: int) -> bool:
+    # Metadata names a leader a moment before the leader knows it.
+    frame = FetchFrame(topic_id, range(partitions), partition_max_bytes=1)
+    connection.sendall(frame.buffer)
+    try:
+        read_fetch_answer(memoryview(receive_frame(connection)), 0)
+    except LoadError:
+        return False
+    return True

@@ -7,7 +7,7 @@ org.apache.kafka.common.record.DefaultRecordBatch.
 import os
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import crc32c
 
@@ -162,29 +162,36 @@ class FetchFrame:
             _int64.pack_into(self.buffer, at, offset)
 
 
-def read_fetch_answer(frame: memoryview, correlation_id: int) -> dict[int, tuple[int, int]]:
-    """Whole batches of a Fetch v18 answer: partition -> (records, offset behind the last of them).
+class Fetched(NamedTuple):
+    """What one partition of a Fetch answer held, in whole batches."""
 
-    A partition without a whole batch is (0, -1).
-    """
+    records: int
+    next_offset: int
+    """Behind the last whole batch; -1 without one."""
+    high_watermark: int
+
+
+def read_fetch_answer(frame: memoryview, correlation_id: int) -> dict[int, Fetched]:
+    """The partitions of a Fetch v18 answer (without size prefix); LoadError on any error code."""
     if _int32.unpack_from(frame)[0] != correlation_id:
         raise LoadError(f"answer to request {_int32.unpack_from(frame)[0]}, expected {correlation_id}")
     error_code = _int16.unpack_from(frame, 9)[0]
     if error_code:
         raise LoadError(f"Fetch: error code {error_code}")
-    got: dict[int, tuple[int, int]] = {}
+    got: dict[int, Fetched] = {}
     topics, at = read_varint(frame, 15)
     for _ in range(topics - 1):
         partitions, at = read_varint(frame, at + 16)
         for _ in range(partitions - 1):
-            partition, error_code = struct.unpack_from(">ih", frame, at)
+            partition, error_code, high_watermark = struct.unpack_from(">ihq", frame, at)
             if error_code:
                 raise LoadError(f"Fetch of partition {partition}: error code {error_code}")
             aborted, at = read_varint(frame, at + 30)
             if aborted > 1:
                 raise LoadError("aborted transactions in a topic of the load")
             size, at = read_varint(frame, at + 4)
-            got[partition] = _whole_batches(frame[at : at + max(0, size - 1)])
+            records, next_offset = _whole_batches(frame[at : at + max(0, size - 1)])
+            got[partition] = Fetched(records, next_offset, high_watermark)
             at = _skip_tags(frame, at + max(0, size - 1))
         at = _skip_tags(frame, at)
     return got
