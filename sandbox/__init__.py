@@ -9,9 +9,9 @@
 proved with it is proved from outside.
 """
 
-from sandbox.cluster import Cluster
 from sandbox.errors import ClusterNotReady, JarsNotResolved, JavaNotFound, SandboxError, ToolFailed
 from sandbox.gclog import HeapSample
+from sandbox.kafka import Cluster
 from sandbox.spec import PLAINTEXT, SASL_PLAINTEXT, ClusterSpec
 from sandbox.tools import JavaTools, ToolResult
 

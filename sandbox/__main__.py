@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Sequence
 
-from sandbox.cluster import Cluster
 from sandbox.errors import SandboxError
 from sandbox.jars import NEWEST
+from sandbox.kafka import Cluster
 from sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 
 

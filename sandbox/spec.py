@@ -65,8 +65,8 @@ class ClusterSpec:
             address = socket.gethostbyname(self.advertised_host)
         except OSError as error:
             raise SandboxError(
-                f"advertised_host {self.advertised_host!r} does not resolve here. Brokers talk to each other "
-                "by it, too: use a distinctive loopback address such as 127.66.77.88, or add the name to /etc/hosts."
+                f"advertised_host {self.advertised_host!r} does not resolve here, and brokers talk to each "
+                "other by it: use a loopback address such as 127.66.77.88, or add the name to /etc/hosts."
             ) from error
         if not address.startswith("127."):
             raise SandboxError(

@@ -16,6 +16,8 @@ from sandbox.node import Node
 from sandbox.spec import PLAINTEXT, ClusterSpec
 from sandbox.tools import JavaTools, ToolResult
 
+__all__ = ["Cluster", "ClusterSpec"]
+
 
 class Cluster:
     """KRaft nodes that start in seconds and leave nothing behind, even when this process is killed.

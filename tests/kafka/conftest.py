@@ -1,0 +1,70 @@
+"""Real clusters, started at first use, shared by the whole session, gone at its end.
+
+Tests share brokers and must therefore use topics, groups and users of their own (see `topic_name`).
+Whoever breaks a broker starts a cluster of his own.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sandbox import Cluster, ClusterSpec
+from sandbox.jars import OLDEST
+from tests.support.clusters import Choice, running
+
+DISTINCTIVE_HOST = "127.66.77.88"
+"""What the brokers of `three_brokers` advertise: no client of a gateway may ever see it."""
+
+_numbers = itertools.count(1)
+
+
+def _serve(spec: ClusterSpec, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    cluster = Cluster(spec)
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.stop(keep_logs=request.session.testsfailed > 0)
+
+
+@pytest.fixture(scope="session")
+def any_cluster(cluster_choice: Choice) -> Iterator[str]:
+    """Bootstrap servers of the cluster of choice: given, container or embedded."""
+    with running(cluster_choice) as bootstrap_servers:
+        yield bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One node of the newest Kafka."""
+    yield from _serve(ClusterSpec(), request)
+
+
+@pytest.fixture(scope="session")
+def three_brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Three nodes with gaps in their ids, advertising a distinctive address; replication up to 3."""
+    spec = ClusterSpec(node_ids=(1, 5, 102), advertised_host=DISTINCTIVE_HOST)
+    yield from _serve(spec, request)
+
+
+@pytest.fixture(scope="session")
+def old_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One node of the oldest Kafka that is supported."""
+    yield from _serve(ClusterSpec(version=OLDEST), request)
+
+
+@pytest.fixture(scope="session")
+def sasl_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One node with SASL_PLAINTEXT (alice, bob, admin; see ClusterSpec.users) beside PLAINTEXT."""
+    yield from _serve(ClusterSpec(sasl=True), request)
+
+
+@pytest.fixture
+def topic_name() -> Callable[[str], str]:
+    """Names that no other test of this session uses: topic_name("orders") -> "orders-17"."""
+
+    def name(stem: str) -> str:
+        return f"{stem}-{next(_numbers)}"
+
+    return name
