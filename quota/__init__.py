@@ -1,1 +1,66 @@
+"""Who may bring how many new producer ids (KIP-936), and what must not pass before what.
 
+`Admission` is what a gateway talks to: it judges Produce requests by their producer ids, and answers
+forward, refuse or close. Behind it stand the exact table of what was refused (sticky.py), and the state of
+all users (producer_ids.py): a layered filter of remembered ids, a token bucket and a queue of those that
+came back, for each user.
+
+Pure: no clock (times are arguments, monotonic milliseconds), no randomness (seeds are arguments), no bytes,
+no sockets.
+"""
+
+from quota.admission import Admission
+from quota.counters import WAITED_BUCKETS_MS, UserCounters, UserSnapshot
+from quota.entities import EffectiveQuota, User, resolve
+from quota.owners import Owner, ProducerIdOwners
+from quota.producer_ids import Answer, AskedId, GaveUp, ProducerIdQuota, Question
+from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
+from quota.sticky import Look, StickyRefusals
+from quota.verdicts import (
+    FORWARD,
+    Bound,
+    Close,
+    Decision,
+    Forward,
+    ProducerBatch,
+    Reason,
+    Refuse,
+    Verdict,
+    Visitor,
+)
+from quota.wording import error_message
+
+__all__ = [
+    "FORWARD",
+    "WAITED_BUCKETS_MS",
+    "Admission",
+    "Answer",
+    "AskedId",
+    "Bound",
+    "Close",
+    "Decision",
+    "EffectiveQuota",
+    "Forward",
+    "GaveUp",
+    "Look",
+    "Mode",
+    "Owner",
+    "ProducerBatch",
+    "ProducerIdOwners",
+    "ProducerIdQuota",
+    "ProducerIdSettings",
+    "Question",
+    "Quotas",
+    "Reason",
+    "Refuse",
+    "StickyRefusals",
+    "User",
+    "UserCounters",
+    "UserQuota",
+    "UserSnapshot",
+    "Verdict",
+    "Visitor",
+    "error_message",
+    "rate_milli",
+    "resolve",
+]

@@ -1,0 +1,400 @@
+"""Whether a Produce request may pass: the local look (refusals, caches) joined with the question to the
+quota's state.
+
+The order is the whole point. What was refused is looked at before any cache and before the quota: neither an
+admission, nor a raised rate, nor observing, nor an exemption, nor failing open lets a batch pass before one
+that was refused. Only then may the connection's cache say "known", and only then is the state asked.
+
+Knows neither bytes nor sockets; one instance for each process that owns connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+
+from quota.counters import UserCounters, UserSnapshot
+from quota.entities import User, enforces, resolve
+from quota.owners import ProducerIdOwners
+from quota.producer_ids import SHORTEST_THROTTLE_MS, Answer, AskedId, GaveUp, ProducerIdQuota, Question
+from quota.settings import Quotas
+from quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
+from quota.verdicts import (
+    FORWARD,
+    Close,
+    Decision,
+    Forward,
+    ProducerBatch,
+    Reason,
+    Refuse,
+    Verdict,
+    Visitor,
+)
+
+_NOTHING_WATCHED: Mapping[int, RefusedId] = MappingProxyType({})
+_GENERATION_STEP = 1 << 48  # beyond any slice number: a cache entry of an earlier generation never fits
+
+_Looked = list[tuple[ProducerBatch, Look]]
+
+
+class Admission:
+    """The quota as the gateway's connections see it. All times are monotonic milliseconds."""
+
+    def __init__(
+        self,
+        quotas: Quotas,
+        seed_source: Callable[[], int],
+        now_ms: int,
+        *,
+        state: ProducerIdQuota | None = None,
+        sticky: StickyRefusals | None = None,
+    ) -> None:
+        self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
+        self.owners = ProducerIdOwners()
+        self.failures = 0
+        """How often the state could not be asked and the request was let pass. Alarm."""
+        self._state = state or ProducerIdQuota(quotas, seed_source, now_ms)
+        self._quotas = quotas
+        self._slice_ms = quotas.producer_ids.slice_ms
+        self._generation = 0
+        self._counters: dict[User, UserCounters] = {}
+
+    @property
+    def quotas(self) -> Quotas:
+        return self._quotas
+
+    # Judging
+
+    def judge(
+        self, visitor: Visitor, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
+    ) -> Verdict:
+        """The ordinary look at a Produce request that is next in line on a channel that is not muted."""
+        slice_key = now_ms // self._slice_ms + self._generation
+        if self._known(visitor, batches, slice_key):
+            return FORWARD
+        first = lowest_of_each_partition(batches)
+        looked = [(batch, self.sticky.look(visitor.user, batch, now_ms)) for batch in first]
+        for batch in first:
+            self.owners.produced(batch[0])
+        return self._refused_locally(visitor, looked, transactional, now_ms) or self._ask_state(
+            visitor, looked, transactional, now_ms, slice_key
+        )
+
+    def judge_while_muted(
+        self, visitor: Visitor, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
+    ) -> Refuse | Close | None:
+        """A request read ahead behind a mute: refused at once when it would be refused anyway, else None:
+        hold it.
+
+        Refused are batches above a refused one, and the first ones of another partition of an id that is
+        still under its deadline; the mute is not re-armed. A retry of the refused batch itself is never
+        answered here.
+        """
+        first = lowest_of_each_partition(batches)
+        looked = [(batch, self.sticky.look(visitor.user, batch, now_ms)) for batch in first]
+        if any(look in (Look.SAME, Look.BELOW) for _, look in looked):
+            return None
+        above = self._refused_as_sticky(visitor, looked, transactional, now_ms)
+        if above is not None:
+            return above
+        if not enforces(self._quotas, visitor.user, transactional=transactional):
+            return None
+        for batch, look in looked:
+            left_ms = self._left_ms(visitor.user, batch[0], now_ms)
+            if look is Look.FIRST_SIGHT and left_ms > 0:
+                return self._refuse_locally(
+                    visitor, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
+                )
+        return None
+
+    def _known(self, visitor: Visitor, batches: Collection[ProducerBatch], slice_key: int) -> bool:
+        """The hot path: every id was admitted in this slice, and none is watched."""
+        watched = self.sticky.watched.get(visitor.user, _NOTHING_WATCHED)
+        admitted = visitor.admitted
+        for batch in batches:
+            producer_id = batch[0]
+            if admitted.get(producer_id) != slice_key or producer_id in watched:
+                return False
+        return True
+
+    def _first_sight_above_0(self, batch: ProducerBatch, look: Look) -> bool:
+        """A new producer starts every partition at 0: above it, an earlier batch may lie unread behind a
+        mute.
+        """
+        return look in (Look.FIRST_SIGHT, Look.UNWATCHED) and batch[2] != 0
+
+    def _refused_locally(
+        self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int
+    ) -> Refuse | Close | None:
+        """What needs no state, and what no mode, exemption or rate changes."""
+        above = self._refused_as_sticky(visitor, looked, transactional, now_ms)
+        if above is not None:
+            return above
+        for batch, look in looked:
+            if look is Look.FIRST_SIGHT and self._first_sight_above_0(batch, look):
+                return self._refuse_locally(
+                    visitor, looked, batch, Reason.ESTABLISHED, SHORTEST_THROTTLE_MS, transactional, now_ms
+                )
+        return None
+
+    def _refused_as_sticky(
+        self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int
+    ) -> Refuse | Close | None:
+        above = [batch for batch, look in looked if look is Look.ABOVE]
+        if not above:
+            return None
+        for batch in above:
+            if self.sticky.too_many_further(visitor.user, batch):
+                return self._close(visitor, "sticky_batch_missing", batch[0])
+        left_ms = self._left_ms(visitor.user, above[0][0], now_ms)
+        return self._refuse_locally(visitor, looked, above[0], Reason.STICKY, left_ms, transactional, now_ms)
+
+    def _refuse_locally(
+        self,
+        visitor: Visitor,
+        looked: _Looked,
+        cause: ProducerBatch,
+        reason: Reason,
+        throttle_ms: int,
+        transactional: bool,
+        now_ms: int,
+    ) -> Refuse | Close:
+        throttle_ms = max(SHORTEST_THROTTLE_MS, throttle_ms)
+        producer_id, epoch, base_sequence, topic, partition = cause
+        decision = Decision(
+            visitor.user,
+            producer_id,
+            epoch,
+            transactional,
+            topic,
+            partition,
+            base_sequence,
+            len(looked),
+            False,
+            reason,
+            throttle_time_ms=throttle_ms,
+        )
+        refusal = self._refusal(visitor.user, decision, (decision,))
+        refusal.rearms_mute = reason is Reason.ESTABLISHED
+        return self._record_refusal(visitor, looked, refusal, now_ms)
+
+    # Asking
+
+    def _ask_state(
+        self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int, slice_key: int
+    ) -> Verdict:
+        """The question, its answer, and what follows from it; the question may become asynchronous."""
+        question = self._question(visitor, looked, transactional, now_ms)
+        answer = self._answer(question, now_ms)
+        if answer.refused:
+            return self._refused_by_state(visitor, looked, answer, now_ms)
+        for asked in question.ids:
+            visitor.remember(asked.producer_id, slice_key)
+        for batch, look in looked:
+            if look is not Look.UNWATCHED:
+                self.sticky.forwarded(visitor.user, batch)
+        counters = self._counters_of(visitor.user)
+        for decision in answer.decisions:
+            counters.count(decision, now_ms)
+        return Forward(answer.decisions) if answer.decisions else FORWARD
+
+    def _question(self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int) -> Question:
+        ids: dict[int, AskedId] = {}
+        for batch, look in looked:
+            producer_id, epoch, base_sequence, topic, partition = batch
+            asked = ids.get(producer_id)
+            if asked is None:
+                asked = ids[producer_id] = AskedId(producer_id, epoch, base_sequence, topic, partition)
+                record = self.sticky.refused_id(visitor.user, producer_id, now_ms)
+                if record is not None:
+                    asked.deadline_ms = record.deadline_ms
+                    asked.first_refused_ms = record.first_refused_ms
+            asked.came_back |= look is Look.SAME
+            asked.first_sight_above_0 |= self._first_sight_above_0(batch, look)
+        return Question(
+            visitor.user, visitor.address, visitor.client_id, transactional, len(looked), list(ids.values())
+        )
+
+    def _answer(self, question: Question, now_ms: int) -> Answer:
+        try:
+            return self._state.decide(question, now_ms)
+        except Exception:  # noqa: BLE001  (a bug in the quota must not be the reason that Kafka is down)
+            self.failures += 1
+            return Answer(False, tuple(self._failed_open(question, asked, now_ms) for asked in question.ids))
+
+    def _failed_open(self, question: Question, asked: AskedId, now_ms: int) -> Decision:
+        try:
+            self._state.insert_uncharged(question.user, asked.producer_id, now_ms)
+        except Exception:  # noqa: BLE001  (insert when possible)
+            self.failures += 1
+        return Decision(
+            question.user,
+            asked.producer_id,
+            asked.epoch,
+            question.transactional,
+            asked.topic,
+            asked.partition,
+            asked.base_sequence,
+            question.request_partitions,
+            True,
+            Reason.FAIL_OPEN,
+        )
+
+    def _refused_by_state(
+        self, visitor: Visitor, looked: _Looked, answer: Answer, now_ms: int
+    ) -> Refuse | Close:
+        longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)
+        refusal = self._refusal(visitor.user, longest, answer.decisions)
+        refusal.bound = answer.bound
+        if answer.bound is not refusal.bound.USER:
+            refusal.rate_milli = self._quotas.cluster_rate_milli
+        verdict = self._record_refusal(visitor, looked, refusal, now_ms)
+        if verdict is refusal:
+            for decision in answer.decisions:
+                if decision.reason is not Reason.ESTABLISHED:
+                    until_ms = now_ms + decision.throttle_time_ms
+                    self.sticky.throttled(visitor.user, decision.producer_id, until_ms)
+        return verdict
+
+    def _refusal(self, user: User, decision: Decision, decisions: tuple[Decision, ...]) -> Refuse:
+        return Refuse(
+            decision.throttle_time_ms,
+            decision.reason,
+            decision.producer_id,
+            True,
+            user,
+            resolve(self._quotas, user).rate_milli,
+            self._quotas.producer_ids.window_ms,
+            decisions=decisions,
+        )
+
+    def _record_refusal(
+        self, visitor: Visitor, looked: _Looked, refusal: Refuse, now_ms: int
+    ) -> Refuse | Close:
+        """Every partition of a refused request gets its entry; without room for them nothing may be
+        answered.
+        """
+        batches = [batch for batch, _ in looked]
+        if self.sticky.holds_too_many(visitor.user, batches):
+            return self._close(visitor, "sticky_table_full", refusal.producer_id)
+        for batch in batches:
+            self.sticky.refused(visitor.user, batch, visitor.connection_id, now_ms)
+        self._counters_of(visitor.user).count_refusal(refusal.reason, refusal.throttle_time_ms, now_ms)
+        return refusal
+
+    def _close(self, visitor: Visitor, reason: str, producer_id: int) -> Close:
+        self._counters_of(visitor.user).count_close(reason)
+        return Close(reason, producer_id)
+
+    def _left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
+        """What is left of the id's throttle; 0 or less when it is over or there was none."""
+        record = self.sticky.refused_id(user, producer_id, now_ms)
+        return record.deadline_ms - now_ms if record else 0
+
+    # What else happens
+
+    def connection_closed(self, connection_id: int, now_ms: int) -> None:
+        """The client is gone: its refused batches are resent from the lowest, and its unused ids are
+        counted.
+        """
+        self.sticky.connection_closed(connection_id)
+        for user, unused in self.owners.connection_closed(connection_id).items():
+            self._counters_of(user).unused_ids += unused
+
+    def topic_alias(self, name: bytes, topic_id: bytes) -> None:
+        """Teaches that a name and an id (its 16 bytes, with or without the zero byte before them) are one
+        topic.
+        """
+        prefixed = topic_id if len(topic_id) == 17 else TOPIC_ID_PREFIX + topic_id
+        self.sticky.topics.learn(name, prefixed)
+
+    def owner_learnt(self, user: User, producer_id: int, epoch: int, connection_id: int, now_ms: int) -> None:
+        """InitProducerId or EndTxn v5+ was answered with this id and epoch on that connection."""
+        self.owners.learnt(user, producer_id, epoch, connection_id)
+
+    def inherits(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> None:
+        """EndTxn v5+ handed out a new id: it is admitted as its predecessor was, uncharged."""
+        if old_producer_id == new_producer_id or not self._state.remembers(user, old_producer_id, now_ms):
+            return
+        self._state.insert_uncharged(user, new_producer_id, now_ms)
+        admitted = self._counters_of(user).admitted
+        admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
+
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        """New quotas, at once. What was refused stays refused until it is sent in order: no entry is
+        lifted.
+        """
+        self._quotas = quotas
+        self._state.set_quotas(quotas, now_ms)
+        self.sticky.entries_per_user = quotas.producer_ids.sticky_entries
+        self._slice_ms = quotas.producer_ids.slice_ms
+        self._generation += _GENERATION_STEP
+
+    def sweep(self, now_ms: int) -> list[GaveUp]:
+        """Forgets what is over, about once a second; returns the ids that gave up waiting."""
+        self.sticky.sweep(now_ms)
+        gave_up = self._state.sweep(now_ms)
+        for gone in gave_up:
+            self._counters_of(gone.user).gave_up += 1
+        known = set(self._state.users())
+        for user in [user for user in self._counters if user not in known]:
+            if user not in self.sticky.watched:
+                del self._counters[user]
+        return gave_up
+
+    def user_snapshots(self, now_ms: int) -> list[UserSnapshot]:
+        """Every user that is known, for metrics."""
+        users = dict.fromkeys([*self._state.users(), *self._counters])
+        return [self._snapshot(user, now_ms) for user in users]
+
+    @property
+    def filter_bytes(self) -> int:
+        """Memory of all filters."""
+        return self._state.filter_bytes
+
+    @property
+    def overfull_inserts(self) -> int:
+        """Ids put into filters beyond what they were made for. Alarm."""
+        return self._state.overfull_inserts
+
+    def _counters_of(self, user: User) -> UserCounters:
+        counters = self._counters.get(user)
+        if counters is None:
+            counters = self._counters[user] = UserCounters()
+        return counters
+
+    def _snapshot(self, user: User, now_ms: int) -> UserSnapshot:
+        counters, quota, state = self._counters_of(user), resolve(self._quotas, user), self._state
+        return UserSnapshot(
+            user=user,
+            enforces=quota.enforces,
+            exempt=quota.exempt,
+            rate_milli=quota.rate_milli,
+            tokens_milli=state.tokens_milli(user, now_ms),
+            new_ids_per_s=counters.new_ids.per_second(now_ms),
+            throttle_time_ms=counters.throttle_times_ms.mean(now_ms),
+            waiting=state.waiting(user),
+            oldest_waiting_ms=state.oldest_waiting_ms(user, now_ms),
+            live_ids=state.live_ids(user, now_ms),
+            sticky_entries=self.sticky.entries_of(user),
+            admitted=dict(counters.admitted),
+            refused=dict(counters.refused),
+            closed=dict(counters.closed),
+            would_refuse=counters.would_refuse,
+            admitted_after_waiting=tuple(counters.admitted_after_waiting),
+            waited_ms=counters.waited_ms,
+            gave_up=counters.gave_up,
+            unused_ids=counters.unused_ids,
+        )
+
+
+def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch]:
+    """The first batch of each (id, epoch, partition): Produce v0-v2 may carry several, and they pass
+    together.
+    """
+    if len(batches) == 1:
+        return batches
+    first: dict[tuple[int, int, bytes, int], ProducerBatch] = {}
+    for batch in batches:
+        first.setdefault((batch[0], batch[1], batch[3], batch[4]), batch)
+    return list(first.values())

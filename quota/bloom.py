@@ -1,0 +1,73 @@
+"""One Bloom filter layer: its shape, its indices, its bits.
+
+Sizes and hashing follow org.apache.commons.collections4.bloomfilter (Shape, EnhancedDoubleHasher). What is
+put in is a pair of 64-bit hash values; who hashes, and with which seed, is not known here. Bits of a
+producer id itself must never be used: ids are sequential in blocks of 1,000 (KIP-730), which ruins naive
+hashing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+HashPair = tuple[int, int]
+"""Two unsigned 64-bit values."""
+
+
+def shape(n: int, p: float) -> tuple[int, int]:
+    """(bits m, hash functions k) for `n` entries at a false-positive rate of `p`."""
+    if n < 1 or not 0 < p < 1:
+        raise ValueError(f"no filter has {n} entries at a false-positive rate of {p}")
+    bits = math.ceil(n * math.log(p) / -(math.log(2) ** 2))
+    return bits, max(1, round(math.log(2) * bits / n))
+
+
+def indices(pair: HashPair, k: int, m: int) -> Iterator[int]:
+    """The k bit positions below m for a hash pair: enhanced double hashing; positions may repeat."""
+    index, step = pair[0] % m, pair[1] % m
+    yield index
+    for i in range(1, k):
+        index = (index - step) % m
+        yield index
+        step = (step - i) % m
+
+
+class BloomLayer:
+    """Bits of a filter made for `design_count` distinct entries, and how many are in it."""
+
+    __slots__ = ("_bits", "_k", "_m", "count", "design_count")
+
+    def __init__(self, design_count: int, false_positive_rate: float) -> None:
+        self._m, self._k = shape(design_count, false_positive_rate)
+        self._bits = bytearray((self._m + 7) // 8)
+        self.design_count = design_count
+        self.count = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._bits)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the design count is reached; one more entry would break the false-positive rate."""
+        return self.count >= self.design_count
+
+    def __contains__(self, pair: HashPair) -> bool:
+        # `indices` written out: this loop runs for every layer of every check, and a generator doubles its
+        # time.
+        bits, m = self._bits, self._m
+        index, step = pair[0] % m, pair[1] % m
+        for i in range(1, self._k + 1):
+            if not bits[index >> 3] & (1 << (index & 7)):
+                return False
+            index = (index - step) % m
+            step = (step - i) % m
+        return True
+
+    def add(self, pair: HashPair) -> None:
+        """Puts in an entry that the caller knows is not in this layer (it is counted as distinct)."""
+        bits = self._bits
+        for index in indices(pair, self._k, self._m):
+            bits[index >> 3] |= 1 << (index & 7)
+        self.count += 1

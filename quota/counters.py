@@ -1,0 +1,117 @@
+"""What happened, by user: the numbers behind the metrics (KIP-936: rate, tokens, throttle-time) and the
+outcomes.
+
+Counts decisions that others made; nothing is decided from it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from quota.entities import User
+from quota.verdicts import Decision, Reason
+
+SAMPLE_MS = 30_000
+"""Two samples of 30 s: Kafka's metrics.num.samples and metrics.sample.window.ms."""
+
+WAITED_BUCKETS_MS = (500, 1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
+"""Upper bounds; a 120 s wait is Java's delivery timeout, 300 s librdkafka's. What is longer is counted
+last.
+"""
+
+
+class Samples:
+    """Sum and count over the current sample and the one before."""
+
+    __slots__ = ("_current", "_number", "_previous")
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._current = self._previous = (0, 0)
+
+    def record(self, value: int, now_ms: int) -> None:
+        self._roll(now_ms)
+        total, count = self._current
+        self._current = (total + value, count + 1)
+
+    def per_second(self, now_ms: int) -> float:
+        self._roll(now_ms)
+        return (self._current[0] + self._previous[0]) * 1000 / (SAMPLE_MS + now_ms % SAMPLE_MS)
+
+    def mean(self, now_ms: int) -> float:
+        """The average of what was recorded, 0 when there is nothing."""
+        self._roll(now_ms)
+        count = self._current[1] + self._previous[1]
+        return (self._current[0] + self._previous[0]) / count if count else 0.0
+
+    def _roll(self, now_ms: int) -> None:
+        number = now_ms // SAMPLE_MS
+        if number != self._number:
+            self._previous = self._current if number == self._number + 1 else (0, 0)
+            self._current = (0, 0)
+            self._number = number
+
+
+@dataclass(slots=True)
+class UserCounters:
+    """Totals of one user since it is known."""
+
+    admitted: dict[Reason, int] = field(default_factory=dict)
+    refused: dict[Reason, int] = field(default_factory=dict)
+    closed: dict[str, int] = field(default_factory=dict)
+    would_refuse: int = 0
+    admitted_after_waiting: list[int] = field(default_factory=lambda: [0] * (len(WAITED_BUCKETS_MS) + 1))
+    waited_ms: int = 0
+    gave_up: int = 0
+    unused_ids: int = 0
+    new_ids: Samples = field(default_factory=Samples)
+    throttle_times_ms: Samples = field(default_factory=Samples)
+
+    def count(self, decision: Decision, now_ms: int) -> None:
+        """Counts an admission. Refusals are counted by request, with `count_refusal`."""
+        self.admitted[decision.reason] = self.admitted.get(decision.reason, 0) + 1
+        if decision.would_refuse:
+            self.would_refuse += 1
+        if decision.reason in (Reason.REFRESH, Reason.INHERITED):
+            return
+        self.new_ids.record(1, now_ms)
+        if decision.waited_ms is not None:
+            self.admitted_after_waiting[bisect_left(WAITED_BUCKETS_MS, decision.waited_ms)] += 1
+            self.waited_ms += decision.waited_ms
+
+    def count_refusal(self, reason: Reason, throttle_time_ms: int, now_ms: int) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+        self.throttle_times_ms.record(throttle_time_ms, now_ms)
+
+    def count_close(self, reason: str) -> None:
+        self.closed[reason] = self.closed.get(reason, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class UserSnapshot:
+    """One user now, for metrics and pages. Rates per second and tokens as KIP-936 publishes them.
+
+    `rate_milli`: the quota in thousandths of an id per window, None without a limit; `tokens_milli` likewise.
+    `admitted_after_waiting`: not cumulative, by WAITED_BUCKETS_MS and one more; `waited_ms` their sum.
+    """
+
+    user: User
+    enforces: bool
+    exempt: bool
+    rate_milli: int | None
+    tokens_milli: int | None
+    new_ids_per_s: float
+    throttle_time_ms: float
+    waiting: int
+    oldest_waiting_ms: int
+    live_ids: int
+    sticky_entries: int
+    admitted: dict[Reason, int]
+    refused: dict[Reason, int]
+    closed: dict[str, int]
+    would_refuse: int
+    admitted_after_waiting: tuple[int, ...]
+    waited_ms: int
+    gave_up: int
+    unused_ids: int

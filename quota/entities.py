@@ -1,0 +1,58 @@
+"""Which quota holds for whom: an explicit user over the default user, key by key, as Kafka resolves quotas.
+
+Knows no state and no time. A client id never plays a part (KIP-936: user principals only).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quota.settings import Mode, Quotas, UserQuota
+
+User = str | None
+"""A principal's name; None is `unidentified`: its mechanism cannot be read, so it is observed, never
+enforced.
+"""
+
+_NOTHING_SAID = UserQuota()
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveQuota:
+    """What holds for one user: rate in thousandths of an id per window (None: no limit), mode, exemption."""
+
+    rate_milli: int | None
+    mode: Mode
+    exempt: bool
+
+    @property
+    def enforces(self) -> bool:
+        """Whether anything of this user may be refused at all."""
+        return self.mode is Mode.ENFORCE and not self.exempt
+
+
+_UNIDENTIFIED = EffectiveQuota(None, Mode.OBSERVE, False)
+
+
+def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
+    """The quota in force for `user`."""
+    if user is None:
+        return _UNIDENTIFIED
+    own = quotas.users.get(user, _NOTHING_SAID)
+    default = quotas.default
+    rate = own.producer_ids_rate_milli
+    if rate is None:
+        rate = default.producer_ids_rate_milli
+    return EffectiveQuota(rate, own.mode or default.mode or quotas.mode, own.exempt or default.exempt)
+
+
+def enforces(quotas: Quotas, user: User, *, transactional: bool) -> bool:
+    """Whether a Produce request of `user` may be refused for a new producer id.
+
+    Transactional requests have a switch of their own: a transaction's clock may already run.
+    """
+    if transactional and quotas.producer_ids.transactional is Mode.OBSERVE:
+        return False
+    quota = resolve(quotas, user)
+    bounded = quota.rate_milli is not None or quotas.cluster_rate_milli is not None
+    return quota.enforces and bounded

@@ -1,0 +1,139 @@
+"""The producer ids of one user that were refused and came back: who is next.
+
+A client that crashes never comes back with the same id; one with data to lose does. Served round-robin over
+addresses, within one over client ids, in order of arrival within that, so that a process with many waiting
+ids does not keep another machine of the same user waiting. Knows no tokens: it says places, and is told who
+was served.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from dataclasses import dataclass
+
+FORGOTTEN_AFTER_MS = 30_000
+"""Beyond max_throttle: longer than any client's back-off between retries."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One id in line. `first_refused_ms`: when its wait began; `attempts`: how often it was refused so
+    far.
+    """
+
+    producer_id: int
+    address: str
+    client_id: str
+    arrival: int
+    first_refused_ms: int
+    last_seen_ms: int
+    attempts: int
+
+
+_Line = list[int]  # arrival numbers, ascending: places within are found by bisection
+_Lane = OrderedDict[str, _Line]  # client id -> line, in order of service
+
+
+class RetryQueue:
+    """At most `limit` ids. An id seen again moves in `_by_id` to the end, so the front is the longest
+    unseen.
+    """
+
+    __slots__ = ("_arrivals", "_by_id", "_lanes", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._by_id: OrderedDict[int, Waiting] = OrderedDict()
+        self._lanes: OrderedDict[str, _Lane] = OrderedDict()
+        self._arrivals = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, producer_id: int) -> bool:
+        return producer_id in self._by_id
+
+    def came_back(
+        self, producer_id: int, address: str, client_id: str, *, first_refused_ms: int, now_ms: int
+    ) -> bool:
+        """The id is here again: put in line if it is not, and there is room. Says whether it is in line."""
+        waiting = self._by_id.get(producer_id)
+        if waiting is not None:
+            waiting.last_seen_ms = now_ms
+            waiting.attempts += 1
+            self._by_id.move_to_end(producer_id)
+            return True
+        if len(self._by_id) >= self.limit:
+            return False
+        self._arrivals += 1
+        self._by_id[producer_id] = Waiting(
+            producer_id, address, client_id, self._arrivals, first_refused_ms, now_ms, attempts=2
+        )
+        self._lanes.setdefault(address, OrderedDict()).setdefault(client_id, []).append(self._arrivals)
+        return True
+
+    def place(self, producer_id: int) -> int:
+        """How many ids are served before this one (0 = next). In O(addresses + client ids), not in O(ids)."""
+        waiting = self._by_id[producer_id]
+        lane = self._lanes[waiting.address]
+        line = lane[waiting.client_id]
+        round_in_lane = bisect_left(line, waiting.arrival)
+        turn = _served_before(
+            {client: len(other) for client, other in lane.items()}, waiting.client_id, round_in_lane
+        )
+        sizes = {address: sum(map(len, other.values())) for address, other in self._lanes.items()}
+        return _served_before(sizes, waiting.address, turn)
+
+    def served(self, producer_id: int) -> Waiting:
+        """Takes the id out because it was admitted; its client and its address go to the end of their
+        rotations.
+        """
+        waiting = self._take_out(producer_id)
+        lane = self._lanes.get(waiting.address)
+        if lane is not None:
+            if waiting.client_id in lane:
+                lane.move_to_end(waiting.client_id)
+            self._lanes.move_to_end(waiting.address)
+        return waiting
+
+    def drop_unseen_since(self, before_ms: int) -> list[Waiting]:
+        """Takes out the ids last seen before that time: they gave up."""
+        gone: list[Waiting] = []
+        while self._by_id:
+            waiting = next(iter(self._by_id.values()))
+            if waiting.last_seen_ms >= before_ms:
+                break
+            gone.append(self._take_out(waiting.producer_id))
+        return gone
+
+    def oldest_first_refused_ms(self) -> int | None:
+        """When the longest wait in line began, None when nobody waits."""
+        return min((waiting.first_refused_ms for waiting in self._by_id.values()), default=None)
+
+    def _take_out(self, producer_id: int) -> Waiting:
+        waiting = self._by_id.pop(producer_id)
+        lane = self._lanes[waiting.address]
+        line = lane[waiting.client_id]
+        del line[bisect_left(line, waiting.arrival)]
+        if not line:
+            del lane[waiting.client_id]
+        if not lane:
+            del self._lanes[waiting.address]
+        return waiting
+
+
+def _served_before(sizes: dict[str, int], own: str, own_round: int) -> int:
+    """Round-robin over queues in this order: how many are served before `own`'s turn number `own_round` (0
+    = first).
+
+    Queues ahead of ours in the rotation have had one turn more than those behind; none has more turns than
+    entries.
+    """
+    before, ahead = own_round, True
+    for name, size in sizes.items():
+        if name == own:
+            ahead = False
+        else:
+            before += min(size, own_round + 1 if ahead else own_round)
+    return before

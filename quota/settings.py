@@ -1,0 +1,125 @@
+"""What an operator sets: the quotas of users, and the shape of the producer id quota (KIP-936).
+
+Plain frozen values, checked when they are made; nothing here knows a file format, and nothing here keeps
+state. Rates are integers in thousandths of a producer id per window, so that every decision is computed
+exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+
+class Mode(StrEnum):
+    """OBSERVE computes and publishes everything and refuses nothing; ENFORCE refuses."""
+
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
+def rate_milli(rate: int | float | Fraction) -> int:
+    """A `producer_ids_rate` in thousandths of an id per window.
+
+    0 stays 0 (it blocks every new id); a positive rate never rounds down to 0, since that would block.
+    Raises ValueError for a negative rate, NaN and infinity.
+    """
+    try:
+        exact = Fraction(rate)
+    except (OverflowError, ValueError) as problem:
+        raise ValueError(f"a rate must be a finite number, not {rate}") from problem
+    if exact < 0:
+        raise ValueError(f"a rate must not be negative: {rate}")
+    rounded = round(exact * 1000)
+    return max(1, rounded) if exact > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdSettings:
+    """The producer id quota's shape, the same for every user. Durations in milliseconds.
+
+    window_ms            the time a rate is counted over
+    burst                the bucket's capacity in windows of the rate
+    remember_ms          how long an id that was used is known, and free of charge
+    layers               slices that `remember_ms` is divided into
+    false_positive_rate  total over all live layers of a user: the share of new ids admitted unpaid
+    transactional        whether ids of transactional requests may be refused
+    max_throttle_ms      cap of one refusal's throttle_time_ms; below the 30 s request timeout of clients
+    max_live_ids         bounds the memory of all filters together (about 2.6 bytes an id and slice of use)
+    queue                ids of one user that may wait in line
+    sticky_entries       exact refusal entries of one user; when they are used up its connections are closed
+    """
+
+    window_ms: int = 3_600_000
+    burst: Fraction = Fraction(1)
+    remember_ms: int = 86_400_000
+    layers: int = 4
+    false_positive_rate: float = 0.001
+    transactional: Mode = Mode.OBSERVE
+    max_throttle_ms: int = 10_000
+    max_live_ids: int = 10_000_000
+    queue: int = 1_000
+    sticky_entries: int = 20_000
+
+    def __post_init__(self) -> None:
+        _require(self.window_ms >= 1, "window_ms must be at least 1")
+        _require(self.burst > 0, "burst must be above 0")
+        # 12 slices need 13 layers, which leaves room for growth below the 16 a user may have.
+        _require(1 <= self.layers <= 12, "layers must be 1 to 12")
+        _require(self.remember_ms >= self.layers, "remember_ms must be at least one millisecond a layer")
+        _require(0 < self.false_positive_rate < 1, "false_positive_rate must lie between 0 and 1")
+        _require(self.max_throttle_ms >= 100, "max_throttle_ms must be at least 100")
+        _require(self.max_live_ids >= 1, "max_live_ids must be at least 1")
+        _require(self.queue >= 0, "queue must not be negative")
+        _require(self.sticky_entries >= 1, "sticky_entries must be at least 1")
+
+    @property
+    def slice_ms(self) -> int:
+        """Length of one slice; slices are aligned to multiples of it, alike for all users."""
+        return self.remember_ms // self.layers
+
+
+@dataclass(frozen=True, slots=True)
+class UserQuota:
+    """What was set for one user or for the default user; None means that nothing was said about it."""
+
+    producer_ids_rate_milli: int | None = None
+    mode: Mode | None = None
+    exempt: bool = False
+
+    def __post_init__(self) -> None:
+        rate = self.producer_ids_rate_milli
+        _require(rate is None or rate >= 0, "producer_ids_rate_milli must not be negative")
+
+    @classmethod
+    def per_window(
+        cls, rate: int | float | Fraction | None = None, *, mode: Mode | None = None, exempt: bool = False
+    ) -> UserQuota:
+        """The same from a rate in ids per window, as people write it."""
+        return cls(None if rate is None else rate_milli(rate), mode, exempt)
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """Everything in force at one moment. It is replaced as a whole, never changed.
+
+    `help_url` is shown in the error message of a refusal; empty: nothing is shown.
+    """
+
+    mode: Mode = Mode.OBSERVE
+    producer_ids: ProducerIdSettings = field(default_factory=ProducerIdSettings)
+    default: UserQuota = field(default_factory=UserQuota)
+    users: Mapping[str, UserQuota] = field(default_factory=dict)
+    cluster_rate_milli: int | None = None
+    help_url: str = ""
+
+    def __post_init__(self) -> None:
+        rate = self.cluster_rate_milli
+        _require(rate is None or rate >= 0, "cluster_rate_milli must not be negative")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

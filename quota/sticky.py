@@ -1,0 +1,311 @@
+"""What was refused, exactly: which batches of a producer id must not pass before which.
+
+After (id, epoch, partition) was refused at base sequence s, a pipelined later batch must not reach a broker
+first: a broker without state for the id accepts any first sequence, s can then never be appended, and
+librdkafka even reports it delivered (`rd_kafka_dr_implicit_ack`). So everything above s is refused too,
+whatever the quota says by then, until a batch at or below s was forwarded. One exact table per process,
+never filtered, never aged out, never persisted.
+
+Knows no rates, no modes and no filters. Each rule is a small method, so that a test can break one at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from quota.entities import User
+from quota.verdicts import ProducerBatch
+
+WATCH_MS = 300_000
+"""How long an id that was refused anywhere is watched: longer than any client keeps a batch unread behind
+a mute.
+"""
+
+MOST_FURTHER_REFUSALS = 5
+"""No client has more requests in flight for an idempotent producer."""
+
+WATCHED_IDS_PER_USER = 50_000
+"""About 20 MB. A user who has more ids refused in five minutes has its connections closed instead of
+answered.
+"""
+
+MOST_FORWARDED = 100_000
+"""Partitions of one watched id; forgetting them costs each one refusal of 100 ms."""
+
+MOST_ALIASES = 100_000
+"""Topic ids whose names are known; the oldest is forgotten first."""
+
+TOPIC_ID_PREFIX = b"\x00"
+
+_SEQUENCE_MASK = 0x7FFFFFFF
+_HALF_OF_SEQUENCES = 1 << 30
+
+PartitionKey = tuple[bytes, int]
+
+
+class Look(Enum):
+    """How a batch stands to what was refused."""
+
+    UNWATCHED = auto()  # nothing of this id was refused lately
+    PASSED = auto()  # of this partition, something was forwarded since
+    FIRST_SIGHT = auto()  # of this partition, nothing is known
+    ABOVE = auto()  # something before it was refused and has not been forwarded
+    SAME = auto()  # the very batch that was refused
+    BELOW = auto()
+
+
+@dataclass(slots=True)
+class StickyEntry:
+    """The lowest refused base sequence of one (id, epoch, partition) and the connection it was refused on."""
+
+    epoch: int
+    base_sequence: int
+    connection_id: int
+    further_refusals: int = 0
+
+
+@dataclass(slots=True)
+class RefusedId:
+    """A watched id. `deadline_ms`: end of its throttle; `forwarded`: (epoch, topic, partition) since it
+    is watched.
+    """
+
+    refused_at_ms: int
+    first_refused_ms: int
+    deadline_ms: int = 0
+    entries: dict[PartitionKey, StickyEntry] = field(default_factory=dict)
+    forwarded: set[tuple[int, bytes, int]] = field(default_factory=set)
+
+
+class TopicNames:
+    """A topic by name or by id is the same topic (Produce v13 sends ids)."""
+
+    __slots__ = ("_id_of", "_name_of")
+
+    def __init__(self) -> None:
+        self._name_of: dict[bytes, bytes] = {}
+        self._id_of: dict[bytes, bytes] = {}
+
+    def learn(self, name: bytes, topic_id: bytes) -> None:
+        """`topic_id` as it is in a batch's topic: a zero byte and the 16 bytes of the id."""
+        if self._name_of.get(topic_id) == name:
+            return
+        while len(self._name_of) >= MOST_ALIASES:
+            oldest = next(iter(self._name_of))
+            forgotten = self._name_of.pop(oldest)
+            if self._id_of.get(forgotten) == oldest:
+                del self._id_of[forgotten]
+        self._name_of[topic_id] = name
+        self._id_of[name] = topic_id
+
+    def canonical(self, topic: bytes) -> bytes:
+        """The name, where it is known."""
+        return self._name_of.get(topic, topic)
+
+    def other_form(self, canonical: bytes) -> bytes | None:
+        """The id under which the topic may have been seen before its name was learnt."""
+        return self._id_of.get(canonical)
+
+
+class StickyRefusals:
+    """The table of this process. `watched` is public for the hot path: user -> ids that no cache may answer
+    for.
+
+    In a user's dict the ids stand in the order of their latest refusal.
+    """
+
+    def __init__(self, entries_per_user: int) -> None:
+        self.entries_per_user = entries_per_user
+        self.watched: dict[User, dict[int, RefusedId]] = {}
+        self.topics = TopicNames()
+        self._entries_of_user: dict[User, int] = {}
+        self._by_connection: dict[int, dict[tuple[User, int, PartitionKey], None]] = {}
+
+    # The rules
+
+    def is_above(self, base_sequence: int, refused: int) -> bool:
+        """Ahead by less than 2^30 in the 31-bit serial arithmetic of sequences."""
+        return 0 < (base_sequence - refused) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES
+
+    def entry_ends_at_epoch(self, entry: StickyEntry, epoch: int) -> bool:
+        """A newer epoch on the same partition starts its sequences anew."""
+        return epoch > entry.epoch
+
+    def entry_counts(self, entry: StickyEntry, record: RefusedId, now_ms: int) -> bool:
+        """Whether the entry is still in force. It never ends by age alone."""
+        return True
+
+    def entries_lifted_by(self, record: RefusedId, key: PartitionKey) -> list[PartitionKey]:
+        """What a forwarded batch of partition `key` lifts: the entry of that partition and no other."""
+        return [key]
+
+    # Looking
+
+    def refused_id(self, user: User, producer_id: int, now_ms: int) -> RefusedId | None:
+        """The record of a watched id, None when it was not refused in the last five minutes and has no
+        entry.
+        """
+        record = self.watched.get(user, {}).get(producer_id)
+        if record is None or self._is_over(record, now_ms):
+            return None
+        return record
+
+    def look(self, user: User, batch: ProducerBatch, now_ms: int) -> Look:
+        """How the batch stands. Ends the entry of an older epoch on the way."""
+        producer_id, epoch, base_sequence, topic, partition = batch
+        record = self.refused_id(user, producer_id, now_ms)
+        if record is None:
+            return Look.UNWATCHED
+        key = self._key_in(record, topic, partition)
+        entry = record.entries.get(key)
+        if entry is not None and self.entry_ends_at_epoch(entry, epoch):
+            self._end(user, producer_id, record, key)
+            entry = None
+        if entry is None or not self.entry_counts(entry, record, now_ms):
+            return Look.PASSED if self._was_forwarded(record, epoch, topic, partition) else Look.FIRST_SIGHT
+        if epoch < entry.epoch:
+            # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
+            return Look.ABOVE
+        if base_sequence == entry.base_sequence:
+            return Look.SAME
+        return Look.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Look.BELOW
+
+    def holds_too_many(self, user: User, batches: list[ProducerBatch]) -> bool:
+        """Whether refusing these would overflow the user's table; then the connection is closed instead."""
+        watched = self.watched.get(user, {})
+        new_entries = new_ids = 0
+        for producer_id, _, _, topic, partition in batches:
+            record = watched.get(producer_id)
+            if record is None:
+                new_ids += 1
+            if record is None or self._key_in(record, topic, partition) not in record.entries:
+                new_entries += 1
+        return (
+            self._entries_of_user.get(user, 0) + new_entries > self.entries_per_user
+            or len(watched) + new_ids > WATCHED_IDS_PER_USER
+        )
+
+    def too_many_further(self, user: User, batch: ProducerBatch) -> bool:
+        """Counts a refusal above s; says whether the limit is passed without s having come back."""
+        record = self.watched[user][batch[0]]
+        entry = record.entries[self._key_in(record, batch[3], batch[4])]
+        entry.further_refusals += 1
+        return entry.further_refusals > MOST_FURTHER_REFUSALS
+
+    # What happened
+
+    def refused(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
+        """The batch was refused, alone or with the rest of its request. An entry keeps its lower sequence."""
+        producer_id, epoch, base_sequence, topic, partition = batch
+        record = self._watch(user, producer_id, now_ms)
+        self._forget_forwarded(record, epoch, topic, partition)
+        key = self._key_in(record, topic, partition)
+        entry = record.entries.get(key)
+        if entry is None:
+            record.entries[key] = StickyEntry(epoch, base_sequence, connection_id)
+            self._entries_of_user[user] = self._entries_of_user.get(user, 0) + 1
+        elif epoch < entry.epoch or self.is_above(base_sequence, entry.base_sequence):
+            return
+        else:
+            self._unindex(entry.connection_id, (user, producer_id, key))
+            entry.epoch, entry.base_sequence, entry.connection_id = epoch, base_sequence, connection_id
+            entry.further_refusals = 0
+        self._by_connection.setdefault(connection_id, {})[(user, producer_id, key)] = None
+
+    def throttled(self, user: User, producer_id: int, until_ms: int) -> None:
+        """The id's own deadline, which a new connection does not shed."""
+        record = self.watched[user][producer_id]
+        record.deadline_ms = max(record.deadline_ms, until_ms)
+
+    def forwarded(self, user: User, batch: ProducerBatch) -> None:
+        """The batch is forwarded, and it is at or below what was refused: that is lifted."""
+        producer_id, epoch, _, topic, partition = batch
+        record = self.watched.get(user, {}).get(producer_id)
+        if record is None:
+            return
+        for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
+            if key in record.entries:
+                self._end(user, producer_id, record, key)
+        if len(record.forwarded) >= MOST_FORWARDED:
+            record.forwarded.clear()
+        record.forwarded.add((epoch, self.topics.canonical(topic), partition))
+
+    def connection_closed(self, connection_id: int) -> None:
+        """What was refused on it ends: the client resends from its lowest unacknowledged sequence."""
+        for user, producer_id, key in self._by_connection.pop(connection_id, {}):
+            record = self.watched[user][producer_id]
+            del record.entries[key]
+            self._count_ended(user)
+
+    def sweep(self, now_ms: int) -> None:
+        """Stops watching the ids whose time is over."""
+        for user, records in list(self.watched.items()):
+            over: list[int] = []
+            for producer_id, record in records.items():
+                if now_ms - record.refused_at_ms < WATCH_MS:
+                    break
+                if not record.entries:
+                    over.append(producer_id)
+            for producer_id in over:
+                del records[producer_id]
+            if not records:
+                del self.watched[user]
+
+    def entries_of(self, user: User) -> int:
+        """How many entries the user has now."""
+        return self._entries_of_user.get(user, 0)
+
+    # Inside
+
+    def _is_over(self, record: RefusedId, now_ms: int) -> bool:
+        return not record.entries and now_ms - record.refused_at_ms >= WATCH_MS
+
+    def _watch(self, user: User, producer_id: int, now_ms: int) -> RefusedId:
+        records = self.watched.setdefault(user, {})
+        record = records.pop(producer_id, None)
+        if record is None or self._is_over(record, now_ms):
+            record = RefusedId(refused_at_ms=now_ms, first_refused_ms=now_ms)
+        record.refused_at_ms = now_ms
+        records[producer_id] = record
+        return record
+
+    def _key_in(self, record: RefusedId, topic: bytes, partition: int) -> PartitionKey:
+        """The key under which the partition's entry stands, or would stand."""
+        canonical = self.topics.canonical(topic)
+        other = self.topics.other_form(canonical)
+        if other is not None and (other, partition) in record.entries:
+            return other, partition
+        return canonical, partition
+
+    def _was_forwarded(self, record: RefusedId, epoch: int, topic: bytes, partition: int) -> bool:
+        canonical = self.topics.canonical(topic)
+        if (epoch, canonical, partition) in record.forwarded:
+            return True
+        other = self.topics.other_form(canonical)
+        return other is not None and (epoch, other, partition) in record.forwarded
+
+    def _forget_forwarded(self, record: RefusedId, epoch: int, topic: bytes, partition: int) -> None:
+        canonical = self.topics.canonical(topic)
+        record.forwarded.discard((epoch, canonical, partition))
+        other = self.topics.other_form(canonical)
+        if other is not None:
+            record.forwarded.discard((epoch, other, partition))
+
+    def _end(self, user: User, producer_id: int, record: RefusedId, key: PartitionKey) -> None:
+        entry = record.entries.pop(key)
+        self._unindex(entry.connection_id, (user, producer_id, key))
+        self._count_ended(user)
+
+    def _unindex(self, connection_id: int, where: tuple[User, int, PartitionKey]) -> None:
+        of_connection = self._by_connection[connection_id]
+        del of_connection[where]
+        if not of_connection:
+            del self._by_connection[connection_id]
+
+    def _count_ended(self, user: User) -> None:
+        left = self._entries_of_user[user] - 1
+        if left:
+            self._entries_of_user[user] = left
+        else:
+            del self._entries_of_user[user]

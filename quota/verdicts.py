@@ -1,0 +1,145 @@
+"""What goes into the quota and what comes out of it: visitors, batches, verdicts, decision records.
+
+Plain values. Unfrozen where they are made for each frame: creating a frozen slotted dataclass costs three
+times as much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from quota.entities import User
+
+ProducerBatch = tuple[int, int, int, bytes, int]
+"""producer_id, producer_epoch, base_sequence, topic (UTF-8 name, or a zero byte and the 16 bytes of its
+id), partition
+"""
+
+MOST_CACHED_IDS = 1_000
+"""Of one connection. Real clients have one id, a transactional pool some dozens."""
+
+
+class Reason(StrEnum):
+    """Why an id was admitted or refused; the words of the decision event."""
+
+    FIRST_SEEN = "first_seen"  # decided by the bucket, not in line
+    REFRESH = "refresh"  # remembered from an earlier slice
+    STICKY = "sticky"  # a batch before this one was refused and has not been forwarded
+    ESTABLISHED = "established"  # first sight above sequence 0
+    QUEUE = "queue"  # decided by its place among those that came back
+    DEADLINE = "deadline"  # back before its throttle was over
+    BLOCKED = "blocked"  # the user's rate is 0
+    OBSERVE = "observe"
+    EXEMPT = "exempt"
+    INHERITED = "inherited"  # handed out by EndTxn v5+ to an id that is remembered
+    FAIL_OPEN = "fail_open"
+
+
+class Bound(StrEnum):
+    """Which bucket stood in the way."""
+
+    USER = "user"
+    CLUSTER = "cluster"
+
+
+@dataclass(slots=True)
+class Visitor:
+    """One client connection. `admitted` is its cache: producer id -> time slice in which it was last looked
+    up.
+
+    Change `user` by `identify` only: another user's admissions must not count.
+    """
+
+    user: User
+    client_id: str
+    address: str
+    connection_id: int
+    admitted: dict[int, int] = field(default_factory=dict)
+
+    def identify(self, user: User) -> None:
+        """The connection is this user's from now on (first authentication, or a new one)."""
+        if user != self.user:
+            self.user = user
+            self.admitted.clear()
+
+    def remember(self, producer_id: int, slice_key: int) -> None:
+        if len(self.admitted) >= MOST_CACHED_IDS:
+            self.admitted.clear()
+        self.admitted[producer_id] = slice_key
+
+
+@dataclass(slots=True)
+class Decision:
+    """What was decided about one id of one request, and from what: a `decision` event's own fields.
+
+    Tokens are in the bucket's units (window_ms x 1,000 make one token), None where no bucket was asked.
+    `waited_ms`: since the id's first refusal. `would_refuse`: forwarded, but enforcing would have refused
+    it.
+    """
+
+    user: User
+    producer_id: int
+    epoch: int
+    transactional: bool
+    topic: bytes
+    partition: int
+    base_sequence: int
+    request_partitions: int
+    admitted: bool
+    reason: Reason
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    throttle_time_ms: int = 0
+    queue_position: int | None = None
+    waited_ms: int | None = None
+    would_refuse: bool = False
+
+    @property
+    def decision(self) -> str:
+        return "admit" if self.admitted else "refuse"
+
+
+@dataclass(slots=True)
+class Forward:
+    """Hand the request on. `decisions` is empty when everything was known."""
+
+    decisions: tuple[Decision, ...] = ()
+
+
+FORWARD = Forward()
+"""The answer to all that is known; never changed."""
+
+
+@dataclass(slots=True)
+class Refuse:
+    """Answer the whole request with NOT_ENOUGH_REPLICAS (19) and this throttle; with acks=0 close the
+    connection.
+
+    `rearms_mute`: the channel is muted until now + throttle_time_ms, if that is later than its mute;
+    otherwise its mute stays as it is. `rate_milli` (None: no bound was asked) and `window_ms` say which
+    bound it was.
+    """
+
+    throttle_time_ms: int
+    reason: Reason
+    producer_id: int
+    rearms_mute: bool
+    user: User
+    rate_milli: int | None
+    window_ms: int
+    bound: Bound = Bound.USER
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(slots=True)
+class Close:
+    """Close the connection without an answer. Closing is always safe: the client resends what is
+    unacknowledged.
+    """
+
+    reason: str
+    producer_id: int
+
+
+Verdict = Forward | Refuse | Close
