@@ -31,6 +31,8 @@ from quota.verdicts import (
     Visitor,
 )
 
+__all__ = ["Admission", "Close", "Forward", "ProducerBatch", "Reason", "Refuse", "Verdict", "Visitor"]
+
 _NOTHING_WATCHED: Mapping[int, RefusedId] = MappingProxyType({})
 _GENERATION_STEP = 1 << 48  # beyond any slice number: a cache entry of an earlier generation never fits
 
