@@ -62,16 +62,15 @@ class Answers:
     def _authenticated(self, buf: Buffer, start: int, end: int, api_version: int) -> None:
         error_code, token = messages.sasl_answer(buf, start, end, api_version)
         identity = self._sasl.broker_answer(error_code, token)
-        if identity is not None and identity.user != self._visitor.user:
-            self._visitor.user = identity.user
-            # What was admitted was admitted to somebody else.
-            self._visitor.admitted.clear()
+        if identity is not None:
+            self._visitor.identify(identity.user)
 
     def _producer_id_given(self, buf: Buffer, start: int, end: int, api_version: int, now_ms: int) -> None:
         answer = messages.init_producer_id_answer(buf, start, end, api_version)
         if answer.error_code == 0 and answer.producer_id >= 0:
+            visitor = self._visitor
             self._admission.owner_learnt(
-                self._visitor, answer.producer_id, answer.producer_epoch, now_ms=now_ms
+                visitor.user, answer.producer_id, answer.producer_epoch, visitor.connection_id, now_ms
             )
 
     def _transaction_ended(
@@ -79,4 +78,4 @@ class Answers:
     ) -> None:
         answer = messages.end_txn_answer(buf, start, end, api_version)
         if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(note, messages.EndTxnRequest):
-            self._admission.inherits(self._visitor, note.producer_id, answer.producer_id, now_ms=now_ms)
+            self._admission.inherits(self._visitor.user, note.producer_id, answer.producer_id, now_ms)

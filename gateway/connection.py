@@ -33,7 +33,7 @@ class Shared:
         budget: BufferBudget,
         frame_limit_bytes: int,
         connect_timeout_ms: int,
-        help_url: str | None,
+        help_url: str,
     ) -> None:
         self.loop = loop
         self.admission = admission

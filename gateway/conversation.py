@@ -21,7 +21,6 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-from gateway.refusal_text import refusal_text
 from gateway.notes import note_of_request
 from gateway.treatments import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, TREATMENTS, Treatment
 from protocol import messages
@@ -29,6 +28,7 @@ from protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
 from protocol.produce import refusal, walk
 from protocol.sasl import SaslExchange
 from quota.admission import Admission, Close, Forward, Refuse, Visitor
+from quota.wording import error_message
 
 SIZE_PREFIX_BYTES: Final = 4
 
@@ -74,7 +74,7 @@ class Conversation:
         "visitor",
     )
 
-    def __init__(self, admission: Admission, visitor: Visitor, help_url: str | None = None) -> None:
+    def __init__(self, admission: Admission, visitor: Visitor, help_url: str = "") -> None:
         self.visitor = visitor
         self._admission = admission
         self._help_url = help_url
@@ -227,7 +227,7 @@ class Conversation:
         until_ms = now_ms + verdict.throttle_time_ms
         if verdict.rearms_mute or now_ms >= self.muted_until_ms:
             self.muted_until_ms = max(self.muted_until_ms, until_ms)
-        text = refusal_text(verdict, self._help_url)
+        text = error_message(verdict, self._help_url)
         self._answer(refusal(buf, start, end, verdict.throttle_time_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
         return TAKEN
 

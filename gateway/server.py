@@ -34,7 +34,9 @@ class Gateway:
         self._counters = Counters()
         self._nodes = Nodes(settings.cluster.bootstrap_servers)
         self._nodes.on_new_node = self._node_learnt
-        self._admission = Admission(settings.to_quotas(), seed_source=lambda: secrets.randbits(32))
+        self._admission = Admission(
+            settings.to_quotas(), lambda: secrets.randbits(32), int(loop.time() * 1000)
+        )
         limits = settings.limits
         self._budget = BufferBudget(limits.buffered_total_bytes)
         self._shared = Shared(
@@ -45,7 +47,7 @@ class Gateway:
             budget=self._budget,
             frame_limit_bytes=limits.frame_bytes,
             connect_timeout_ms=limits.connect_timeout_ms,
-            help_url=settings.quotas.help_url or None,
+            help_url=settings.quotas.help_url,
         )
         self._listeners = [Listener(listener, self._shared) for listener in settings.listeners]
         self._probe = Probe(self._nodes, limits.connect_timeout_ms)

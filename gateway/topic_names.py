@@ -27,7 +27,10 @@ then the rule for a first sight above sequence 0 covers what it would have told.
 
 
 class TopicNames:
-    """Walks Metadata answers in the background and tells `learn(name, topic_id)` what they say."""
+    """Walks Metadata answers in the background and tells `learn(name, topic_id)` what they say.
+
+    Both in the form they have in a Produce batch: the id is a zero byte and its 16 bytes.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, learn: Callable[[bytes, bytes], None]) -> None:
         self._loop = loop
@@ -57,7 +60,7 @@ class TopicNames:
             while time.monotonic() < until:
                 for _ in range(TOPICS_PER_LOOK):
                     name, topic_id = next(pairs)
-                    self._learn(name.encode(), topic_id)
+                    self._learn(name.encode(), b"\x00" + topic_id)
         except (StopIteration, KafkaProtocolError):
             self._waiting.popleft()  # walked, or damaged: the client will say so to its own user
         if self._waiting:

@@ -1,0 +1,77 @@
+"""Reads of any size give the same frames, and two sockets never see each other's bytes."""
+
+from struct import pack
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.buffers import READ_BUFFER_BYTES
+from gateway.inbox import SIZE, Inbox
+
+
+def framed(payload: bytes) -> bytes:
+    return pack(">i", len(payload)) + payload
+
+
+class Socket:
+    """The bytes of one peer, handed over in pieces as an event loop would."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.inbox = Inbox()
+        self.frames: list[bytes] = []
+
+    def read(self, most: int) -> None:
+        target = self.inbox.next_read()
+        piece = self.data[: min(most, len(target))]
+        self.data = self.data[len(piece) :]
+        target[: len(piece)] = piece
+        arrived = self.inbox.received(len(piece))
+        if arrived is None:
+            return
+        buf, end = arrived
+        pos = 0
+        while end - pos >= 4:
+            frame_end = pos + 4 + SIZE.unpack_from(buf, pos)[0]
+            if frame_end > end:
+                break
+            self.frames.append(bytes(buf[pos + 4 : frame_end]))
+            pos = frame_end
+        if pos < end:
+            large_bytes = self.inbox.keep(buf, pos, end)
+            if large_bytes:
+                self.inbox.expect_large(large_bytes)
+
+
+@given(
+    payloads=st.lists(st.binary(max_size=300), max_size=8),
+    others=st.lists(st.binary(max_size=300), max_size=8),
+    steps=st.lists(st.integers(1, 200), min_size=1),
+)
+def test_any_split_gives_the_same_frames_beside_another_socket(
+    payloads: list[bytes], others: list[bytes], steps: list[int]
+) -> None:
+    sockets = [Socket(b"".join(map(framed, payloads))), Socket(b"".join(map(framed, others)))]
+    turn = 0
+    while any(socket.data for socket in sockets):
+        socket = sockets[turn % 2]
+        if socket.data:
+            socket.read(steps[turn % len(steps)])
+        turn += 1
+    assert sockets[0].frames == payloads
+    assert sockets[1].frames == others
+    assert all(socket.inbox.is_empty for socket in sockets)
+
+
+def test_a_frame_larger_than_the_shared_buffer_gets_one_of_its_own_size() -> None:
+    large = bytes(range(256)) * (READ_BUFFER_BYTES // 256 + 500)
+    socket = Socket(framed(b"before") + framed(large) + framed(b"after"))
+    other = Socket(framed(b"somebody else"))
+    while socket.data:
+        socket.read(100_000)
+        if other.data:
+            other.read(3)
+    while other.data:
+        other.read(3)
+    assert socket.frames == [b"before", large, b"after"]
+    assert other.frames == [b"somebody else"]

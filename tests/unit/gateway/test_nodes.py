@@ -1,0 +1,82 @@
+"""Real addresses learnt, advertised ones shown."""
+
+import pytest
+
+from gateway.config import parse
+from gateway.nodes import NodePorts, Nodes
+from gateway.settings import ListenerSettings
+
+BOOTSTRAP = [("k1", 9092), ("k2", 9092), ("k3", 9092)]
+
+
+def listener(text: str) -> ListenerSettings:
+    return parse(f"cluster: {{bootstrap_servers: [k1:9092]}}\nlisteners:\n  - {text}\n").listeners[0]
+
+
+def test_a_new_node_is_announced_once_and_a_moved_one_is_followed() -> None:
+    nodes = Nodes(BOOTSTRAP)
+    announced: list[int] = []
+    nodes.on_new_node = announced.append
+    nodes.learn(5, "k5", 9092)
+    nodes.learn(5, "k5", 9092)
+    nodes.learn(5, "elsewhere", 9192)
+    assert announced == [5]
+    assert nodes.candidates(5) == [("elsewhere", 9192)]
+
+
+def test_an_unknown_node_leads_to_the_bootstrap_servers_in_turn() -> None:
+    nodes = Nodes(BOOTSTRAP)
+    firsts = [nodes.candidates(7)[0] for _ in range(3)]
+    assert sorted(firsts) == sorted(BOOTSTRAP)
+    assert sorted(nodes.candidates(None)) == sorted(BOOTSTRAP)
+
+
+def test_a_node_that_refuses_is_forgotten_until_it_is_learnt_again() -> None:
+    nodes = Nodes(BOOTSTRAP)
+    nodes.learn(5, "k5", 9092)
+    nodes.forget(5)
+    assert len(nodes.candidates(5)) == 3
+    announced: list[int] = []
+    nodes.on_new_node = announced.append
+    nodes.learn(5, "k5", 9095)
+    assert announced == [5]
+    assert nodes.candidates(5) == [("k5", 9095)]
+
+
+@pytest.mark.parametrize(
+    ("text", "node_id", "expected"),
+    [
+        ("{bind: 0.0.0.0:9292, advertise: gw.example, node_ports: {first: 9300}}", 3, ("gw.example", 9303)),
+        (
+            '{bind: 0.0.0.0:9292, advertise: gw.example, node_ports: {first: 9300, node_ids: ["0-2", 101]}}',
+            101,
+            ("gw.example", 9303),
+        ),
+        (
+            '{bind: 0.0.0.0:9292, advertise: "gw-{node_id}.example:9092", only_node: 1}',
+            7,
+            ("gw-7.example", 9092),
+        ),
+        (
+            '{bind: 0.0.0.0:9292, advertise: "gw-{node_id}.example", node_ports: {first: 9300}}',
+            2,
+            ("gw-2.example", 9302),
+        ),
+    ],
+)
+def test_what_clients_are_shown(text: str, node_id: int, expected: tuple[str, int]) -> None:
+    assert NodePorts(listener(text)).advertised(node_id) == expected
+
+
+def test_a_node_without_a_port_is_shown_at_the_bootstrap_port_never_at_its_own_address() -> None:
+    ports = NodePorts(
+        listener('{bind: 0.0.0.0:9292, advertise: gw, node_ports: {first: 9300, node_ids: ["0-2"]}}')
+    )
+    assert ports.port_of(55) is None
+    assert ports.advertised(55) == ("gw", 9292)
+
+
+def test_a_sidecar_opens_no_port_but_its_own() -> None:
+    ports = NodePorts(listener('{bind: 0.0.0.0:9092, advertise: "gw-{node_id}.example:9092", only_node: 4}'))
+    assert ports.port_of(4) == 9092
+    assert ports.port_of(5) is None
