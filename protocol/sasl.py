@@ -27,7 +27,7 @@ _CLIENT_FIRST = re.compile(
     r"n,(?:a=(?P<authzid>[^,\0]+))?,"  # gs2 header; Kafka has no channel binding (p=, y)
     r"(?:m=[^,\0]+,)?"  # reserved
     r"n=(?P<saslname>(?:[^=,\0]|=2C|=3D)+),"
-    r"r=[^,\0]+"
+    r"r=[!-+\--~]+"  # printable but the comma
     r"(?P<extensions>(?:,[A-Za-z]+=[^,\0]+)*)"
 )
 _TOKEN_AUTH = re.compile(r",tokenauth=true(?:,|$)", re.IGNORECASE)

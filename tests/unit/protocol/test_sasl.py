@@ -1,0 +1,276 @@
+"""The identity out of SASL exchanges: only after success, only the right one, and never a secret."""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.sasl import MAX_UNANSWERED, Identity, SaslExchange
+
+REFUSED = 58
+SCRAM = "SCRAM-SHA-512"
+FIRST_ANSWER = b"r=abcdef,s=c2FsdA==,i=4096"
+FINAL_ANSWER = b"v=cHJvb2Y="
+CLIENT_FINAL = b"c=biws,r=abcdef,p=cHJvb2Y="
+MECHANISMS = ["PLAIN", "SCRAM-SHA-256", SCRAM, "GSSAPI", "OAUTHBEARER", "", "plain"]
+
+
+def begun(mechanism: str) -> SaslExchange:
+    exchange = SaslExchange()
+    exchange.handshake(mechanism)
+    return exchange
+
+
+def scram(exchange: SaslExchange, client_first: bytes, mechanism: str = SCRAM) -> Identity | None:
+    """A whole successful SCRAM exchange."""
+    exchange.handshake(mechanism)
+    exchange.client_token(client_first)
+    assert exchange.broker_answer(0, FIRST_ANSWER) is None
+    exchange.client_token(CLIENT_FINAL)
+    return exchange.broker_answer(0, FINAL_ANSWER)
+
+
+@pytest.mark.parametrize("token", [b"\0alice\0pw", b"alice\0alice\0pw", b"\0alice\0"])
+def test_plain(token: bytes) -> None:
+    exchange = begun("PLAIN")
+    exchange.client_token(token)
+    assert exchange.identity is None
+    assert exchange.broker_answer(0, b"") == Identity("alice", "PLAIN")
+    assert exchange.identity == Identity("alice", "PLAIN")
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"alice",
+        b"\0alice",
+        b"bob\0alice\0pw",  # acting for another: Kafka refuses it, somebody else might not
+        b"\0alice\0pw\0more",
+        b"\0\0pw",
+        b"\0al\xffice\0pw",
+        "\0alice\0pw".encode("utf-16"),
+    ],
+)
+def test_a_plain_token_that_is_not_understood_is_nobody(token: bytes) -> None:
+    exchange = begun("PLAIN")
+    exchange.client_token(token)
+    assert exchange.broker_answer(0, b"") == Identity(None, "PLAIN")
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+@pytest.mark.parametrize(
+    ("client_first", "user"),
+    [
+        (b"n,,n=alice,r=abc", "alice"),
+        (b"n,a=alice,n=alice,r=abc", "alice"),
+        (b"n,,n=a=2Cb=3Dc,r=abc", "a,b=c"),
+        (b"n,,n==3D2C,r=abc", "=2C"),
+        (b"n,,n=CN=3Dalice=2CO=3Dx,r=abc,tokenauth=false", "CN=alice,O=x"),
+        (b"n,,m=x,n=alice,r=abc", "alice"),
+        ("n,,n=grüße,r=abc".encode(), "grüße"),
+    ],
+)
+def test_scram(mechanism: str, client_first: bytes, user: str) -> None:
+    assert scram(SaslExchange(), client_first, mechanism) == Identity(user, mechanism)
+
+
+@pytest.mark.parametrize(
+    "client_first",
+    [
+        b"",
+        b"n=alice,r=abc",
+        b"p=tls-unique,,n=alice,r=abc",
+        b"n,a=bob,n=alice,r=abc",
+        b"n,,n=alice",
+        b"n,,n=al=2cice,r=abc",  # only =2C and =3D, in capitals
+        b"n,,n=al=ice,r=abc",
+        b"n,,n=,r=abc",
+        b"n,,n=al\xffice,r=abc",
+        b"n,,n=alice,r=abc,tokenauth=true",  # a delegation token's id, its owner is elsewhere
+        b"n,,n=alice,r=abc,x=y,tokenauth=TRUE,z=1",
+        b"n,,n=alice,r=abc\n",
+    ],
+)
+def test_a_client_first_that_is_not_understood_is_nobody(client_first: bytes) -> None:
+    assert scram(SaslExchange(), client_first) == Identity(None, SCRAM)
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+def test_every_name_survives_scrams_escapes(name: str) -> None:
+    escaped = name.replace("=", "=3D").replace(",", "=2C").encode()
+    assert scram(SaslExchange(), b"n,,n=" + escaped + b",r=abc") == Identity(name, SCRAM)
+
+
+@pytest.mark.parametrize("final", [(REFUSED, b""), (REFUSED, FINAL_ANSWER), (0, b""), (0, b"e=other-error")])
+def test_scram_without_the_brokers_proof_is_no_success(final: tuple[int, bytes]) -> None:
+    exchange = begun(SCRAM)
+    exchange.client_token(b"n,,n=alice,r=abc")
+    exchange.broker_answer(0, FIRST_ANSWER)
+    exchange.client_token(CLIENT_FINAL)
+    assert exchange.broker_answer(*final) is None
+    assert exchange.identity is None
+
+
+def test_a_refusal_is_no_success() -> None:
+    exchange = begun("PLAIN")
+    exchange.client_token(b"\0alice\0wrong")
+    assert exchange.broker_answer(REFUSED, b"") is None
+    assert exchange.identity is None
+
+
+def test_after_a_refused_first_message_no_name_is_left() -> None:
+    exchange = begun(SCRAM)
+    exchange.client_token(b"n,,n=alice,r=abc")
+    exchange.broker_answer(REFUSED, b"")
+    exchange.client_token(CLIENT_FINAL)
+    assert exchange.broker_answer(0, FINAL_ANSWER) == Identity(None, SCRAM)
+
+
+def test_an_answer_to_nothing_is_no_success() -> None:
+    assert begun("PLAIN").broker_answer(0, b"") is None
+    assert begun(SCRAM).broker_answer(0, FINAL_ANSWER) is None
+
+
+def test_a_pipelined_name_does_not_profit_from_the_success_before_it() -> None:
+    """mallory's proof is on its way when a second exchange names alice: the success is mallory's."""
+    exchange = begun(SCRAM)
+    exchange.client_token(b"n,,n=mallory,r=abc")
+    exchange.client_token(CLIENT_FINAL)
+    exchange.handshake(SCRAM)
+    exchange.client_token(b"n,,n=alice,r=abc")
+    exchange.handshake("PLAIN")
+    exchange.client_token(b"\0alice\0guess")
+    assert exchange.broker_answer(0, FIRST_ANSWER) is None
+    assert exchange.broker_answer(0, FINAL_ANSWER) == Identity("mallory", SCRAM)
+    assert exchange.broker_answer(0, FIRST_ANSWER) is None
+    assert exchange.broker_answer(REFUSED, b"") is None
+    assert exchange.identity == Identity("mallory", SCRAM)
+
+
+def test_the_name_of_one_exchange_is_not_confirmed_by_another() -> None:
+    exchange = begun(SCRAM)
+    exchange.client_token(b"n,,n=alice,r=abc")
+    exchange.broker_answer(0, FIRST_ANSWER)
+    exchange.handshake("SCRAM-SHA-256")
+    exchange.client_token(CLIENT_FINAL)
+    assert exchange.broker_answer(0, FINAL_ANSWER) == Identity(None, "SCRAM-SHA-256")
+
+
+def test_the_old_identity_stays_until_the_new_one_is_confirmed() -> None:
+    exchange = SaslExchange()
+    scram(exchange, b"n,,n=alice,r=abc")
+    exchange.handshake(SCRAM)
+    exchange.client_token(b"n,,n=bob,r=abc")
+    exchange.broker_answer(0, FIRST_ANSWER)
+    exchange.client_token(CLIENT_FINAL)
+    assert exchange.identity == Identity("alice", SCRAM)
+    assert exchange.broker_answer(0, FINAL_ANSWER) == Identity("bob", SCRAM)
+    assert exchange.identity == Identity("bob", SCRAM)
+
+
+def test_the_old_identity_outlives_a_failed_re_authentication() -> None:
+    exchange = SaslExchange()
+    scram(exchange, b"n,,n=alice,r=abc")
+    exchange.handshake("PLAIN")
+    exchange.client_token(b"\0bob\0wrong")
+    assert exchange.broker_answer(REFUSED, b"") is None
+    assert exchange.identity == Identity("alice", SCRAM)
+
+
+@pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "SCRAM-SHA-1", "plain"])
+def test_other_mechanisms_are_unidentified(mechanism: str) -> None:
+    exchange = begun(mechanism)
+    exchange.client_token(b"\0alice\0pw")
+    assert exchange.broker_answer(0, b"") == Identity(None, mechanism)
+
+
+def test_oauthbearers_refusal_without_an_error_code_is_no_success() -> None:
+    exchange = begun("OAUTHBEARER")
+    exchange.client_token(b"n,,\x01auth=Bearer x\x01\x01")
+    assert exchange.broker_answer(0, b'{"status":"invalid_token"}') is None
+    exchange.client_token(b"\x01")
+    assert exchange.broker_answer(REFUSED, b"") is None
+
+
+def test_a_flood_of_tokens_costs_no_memory_and_gains_no_name() -> None:
+    exchange = begun("PLAIN")
+    for _ in range(10 * MAX_UNANSWERED):
+        exchange.client_token(b"\0alice\0pw")
+    answers = [exchange.broker_answer(0, b"") for _ in range(10 * MAX_UNANSWERED)]
+    assert answers.count(Identity(None, "PLAIN")) == MAX_UNANSWERED
+    assert answers.count(None) == 9 * MAX_UNANSWERED
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("handshake"), st.sampled_from(MECHANISMS)),
+            st.tuples(st.just("token"), st.binary(max_size=60)),
+            st.tuples(st.just("token"), st.sampled_from([b"n,,n=,r=", CLIENT_FINAL, b"c=", b"\0\0"])),
+            st.tuples(
+                st.just("answer"),
+                st.tuples(
+                    st.sampled_from([0, 0, REFUSED]), st.sampled_from([b"", FIRST_ANSWER, FINAL_ANSWER])
+                ),
+            ),
+        )
+    )
+)
+def test_garbage_never_raises(script: list[tuple[str, Any]]) -> None:
+    exchange = SaslExchange()
+    for what, argument in script:
+        if what == "handshake":
+            exchange.handshake(argument)
+        elif what == "token":
+            exchange.client_token(argument)
+        else:
+            before = exchange.identity
+            identity = exchange.broker_answer(*argument)
+            assert exchange.identity == (before if identity is None else identity)
+            assert argument[0] == 0 or identity is None
+
+
+def reachable(root: object) -> Iterator[object]:
+    """Every object that hangs on this one; not its class, which hangs on everything."""
+    todo, seen = [root], set()
+    while todo:
+        item = todo.pop()
+        if id(item) not in seen and not isinstance(item, type):
+            seen.add(id(item))
+            yield item
+            todo += gc.get_referents(item)
+
+
+def leaks(exchange: SaslExchange, secret: str) -> list[object]:
+    held = [item for item in reachable(exchange) if isinstance(item, str | bytes | bytearray | memoryview)]
+    return [
+        item for item in held if secret in (item if isinstance(item, str) else bytes(item).decode("latin-1"))
+    ]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("answers", [0, 1, 2, 3])
+def test_no_secret_is_kept_or_shown(mechanism: str, answers: int) -> None:
+    secret = "hunter2-hunter2"
+    tokens = [
+        b"\0alice\0" + secret.encode(),
+        b"n,,n=alice,r=" + secret.encode(),
+        b"c=biws,r=abc,p=" + secret.encode(),
+    ]
+    exchange = begun(mechanism)
+    for token in tokens:
+        exchange.client_token(token)
+    for token in (b"", b"r=" + secret.encode(), b"v=" + secret.encode())[:answers]:
+        exchange.broker_answer(0, token)
+    assert leaks(exchange, secret) == []
+    assert secret not in repr(exchange)
+
+
+def test_the_search_for_secrets_would_find_one() -> None:
+    exchange = begun("PLAIN")
+    exchange.client_token(b"\0hunter2\0pw")
+    assert leaks(exchange, "hunter2") == ["hunter2"]  # the name is kept, and found below a deque and a tuple
