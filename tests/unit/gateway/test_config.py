@@ -1,0 +1,393 @@
+"""The configuration file: what is accepted, and that every error names its line and the remedy."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from gateway import config, config_conflicts
+from gateway.config import ConfigError, Settings
+from gateway.config_source import dotted
+from gateway.nodes import NodePorts
+from gateway.units import Address
+from quota.settings import Mode, ProducerIdSettings, UserQuota
+
+MINIMAL = """\
+cluster: {bootstrap_servers: [127.0.0.1:19092]}
+listeners:
+  - {bind: 127.0.0.1:9292, advertise: "127.0.0.1", node_ports: {first: 9300}}
+quotas:
+  mode: enforce
+  default: {producer_ids_rate: 1000}
+  users:
+    alice: {producer_ids_rate: 100}
+admin: {bind: 127.0.0.1:9290}
+"""
+CLUSTER = "cluster: {bootstrap_servers: [127.0.0.1:19092]}\n"
+
+
+def problems_of(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "f.yaml")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def warnings_of(settings: Settings) -> list[str]:
+    return [f"{dotted(path)}: {text}" for path, text in config_conflicts.warnings(settings)]
+
+
+def test_the_minimal_file_works_as_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "pidgate.yaml"
+    file.write_text(MINIMAL)
+
+    settings = config.load(file)
+
+    assert settings.cluster.bootstrap_servers == (Address("127.0.0.1", 19092),)
+    listener = settings.listeners[0]
+    assert (listener.bind, listener.first_node_port) == (Address("127.0.0.1", 9292), 9300)
+    quotas = settings.to_quotas()
+    assert quotas.mode is Mode.ENFORCE
+    assert quotas.default == UserQuota(1_000_000)
+    assert dict(quotas.users) == {"alice": UserQuota(100_000)}
+    assert quotas.producer_ids == ProducerIdSettings()
+    assert settings.admin.bind == Address("127.0.0.1", 9290)
+    assert warnings_of(settings) == []
+
+
+def test_everything_but_the_bootstrap_servers_has_a_default() -> None:
+    settings = config.parse(CLUSTER)
+
+    assert settings.quotas.mode == "observe"
+    assert settings.limits.frame_bytes == 100 * 2**20
+    assert settings.limits.idle_ms == 600_000
+    assert settings.drain_timeout_ms == 25_000
+    assert str(settings.listeners[0].bind) == "127.0.0.1:9292"
+    assert str(settings.admin.bind) == "127.0.0.1:9290"
+
+
+def test_every_key_of_the_producer_id_quota_reaches_the_quota_package() -> None:
+    settings = config.parse(
+        CLUSTER
+        + """\
+quotas:
+  producer_ids: {window: 30m, burst: 0.1, remember: window, layers: 3, false_positive_rate: 0.01,
+    transactional: enforce, cold_start: enforce, max_throttle: 5s, max_live_ids: 1000, queue: 7,
+    sticky_entries: 9}
+  cluster_producer_ids_rate: 20.5
+  help_url: https://wiki.example/ids
+  default: {producer_ids_rate: null}
+  users:
+    no: {mode: enforce, producer_ids_rate: 0, owner: team, note: "PAY-1"}
+    12: {exempt: [producer_ids]}
+    bob:
+"""
+    )
+    quotas = settings.to_quotas()
+
+    assert quotas.producer_ids == ProducerIdSettings(
+        window_ms=1_800_000,
+        burst=Fraction(1, 10),
+        remember_ms=1_800_000,
+        layers=3,
+        false_positive_rate=0.01,
+        transactional=Mode.ENFORCE,
+        max_throttle_ms=5_000,
+        max_live_ids=1_000,
+        queue=7,
+        sticky_entries=9,
+    )
+    assert quotas.cluster_rate_milli == 20_500
+    assert quotas.help_url == "https://wiki.example/ids"
+    assert quotas.default == UserQuota(None)
+    # YAML 1.1 would make False of `no` and a number of 12.
+    assert dict(quotas.users) == {
+        "no": UserQuota(0, Mode.ENFORCE),
+        "12": UserQuota(None, None, exempt=True),
+        "bob": UserQuota(),
+    }
+
+
+def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
+    text = """\
+cluster: {bootstrap_servers: []}
+listeners:
+  - bind: 127.0.0.1:9292
+    advertize: gw
+    node_ports: {first: 9300, node_ids: [0-5, 101-105, 3]}
+quotas:
+  mod: enforce
+  default: {producer_ids_rate: .nan}
+  users:
+    alice:
+      producer_ids_rate: lots
+      owner: 3
+    no: {exempt: [bytes]}
+    mode: {rat: 3}
+limits: {frame: 1 furlong}
+drain_timeout: 25
+log: {format: xml}
+"""
+    assert problems_of(text) == [
+        "f.yaml:1: cluster.bootstrap_servers: [] is empty; write at least one",
+        "f.yaml:4: listeners[0].advertize: is not a known key; did you mean advertise?",
+        "f.yaml:5: listeners[0].node_ports.node_ids: node id 3 is in it twice; write each once",
+        "f.yaml:7: quotas.mod: is not a known key; did you mean mode?",
+        "f.yaml:8: quotas.default.producer_ids_rate: nan is not a rate; leave the key out for no limit",
+        "f.yaml:11: quotas.users.alice.producer_ids_rate: 'lots' is not a number; "
+        "write for example 100, without quotes or unit",
+        "f.yaml:12: quotas.users.alice.owner: 3 is not text; put it in quotes",
+        "f.yaml:13: quotas.users.no.exempt[0]: 'bytes' is not possible here; write 'producer_ids'",
+        "f.yaml:14: quotas.users.mode.rat: is not a known key; "
+        "remove it (known here: mode, producer_ids_rate, owner, note, exempt)",
+        "f.yaml:15: limits.frame: '1 furlong' is not a size; write for example 65536, 64KiB, 100MB or 100MiB",
+        "f.yaml:16: drain_timeout: 25 has no unit; write 25s, 25ms, 25m or 25h",
+        "f.yaml:17: log.format: 'xml' is not possible here; write 'json' or 'console'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "f.yaml:1: cluster: is missing; add cluster: {bootstrap_servers: [host:9092]}"),
+        (
+            "cluster: {name: x}",
+            "f.yaml:1: cluster.bootstrap_servers: is missing; add bootstrap_servers: [host:9092]",
+        ),
+        ("- a\n- b", "f.yaml:1: ['a', 'b'] is not a section; write keys and values below it"),
+        (
+            "cluster: {bootstrap_servers: host:9092}",
+            "f.yaml:1: cluster.bootstrap_servers: 'host:9092' is not a list; "
+            "write it in brackets, as in [a, b]",
+        ),
+        (
+            "cluster: {bootstrap_servers: [host]}",
+            "f.yaml:1: cluster.bootstrap_servers[0]: 'host' has no port; write for example host:9092",
+        ),
+        (
+            "cluster:\n  bootstrap_servers:\n    - a:1\n    - PLAINTEXT://a:1",
+            "f.yaml:4: cluster.bootstrap_servers[1]: 'PLAINTEXT://a:1' is a URL; "
+            "write host:port without a scheme",
+        ),
+        (
+            "cluster: {bootstrap_servers: ['::1:9092']}",
+            "f.yaml:1: cluster.bootstrap_servers[0]: '::1:9092' is ambiguous; "
+            "write an IPv6 address in brackets, as in [::1]:9092",
+        ),
+        (
+            CLUSTER + "quotas: {default: {producer_ids_rate: -1}}",
+            "f.yaml:2: quotas.default.producer_ids_rate: -1 is negative; "
+            "write 0 to block every new id, leave the key out for no limit",
+        ),
+        (
+            CLUSTER + "quotas: {default: {producer_ids_rate: .inf}}",
+            "f.yaml:2: quotas.default.producer_ids_rate: inf is not a rate; leave the key out for no limit",
+        ),
+        (
+            CLUSTER + "quotas: {producer_ids: {burst: .nan}}",
+            "f.yaml:2: quotas.producer_ids.burst: nan: Input should be a finite number",
+        ),
+        (
+            CLUSTER + "quotas: {producer_ids: {layers: 0}}",
+            "f.yaml:2: quotas.producer_ids.layers: 0 is out of range; write a number above or equal to 1",
+        ),
+        (
+            CLUSTER + "quotas: {producer_ids: {window: 0s}}",
+            "f.yaml:2: quotas.producer_ids.window: must be above 0; write for example 10s",
+        ),
+        (
+            CLUSTER + "quotas: {producer_ids: {max_throttle: 99ms}}",
+            "f.yaml:2: quotas.producer_ids.max_throttle: is below the shortest throttle, 100ms; "
+            "write for example 10s",
+        ),
+        (
+            CLUSTER + "quotas: {producer_ids: {cold_start: grace}}",
+            "f.yaml:2: quotas.producer_ids.cold_start: 'grace' is not possible here; write 'enforce'",
+        ),
+        (
+            CLUSTER + "limits: {frame: 100MB, buffered_total: 1MiB}",
+            "f.yaml:2: limits.buffered_total: is below one frame; write 100MB or more, or lower limits.frame",
+        ),
+        (
+            CLUSTER + "workers: 2",
+            "f.yaml:2: workers: is not a known key; "
+            "remove it (known here: cluster, listeners, quotas, limits, admin, drain_timeout, log)",
+        ),
+        (
+            "admin: {}\nadmin: {}",
+            "f.yaml:2: admin: is written twice (first in line 1); keep one",
+        ),
+    ],
+)
+def test_an_error_names_the_line_and_the_remedy(text: str, problem: str) -> None:
+    assert problems_of(text) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("listeners", "problem"),
+    [
+        (
+            "[{bind: 0.0.0.0:9292}]",
+            "f.yaml:2: listeners[0].advertise: is missing, and clients cannot connect to 0.0.0.0; "
+            "add the host they use",
+        ),
+        (
+            "[{advertise: 0.0.0.0}]",
+            "f.yaml:2: listeners[0].advertise: 0.0.0.0 is no address that a client can reach; "
+            "write the host name clients use",
+        ),
+        (
+            "[{advertise: 'gw:9092'}]",
+            "f.yaml:2: listeners[0].advertise: gives all nodes the one address gw:9092; "
+            "put {node_id} into the host, or leave the port out so that each node shows its own",
+        ),
+        (
+            "[{advertise: 'gw-{node}.example'}]",
+            "f.yaml:2: listeners[0].advertise: 'gw-{node}.example' holds an unknown placeholder; "
+            "the only one is {node_id}",
+        ),
+        (
+            "[{only_node: 3, advertise: 'gw-{node_id}:9092', node_ports: {first: 9300}}]",
+            "f.yaml:2: listeners[0].node_ports: does not go with only_node, whose port is bind; "
+            "remove one of the two",
+        ),
+        (
+            "[{only_node: 3, bind: '127.0.0.1:0', advertise: 'gw-{node_id}'}]",
+            "f.yaml:2: listeners[0].bind: has port 0, which cannot be advertised; "
+            "write the port that clients connect to",
+        ),
+        (
+            "[{bind: 127.0.0.1:9302, node_ports: {first: 9300, node_ids: [7, 9, 11]}}]",
+            "f.yaml:2: listeners[0].node_ports: node_ports of listener 127.0.0.1:9302 needs port 9302, "
+            "which bind of listener 127.0.0.1:9302 needs too; move one of them",
+        ),
+        (
+            "[{name: a, node_ports: {first: 9300, node_ids: [0-9]}},"
+            " {name: b, bind: 127.0.0.1:9293, node_ports: {first: 9308, node_ids: [0-9]}}]",
+            "f.yaml:2: listeners[1].node_ports: node_ports of listener b needs port 9308-9309, "
+            "which node_ports of listener a needs too; move one of them",
+        ),
+        (
+            "[{node_ports: {first: 9280, node_ids: [0-10]}}]",
+            "f.yaml:1: admin.bind: admin.bind needs port 9290, "
+            "which node_ports of listener 127.0.0.1:9292 needs too; move one of them",
+        ),
+        (
+            "[{node_ports: {first: 65530, node_ids: [0-9]}}]",
+            "f.yaml:2: listeners[0].node_ports.first: leaves too few ports below 65536 for node_ids; "
+            "lower it",
+        ),
+        (
+            "[{name: a}, {name: a, bind: 127.0.0.1:9293, node_ports: {first: 9400}}]",
+            "f.yaml:2: listeners[1].name: 'a' is used twice; give each listener its own",
+        ),
+        (
+            "[{node_ports: {node_ids: [5-0]}}]",
+            "f.yaml:2: listeners[0].node_ports.node_ids: '5-0' runs backwards; write 0-5",
+        ),
+    ],
+)
+def test_listeners_that_cannot_work_are_explained(listeners: str, problem: str) -> None:
+    assert problems_of(f"{CLUSTER}listeners: {listeners}") == [problem]
+
+
+def test_the_same_ports_on_different_addresses_do_not_meet() -> None:
+    listeners = "[{bind: 127.0.0.1:9292}, {bind: 127.0.0.2:9292}]"
+
+    assert len(config.parse(f"{CLUSTER}listeners: {listeners}").listeners) == 2
+
+
+def test_node_ids_with_gaps_take_ports_in_their_order() -> None:
+    listeners = "[{advertise: 'gw-{node_id}.example', node_ports: {first: 9300, node_ids: [0-5, 101-105]}}]"
+    ports = NodePorts(config.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
+
+    assert ports.advertised(5) == ("gw-5.example", 9305)
+    assert ports.advertised(101) == ("gw-101.example", 9306)
+    assert ports.port_of(6) is None
+
+
+def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
+    listeners = "[{bind: 0.0.0.0:9092, advertise: 'gw-{node_id}.example:9092', only_node: 3}]"
+    ports = NodePorts(config.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
+
+    assert (ports.port_of(3), ports.port_of(4)) == (9092, None)
+    assert ports.advertised(4) == ("gw-4.example", 9092)
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            "listeners: [{bind: 127.0.0.1:9350}]",
+            "listeners[0].node_ports.first: a broker with node id 50 would need the port of bind; "
+            "list node_ids if there may be one",
+        ),
+        (
+            "listeners: [{bind: 127.0.0.1:9092, only_node: 3}]",
+            "listeners[0].advertise: shows one address for every broker, right only for a cluster of one; "
+            "else put {node_id} into it",
+        ),
+        (
+            "quotas: {producer_ids: {remember: 10m}}",
+            "quotas.producer_ids.remember: is below the window: an id that pauses 10m is charged again",
+        ),
+        (
+            "quotas: {producer_ids: {max_throttle: 30s}}",
+            "quotas.producer_ids.max_throttle: is near or above the clients' request timeout (30s); "
+            "10s is safe",
+        ),
+    ],
+)
+def test_what_works_but_may_surprise_is_a_warning(text: str, warning: str) -> None:
+    assert warnings_of(config.parse(CLUSTER + text)) == [warning]
+
+
+def test_a_file_that_cannot_be_read_or_is_no_yaml_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read \(No such file or directory\)"):
+        config.load(tmp_path / "nowhere.yaml")
+
+    assert problems_of("cluster: [")[0].startswith("f.yaml:1: is not valid YAML")
+    assert problems_of("a: &a [*a]")[0] == "f.yaml:1: is nested too deeply; an alias may not contain itself"
+    (tmp_path / "latin.yaml").write_bytes(b"cluster: {name: \xe9}")
+    with pytest.raises(ConfigError, match="is not UTF-8 text; save it as UTF-8"):
+        config.load(tmp_path / "latin.yaml")
+
+
+def test_options_make_the_documented_defaults() -> None:
+    settings = config.from_options("k1:9092,k2:9092")
+
+    assert settings.cluster.bootstrap_servers == (Address("k1", 9092), Address("k2", 9092))
+    listener = settings.listeners[0]
+    assert (str(listener.bind), listener.first_node_port) == ("127.0.0.1:9292", 9300)
+    assert str(settings.admin.bind) == "127.0.0.1:9290"
+    assert settings.to_quotas().mode is Mode.OBSERVE
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"bootstrap_servers": "k1"}, "--bootstrap-servers: 'k1' has no port; write for example k1:9092"),
+        (
+            {"mode": "enforced"},
+            "--mode: 'enforced' is not possible here; write 'observe' or 'enforce'",
+        ),
+        (
+            {"bind": "0.0.0.0:9292"},
+            "--advertise: is missing, and clients cannot connect to 0.0.0.0; add the host they use",
+        ),
+        (
+            {"default_producer_ids_rate": -1.0},
+            "--default-producer-ids-rate: -1.0 is negative; "
+            "write 0 to block every new id, leave the key out for no limit",
+        ),
+        (
+            {"node_ports_first": 70_000},
+            "--node-ports-first: 70000 is out of range; write a number below or equal to 65535",
+        ),
+        ({"admin": "9290"}, "--admin: '9290' has no port; write for example 9290:9092"),
+    ],
+)
+def test_an_error_names_the_option(options: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.from_options(**{"bootstrap_servers": "k1:9092", **options})  # type: ignore[arg-type]
+
+    assert str(caught.value) == problem

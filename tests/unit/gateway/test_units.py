@@ -1,0 +1,110 @@
+"""Durations, sizes, rates, addresses and node ids as people write them."""
+
+import pytest
+
+from gateway import units
+from gateway.units import Address
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("500ms", 500),
+        ("10s", 10_000),
+        ("1.5h", 5_400_000),
+        ("7d", 604_800_000),
+        (" 5 m ", 300_000),
+        ("0s", 0),
+    ],
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert units.duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("value", [5, 5.0, True, None, "", "5", "1 hour", "-1s", "1h30m", ["1h"]])
+def test_what_is_no_duration_is_refused_with_an_example(value: object) -> None:
+    with pytest.raises(ValueError, match="; write "):
+        units.duration_ms(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (0, 0),
+        (65_536, 65_536),
+        ("100MB", 10**8),
+        ("100MiB", 100 * 2**20),
+        ("64KiB", 65_536),
+        ("1.5kB", 1_500),
+    ],
+)
+def test_sizes(value: object, size: int) -> None:
+    assert units.size_bytes(value) == size
+
+
+@pytest.mark.parametrize("value", [-1, True, 1.5, "", "1 mb", "MB", None])
+def test_what_is_no_size_is_refused_with_an_example(value: object) -> None:
+    with pytest.raises(ValueError, match="; write "):
+        units.size_bytes(value)
+
+
+@pytest.mark.parametrize(("value", "thousandths"), [(0, 0), (100, 100_000), (2.5, 2_500), (0.001, 1)])
+def test_rates(value: object, thousandths: int) -> None:
+    assert units.rate_milli(value) == thousandths
+
+
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), True, "100", None])
+def test_what_is_no_rate_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r"; (write|leave) "):
+        units.rate_milli(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"), [("a.example:1", Address("a.example", 1)), ("[::1]:9092", Address("::1", 9092))]
+)
+def test_addresses_are_read_and_written_alike(text: str, address: Address) -> None:
+    assert units.address(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a", "a:", "a:x", "a:65536", "a:-1", ":1", "[::1", "[::1]9", "a b:1", "a:²", 9092, None]
+)
+def test_what_is_no_address_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="; write "):
+        units.address(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        (["0-2", 5, "101-102"], (0, 1, 2, 5, 101, 102)),
+        ("0-2, 101", (0, 1, 2, 101)),
+        ([7], (7,)),
+    ],
+)
+def test_node_ids(value: object, ids: tuple[int, ...]) -> None:
+    assert units.node_id_list(value) == ids
+
+
+@pytest.mark.parametrize("value", [[], "", 5, ["a"], [True], [-1], ["0-70000"], [1, "0-2"], [None], [[1]]])
+def test_what_are_no_node_ids_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="; write "):
+        units.node_id_list(value)
+
+
+@pytest.mark.parametrize("text", ["500ms", "90s", "5m", "1h", "24h", "7d", "0ms"])
+def test_a_shown_duration_reads_back_as_the_same(text: str) -> None:
+    assert units.show_duration(units.duration_ms(text)) == text
+
+
+@pytest.mark.parametrize("text", ["1B", "64KiB", "100MB", "100MiB", "1GiB"])
+def test_a_shown_size_reads_back_as_the_same(text: str) -> None:
+    assert units.show_size(units.size_bytes(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("thousandths", "text"), [(100_000, "100"), (2_500, "2.5"), (1, "0.001"), (10**9, "1,000,000")]
+)
+def test_thousandths_are_shown_without_needless_zeros(thousandths: int, text: str) -> None:
+    assert units.show_milli(thousandths) == text
