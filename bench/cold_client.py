@@ -1,6 +1,6 @@
 """One blocking connection for what the load asks once: topics, topic ids, producer ids.
 
-The codec is kafka-python's; nothing measured passes through here.
+Nothing measured passes through here.
 """
 
 import socket
@@ -8,11 +8,16 @@ import struct
 import time
 from typing import Any, Final
 
-from kafka.protocol.admin.topics import CreateTopicsRequest, CreateTopicsResponse
-from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
-from kafka.protocol.producer.transaction import InitProducerIdRequest, InitProducerIdResponse
-
+from bench.codec import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from bench.wire import CLIENT_ID, FetchFrame, LoadError, read_fetch_answer
 
 Address = tuple[str, int]

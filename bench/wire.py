@@ -130,7 +130,7 @@ def check_produce_answer(frame: memoryview, correlation_id: int, partitions: int
         if error_code:
             raise LoadError(f"Produce to partition {index}: error code {error_code}")
         at += _PRODUCE_PARTITION.size
-    throttle_time_ms = _int32.unpack_from(frame, at + 2)[0]
+    throttle_time_ms = _int32.unpack_from(frame, at + 1)[0]
     if throttle_time_ms:
         raise LoadError(f"Produce answered with throttle_time_ms {throttle_time_ms}")
 

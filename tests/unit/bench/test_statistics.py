@@ -1,0 +1,37 @@
+"""Nearest-rank percentiles, medians, ratios run by run."""
+
+import pytest
+
+from bench.statistics import Spread, median, percentile, ratios
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.001, 1), (0.5, 50), (0.501, 51), (0.99, 99), (0.999, 100), (1.0, 100)]
+)
+def test_percentile_is_the_nearest_rank(share: float, expected: int) -> None:
+    assert percentile(range(1, 101), share) == expected
+
+
+def test_percentile_of_one_value_is_that_value() -> None:
+    assert percentile([3.5], 0.99) == 3.5
+
+
+def test_median_of_odd_and_even_numbers_of_values() -> None:
+    assert median([5, 1, 3]) == 3
+    assert median([4, 1, 3, 2]) == 2.5
+
+
+@pytest.mark.parametrize("of_nothing", [lambda: median([]), lambda: percentile([], 0.5)])
+def test_nothing_has_no_median(of_nothing: object) -> None:
+    assert callable(of_nothing)
+    with pytest.raises(ValueError, match="no values"):
+        of_nothing()
+
+
+def test_spread_holds_the_extremes() -> None:
+    assert Spread.of([2.0, 9.0, 1.0]) == Spread(2.0, 1.0, 9.0)
+
+
+def test_ratios_compare_within_a_run() -> None:
+    # The second run was twice as slow for both: that is the machine's doing, not the proxy's.
+    assert ratios([12, 24], [10, 20]) == [1.2, 1.2]
