@@ -60,7 +60,7 @@ class Cluster:
                 node_id: Node(self.spec, node_id, self.directory / f"node-{node_id}")
                 for node_id in self.spec.node_ids
             }
-            cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            cluster_id = _new_cluster_id()
             for node in self._nodes.values():
                 node.write_properties(self._controller_ports())
             with ThreadPoolExecutor(len(self._nodes)) as pool:
@@ -176,3 +176,11 @@ class Cluster:
             return self._nodes[node_id]
         except KeyError:
             raise SandboxError(f"no node {node_id}: {self!r}") from None
+
+
+def _new_cluster_id() -> str:
+    """A UUID as Kafka writes it. None that begins with a dash: the tools would take it for an option."""
+    while True:
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not cluster_id.startswith("-"):
+            return cluster_id
