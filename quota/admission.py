@@ -21,6 +21,7 @@ from quota.settings import Quotas
 from quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
 from quota.verdicts import (
     FORWARD,
+    Bound,
     Close,
     Decision,
     Forward,
@@ -29,6 +30,7 @@ from quota.verdicts import (
     Refuse,
     Verdict,
     Visitor,
+    lowest_of_each_partition,
 )
 
 __all__ = ["Admission", "Close", "Forward", "ProducerBatch", "Reason", "Refuse", "Verdict", "Visitor"]
@@ -50,11 +52,13 @@ class Admission:
         *,
         state: ProducerIdQuota | None = None,
         sticky: StickyRefusals | None = None,
+        on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
         self.failures = 0
         """How often the state could not be asked and the request was let pass. Alarm."""
+        self._on_failure = on_failure
         self._state = state or ProducerIdQuota(quotas, seed_source, now_ms)
         self._quotas = quotas
         self._slice_ms = quotas.producer_ids.slice_ms
@@ -220,8 +224,10 @@ class Admission:
     def _answer(self, question: Question, now_ms: int) -> Answer:
         try:
             return self._state.decide(question, now_ms)
-        except Exception:  # noqa: BLE001  (a bug in the quota must not be the reason that Kafka is down)
+        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
             self.failures += 1
+            if self._on_failure is not None:
+                self._on_failure(problem)
             return Answer(False, tuple(self._failed_open(question, asked, now_ms) for asked in question.ids))
 
     def _failed_open(self, question: Question, asked: AskedId, now_ms: int) -> Decision:
@@ -248,7 +254,7 @@ class Admission:
         longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)
         refusal = self._refusal(visitor.user, longest, answer.decisions)
         refusal.bound = answer.bound
-        if answer.bound is not refusal.bound.USER:
+        if answer.bound is Bound.CLUSTER:
             refusal.rate_milli = self._quotas.cluster_rate_milli
         verdict = self._record_refusal(visitor, looked, refusal, now_ms)
         if verdict is refusal:
@@ -372,31 +378,22 @@ class Admission:
             enforces=quota.enforces,
             exempt=quota.exempt,
             rate_milli=quota.rate_milli,
-            tokens_milli=state.tokens_milli(user, now_ms),
-            new_ids_per_s=counters.new_ids.per_second(now_ms),
+            tokens=state.tokens(user, now_ms),
+            admitted_per_s=counters.new_ids.per_second(now_ms),
             throttle_time_ms=counters.throttle_times_ms.mean(now_ms),
             waiting=state.waiting(user),
             oldest_waiting_ms=state.oldest_waiting_ms(user, now_ms),
             live_ids=state.live_ids(user, now_ms),
             sticky_entries=self.sticky.entries_of(user),
-            admitted=dict(counters.admitted),
-            refused=dict(counters.refused),
+            admitted={str(reason): count for reason, count in counters.admitted.items()},
+            refused={str(reason): count for reason, count in counters.refused.items()},
             closed=dict(counters.closed),
             would_refuse=counters.would_refuse,
-            admitted_after_waiting=tuple(counters.admitted_after_waiting),
-            waited_ms=counters.waited_ms,
-            gave_up=counters.gave_up,
+            outcomes={
+                "admitted_after_waiting": sum(counters.waited_ms_buckets.values()),
+                "gave_up": counters.gave_up,
+            },
+            waited_ms_buckets=dict(counters.waited_ms_buckets),
+            waited_ms_sum=counters.waited_ms_sum,
             unused_ids=counters.unused_ids,
         )
-
-
-def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch]:
-    """The first batch of each (id, epoch, partition): Produce v0-v2 may carry several, and they pass
-    together.
-    """
-    if len(batches) == 1:
-        return batches
-    first: dict[tuple[int, int, bytes, int], ProducerBatch] = {}
-    for batch in batches:
-        first.setdefault((batch[0], batch[1], batch[3], batch[4]), batch)
-    return list(first.values())

@@ -7,6 +7,7 @@ Counts decisions that others made; nothing is decided from it.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quota.entities import User
@@ -15,9 +16,9 @@ from quota.verdicts import Decision, Reason
 SAMPLE_MS = 30_000
 """Two samples of 30 s: Kafka's metrics.num.samples and metrics.sample.window.ms."""
 
-WAITED_BUCKETS_MS = (500, 1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000)
-"""Upper bounds; a 120 s wait is Java's delivery timeout, 300 s librdkafka's. What is longer is counted
-last.
+WAITED_BUCKETS_MS = (500, 1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 86_400_000)
+"""Upper bounds: 120 s is Java's delivery timeout, 300 s librdkafka's; what waited for more than a day is
+counted with the day.
 """
 
 
@@ -61,8 +62,8 @@ class UserCounters:
     refused: dict[Reason, int] = field(default_factory=dict)
     closed: dict[str, int] = field(default_factory=dict)
     would_refuse: int = 0
-    admitted_after_waiting: list[int] = field(default_factory=lambda: [0] * (len(WAITED_BUCKETS_MS) + 1))
-    waited_ms: int = 0
+    waited_ms_buckets: dict[int, int] = field(default_factory=dict)
+    waited_ms_sum: int = 0
     gave_up: int = 0
     unused_ids: int = 0
     new_ids: Samples = field(default_factory=Samples)
@@ -77,8 +78,13 @@ class UserCounters:
             return
         self.new_ids.record(1, now_ms)
         if decision.waited_ms is not None:
-            self.admitted_after_waiting[bisect_left(WAITED_BUCKETS_MS, decision.waited_ms)] += 1
-            self.waited_ms += decision.waited_ms
+            self._count_waited(decision.waited_ms)
+
+    def _count_waited(self, waited_ms: int) -> None:
+        place = min(bisect_left(WAITED_BUCKETS_MS, waited_ms), len(WAITED_BUCKETS_MS) - 1)
+        bound_ms = WAITED_BUCKETS_MS[place]
+        self.waited_ms_buckets[bound_ms] = self.waited_ms_buckets.get(bound_ms, 0) + 1
+        self.waited_ms_sum += waited_ms
 
     def count_refusal(self, reason: Reason, throttle_time_ms: int, now_ms: int) -> None:
         self.refused[reason] = self.refused.get(reason, 0) + 1
@@ -90,28 +96,36 @@ class UserCounters:
 
 @dataclass(frozen=True, slots=True)
 class UserSnapshot:
-    """One user now, for metrics and pages. Rates per second and tokens as KIP-936 publishes them.
+    """One user now, for metrics and pages.
 
-    `rate_milli`: the quota in thousandths of an id per window, None without a limit; `tokens_milli` likewise.
-    `admitted_after_waiting`: not cumulative, by WAITED_BUCKETS_MS and one more; `waited_ms` their sum.
+    rate_milli          the quota in thousandths of an id per window, None without a limit
+    tokens              of the user's bucket, below 0 while throttling (KIP-936), None without a limit
+    admitted_per_s      new ids (KIP-936 `rate`)
+    throttle_time_ms    average of the latest refusals (KIP-936 `throttle-time`)
+    waiting             ids in line; `oldest_waiting_ms` since the first refusal of the one that waits longest
+    admitted            ids by reason; `refused`: requests by reason; `closed`: connections by reason
+    would_refuse        ids let pass that enforcing would have refused
+    outcomes            admitted_after_waiting, gave_up
+    waited_ms_buckets   count by upper bound in ms, not cumulative
+    unused_ids          allocated, and not produced with by the time their connection closed
     """
 
     user: User
     enforces: bool
     exempt: bool
     rate_milli: int | None
-    tokens_milli: int | None
-    new_ids_per_s: float
+    tokens: float | None
+    admitted_per_s: float
     throttle_time_ms: float
     waiting: int
     oldest_waiting_ms: int
     live_ids: int
     sticky_entries: int
-    admitted: dict[Reason, int]
-    refused: dict[Reason, int]
-    closed: dict[str, int]
+    admitted: Mapping[str, int]
+    refused: Mapping[str, int]
+    closed: Mapping[str, int]
     would_refuse: int
-    admitted_after_waiting: tuple[int, ...]
-    waited_ms: int
-    gave_up: int
+    outcomes: Mapping[str, int]
+    waited_ms_buckets: Mapping[int, int]
+    waited_ms_sum: int
     unused_ids: int

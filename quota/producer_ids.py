@@ -186,9 +186,9 @@ class ProducerIdQuota:
     def _in_line(
         self, state: _UserState, question: Question, asked: AskedId, *, came_back: bool, now_ms: int
     ) -> bool:
-        """Whether the id has a place in its user's queue; it gets one when it came back."""
-        if not came_back:
-            return asked.producer_id in state.queue
+        """Whether the id has a place in its user's queue; it gets one when it came back, and keeps it then."""
+        if not came_back and asked.producer_id not in state.queue:
+            return False
         first_ms = now_ms if asked.first_refused_ms is None else asked.first_refused_ms
         return state.queue.came_back(
             asked.producer_id, question.address, question.client_id, first_refused_ms=first_ms, now_ms=now_ms
@@ -336,12 +336,12 @@ class ProducerIdQuota:
     def users(self) -> list[User]:
         return list(self._users)
 
-    def tokens_milli(self, user: User, now_ms: int) -> int | None:
-        """Thousandths of a token; below 0 is the published sign of throttling. None without a limit."""
+    def tokens(self, user: User, now_ms: int) -> float | None:
+        """Below 0 is the published sign of throttling; None without a limit."""
         state = self._users.get(user)
         if state is None or state.bucket is None or not state.quota.rate_milli:
             return None
-        return state.bucket.units(now_ms) * 1000 // state.bucket.token_units
+        return state.bucket.units(now_ms) / state.bucket.token_units
 
     def live_ids(self, user: User, now_ms: int) -> int:
         state = self._users.get(user)

@@ -33,6 +33,9 @@ answered.
 MOST_FORWARDED = 100_000
 """Partitions of one watched id; forgetting them costs each one refusal of 100 ms."""
 
+MOST_CUT = 1_000
+"""Partitions of one watched id; what is beyond is refused once more, for 100 ms."""
+
 MOST_ALIASES = 100_000
 """Topic ids whose names are known; the oldest is forgotten first."""
 
@@ -67,14 +70,15 @@ class StickyEntry:
 
 @dataclass(slots=True)
 class RefusedId:
-    """A watched id. `deadline_ms`: end of its throttle; `forwarded`: (epoch, topic, partition) since it
-    is watched.
+    """A watched id. `deadline_ms`: end of its throttle; `cut`: epoch and sequence of entries that ended with
+    their connection; `forwarded`: (epoch, topic, partition) since the id is watched.
     """
 
     refused_at_ms: int
     first_refused_ms: int
     deadline_ms: int = 0
     entries: dict[PartitionKey, StickyEntry] = field(default_factory=dict)
+    cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=dict)
     forwarded: set[tuple[int, bytes, int]] = field(default_factory=set)
 
 
@@ -163,13 +167,20 @@ class StickyRefusals:
             self._end(user, producer_id, record, key)
             entry = None
         if entry is None or not self.entry_counts(entry, record, now_ms):
-            return Look.PASSED if self._was_forwarded(record, epoch, topic, partition) else Look.FIRST_SIGHT
+            return self._look_without_entry(record, batch)
         if epoch < entry.epoch:
             # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
             return Look.ABOVE
         if base_sequence == entry.base_sequence:
             return Look.SAME
         return Look.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Look.BELOW
+
+    def _look_without_entry(self, record: RefusedId, batch: ProducerBatch) -> Look:
+        _, epoch, base_sequence, topic, partition = batch
+        if self._was_forwarded(record, epoch, topic, partition):
+            return Look.PASSED
+        cut = record.cut.get((self.topics.canonical(topic), partition))
+        return Look.SAME if cut == (epoch, base_sequence) else Look.FIRST_SIGHT
 
     def holds_too_many(self, user: User, batches: list[ProducerBatch]) -> bool:
         """Whether refusing these would overflow the user's table; then the connection is closed instead."""
@@ -200,6 +211,7 @@ class StickyRefusals:
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self._watch(user, producer_id, now_ms)
         self._forget_forwarded(record, epoch, topic, partition)
+        record.cut.pop((self.topics.canonical(topic), partition), None)
         key = self._key_in(record, topic, partition)
         entry = record.entries.get(key)
         if entry is None:
@@ -229,13 +241,17 @@ class StickyRefusals:
                 self._end(user, producer_id, record, key)
         if len(record.forwarded) >= MOST_FORWARDED:
             record.forwarded.clear()
-        record.forwarded.add((epoch, self.topics.canonical(topic), partition))
+        canonical = self.topics.canonical(topic)
+        record.cut.pop((canonical, partition), None)
+        record.forwarded.add((epoch, canonical, partition))
 
     def connection_closed(self, connection_id: int) -> None:
         """What was refused on it ends: the client resends from its lowest unacknowledged sequence."""
         for user, producer_id, key in self._by_connection.pop(connection_id, {}):
             record = self.watched[user][producer_id]
-            del record.entries[key]
+            entry = record.entries.pop(key)
+            if len(record.cut) < MOST_CUT:
+                record.cut[self.topics.canonical(key[0]), key[1]] = (entry.epoch, entry.base_sequence)
             self._count_ended(user)
 
     def sweep(self, now_ms: int) -> None:

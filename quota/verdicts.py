@@ -16,6 +16,19 @@ ProducerBatch = tuple[int, int, int, bytes, int]
 id), partition
 """
 
+
+def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch]:
+    """The first batch of each (id, epoch, partition): Produce v0-v2 may carry several, and they pass
+    together.
+    """
+    if len(batches) == 1:
+        return batches
+    first: dict[tuple[int, int, bytes, int], ProducerBatch] = {}
+    for batch in batches:
+        first.setdefault((batch[0], batch[1], batch[3], batch[4]), batch)
+    return list(first.values())
+
+
 MOST_CACHED_IDS = 1_000
 """Of one connection. Real clients have one id, a transactional pool some dozens."""
 
