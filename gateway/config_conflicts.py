@@ -7,8 +7,8 @@ from gateway.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
 from gateway.units import WILDCARD_HOSTS, Address, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
-# Without node_ids nobody knows which ids a cluster has. Most have 0-9; reserved.broker.max.id is 1000.
-_LIKELY_NODES = 10
+# Without node_ids nobody knows which ids a cluster has. Most have 1-3; reserved.broker.max.id is 1000.
+_LIKELY_NODES = 4
 _POSSIBLE_NODES = 1_000
 # Clients give a request up after request.timeout.ms, 30 s; a refusal held longer looks like a dead broker.
 _LONG_THROTTLE_MS = 20_000
@@ -33,6 +33,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
     """What works but may surprise: (path, sentence)."""
     for index, listener in enumerate(settings.listeners):
         yield from _listener_warnings(listener, ("listeners", index))
+    yield from _open_range_warnings(settings)
     ids = settings.quotas.producer_ids
     if ids.remember_ms < ids.window_ms:
         yield (
@@ -75,18 +76,28 @@ def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[F
 
 
 def _listener_warnings(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
-    first = listener.first_node_port
     if listener.only_node is not None and "{node_id}" not in listener.advertise_host:
         yield (
             (*path, "advertise"),
             "shows one address for every broker, right only for a cluster of one; else put {node_id} into it",
         )
-    if first is not None and not listener.node_ids and first < listener.bind_port < first + _POSSIBLE_NODES:
-        node_id = listener.bind_port - first
-        yield (
-            (*path, "node_ports", "first"),
-            f"a broker with node id {node_id} would need the port of bind; list node_ids if there may be one",
-        )
+
+
+def _open_range_warnings(settings: Settings) -> Iterator[Finding]:
+    singles = [("admin.bind", settings.admin.bind)]
+    singles += [(f"bind of listener {listener.name}", listener.bind) for listener in settings.listeners]
+    for index, listener in enumerate(settings.listeners):
+        first = listener.first_node_port
+        if first is None or listener.node_ids:
+            continue
+        for what, address in singles:
+            node_id = address.port - first
+            if 0 <= node_id < _POSSIBLE_NODES and _same_interface(listener.bind_host, address.host):
+                yield (
+                    ("listeners", index, "node_ports", "first"),
+                    f"a broker with node id {node_id} would need the port of {what}; "
+                    "list node_ids if there may be one",
+                )
 
 
 def _reserved(listener: ListenerSettings) -> range:

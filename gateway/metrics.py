@@ -11,8 +11,9 @@ from prometheus_client.registry import Collector
 
 from gateway.counters import Counters
 from gateway.metric_families import counter, gauge
-from gateway.user_metrics import UserFamilies, UserSnapshot
+from gateway.user_metrics import UserFamilies
 from protocol.versions import SPOKEN
+from quota.counters import UserSnapshot
 
 __all__ = ["Counters", "GatewayCollector", "build_registry"]
 

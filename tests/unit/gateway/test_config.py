@@ -318,7 +318,8 @@ def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
     [
         (
             "listeners: [{bind: 127.0.0.1:9350}]",
-            "listeners[0].node_ports.first: a broker with node id 50 would need the port of bind; "
+            "listeners[0].node_ports.first: a broker with node id 50 would need the port of bind of "
+            "listener 127.0.0.1:9350; "
             "list node_ids if there may be one",
         ),
         (
