@@ -1,0 +1,261 @@
+"""The sandbox itself: versions, node ids, listeners, breaking nodes, and nothing left behind."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka.admin import AdminClient
+
+from sandbox import SASL_PLAINTEXT, Cluster, ClusterNotReady, ClusterSpec, ToolFailed
+from tests.support.clusters import Choice, Kind
+from tests.support.journal import ProducerJournal, record_value
+from tests.support.log_checker import check, read_log
+from tests.support.topics import create_topic
+
+pytestmark = pytest.mark.kafka
+
+TopicName = Callable[[str], str]
+
+
+async def _produce(
+    bootstrap_servers: str, journal: ProducerJournal, numbers: range, **settings: object
+) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, enable_idempotence=True, **settings)
+    await producer.start()
+    try:
+        for n in numbers:
+            journal.sent(0, n)
+            value = record_value(journal.producer, 0, n)
+            metadata = await producer.send_and_wait(journal.topic, value, partition=0)
+            journal.acknowledged(0, n, metadata.offset)
+    finally:
+        await producer.stop()
+
+
+def _produce_and_check(bootstrap_servers: str, topic: str, direct: str, **settings: object) -> None:
+    journal = ProducerJournal("one", topic)
+    asyncio.run(_produce(bootstrap_servers, journal, range(10), **settings))
+    verdict = check([journal], read_log(direct, topic), only_ours=True)
+    verdict.raise_if_bad()
+    assert verdict.acknowledged == verdict.in_log == 10
+
+
+def test_newest_kafka_takes_records(cluster: Cluster, topic_name: TopicName) -> None:
+    servers = cluster.bootstrap_servers()
+    _produce_and_check(servers, create_topic(servers, topic_name("new")), servers)
+
+
+def test_oldest_kafka_takes_records(old_cluster: Cluster, topic_name: TopicName) -> None:
+    servers = old_cluster.bootstrap_servers()
+    _produce_and_check(servers, create_topic(servers, topic_name("old")), servers)
+
+
+def test_any_cluster_is_the_one_that_was_chosen(
+    any_cluster: str, cluster_choice: Choice, topic_name: TopicName
+) -> None:
+    if cluster_choice.kind is Kind.GIVEN:
+        assert any_cluster == cluster_choice.bootstrap_servers
+    # A given cluster may hold this topic from an earlier run.
+    topic = f"{topic_name('any')}-{os.getpid()}-{time.monotonic_ns()}"
+    _produce_and_check(any_cluster, create_topic(any_cluster, topic), any_cluster)
+
+
+def test_three_brokers_know_each_other_by_their_ids_and_distinctive_address(
+    three_brokers: Cluster, topic_name: TopicName
+) -> None:
+    servers = three_brokers.bootstrap_servers()
+    create_topic(servers, topic_name("wide"), partitions=3, replication_factor=3)
+    brokers = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).brokers
+    assert sorted(brokers) == [1, 5, 102]
+    assert {broker.host for broker in brokers.values()} == {"127.66.77.88"}
+    assert {node: (str(broker.host), broker.port) for node, broker in brokers.items()} == three_brokers.nodes
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_users_log_in_with_every_mechanism(
+    sasl_cluster: Cluster, topic_name: TopicName, mechanism: str
+) -> None:
+    topic = create_topic(sasl_cluster.bootstrap_servers(), topic_name("sasl"))
+    _produce_and_check(
+        sasl_cluster.bootstrap_servers(SASL_PLAINTEXT),
+        topic,
+        sasl_cluster.bootstrap_servers(),
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username="alice",
+        sasl_plain_password="alice-secret",
+    )
+
+
+def test_kafka_3_9_has_scram_users_too() -> None:
+    with Cluster(ClusterSpec(version="3.9.1", sasl=True)) as cluster:
+        topic = create_topic(cluster.bootstrap_servers(), "old-sasl")
+        _produce_and_check(
+            cluster.bootstrap_servers(SASL_PLAINTEXT),
+            topic,
+            cluster.bootstrap_servers(),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_plain_username="bob",
+            sasl_plain_password="bob-secret",
+        )
+
+
+def test_acls_bind_users_but_not_the_super_user() -> None:
+    with Cluster(ClusterSpec(sasl=True, acl=True)) as cluster:
+        create_topic(cluster.bootstrap_servers(), "guarded")
+        common = {
+            "bootstrap.servers": cluster.bootstrap_servers(SASL_PLAINTEXT),
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+        }
+        alice = AdminClient({**common, "sasl.username": "alice", "sasl.password": "alice-secret"})
+        admin = AdminClient({**common, "sasl.username": "admin", "sasl.password": "admin-secret"})
+        assert "guarded" not in alice.list_topics(timeout=10).topics
+        assert "guarded" in admin.list_topics(timeout=10).topics
+
+
+@pytest.fixture(scope="module")
+def breakable() -> Iterator[Cluster]:
+    # Three voters, so that a quorum survives one of them.
+    with Cluster(ClusterSpec(node_ids=(1, 5, 102))) as cluster:
+        yield cluster
+
+
+class TestBreakingNodes:
+    def test_a_killed_broker_returns_on_another_port_with_its_data(self, breakable: Cluster) -> None:
+        servers = breakable.bootstrap_servers()
+        topic = create_topic(servers, "moving", partitions=3)
+        journal = ProducerJournal("before", topic)
+        asyncio.run(_produce(servers, journal, range(20)))
+        before = breakable.nodes
+        breakable.kill_node(5)
+        assert not breakable.is_alive(5)
+        assert breakable.exit_code(5) == -signal.SIGKILL
+        breakable.start_node(5, new_port=True)
+        assert breakable.nodes[5] != before[5]
+        assert {node: breakable.nodes[node] for node in (1, 102)} == {node: before[node] for node in (1, 102)}
+        check([journal], read_log(breakable.bootstrap_servers(), topic)).raise_if_bad()
+
+    def test_a_stopped_broker_returns_on_its_port(self, breakable: Cluster) -> None:
+        before = breakable.nodes
+        breakable.stop_node(102)
+        assert not breakable.is_alive(102)
+        breakable.start_node(102)
+        assert breakable.nodes == before
+
+
+def test_heap_is_watched_without_asking_the_broker(cluster: Cluster) -> None:
+    samples = cluster.heap_samples(1)
+    assert samples
+    assert all(0 < sample.used_mb <= sample.total_mb <= cluster.spec.heap_mb for sample in samples)
+
+
+def test_share_consumer_of_the_tools_reads(cluster: Cluster, topic_name: TopicName) -> None:
+    servers = cluster.bootstrap_servers()
+    topic = create_topic(servers, topic_name("shared"))
+    asyncio.run(_produce(servers, ProducerJournal("one", topic), range(3)))
+    cluster.java_tool(
+        "kafka.admin.ConfigCommand",
+        *("--bootstrap-server", servers, "--alter", "--group", "sharers"),
+        *("--add-config", "share.auto.offset.reset=earliest"),
+    )
+    read = cluster.java_tool(
+        "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+        *("--bootstrap-server", servers, "--topic", topic, "--group", "sharers"),
+        *("--max-messages", "3", "--timeout-ms", "30000"),
+    )
+    assert sorted(read.stdout.split()) == ["one|0|0|", "one|0|1|", "one|0|2|"]
+
+
+def test_consumer_groups_commit(cluster: Cluster, topic_name: TopicName) -> None:
+    servers = cluster.bootstrap_servers()
+    topic = create_topic(servers, topic_name("grouped"))
+    asyncio.run(_produce(servers, ProducerJournal("one", topic), range(3)))
+
+    async def read() -> list[bytes]:
+        consumer = AIOKafkaConsumer(
+            topic, bootstrap_servers=servers, group_id="readers", auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            values = [(await consumer.getone()).value for _ in range(3)]
+            await consumer.commit()
+            return values
+        finally:
+            await consumer.stop()
+
+    assert asyncio.run(read()) == [b"one|0|0|", b"one|0|1|", b"one|0|2|"]
+
+
+def test_a_tool_that_fails_says_what_it_printed(cluster: Cluster) -> None:
+    with pytest.raises(ToolFailed, match="does not exist"):
+        cluster.java_tool(
+            "org.apache.kafka.tools.TopicCommand",
+            *("--bootstrap-server", cluster.bootstrap_servers(), "--describe", "--topic", "nowhere"),
+        )
+
+
+def test_a_broker_that_cannot_start_shows_its_log_and_keeps_it(capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(ClusterSpec(properties={"num.io.threads": "none"}))
+    with pytest.raises((ClusterNotReady, ToolFailed), match=r"num\.io\.threads"):
+        cluster.start()
+    assert f"the logs of Kafka {cluster.spec.version} are in {cluster.directory}" in capfd.readouterr().err
+    assert (cluster.directory / "node-1" / "server.properties").exists()
+    assert not (cluster.directory / "node-1" / "data").exists()
+    shutil.rmtree(cluster.directory)
+
+
+class TestNothingIsLeftBehind:
+    """With a real parent process that ends in each of the ways in which it can."""
+
+    def _start(self) -> tuple[subprocess.Popen[str], Path, str]:
+        parent = subprocess.Popen(
+            [sys.executable, "-m", "sandbox"], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert parent.stdout is not None
+        servers = parent.stdout.readline().split()[1]
+        directory = Path(parent.stdout.readline().split()[1])
+        return parent, directory, servers
+
+    def _assert_gone(self, directory: Path) -> None:
+        give_up_s = time.monotonic() + 15
+        while (directory.exists() or _mentioned_by_processes(directory)) and time.monotonic() < give_up_s:
+            time.sleep(0.05)
+        assert not directory.exists()
+        assert not _mentioned_by_processes(directory)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
+    def test_when_the_parent_is_ended(self, number: signal.Signals) -> None:
+        parent, directory, servers = self._start()
+        with parent:
+            assert directory.exists()
+            assert _mentioned_by_processes(directory)
+            assert AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).brokers
+            # The whole group, as a terminal's Ctrl-C does it.
+            os.killpg(parent.pid, number)
+            code = parent.wait(timeout=30)
+        assert code == (-signal.SIGKILL if number == signal.SIGKILL else 0)
+        self._assert_gone(directory)
+
+
+def _mentioned_by_processes(directory: Path) -> list[int]:
+    """Ids of processes with the directory on their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(directory).encode() in command:
+                found.append(int(entry.name))
+    return found
