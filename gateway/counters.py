@@ -10,11 +10,8 @@ class Counters:
     """What one process has counted since it started. Totals only grow; the names say what is a level."""
 
     __slots__ = (
-        "answers_total",
         "buffered_bytes",
-        "bytes_from_brokers",
         "bytes_from_clients",
-        "bytes_to_brokers",
         "bytes_to_clients",
         "connections_closed",
         "connections_open",
@@ -23,7 +20,6 @@ class Counters:
         "muted_connections",
         "quota_failed_open",
         "reads_paused",
-        "reads_paused_seconds",
         "requests",
         "requests_refused",
         "stalled_seconds",
@@ -36,7 +32,6 @@ class Counters:
         """By api key."""
         self.requests_refused: Counter[str] = Counter()
         """Produce requests answered with a refusal, by reason."""
-        self.answers_total = 0
         self.connections_total = 0
         self.connections_open = 0
         """A level."""
@@ -46,15 +41,12 @@ class Counters:
         """By cause: refused, timeout, reset, closed, resolve."""
         self.bytes_from_clients = 0
         self.bytes_to_clients = 0
-        self.bytes_from_brokers = 0
-        self.bytes_to_brokers = 0
         self.frames_malformed = 0
         self.muted_connections = 0
         """A level: channels muted at this moment (KIP-219)."""
         self.buffered_bytes = 0
         """A level: frames held in memory over all connections."""
         self.reads_paused = 0
-        self.reads_paused_seconds = 0.0
         self.stalls = 0
         """Times the event loop came late."""
         self.stalled_seconds = 0.0

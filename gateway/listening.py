@@ -8,10 +8,10 @@ from gateway.units import Address
 
 
 class CannotListen(Exception):
-    """An address cannot be listened on. `what` names the setting, for example "admin.bind"."""
+    """An address cannot be listened on. `what` names the setting (not in the text), for example "admin.bind"."""
 
     def __init__(self, what: str, address: Address, cause: OSError) -> None:
-        super().__init__(f"{what}: cannot listen on {address}: {_remedy(address, cause)}")
+        super().__init__(f"cannot listen on {address}: {_remedy(address, cause)}")
         self.what = what
         self.address = address
 

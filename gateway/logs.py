@@ -6,6 +6,7 @@ record contents. Per frame nothing above debug. `tests/unit/gateway/test_logs.py
 
 import logging
 import sys
+from collections.abc import MutableMapping
 from enum import StrEnum
 from typing import Any, Final, Literal, TextIO
 
@@ -102,7 +103,16 @@ def _shared_processors() -> list[Any]:
     return [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _in_reading_order,
     ]
+
+
+def _in_reading_order(
+    _logger: object, _method: str, line: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """When, how bad and what first; people read JSON lines too."""
+    first = {key: line.pop(key) for key in ("timestamp", "level", "event") if key in line}
+    return {**first, **line}
 
 
 def _renderer(log_format: Format, output: TextIO) -> list[Any]:

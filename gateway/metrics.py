@@ -71,14 +71,10 @@ class GatewayCollector(Collector):
         by_direction = {
             "from_clients": counters.bytes_from_clients,
             "to_clients": counters.bytes_to_clients,
-            "from_brokers": counters.bytes_from_brokers,
-            "to_brokers": counters.bytes_to_brokers,
         }
         yield counter("bytes", "Bytes moved.", by_direction, "direction")
         yield gauge("buffered_bytes", "Frames held in memory, all connections.", counters.buffered_bytes)
         yield counter("reads_paused", "Times reading from a peer was paused.", counters.reads_paused)
-        paused_seconds = counters.reads_paused_seconds
-        yield counter("reads_paused_seconds", "Time for which reading was paused.", paused_seconds)
         yield counter("event_loop_stalls", "Times the event loop came late.", counters.stalls)
         yield counter("event_loop_stalled_seconds", "By how much, summed.", counters.stalled_seconds)
 

@@ -21,6 +21,12 @@ STOPPED: Final = 0
 USAGE_ERROR: Final = 2
 CUT_SHORT: Final = 130
 
+_OPTIONS: Final = {
+    "listeners.bind": "--bind",
+    "listeners.node_ports": "--node-ports-first",
+    "admin.bind": "--admin",
+}
+
 
 class RunsAndDrains(Protocol):
     """What this file needs of a gateway (gateway/server.py)."""
@@ -45,7 +51,7 @@ def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, 
     try:
         return uvloop.run(serve(lambda: Gateway(settings)))
     except CannotListen as error:
-        print(f"{'' if file is None else f'{file}: '}{error}", file=sys.stderr)
+        print(f"{_where(file, error.what)}: {error}", file=sys.stderr)
         return USAGE_ERROR
 
 
@@ -62,6 +68,10 @@ def _settings(file: Path | None, bootstrap_servers: str | None, options: Mapping
 
 def _usage(option: str, text: str) -> ConfigError:
     return ConfigError([config.Problem(option, "", text)])
+
+
+def _where(file: Path | None, setting: str) -> str:
+    return _OPTIONS.get(setting, setting) if file is None else f"{file}: {setting}"
 
 
 def _log_start(settings: Settings, file: Path | None) -> None:
