@@ -1,185 +1,23 @@
-"""What one producer was told about each of its records, and the values that records carry.
+"""The producers' journals live in the sandbox, whose demo keeps them, too; tests find them here."""
 
-A journal is filled by the code that drives a client, in its process or in another one that writes it
-to a file as JSON lines; the log checker compares it with what the brokers hold.
-"""
+from sandbox.journal import (
+    Entry,
+    Key,
+    Label,
+    Outcome,
+    ProducerJournal,
+    read_value,
+    record_value,
+    verifiable_name,
+)
 
-import json
-import re
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import IO, Any, Self
-
-_VALUE = re.compile(rb"^([^|]+)\|(\d+)\|(\d+)\|(\.*)$", re.DOTALL)
-_VERIFIABLE_VALUE = re.compile(rb"^(\d+)\.(\d+)$")
-
-
-@dataclass(frozen=True, slots=True)
-class Label:
-    """What a value says of its record."""
-
-    producer: str
-    partition: int | None
-    """None when the value does not say."""
-    n: int
-
-
-def record_value(producer: str, partition: int, n: int, size_bytes: int = 0) -> bytes:
-    """A value that says whose it is, padded to the size. A changed byte makes it unreadable."""
-    return f"{producer}|{partition}|{n}|".encode().ljust(size_bytes, b".")
-
-
-def read_value(value: bytes) -> Label | None:
-    """The label of a value by `record_value` or by Kafka's VerifiableProducer; None for any other."""
-    if match := _VALUE.match(value):
-        return Label(match[1].decode(errors="replace"), int(match[2]), int(match[3]))
-    if match := _VERIFIABLE_VALUE.match(value):
-        return Label(verifiable_name(int(match[1])), None, int(match[2]))
-    return None
-
-
-def verifiable_name(value_prefix: int) -> str:
-    """The producer's name for VerifiableProducer's --value-prefix, which can be a number only."""
-    return f"verifiable-{value_prefix}"
-
-
-class Outcome(StrEnum):
-    SENT = "sent"
-    """Given to the client; nothing was heard of it (yet)."""
-    ACKNOWLEDGED = "acknowledged"
-    FAILED = "failed"
-    """The application was told: raised, or in the delivery report."""
-
-
-@dataclass(slots=True)
-class Entry:
-    """One record's fate as the application saw it. Times are time.monotonic() in ms, -1 for unknown."""
-
-    outcome: Outcome
-    offset: int = -1
-    """Where the client says that it lies; negative when it does not say."""
-    error: str = ""
-    sent_ms: int = -1
-    settled_ms: int = -1
-
-
-Key = tuple[int | None, int]
-"""Partition (None: not known) and number. Within a partition, numbers rise in the order of sending."""
-
-
-class ProducerJournal:
-    """Every record of one producer to one topic."""
-
-    def __init__(
-        self, producer: str, topic: str = "", *, knows_sent: bool = True, file: IO[str] | None = None
-    ) -> None:
-        self.producer = producer
-        self.topic = topic
-        self.knows_sent = knows_sent
-        """False when the client reports outcomes only: then a record without an entry may have been sent."""
-        self.entries: dict[Key, Entry] = {}
-        self._file = file
-        self._write({"event": "producer", "producer": producer, "topic": topic, "knows_sent": knows_sent})
-
-    @classmethod
-    def to_file(cls, path: Path, producer: str, topic: str = "", *, knows_sent: bool = True) -> Self:
-        """A journal that also goes to a file, line by line, so that it survives a kill. Close it."""
-        return cls(producer, topic, knows_sent=knows_sent, file=path.open("w", buffering=1))
-
-    @classmethod
-    def load(cls, path: Path) -> Self:
-        """Read a journal back. A last line that was cut off by a kill is passed over."""
-        with path.open() as lines:
-            return cls.from_lines(lines)
-
-    @classmethod
-    def from_lines(cls, lines: Iterable[str]) -> Self:
-        journal: Self | None = None
-        for line in lines:
-            if not line.endswith("\n"):
-                break
-            event = json.loads(line)
-            if event["event"] == "producer":
-                journal = cls(event["producer"], event["topic"], knows_sent=event["knows_sent"])
-            elif journal is not None:
-                journal._replay(event)
-        if journal is None:
-            raise ValueError("no journal: it does not begin with a producer line")
-        return journal
-
-    def sent(self, partition: int | None, n: int, *, at_ms: int | None = None) -> None:
-        at_ms = _now_ms() if at_ms is None else at_ms
-        if (partition, n) in self.entries:
-            raise ValueError(f"{self.producer}: number {n} is used twice in partition {partition}")
-        self.entries[partition, n] = Entry(Outcome.SENT, sent_ms=at_ms)
-        self._write({"event": "sent", "partition": partition, "n": n, "at_ms": at_ms})
-
-    def acknowledged(
-        self, partition: int | None, n: int, offset: int | None = -1, *, at_ms: int | None = None
-    ) -> None:
-        at_ms = _now_ms() if at_ms is None else at_ms
-        offset = -1 if offset is None else offset
-        entry = self._settle((partition, n), Outcome.ACKNOWLEDGED, at_ms)
-        entry.offset = offset
-        self._write(
-            {"event": "acknowledged", "partition": partition, "n": n, "offset": offset, "at_ms": at_ms}
-        )
-
-    def failed(self, partition: int | None, n: int, error: object, *, at_ms: int | None = None) -> None:
-        at_ms = _now_ms() if at_ms is None else at_ms
-        entry = self._settle((partition, n), Outcome.FAILED, at_ms)
-        entry.error = str(error) or type(error).__name__
-        self._write({"event": "failed", "partition": partition, "n": n, "error": entry.error, "at_ms": at_ms})
-
-    def count(self, outcome: Outcome) -> int:
-        """How many records have this outcome now."""
-        return sum(entry.outcome is outcome for entry in self.entries.values())
-
-    def errors(self) -> dict[str, int]:
-        """Error text to the number of records that failed with it."""
-        counts: dict[str, int] = {}
-        for entry in self.entries.values():
-            if entry.outcome is Outcome.FAILED:
-                counts[entry.error] = counts.get(entry.error, 0) + 1
-        return counts
-
-    def latencies_ms(self) -> list[int]:
-        """From sent to acknowledged, in order of sending, of the records where both are known."""
-        return [
-            entry.settled_ms - entry.sent_ms
-            for entry in self.entries.values()
-            if entry.outcome is Outcome.ACKNOWLEDGED and entry.sent_ms >= 0
-        ]
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def _settle(self, key: Key, outcome: Outcome, at_ms: int) -> Entry:
-        entry = self.entries.setdefault(key, Entry(outcome))
-        if entry.outcome is not Outcome.SENT and entry.settled_ms >= 0:
-            raise ValueError(f"{self.producer}: {key} was {entry.outcome} already, now {outcome}")
-        entry.outcome = outcome
-        entry.settled_ms = at_ms
-        return entry
-
-    def _replay(self, event: dict[str, Any]) -> None:
-        partition, n, at_ms = event["partition"], event["n"], event["at_ms"]
-        match event["event"]:
-            case "sent":
-                self.sent(partition, n, at_ms=at_ms)
-            case "acknowledged":
-                self.acknowledged(partition, n, event["offset"], at_ms=at_ms)
-            case "failed":
-                self.failed(partition, n, event["error"], at_ms=at_ms)
-
-    def _write(self, event: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(event) + "\n")
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+__all__ = [
+    "Entry",
+    "Key",
+    "Label",
+    "Outcome",
+    "ProducerJournal",
+    "read_value",
+    "record_value",
+    "verifiable_name",
+]

@@ -1,0 +1,207 @@
+"""The gateway as its users run it: `pidgate run --config F` in a process of its own."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from sandbox import guard
+from sandbox.ports import free_block, free_port
+
+_HOST = "127.0.0.1"
+
+
+class GatewayNotReady(AssertionError):
+    """The gateway ended or was not ready in time. Carries the end of its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """One scrape of /metrics."""
+
+    samples: Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        return cls(
+            {
+                (sample.name, frozenset(sample.labels.items())): sample.value
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+            }
+        )
+
+    def value(self, name: str, **labels: str) -> float:
+        """The sum of all samples of that name that carry these labels; 0 when there is none."""
+        wanted = labels.items()
+        return sum(
+            value
+            for (sample, found), value in self.samples.items()
+            if sample == name and wanted <= set(found)
+        )
+
+    def names(self) -> set[str]:
+        return {name for name, _ in self.samples}
+
+
+class GatewayProcess:
+    """A gateway in front of the given brokers, on free ports, with a generated configuration.
+
+    `quotas`, `listener` and `settings` are sections of the configuration file (`settings`: top-level
+    keys; they win). Node ports are reserved up to the highest of `node_ids`.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        quotas: Mapping[str, Any] | None = None,
+        listener: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        node_ids: Iterable[int] = (1,),
+        ready_within_s: float = 20.0,
+    ) -> None:
+        brokers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
+        self.port = free_port()
+        self.admin_port = free_port()
+        self.first_node_port = free_block(max(node_ids) + 1)
+        self.config: dict[str, Any] = {
+            "cluster": {"bootstrap_servers": list(brokers)},
+            "listeners": [
+                {
+                    "bind": f"{_HOST}:{self.port}",
+                    "advertise": _HOST,
+                    "node_ports": {"first": self.first_node_port},
+                    **(listener or {}),
+                }
+            ],
+            "quotas": dict(quotas or {"mode": "observe"}),
+            "admin": {"bind": f"{_HOST}:{self.admin_port}"},
+            **(settings or {}),
+        }
+        self._ready_within_s = ready_within_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self.directory: Path | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and kind is not None and issubclass(kind, Exception):
+            error.add_note(f"the end of the gateway's log:\n{self.log_tail()}")
+        self.kill()
+        if self.directory is not None:
+            guard.remove_directory(self.directory)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{_HOST}:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        return f"http://{_HOST}:{self.admin_port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll() if self._process else None
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start (again, on the same ports), by default until /readyz says yes. Raises GatewayNotReady."""
+        if self.directory is None:
+            self.directory = guard.temporary_directory("pidgate-")
+        config = self.directory / "pidgate.yaml"
+        config.write_text(yaml.safe_dump(self.config, sort_keys=False))
+        with (self.directory / "pidgate.log").open("ab") as log:
+            self._process = guard.spawn(
+                [sys.executable, "-m", "gateway.cli.app", "run", "--config", config], stdout=log, stderr=log
+            )
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Poll /readyz. Raises GatewayNotReady with the end of the log."""
+        give_up_s = time.monotonic() + self._ready_within_s
+        while self.status("/readyz") != 200:
+            if not self.is_alive:
+                raise GatewayNotReady(f"the gateway ended with {self.exit_code}:\n{self.log_tail()}")
+            if time.monotonic() > give_up_s:
+                raise GatewayNotReady(f"the gateway was not ready in time:\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def stop(self, timeout_s: float = 40.0) -> int:
+        """SIGTERM and wait: its exit code. Raises GatewayNotReady when it does not end in time."""
+        self.signal(signal.SIGTERM)
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise GatewayNotReady(f"no end {timeout_s:g} s after SIGTERM:\n{self.log_tail()}") from None
+        guard.ended(self._process)
+        return code
+
+    def kill(self) -> None:
+        """kill -9, if it still runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            guard.ended(self._process)
+
+    def signal(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def status(self, path: str) -> int:
+        """The HTTP status of a page of the admin site; 0 while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"{self.admin_url}{path}", timeout=5) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return 0
+
+    def read(self, path: str) -> str:
+        """A page of the admin site. Raises OSError (also for a status of 400 and above)."""
+        with urllib.request.urlopen(f"{self.admin_url}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def metrics(self) -> Metrics:
+        return Metrics.parse(self.read("/metrics"))
+
+    def log_text(self) -> str:
+        """Everything that it wrote to stdout and stderr, over all its starts."""
+        if self.directory is None:
+            return ""
+        return (self.directory / "pidgate.log").read_text(errors="replace")
+
+    def log_tail(self, lines: int = 40) -> str:
+        return "\n".join(self.log_text().splitlines()[-lines:])
+
+    def log_events(self, event: str | None = None) -> list[dict[str, Any]]:
+        """The JSON lines of its log; with `event`, those of that name."""
+        events = [json.loads(line) for line in self.log_text().splitlines() if line.startswith("{")]
+        return [found for found in events if event is None or found.get("event") == event]
