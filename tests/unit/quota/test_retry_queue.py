@@ -1,0 +1,125 @@
+"""Who is next among those that came back: places against a brute-force simulation, fairness, giving up."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota.retry_queue import RetryQueue
+
+
+def come_back(
+    queue: RetryQueue, producer_id: int, address: str, client_id: str = "app", now_ms: int = 0
+) -> bool:
+    return queue.came_back(producer_id, address, client_id, first_refused_ms=0, now_ms=now_ms)
+
+
+def simulated_order(rotation: list[tuple[str, list[tuple[str, list[int]]]]]) -> list[int]:
+    """Serves head after head: the first client of the first address, then both go to the end of their
+    rotations.
+    """
+    lanes = [(address, [(client, list(ids)) for client, ids in lane]) for address, lane in rotation]
+    order = []
+    while lanes:
+        address, lane = lanes.pop(0)
+        client, ids = lane.pop(0)
+        order.append(ids.pop(0))
+        if ids:
+            lane.append((client, ids))
+        if lane:
+            lanes.append((address, lane))
+    return order
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ABCD"), st.sampled_from("wxyz"), st.booleans()),
+        min_size=1,
+        max_size=60,
+    ),
+    st.data(),
+)
+def test_places_are_those_of_a_simulation_whatever_was_served_before(
+    arrivals: list[tuple[str, str, bool]], data: st.DataObject
+) -> None:
+    queue = RetryQueue(1_000)
+    rotation: list[tuple[str, list[tuple[str, list[int]]]]] = []
+
+    def lane_of(address: str) -> list[tuple[str, list[int]]]:
+        return next(lane for name, lane in rotation if name == address)
+
+    for producer_id, (address, client_id, serve) in enumerate(arrivals):
+        assert come_back(queue, producer_id, address, client_id)
+        if all(name != address for name, _ in rotation):
+            rotation.append((address, []))
+        lane = lane_of(address)
+        if all(name != client_id for name, _ in lane):
+            lane.append((client_id, []))
+        next(ids for name, ids in lane if name == client_id).append(producer_id)
+        if serve:
+            waiting = [(a, c, one) for a, lane in rotation for c, ids in lane for one in ids]
+            served_address, served_client, served = data.draw(st.sampled_from(waiting))
+            queue.served(served)
+            lane = lane_of(served_address)
+            ids = next(ids for name, ids in lane if name == served_client)
+            ids.remove(served)
+            lane[:] = [one for one in lane if one[0] != served_client]
+            if ids:
+                lane.append((served_client, ids))
+            rotation[:] = [one for one in rotation if one[0] != served_address]
+            if lane:
+                rotation.append((served_address, lane))
+    order = simulated_order(rotation)
+    assert len(queue) == len(order)
+    assert [queue.place(producer_id) for producer_id in order] == list(range(len(order)))
+
+
+def test_twenty_threads_of_one_machine_do_not_keep_another_waiting() -> None:
+    queue = RetryQueue(1_000)
+    for thread in range(20):
+        for number in range(10):
+            come_back(queue, thread * 100 + number, "rogue", f"producer-{thread}")
+    come_back(queue, 9_999, "healthy")
+    assert queue.place(9_999) == 1
+
+
+def test_within_one_address_client_ids_take_turns() -> None:
+    queue = RetryQueue(1_000)
+    for number in range(50):
+        come_back(queue, number, "nat", "rogue")
+    come_back(queue, 100, "nat", "healthy")
+    assert queue.place(100) == 1
+    queue.served(0)
+    assert queue.place(100) == 0
+
+
+def test_a_full_queue_leaves_further_ids_outside() -> None:
+    queue = RetryQueue(2)
+    assert [come_back(queue, number, "a") for number in range(3)] == [True, True, False]
+    assert come_back(queue, 0, "a")
+    assert len(queue) == 2
+
+
+def test_who_is_not_seen_any_more_gave_up() -> None:
+    queue = RetryQueue(10)
+    for number in range(3):
+        come_back(queue, number, "a", now_ms=number)
+    come_back(queue, 0, "a", now_ms=50)
+    gone = queue.drop_unseen_since(2)
+    assert [(waiting.producer_id, waiting.attempts) for waiting in gone] == [(1, 2)]
+    assert queue.place(0) == 0
+    assert queue.place(2) == 1
+    assert [waiting.producer_id for waiting in queue.drop_unseen_since(51)] == [2, 0]
+    assert queue.drop_unseen_since(51) == []
+    assert queue.oldest_first_refused_ms() is None
+
+
+def test_an_id_seen_again_keeps_its_place_and_the_start_of_its_wait() -> None:
+    queue = RetryQueue(10)
+    queue.came_back(1, "a", "x", first_refused_ms=5, now_ms=10)
+    queue.came_back(2, "a", "x", first_refused_ms=3, now_ms=11)
+    queue.came_back(1, "b", "y", first_refused_ms=12, now_ms=12)
+    assert queue.place(1) == 0
+    assert queue.oldest_first_refused_ms() == 3
+    waiting = queue.served(1)
+    assert (waiting.first_refused_ms, waiting.attempts) == (5, 3)
