@@ -12,62 +12,14 @@ from typing import NamedTuple
 
 from protocol.errors import MalformedFrame, UnsupportedVersion
 from protocol.frames import Buffer, skip_tags
+from protocol.versions import SPOKEN
 
 API_VERSIONS = 18
 
-NEVER = 0x7FFF
-"""First flexible version of an API that has none: above every version."""
-
-FIRST_FLEXIBLE: dict[int, int] = {
-    0: 9,  # Produce
-    1: 12,  # Fetch
-    2: 6,  # ListOffsets
-    3: 9,  # Metadata
-    8: 8,  # OffsetCommit
-    9: 6,  # OffsetFetch
-    10: 3,  # FindCoordinator
-    11: 6,  # JoinGroup
-    12: 4,  # Heartbeat
-    13: 4,  # LeaveGroup
-    14: 4,  # SyncGroup
-    15: 5,  # DescribeGroups
-    16: 3,  # ListGroups
-    17: NEVER,  # SaslHandshake
-    API_VERSIONS: 3,
-    19: 5,  # CreateTopics
-    20: 4,  # DeleteTopics
-    21: 2,  # DeleteRecords
-    22: 2,  # InitProducerId
-    23: 4,  # OffsetForLeaderEpoch
-    24: 3,  # AddPartitionsToTxn
-    25: 3,  # AddOffsetsToTxn
-    26: 3,  # EndTxn
-    27: 1,  # WriteTxnMarkers
-    28: 3,  # TxnOffsetCommit
-    29: 2,  # DescribeAcls
-    30: 2,  # CreateAcls
-    31: 2,  # DeleteAcls
-    32: 4,  # DescribeConfigs
-    33: 2,  # AlterConfigs
-    34: 2,  # AlterReplicaLogDirs
-    35: 2,  # DescribeLogDirs
-    36: 2,  # SaslAuthenticate
-    37: 2,  # CreatePartitions
-    38: 2,  # CreateDelegationToken
-    39: 2,  # RenewDelegationToken
-    40: 2,  # ExpireDelegationToken
-    41: 2,  # DescribeDelegationToken
-    42: 2,  # DeleteGroups
-    43: 2,  # ElectLeaders
-    44: 1,  # IncrementalAlterConfigs
-    47: NEVER,  # OffsetDelete
-    48: 1,  # DescribeClientQuotas
-    49: 1,  # AlterClientQuotas
-    53: 1,  # BeginQuorumEpoch
-    54: 1,  # EndQuorumEpoch
-} | dict.fromkeys((45, 46, 50, 51, 52, *range(55, 93)), 0)
-"""First flexible version by api key. APIs made after KIP-482 (45 and up, mostly) were flexible from version
-0."""
+_NEVER = 0x7FFF  # above every version
+_FIRST_FLEXIBLE: dict[int, int] = {
+    api_key: _NEVER if api.flexible_from is None else api.flexible_from for api_key, api in SPOKEN.items()
+}
 
 
 class RequestHead(NamedTuple):
@@ -88,7 +40,7 @@ _HEAD_BYTES = 10
 def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:
     """The header of the request frame buf[start:end].
 
-    Raises MalformedFrame, or UnsupportedVersion for an API that is not in Kafka (its header's form is
+    Raises MalformedFrame, or UnsupportedVersion for an API that is not offered (its header's form is
     unknown).
     """
     try:
@@ -104,7 +56,7 @@ def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:
         body = client_id_end
     elif length != -1:
         raise MalformedFrame(f"a client id of {length} bytes")
-    first_flexible = FIRST_FLEXIBLE.get(api_key)
+    first_flexible = _FIRST_FLEXIBLE.get(api_key)
     if first_flexible is None:
         raise UnsupportedVersion(api_key, api_version)
     if api_version >= first_flexible:
@@ -128,7 +80,7 @@ def response_header_version(api_key: int, api_version: int) -> int:
 def is_flexible(api_key: int, api_version: int) -> bool:
     """Whether this version uses compact types and tag buffers. Raises UnsupportedVersion for an unknown
     API."""
-    first_flexible = FIRST_FLEXIBLE.get(api_key)
+    first_flexible = _FIRST_FLEXIBLE.get(api_key)
     if first_flexible is None:
         raise UnsupportedVersion(api_key, api_version)
     return api_version >= first_flexible

@@ -1,0 +1,222 @@
+"""Valid Kafka frames for tests, built without the code under test: kio is the codec, Hypothesis the author.
+
+Random entities of every kio class, request and response frames around them, and record batches whose header
+is right down to the checksum.
+"""
+
+import io
+import struct
+import warnings
+from collections.abc import Iterator
+from dataclasses import Field, fields, is_dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from importlib import import_module
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+import crc32c
+from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
+from kio.schema.index import api_key_map, schema_name_map
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from protocol.frames import Translate
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+
+_SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "bool": st.booleans(),
+    "bytes": st.binary(max_size=30),
+    "records": st.binary(max_size=300),
+    "string": TEXT,
+    "error_code": st.sampled_from(ErrorCode),
+    "float64": st.floats(allow_nan=False, allow_infinity=False),
+    "int8": st.integers(-128, 127),
+    "int16": st.integers(-(2**15), 2**15 - 1),
+    "uint16": st.integers(0, 2**16 - 1),
+    "int32": st.integers(-(2**31), 2**31 - 1),
+    "int64": st.integers(-(2**63), 2**63 - 1),
+    "datetime_i64": st.integers(0, 2**40).map(lambda ms: datetime.fromtimestamp(ms // 1000, UTC)),
+    "timedelta_i32": st.integers(0, 2**31 - 1).map(lambda ms: timedelta(milliseconds=ms)),
+    "timedelta_i64": st.integers(0, 2**40).map(lambda ms: timedelta(milliseconds=ms)),
+    # kio reads the zero id as null.
+    "uuid": st.uuids(),
+}
+
+
+Payload = Literal[EntityType.request, EntityType.response]
+
+
+def entity_class(api_key: int, version: int, kind: Payload = EntityType.response) -> Any:
+    """kio's class of a request or response."""
+    module, name = schema_name_map[api_key_map[api_key]][version][kind].rsplit(":", 1)
+    return getattr(import_module(module), name)
+
+
+@cache
+def entities(cls: Any, max_elements: int = 3) -> st.SearchStrategy[Any]:
+    """Random instances of a kio class, every field and every known tag drawn."""
+    hints = get_type_hints(cls)
+    drawn = {field.name: _values(field, hints[field.name], max_elements) for field in fields(cls)}
+    return st.fixed_dictionaries(drawn).map(lambda values: cls(**values))
+
+
+def _values(field: "Field[Any]", hint: Any, max_elements: int) -> st.SearchStrategy[Any]:
+    nullable = isinstance(hint, UnionType) and NoneType in get_args(hint)
+    if nullable:
+        hint = next(arg for arg in get_args(hint) if arg is not NoneType)
+    array = get_origin(hint) is tuple
+    if array:
+        hint = get_args(hint)[0]
+        if isinstance(hint, UnionType):
+            hint = next(arg for arg in get_args(hint) if arg is not NoneType)
+    kafka_type = field.metadata.get("kafka_type")
+    values = _SCALARS[kafka_type] if kafka_type is not None else entities(hint, max_elements)
+    if array:
+        values = st.lists(values, max_size=max_elements).map(tuple)
+    return st.none() | values if nullable else values
+
+
+def serialize(entity: Any) -> bytes:
+    """The entity's body alone."""
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
+def response_frame(entity: Any, correlation_id: int = 7) -> bytes:
+    """A response's frame without the size prefix."""
+    return serialize(entity.__header_schema__(correlation_id=correlation_id)) + serialize(entity)
+
+
+def request_frame(entity: Any, correlation_id: int = 7, client_id: str | None = "client") -> bytes:
+    """A request's frame without the size prefix."""
+    header = entity.__header_schema__(
+        request_api_key=entity.__api_key__,
+        request_api_version=entity.__version__,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    return serialize(header) + serialize(entity)
+
+
+def read_response(cls: type[Any], frame: bytes) -> Any:
+    """The entity in a response's frame; all bytes must be used."""
+    _, header_bytes = entity_reader(cls.__header_schema__)(frame, 0)
+    entity, body_bytes = entity_reader(cls)(frame, header_bytes)
+    assert header_bytes + body_bytes == len(frame)
+    return entity
+
+
+def unframed(answer: bytes) -> bytes:
+    """The frame in an answer; its size prefix must be right."""
+    assert int.from_bytes(answer[:4], "big") == len(answer) - 4
+    return answer[4:]
+
+
+@cache
+def codec(module: str, name: str) -> Any:
+    """A class of the second codec, kafka-python's kafka.protocol: `codec("producer", "ProduceResponse")`."""
+    with warnings.catch_warnings():
+        # It reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return getattr(import_module(f"kafka.protocol.{module}"), name)
+
+
+def translated(entity: Any, translate: Translate) -> Any:
+    """The same entity with every broker's address translated: what a rewritten answer must decode to."""
+    if isinstance(entity, tuple):
+        return tuple(translated(element, translate) for element in entity)
+    if not is_dataclass(entity):
+        return entity
+    names = {field.name for field in fields(entity)}
+    changes = {name: translated(getattr(entity, name), translate) for name in names}
+    if {"host", "port"} <= names and names & {"node_id", "broker_id"}:
+        node_id = getattr(entity, "node_id" if "node_id" in names else "broker_id")
+        if node_id != -1 and changes["host"]:
+            changes["host"], changes["port"] = translate(node_id, changes["host"], changes["port"])
+    return replace(entity, **changes)  # type: ignore[type-var]
+
+
+def nested_classes(cls: type[Any]) -> Iterator[type[Any]]:
+    """A kio class and all classes of its fields."""
+    yield cls
+    for hint in get_type_hints(cls).values():
+        for arg in (hint, *get_args(hint)):
+            if is_dataclass(arg) and isinstance(arg, type):
+                yield from nested_classes(arg)
+
+
+def record_batch(
+    producer_id: int,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    *,
+    transactional: bool = False,
+    records: bytes = b"",
+    count: int = 1,
+) -> bytes:
+    """A magic 2 batch (KIP-98) with a right checksum; `records` is taken as it is."""
+    attributes = 0x10 if transactional else 0
+    tail = struct.pack(
+        ">hiqqqhii", attributes, count - 1, 0, 0, producer_id, producer_epoch, base_sequence, count
+    )
+    checksum = crc32c.crc32c(tail + records)
+    return struct.pack(">qiibI", 0, 49 + len(records), -1, 2, checksum) + tail + records
+
+
+def old_message(magic: int, value: bytes = b"value") -> bytes:
+    """A message of magic 0 or 1 without key, checksum zero."""
+    body = struct.pack(">Ibb", 0, magic, 0) + (struct.pack(">q", 0) if magic else b"")
+    body += struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qi", 0, len(body)) + body
+
+
+Topics = list[tuple[str | UUID, list[tuple[int, bytes | None]]]]
+"""Topic name or id, and its (partition, records)."""
+
+
+def produce_request(
+    version: int,
+    topics: Topics,
+    *,
+    acks: int = -1,
+    transactional_id: str | None = None,
+    correlation_id: int = 7,
+    client_id: str | None = "producer-1",
+) -> bytes:
+    """A Produce request's frame of any version from 0; topics are ids from version 13, names below."""
+    if version < 3:
+        return _old_produce_request(version, topics, acks, correlation_id, client_id)
+    cls = entity_class(0, version, EntityType.request)
+    module = import_module(cls.__module__)
+    data = tuple(
+        module.TopicProduceData(
+            **{"topic_id" if version >= 13 else "name": topic},
+            partition_data=tuple(
+                module.PartitionProduceData(index=index, records=records) for index, records in partitions
+            ),
+        )
+        for topic, partitions in topics
+    )
+    entity = cls(transactional_id=transactional_id, acks=acks, timeout=timedelta(seconds=30), topic_data=data)
+    return request_frame(entity, correlation_id, client_id)
+
+
+def _old_produce_request(
+    version: int, topics: Topics, acks: int, correlation_id: int, client_id: str | None
+) -> bytes:
+    def string(value: str | None) -> bytes:
+        raw = (value or "").encode()
+        return struct.pack(">h", -1 if value is None else len(raw)) + raw
+
+    frame = struct.pack(">hhi", 0, version, correlation_id) + string(client_id)
+    frame += struct.pack(">hii", acks, 30_000, len(topics))
+    for topic, partitions in topics:
+        frame += string(str(topic)) + struct.pack(">i", len(partitions))
+        for index, records in partitions:
+            frame += struct.pack(">ii", index, -1 if records is None else len(records)) + (records or b"")
+    return frame

@@ -1,0 +1,92 @@
+"""Primitive types: bounds, varints, tags."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
+from protocol.frames import MAX_TAGS, Reader, encode_string, framed, read_uvarint, skip_tags, uvarint
+from tests.support.frames import codec
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_varints_are_the_codecs(value: int) -> None:
+    encoded = uvarint(value)
+    assert encoded == bytes(codec("schemas.fields.codecs", "UnsignedVarInt32").encode(value))
+    assert read_uvarint(b"x" + encoded, 1) == (value, 1 + len(encoded))
+    with pytest.raises(TruncatedFrame):
+        read_uvarint(encoded[:-1], 0)
+
+
+def test_a_varint_of_six_bytes_is_malformed() -> None:
+    with pytest.raises(MalformedFrame, match="longer than five"):
+        read_uvarint(b"\xff" * 80_000, 0)
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+@given(value=st.none() | st.text(st.characters(codec="utf-8"), max_size=200))
+def test_strings_round_trip(flexible: bool, value: str | None) -> None:
+    encoded = encode_string(value, flexible=flexible)
+    reader = Reader(encoded, 0, len(encoded), flexible=flexible)
+    assert reader.nullable_string() == value
+    reader.finish()
+
+
+def test_a_string_too_long_for_its_length_is_refused() -> None:
+    with pytest.raises(FrameTooLarge):
+        encode_string("x" * 32_768, flexible=False)
+
+
+def test_numbers_are_signed_and_big_endian() -> None:
+    reader = Reader(b"\xff\xff\xfe\xff\xff\xff\xfd" + b"\xff" * 7 + b"\xfc", 0, 15)
+    assert (reader.i8(), reader.i16(), reader.i32(), reader.i64()) == (-1, -2, -3, -4)
+
+
+@pytest.mark.parametrize("read", ["i8", "i16", "i32", "i64", "uvarint"])
+def test_nothing_is_read_beyond_the_frame(read: str) -> None:
+    reader = Reader(bytes(20), 5, 5)
+    with pytest.raises(TruncatedFrame):
+        getattr(reader, read)()
+
+
+@pytest.mark.parametrize(("start", "end"), [(3, 2), (0, 11), (-1, 5)])
+def test_a_frame_outside_its_buffer_is_malformed(start: int, end: int) -> None:
+    with pytest.raises(MalformedFrame):
+        Reader(bytes(10), start, end)
+
+
+@pytest.mark.parametrize(
+    ("data", "flexible"), [(b"\x00\x00\x00\x04abc", False), (b"\x05abc", True), (b"\xff\xff\xff\xff", False)]
+)
+def test_a_count_never_exceeds_the_bytes_left(data: bytes, flexible: bool) -> None:
+    with pytest.raises(MalformedFrame, match="elements"):
+        Reader(data, 0, len(data), flexible=flexible).count(1)
+
+
+def test_a_length_below_null_is_malformed() -> None:
+    with pytest.raises(MalformedFrame, match="length of -2"):
+        Reader(b"\xff\xfe", 0, 2).length()
+
+
+def test_tags_are_bounded_in_number() -> None:
+    fields = b"\x01\x00"
+    for count in (MAX_TAGS, MAX_TAGS + 1):
+        tags = uvarint(count) + fields * count
+        reader = Reader(tags, 0, len(tags), flexible=True)
+        if count <= MAX_TAGS:
+            assert skip_tags(tags, 0, len(tags)) == len(tags)
+            assert len(reader.tags()) == count
+        else:
+            with pytest.raises(MalformedFrame, match="33 fields"):
+                skip_tags(tags, 0, len(tags))
+            with pytest.raises(MalformedFrame, match="33 fields"):
+                reader.tags()
+
+
+def test_bytes_left_over_are_malformed() -> None:
+    with pytest.raises(MalformedFrame, match="2 bytes left over"):
+        Reader(bytes(2), 0, 2).finish()
+
+
+def test_a_frame_has_its_size_before_it() -> None:
+    assert framed(b"ab", memoryview(b"c")) == b"\x00\x00\x00\x03abc"
