@@ -17,7 +17,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandbox import guard
-from sandbox.ports import free_block, free_port
+from sandbox.ports import free_block
 
 _HOST = "127.0.0.1"
 
@@ -73,9 +73,10 @@ class GatewayProcess:
         ready_within_s: float = 20.0,
     ) -> None:
         brokers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
-        self.port = free_port()
-        self.admin_port = free_port()
-        self.first_node_port = free_block(max(node_ids) + 1)
+        # In one block, so that no node id's port can meet one of the other two.
+        self.admin_port = free_block(max(node_ids) + 3)
+        self.port = self.admin_port + 1
+        self.first_node_port = self.admin_port + 2
         self.config: dict[str, Any] = {
             "cluster": {"bootstrap_servers": list(brokers)},
             "listeners": [

@@ -6,6 +6,7 @@ to a file as JSON lines; the log checker compares it with what the brokers hold.
 
 import json
 import re
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ class ProducerJournal:
         """False when the client reports outcomes only: then a record without an entry may have been sent."""
         self.entries: dict[Key, Entry] = {}
         self._file = file
+        # Clients call back from threads of their own.
+        self._lock = threading.Lock()
         self._write({"event": "producer", "producer": producer, "topic": topic, "knows_sent": knows_sent})
 
     @classmethod
@@ -112,9 +115,10 @@ class ProducerJournal:
 
     def sent(self, partition: int | None, n: int, *, at_ms: int | None = None) -> None:
         at_ms = _now_ms() if at_ms is None else at_ms
-        if (partition, n) in self.entries:
-            raise ValueError(f"{self.producer}: number {n} is used twice in partition {partition}")
-        self.entries[partition, n] = Entry(Outcome.SENT, sent_ms=at_ms)
+        with self._lock:
+            if (partition, n) in self.entries:
+                raise ValueError(f"{self.producer}: number {n} is used twice in partition {partition}")
+            self.entries[partition, n] = Entry(Outcome.SENT, sent_ms=at_ms)
         self._write({"event": "sent", "partition": partition, "n": n, "at_ms": at_ms})
 
     def acknowledged(
@@ -159,12 +163,13 @@ class ProducerJournal:
             self._file.close()
 
     def _settle(self, key: Key, outcome: Outcome, at_ms: int) -> Entry:
-        entry = self.entries.setdefault(key, Entry(outcome))
-        if entry.outcome is not Outcome.SENT and entry.settled_ms >= 0:
-            raise ValueError(f"{self.producer}: {key} was {entry.outcome} already, now {outcome}")
-        entry.outcome = outcome
-        entry.settled_ms = at_ms
-        return entry
+        with self._lock:
+            entry = self.entries.setdefault(key, Entry(outcome))
+            if entry.settled_ms >= 0:
+                raise ValueError(f"{self.producer}: {key} was {entry.outcome} already, now {outcome}")
+            entry.outcome = outcome
+            entry.settled_ms = at_ms
+            return entry
 
     def _replay(self, event: dict[str, Any]) -> None:
         partition, n, at_ms = event["partition"], event["n"], event["at_ms"]
@@ -178,7 +183,9 @@ class ProducerJournal:
 
     def _write(self, event: dict[str, Any]) -> None:
         if self._file is not None:
-            self._file.write(json.dumps(event) + "\n")
+            line = json.dumps(event) + "\n"
+            with self._lock:
+                self._file.write(line)
 
 
 def _now_ms() -> int:
