@@ -126,7 +126,14 @@ WITHHELD_VERSIONS: Final[dict[tuple[int, int], str]] = {
     (78, 0): _EARLY_ACCESS,
     (79, 0): _EARLY_ACCESS,
 }
-"""(api_key, api_version) of offered APIs that are cut away, and why."""
+"""(api_key, api_version) that no client may use although the API is offered, and why."""
+
+OFFERED_FROM: Final[dict[int, int]] = {17: 0}
+"""api_key -> a minimum shown to clients that is below the one they may use.
+
+SaslHandshake: librdkafka 2.6 takes a broker without v0 for one without handshakes and sends raw tokens, though it
+would use v1 (its check asks for 0..0). Who does send v0 is answered UNSUPPORTED_VERSION by the gateway itself.
+"""
 
 _BETWEEN_BROKERS: Final = "ZooKeeper controllers to brokers, in Kafka 3.9 only: no client has a use for it"
 _CONTROLLER_ONLY: Final = "served by the controller listener only: no client reaches it through a broker"
@@ -163,12 +170,13 @@ NOT_OFFERED: Final[dict[int, str]] = {
 def cap(api_key: int, min_version: int, max_version: int) -> tuple[int, int] | None:
     """The part of a broker's version range that may be offered to clients.
 
-    None: nothing of it, so the API is left out of the ApiVersions answer.
+    None: nothing of it, so the API is left out of the ApiVersions answer. See OFFERED_FROM for the one range that
+    is wider than what speaks() allows.
     """
     spoken = SPOKEN.get(api_key)
     if spoken is None:
         return None
-    low = max(min_version, spoken.min_version)
+    low = max(min_version, OFFERED_FROM.get(api_key, spoken.min_version))
     high = min(max_version, spoken.max_version)
     return (low, high) if low <= high else None
 

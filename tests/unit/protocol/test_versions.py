@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kio.schema.index import api_key_map, schema_name_map
 
 from protocol import headers
-from protocol.versions import NOT_OFFERED, SPOKEN, WITHHELD_VERSIONS, SpokenApi, cap, speaks
+from protocol.versions import NOT_OFFERED, OFFERED_FROM, SPOKEN, WITHHELD_VERSIONS, SpokenApi, cap, speaks
 
 OWN_SCHEMAS = Path(__file__).parents[3] / "protocol" / "schemas"
 
@@ -132,14 +132,23 @@ def test_brokers_ranges_are_cut_to_ours() -> None:
     assert cap(0, 0, 11) == (0, 11)  # Kafka 3.9, and Produce stays at 0
     assert cap(0, 3, 20) == (3, 13)
     assert cap(55, 0, 2) == (0, 1)
-    assert cap(17, 0, 1) == (1, 1)
-    assert cap(17, 0, 0) is None
+    assert cap(32, 0, 4) == (1, 4)
+    assert cap(76, 0, 0) is None
     assert cap(78, 0, 0) is None
     assert cap(67, 0, 0) is None
     assert cap(1000, 0, 5) is None
 
 
-@given(st.integers(-1, 100), st.integers(0, 20), st.integers(0, 20))
+def test_sasl_handshake_v0_is_shown_but_not_spoken() -> None:
+    """Without it in the answer librdkafka 2.6 sends no handshake at all, and cannot log in."""
+    assert cap(17, 0, 1) == (0, 1)
+    assert not speaks(17, 0)
+    assert OFFERED_FROM.keys() == {17}
+
+
+@given(
+    st.integers(-1, 100).filter(lambda key: key not in OFFERED_FROM), st.integers(0, 20), st.integers(0, 20)
+)
 def test_the_cut_holds_just_what_both_sides_speak(api_key: int, low: int, high: int) -> None:
     both = [version for version in range(low, high + 1) if speaks(api_key, version)]
     assert cap(api_key, low, high) == ((both[0], both[-1]) if both else None)
