@@ -1,0 +1,248 @@
+"""What must not pass before what: every rule of the exact table."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quota import sticky as sticky_module
+from quota.sticky import WATCH_MS, Look, StickyRefusals, TopicNames
+from tests.unit.quota.world import batch
+
+A, B = 1, 2  # connections
+ID = 4711
+
+
+def table(entries_per_user: int = 100) -> StickyRefusals:
+    return StickyRefusals(entries_per_user)
+
+
+def refused(*sequences: int, connection: int = A) -> StickyRefusals:
+    sticky = table()
+    for base_sequence in sequences:
+        sticky.refused("alice", batch(ID, base_sequence), connection, 0)
+    return sticky
+
+
+def look(
+    sticky: StickyRefusals,
+    base_sequence: int,
+    *,
+    epoch: int = 0,
+    topic: bytes = b"t",
+    partition: int = 0,
+    now_ms: int = 0,
+) -> Look:
+    one = batch(ID, base_sequence, epoch=epoch, topic=topic, partition=partition)
+    return sticky.look("alice", one, now_ms)
+
+
+def test_around_the_refused_sequence() -> None:
+    sticky = refused(10)
+    assert look(sticky, 9) is Look.BELOW
+    assert look(sticky, 10) is Look.SAME
+    assert look(sticky, 11) is Look.ABOVE
+    assert look(sticky, 11, partition=1) is Look.FIRST_SIGHT
+    assert sticky.look("bob", batch(ID, 11), 0) is Look.UNWATCHED
+    assert sticky.look("alice", batch(ID + 1, 11), 0) is Look.UNWATCHED
+
+
+@pytest.mark.parametrize(
+    ("base_sequence", "refused_at", "above"),
+    [
+        (0, 2**31 - 5, True),
+        (2**31 - 5, 0, False),
+        (2**30 - 1, 0, True),
+        (2**30, 0, False),
+        (7, 7, False),
+    ],
+)
+def test_above_is_serial_arithmetic(base_sequence: int, refused_at: int, above: bool) -> None:
+    assert table().is_above(base_sequence, refused_at) is above
+
+
+@given(st.integers(0, 2**31 - 1), st.integers(1, 2**30 - 1))
+def test_above_wraps_around(start: int, ahead: int) -> None:
+    later = (start + ahead) % 2**31
+    assert table().is_above(later, start)
+    assert not table().is_above(start, later)
+
+
+def test_an_entry_keeps_its_lower_sequence() -> None:
+    assert look(refused(10, 15), 11) is Look.ABOVE
+    assert look(refused(10, 5), 6) is Look.ABOVE
+    assert look(refused(2**31 - 5, 3), 2**31 - 5) is Look.SAME
+
+
+def test_forwarding_at_or_below_lifts_that_partition_alone() -> None:
+    sticky = refused(10)
+    sticky.refused("alice", batch(ID, 4, partition=1), A, 0)
+    sticky.forwarded("alice", batch(ID, 10))
+    assert look(sticky, 15) is Look.PASSED
+    assert look(sticky, 5, partition=1) is Look.ABOVE
+    assert sticky.entries_of("alice") == 1
+
+
+def test_refused_again_is_first_sight_no_more_but_an_entry() -> None:
+    sticky = refused(10)
+    sticky.forwarded("alice", batch(ID, 10))
+    sticky.refused("alice", batch(ID, 20), A, 0)
+    assert look(sticky, 25) is Look.ABOVE
+    sticky.connection_closed(A)
+    assert look(sticky, 25) is Look.FIRST_SIGHT
+
+
+def test_a_closed_connection_ends_what_was_refused_on_it() -> None:
+    sticky = refused(10)
+    sticky.refused("alice", batch(ID, 0, partition=1), B, 0)
+    sticky.connection_closed(A)
+    assert look(sticky, 15) is Look.FIRST_SIGHT
+    assert look(sticky, 10) is Look.SAME  # it came back, on a new connection
+    assert look(sticky, 5, partition=1) is Look.ABOVE
+    assert sticky.entries_of("alice") == 1
+
+
+def test_an_entry_belongs_to_the_connection_that_was_refused_last() -> None:
+    sticky = refused(10)
+    sticky.refused("alice", batch(ID, 10), B, 0)
+    sticky.connection_closed(A)
+    assert look(sticky, 15) is Look.ABOVE
+    sticky.connection_closed(B)
+    assert look(sticky, 15) is Look.FIRST_SIGHT
+
+
+def test_a_higher_batch_does_not_move_the_entry_to_its_connection() -> None:
+    sticky = refused(10)
+    sticky.refused("alice", batch(ID, 15), B, 0)
+    sticky.connection_closed(B)
+    assert look(sticky, 15) is Look.ABOVE
+
+
+def test_a_newer_epoch_ends_the_entry_of_its_partition_alone() -> None:
+    sticky = refused(10)
+    sticky.refused("alice", batch(ID, 10, partition=1), A, 0)
+    assert look(sticky, 0, epoch=1) is Look.FIRST_SIGHT
+    assert look(sticky, 15) is Look.FIRST_SIGHT
+    assert look(sticky, 15, partition=1) is Look.ABOVE
+
+
+def test_an_older_epoch_does_not_get_in_front_of_a_newer_one() -> None:
+    sticky = table()
+    sticky.refused("alice", batch(ID, 0, epoch=1), A, 0)
+    assert look(sticky, 0, epoch=0) is Look.ABOVE
+    sticky.refused("alice", batch(ID, 0, epoch=0), A, 0)
+    assert look(sticky, 0, epoch=1) is Look.SAME
+
+
+def test_passed_is_said_of_an_epoch() -> None:
+    sticky = refused(10)
+    sticky.forwarded("alice", batch(ID, 10))
+    assert look(sticky, 15, epoch=1) is Look.FIRST_SIGHT
+
+
+def test_an_entry_never_ends_by_age_and_a_watch_does() -> None:
+    sticky = refused(10)
+    sticky.sweep(100 * WATCH_MS)
+    assert look(sticky, 15, now_ms=100 * WATCH_MS) is Look.ABOVE
+    sticky.forwarded("alice", batch(ID, 10))
+    assert look(sticky, 15, now_ms=WATCH_MS - 1) is Look.PASSED
+    assert look(sticky, 15, now_ms=WATCH_MS) is Look.UNWATCHED
+    sticky.sweep(WATCH_MS)
+    assert not sticky.watched
+
+
+def test_a_sweep_passes_over_old_ids_that_have_entries() -> None:
+    sticky = refused(10)
+    sticky.refused("alice", batch(ID + 1, 0), B, 1)
+    sticky.refused("alice", batch(ID + 2, 0), B, WATCH_MS)
+    sticky.connection_closed(B)
+    sticky.sweep(WATCH_MS + 1)
+    assert list(sticky.watched["alice"]) == [ID, ID + 2]
+
+
+def test_the_sixth_further_refusal_is_one_too_many_unless_the_batch_came_back() -> None:
+    sticky = refused(10)
+    assert [sticky.too_many_further("alice", batch(ID, 10 + n)) for n in range(1, 6)] == [False] * 5
+    sticky.refused("alice", batch(ID, 10), A, 0)
+    assert [sticky.too_many_further("alice", batch(ID, 10 + n)) for n in range(1, 7)] == [False] * 5 + [True]
+
+
+def test_a_users_table_is_bounded_and_nobody_elses() -> None:
+    sticky = table(entries_per_user=2)
+    sticky.refused("alice", batch(1), A, 0)
+    assert not sticky.holds_too_many("alice", [batch(2)])
+    assert sticky.holds_too_many("alice", [batch(2), batch(2, partition=1)])
+    sticky.refused("alice", batch(2), A, 0)
+    assert sticky.holds_too_many("alice", [batch(3)])
+    assert not sticky.holds_too_many("alice", [batch(1, 5), batch(2)])
+    assert not sticky.holds_too_many("bob", [batch(3)])
+    sticky.connection_closed(A)
+    assert sticky.entries_of("alice") == 0
+    assert not sticky.holds_too_many("alice", [batch(3)])
+
+
+def test_the_ids_watched_of_one_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sticky_module, "WATCHED_IDS_PER_USER", 2)
+    sticky = table()
+    for producer_id in (1, 2):
+        sticky.refused("alice", batch(producer_id), A, 0)
+    sticky.connection_closed(A)
+    assert sticky.holds_too_many("alice", [batch(3)])
+    assert not sticky.holds_too_many("alice", [batch(2)])
+
+
+def test_what_is_kept_of_one_id_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sticky_module, "MOST_FORWARDED", 2)
+    monkeypatch.setattr(sticky_module, "MOST_CUT", 1)
+    sticky = refused(10)
+    for partition in (1, 2, 3):
+        sticky.forwarded("alice", batch(ID, 0, partition=partition))
+    assert look(sticky, 5, partition=1) is Look.FIRST_SIGHT
+    assert look(sticky, 5, partition=3) is Look.PASSED
+    sticky.refused("alice", batch(ID, 7, partition=4), A, 0)
+    sticky.connection_closed(A)
+    assert look(sticky, 10) is Look.SAME
+    assert look(sticky, 7, partition=4) is Look.FIRST_SIGHT
+
+
+TOPIC_ID = b"\x00" + bytes(range(16))
+
+
+def test_a_topic_by_name_and_by_id_is_the_same_topic() -> None:
+    sticky = refused(10)
+    assert look(sticky, 15, topic=TOPIC_ID) is Look.FIRST_SIGHT
+    sticky.topics.learn(b"t", TOPIC_ID)
+    assert look(sticky, 15, topic=TOPIC_ID) is Look.ABOVE
+    sticky.forwarded("alice", batch(ID, 10, topic=TOPIC_ID))
+    assert look(sticky, 15) is Look.PASSED
+    assert look(sticky, 15, topic=TOPIC_ID) is Look.PASSED
+
+
+def test_what_was_refused_before_the_name_was_learnt_is_found_after() -> None:
+    sticky = table()
+    sticky.refused("alice", batch(ID, 10, topic=TOPIC_ID), A, 0)
+    sticky.refused("alice", batch(ID, 3, topic=TOPIC_ID, partition=1), A, 0)
+    sticky.forwarded("alice", batch(ID, 3, topic=TOPIC_ID, partition=1))
+    sticky.topics.learn(b"t", TOPIC_ID)
+    assert look(sticky, 15) is Look.ABOVE
+    assert look(sticky, 5, partition=1) is Look.PASSED
+    sticky.refused("alice", batch(ID, 5, partition=1), A, 0)
+    assert look(sticky, 6, partition=1, topic=TOPIC_ID) is Look.ABOVE
+    sticky.refused("alice", batch(ID, 4), A, 0)
+    assert sticky.entries_of("alice") == 2
+    sticky.connection_closed(A)
+    assert look(sticky, 4, topic=TOPIC_ID) is Look.SAME
+
+
+def test_topic_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sticky_module, "MOST_ALIASES", 2)
+    names = TopicNames()
+    for number in (1, 2, 3):
+        names.learn(b"topic-%d" % number, bytes([0, number]))
+    assert names.canonical(bytes([0, 1])) == bytes([0, 1])
+    assert names.other_form(b"topic-1") is None
+    assert names.canonical(bytes([0, 3])) == b"topic-3"
+    names.learn(b"topic-3", bytes([0, 9]))  # created anew: the newer id is the name's
+    assert names.other_form(b"topic-3") == bytes([0, 9])
+    assert names.canonical(bytes([0, 3])) == b"topic-3"
