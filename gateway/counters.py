@@ -11,7 +11,9 @@ class Counters:
 
     __slots__ = (
         "buffered_bytes",
+        "bytes_from_brokers",
         "bytes_from_clients",
+        "bytes_to_brokers",
         "bytes_to_clients",
         "connections_closed",
         "connections_open",
@@ -41,6 +43,8 @@ class Counters:
         """By cause: refused, timeout, reset, closed, resolve."""
         self.bytes_from_clients = 0
         self.bytes_to_clients = 0
+        self.bytes_from_brokers = 0
+        self.bytes_to_brokers = 0
         self.frames_malformed = 0
         self.muted_connections = 0
         """A level: channels muted at this moment (KIP-219)."""

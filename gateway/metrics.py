@@ -71,6 +71,8 @@ class GatewayCollector(Collector):
         by_direction = {
             "from_clients": counters.bytes_from_clients,
             "to_clients": counters.bytes_to_clients,
+            "from_brokers": counters.bytes_from_brokers,
+            "to_brokers": counters.bytes_to_brokers,
         }
         yield counter("bytes", "Bytes moved.", by_direction, "direction")
         yield gauge("buffered_bytes", "Frames held in memory, all connections.", counters.buffered_bytes)

@@ -72,7 +72,7 @@ def address(value: object) -> Address:
     """Read "host:port" or "[ipv6]:port"."""
     host, port = split_host_port(value)
     if port is None:
-        raise ValueError(f"{value!r} has no port; write for example {host}:9092")
+        raise ValueError(f"{value!r} has no port; write {host}:PORT")
     return Address(host, port)
 
 

@@ -161,7 +161,7 @@ log: {format: xml}
         ),
         (
             "cluster: {bootstrap_servers: [host]}",
-            "f.yaml:1: cluster.bootstrap_servers[0]: 'host' has no port; write for example host:9092",
+            "f.yaml:1: cluster.bootstrap_servers[0]: 'host' has no port; write host:PORT",
         ),
         (
             "cluster:\n  bootstrap_servers:\n    - a:1\n    - PLAINTEXT://a:1",
@@ -366,7 +366,7 @@ def test_options_make_the_documented_defaults() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"bootstrap_servers": "k1"}, "--bootstrap-servers: 'k1' has no port; write for example k1:9092"),
+        ({"bootstrap_servers": "k1"}, "--bootstrap-servers: 'k1' has no port; write k1:PORT"),
         (
             {"mode": "enforced"},
             "--mode: 'enforced' is not possible here; write 'observe' or 'enforce'",
@@ -384,7 +384,7 @@ def test_options_make_the_documented_defaults() -> None:
             {"node_ports_first": 70_000},
             "--node-ports-first: 70000 is out of range; write a number below or equal to 65535",
         ),
-        ({"admin": "9290"}, "--admin: '9290' has no port; write for example 9290:9092"),
+        ({"admin": "9290"}, "--admin: '9290' has no port; write 9290:PORT"),
     ],
 )
 def test_an_error_names_the_option(options: dict[str, object], problem: str) -> None:
