@@ -65,7 +65,7 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
     29: SpokenApi("DescribeAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
     30: SpokenApi("CreateAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
     31: SpokenApi("DeleteAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
-    32: SpokenApi("DescribeConfigs", 1, 4, BROKER_AND_CONTROLLER, 4),
+    32: SpokenApi("DescribeConfigs", 0, 4, BROKER_AND_CONTROLLER, 4),
     33: SpokenApi("AlterConfigs", 0, 2, BROKER_AND_CONTROLLER, 2),
     34: SpokenApi("AlterReplicaLogDirs", 0, 2, BROKER, 2),
     35: SpokenApi("DescribeLogDirs", 0, 5, BROKER, 2),
@@ -119,7 +119,6 @@ _EARLY_ACCESS: Final = "early access of KIP-932 in Kafka 3.9 and 4.0, another la
 WITHHELD_VERSIONS: Final[dict[tuple[int, int], str]] = {
     (17, 0): "is followed by raw tokens without Kafka headers, so the identity could not be read",
     (22, 6): "unstable in Kafka 4.3 (two-phase commit, KIP-939): its layout may still change",
-    (32, 0): "has another layout (is_default for config_source), so addresses in it could not be rewritten",
     (55, 2): "shows controllers' addresses, to which no port of the gateway leads",
     (76, 0): _EARLY_ACCESS,
     (77, 0): _EARLY_ACCESS,

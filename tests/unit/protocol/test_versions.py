@@ -132,7 +132,7 @@ def test_brokers_ranges_are_cut_to_ours() -> None:
     assert cap(0, 0, 11) == (0, 11)  # Kafka 3.9, and Produce stays at 0
     assert cap(0, 3, 20) == (3, 13)
     assert cap(55, 0, 2) == (0, 1)
-    assert cap(32, 0, 4) == (1, 4)
+    assert cap(32, 0, 4) == (0, 4)
     assert cap(76, 0, 0) is None
     assert cap(78, 0, 0) is None
     assert cap(67, 0, 0) is None
