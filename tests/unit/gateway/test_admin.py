@@ -1,0 +1,106 @@
+"""The admin site over real HTTP."""
+
+import asyncio
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from gateway.admin import site
+from gateway.counters import Counters
+from gateway.listening import CannotListen
+from gateway.metrics import build_registry
+
+
+class View:
+    """A gateway as the site sees it."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.reason = "127.0.0.1:9092: connection refused"
+        self.registry: CollectorRegistry = build_registry(self.counters, lambda: (), self.is_ready, "1.2.3")
+
+    def is_ready(self) -> bool:
+        return self.reason == ""
+
+    def not_ready_reason(self) -> str:
+        return self.reason
+
+
+def get(url: str) -> tuple[int, str, str]:
+    """Status, content type and text."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def asked(view: View, ask: Callable[[str], object]) -> None:
+    """Serve `view` and call `ask(base url)` from another thread."""
+
+    async def serve() -> None:
+        running = await site.start(("127.0.0.1", 0), view)
+        try:
+            await asyncio.to_thread(ask, f"http://{running.address}")
+        finally:
+            await running.close()
+
+    asyncio.run(serve())
+
+
+def test_alive_and_ready_are_two_things() -> None:
+    view = View()
+
+    def ask(base: str) -> None:
+        assert get(f"{base}/livez")[::2] == (200, "alive\n")
+        assert get(f"{base}/readyz")[::2] == (503, "not ready: 127.0.0.1:9092: connection refused\n")
+        view.reason = ""
+        assert get(f"{base}/readyz")[::2] == (200, "ready\n")
+
+    asked(view, ask)
+
+
+def test_metrics_are_prometheus_text_and_taken_at_each_scrape() -> None:
+    view = View()
+
+    def ask(base: str) -> None:
+        status, kind, text = get(f"{base}/metrics")
+        assert status == 200
+        assert kind.startswith("text/plain; version=")
+        assert "pidgate_connections_total 0.0" in text
+        view.counters.connections_total = 3
+        assert "pidgate_connections_total 3.0" in get(f"{base}/metrics")[2]
+
+    asked(view, ask)
+
+
+def test_the_index_lists_the_paths_and_anything_else_is_not_found() -> None:
+    def ask(base: str) -> None:
+        assert get(base)[2].split()[2:] == list(site.PATHS)
+        assert get(f"{base}/quotas")[0] == 404
+
+    asked(View(), ask)
+
+
+def test_closing_gives_the_port_back() -> None:
+    async def twice() -> None:
+        first = await site.start(("127.0.0.1", 0), View())
+        await first.close()
+        second = await site.start(first.address, View())
+        await second.close()
+
+    asyncio.run(twice())
+
+
+def test_a_port_in_use_is_explained() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        address = taken.getsockname()
+        with pytest.raises(CannotListen, match="the port is in use; stop what listens there") as caught:
+            asyncio.run(site.start(address, View()))
+    assert caught.value.what == "admin.bind"

@@ -1,0 +1,120 @@
+"""What is logged: one format for everything, constant names, fixed keys."""
+
+import ast
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from gateway import logs
+from gateway.logs import KEYS, Event
+
+GATEWAY = Path(logs.__file__).parent
+METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def log_calls() -> Iterator[tuple[str, ast.Call, str]]:
+    """(where, call, event name) of every call that logs an Event anywhere in the gateway."""
+    for file in sorted(GATEWAY.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not (isinstance(node, ast.Call) and node.args):
+                continue
+            first = node.args[0]
+            if (
+                isinstance(first, ast.Attribute)
+                and isinstance(first.value, ast.Name)
+                and first.value.id == "Event"
+            ):
+                yield f"{file.name}:{node.lineno}", node, first.attr
+
+
+def test_every_event_has_its_keys() -> None:
+    assert set(KEYS) == set(Event)
+
+
+def test_every_call_keeps_to_the_keys_of_its_event() -> None:
+    calls = list(log_calls())
+    strange = [
+        f"{where}: {name} has no key {keyword.arg!r}; add it to logs.KEYS or use one of {sorted(KEYS[Event[name]])}"
+        for where, call, name in calls
+        for keyword in call.keywords
+        if keyword.arg is not None and keyword.arg not in KEYS[Event[name]]
+    ]
+
+    assert len(calls) > 5
+    assert strange == []
+
+
+def test_nothing_is_logged_under_a_name_made_on_the_spot() -> None:
+    literal = []
+    for file in sorted(GATEWAY.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in METHODS
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id in ("log", "logger")
+                and not (node.args and isinstance(node.args[0], ast.Attribute))
+            ):
+                literal.append(f"{file.name}:{node.lineno}")
+    assert literal == []
+
+
+def test_json_is_one_object_a_line_with_when_how_bad_and_what_first() -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", stream)
+    log = logs.logger()
+    log.info(Event.LISTENING, bind="127.0.0.1:9292", node_id=None)
+    log.debug(Event.CONNECTION_OPENED, address="x")
+    log.warning(Event.CONFIG_WARNING, text=Path("/ü"))
+
+    first, second = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert list(first)[:3] == ["timestamp", "level", "event"]
+    assert (first["level"], first["event"], first["bind"]) == ("info", "listening", "127.0.0.1:9292")
+    assert (second["level"], second["text"]) == ("warning", "/ü")
+
+
+def test_libraries_and_tracebacks_come_out_in_the_same_format() -> None:
+    stream = io.StringIO()
+    logs.configure("json", "debug", stream)
+    logging.getLogger("asyncio").error("a task %s", "failed")
+    logging.getLogger("asyncio").info("using selector")
+    try:
+        raise ValueError("secretless")
+    except ValueError:
+        logs.logger().error(Event.UNEXPECTED_ERROR, reason="x", exc_info=True)
+
+    library, ours = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (library["event"], library["logger"]) == ("a task failed", "asyncio")
+    assert "ValueError: secretless" in ours["exception"]
+
+
+def test_the_console_shows_no_local_variables() -> None:
+    stream = io.StringIO()
+    logs.configure("console", "info", stream)
+    password = "hunter2"
+    try:
+        raise ValueError(str(len(password)))
+    except ValueError:
+        logs.logger().error(Event.UNEXPECTED_ERROR, exc_info=True)
+
+    text = stream.getvalue()
+    assert "unexpected_error" in text
+    assert "ValueError: 7" in text
+    # The line of source is shown where it fails; the value never is.
+    assert "hunter2" not in text

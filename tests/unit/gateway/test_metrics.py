@@ -1,0 +1,166 @@
+"""What /metrics shows: counters by label, and KIP-936's metrics of real admissions."""
+
+import ast
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import quota
+from gateway import metrics
+from gateway.counters import Counters
+from gateway.metrics import build_registry
+from gateway.user_metrics import OTHER_USERS, UNIDENTIFIED, UserFamilies
+from quota.admission import Admission, Visitor
+from quota.counters import WAITED_BUCKETS_MS, UserSnapshot
+
+GATEWAY = Path(metrics.__file__).parent
+Samples = dict[str, float]
+
+
+def scraped(counters: Counters, users: Iterable[UserSnapshot] = (), *, ready: bool = True) -> Samples:
+    registry = build_registry(counters, lambda: users, lambda: ready, "1.2.3")
+    return {
+        "|".join([sample.name, *_label_values(sample.labels)]): sample.value
+        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        for sample in family.samples
+    }
+
+
+def _label_values(labels: Mapping[str, str]) -> list[str]:
+    return [labels[name] for name in sorted(labels, key=lambda name: (name != "user", name))]
+
+
+def snapshot(user: str | None, **changes: object) -> UserSnapshot:
+    values: dict[str, object] = {
+        "user": user,
+        "enforces": True,
+        "exempt": False,
+        "rate_milli": 100_000,
+        "tokens": 40.5,
+        "admitted_per_s": 0.25,
+        "throttle_time_ms": 900.0,
+        "waiting": 2,
+        "oldest_waiting_ms": 61_000,
+        "live_ids": 60,
+        "sticky_entries": 3,
+        "admitted": {"first_seen": 60},
+        "refused": {"first_seen": 4, "sticky": 9},
+        "closed": {},
+        "would_refuse": 0,
+        "outcomes": {"gave_up": 1, "admitted_after_waiting": 3},
+        "waited_ms_buckets": {1_000: 1, 5_000: 2},
+        "waited_ms_sum": 7_500,
+        "unused_ids": 5,
+    }
+    return UserSnapshot(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_counters_become_families_with_kafkas_names_for_apis() -> None:
+    counters = Counters()
+    counters.requests[0] = 7
+    counters.requests[3] = 2
+    counters.requests_refused["first_seen"] = 5
+    counters.connections_total, counters.connections_open = 9, 4
+    counters.connections_closed["idle"] = 1
+    counters.upstream_failures["refused"] = 3
+    counters.bytes_from_clients, counters.bytes_to_clients = 100, 200
+    samples = scraped(counters)
+
+    assert samples["pidgate_requests_total|Produce"] == 7
+    assert samples["pidgate_requests_total|Metadata"] == 2
+    assert samples["pidgate_requests_refused_total|first_seen"] == 5
+    assert (samples["pidgate_connections_total"], samples["pidgate_connections"]) == (9, 4)
+    assert samples["pidgate_connections_closed_total|idle"] == 1
+    assert samples["pidgate_upstream_failures_total|refused"] == 3
+    assert samples["pidgate_bytes_total|from_clients"] == 100
+    assert samples["pidgate_bytes_total|to_clients"] == 200
+    assert samples["pidgate_build_info|1.2.3"] == 1
+    assert samples["process_open_fds"] > 0
+
+
+@pytest.mark.parametrize(("ready", "value"), [(True, 1), (False, 0)])
+def test_ready_is_a_number(ready: bool, value: int) -> None:
+    assert scraped(Counters(), ready=ready)["pidgate_ready"] == value
+
+
+def test_a_user_has_the_metrics_of_the_kip_and_of_its_waiting_ids() -> None:
+    samples = scraped(Counters(), [snapshot("alice")])
+
+    assert samples["pidgate_producer_ids_rate|alice"] == 0.25
+    assert samples["pidgate_producer_ids_tokens|alice"] == 40.5
+    assert samples["pidgate_producer_ids_throttle_time_ms|alice"] == 900
+    assert samples["pidgate_producer_ids_quota|alice"] == 100
+    assert samples["pidgate_producer_ids_waiting|alice"] == 2
+    assert samples["pidgate_producer_ids_oldest_waiting_seconds|alice"] == 61
+    assert samples["pidgate_producer_ids_admitted_total|alice|first_seen"] == 60
+    assert samples["pidgate_producer_ids_refused_total|alice|sticky"] == 9
+    assert samples["pidgate_producer_ids_outcomes_total|alice|gave_up"] == 1
+    assert samples["pidgate_producer_ids_unused_total|alice"] == 5
+
+
+def test_the_histogram_of_waits_is_cumulative_and_in_seconds() -> None:
+    samples = scraped(Counters(), [snapshot("alice")])
+    name = "pidgate_producer_ids_waited_seconds"
+
+    assert samples[f"{name}_bucket|alice|0.5"] == 0
+    assert samples[f"{name}_bucket|alice|1.0"] == 1
+    assert samples[f"{name}_bucket|alice|5.0"] == 3
+    assert samples[f"{name}_bucket|alice|+Inf"] == 3
+    assert samples[f"{name}_count|alice"] == 3
+    assert samples[f"{name}_sum|alice"] == 7.5
+    assert len([key for key in samples if key.startswith(f"{name}_bucket")]) == len(WAITED_BUCKETS_MS) + 1
+
+
+def test_a_user_without_limit_has_no_tokens_to_show() -> None:
+    samples = scraped(Counters(), [snapshot("bob", rate_milli=None, tokens=None)])
+
+    assert "pidgate_producer_ids_tokens|bob" not in samples
+    assert "pidgate_producer_ids_quota|bob" not in samples
+    assert samples["pidgate_producer_ids_rate|bob"] == 0.25
+
+
+def test_users_beyond_the_bound_are_summed_and_labels_stay_with_whom_they_were_given() -> None:
+    families = UserFamilies(labelled_users=2)
+
+    def waiting(*users: str) -> dict[str, float]:
+        found = families.collect([snapshot(user) for user in users])
+        family = next(family for family in found if family.name == "pidgate_producer_ids_waiting")
+        return {sample.labels["user"]: sample.value for sample in family.samples}
+
+    assert waiting("a", "b", "c", "d") == {"a": 2, "b": 2, OTHER_USERS: 4}
+    assert waiting("d", "c", "b") == {OTHER_USERS: 4, "b": 2}
+
+
+def test_what_cannot_be_identified_has_a_name_of_its_own() -> None:
+    assert scraped(Counters(), [snapshot(None)])[f"pidgate_producer_ids_waiting|{UNIDENTIFIED}"] == 2
+
+
+def test_snapshots_of_a_real_admission_are_shown() -> None:
+    quotas = quota.Quotas(mode=quota.Mode.ENFORCE, users={"mallory": quota.UserQuota.per_window(1)})
+    admission = Admission(quotas, seed_source=lambda: 1, now_ms=0)
+    visitor = Visitor(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
+    for producer_id in range(5):
+        admission.judge(visitor, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
+    samples = scraped(Counters(), admission.user_snapshots(1_000))
+
+    # One window's worth at once, and the balance may end just below 0: 2 of the 5.
+    assert samples["pidgate_producer_ids_admitted_total|mallory|first_seen"] == 2
+    assert samples["pidgate_producer_ids_refused_total|mallory|first_seen"] == 3
+    assert samples["pidgate_producer_ids_tokens|mallory"] == -1
+    assert samples["pidgate_producer_ids_throttle_time_ms|mallory"] == 10_000
+    assert samples["pidgate_producer_ids_live|mallory"] == 2
+
+
+def test_every_counter_is_shown_and_counted_somewhere() -> None:
+    def attributes(*files: Path) -> set[str]:
+        nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+        return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+
+    shown = GATEWAY / "metrics.py"
+    others = [file for file in GATEWAY.rglob("*.py") if file not in (shown, GATEWAY / "counters.py")]
+
+    assert set(Counters.__slots__) - attributes(shown) == set()
+    assert set(Counters.__slots__) - attributes(*others) == set()
