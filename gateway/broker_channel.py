@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from gateway.answers import Answers
 from gateway.inbox import Inbox
+from gateway.logs import Event, logger
 from gateway.treatments import Treatment
 from protocol.errors import KafkaProtocolError
 from protocol.fetch import EndpointsWalker
 
 if TYPE_CHECKING:
     from gateway.client_channel import ClientChannel
+
+log = logger()
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
 SIZE_PREFIX_BYTES: Final = 4
@@ -45,18 +48,26 @@ class BrokerChannel(asyncio.BufferedProtocol):
     # ---- asyncio's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        # uvloop's transports are asyncio's by shape, not by class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self._client.broker_connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._inbox.next_read()
 
     def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._read(nbytes)
+        except Exception:
+            log.exception(Event.UNEXPECTED_ERROR, **self._client.describe())
+            self._client.close("error", "an unexpected error in the gateway")
+
+    def _read(self, nbytes: int) -> None:
         client = self._client
         now_ms = client.context.now_ms()
         client.last_byte_ms = now_ms
+        client.context.counters.bytes_from_brokers += nbytes
         arrived = self._inbox.received(nbytes)
         if arrived is None:
             return
@@ -89,6 +100,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
 
     def write(self, data: bytes | bytearray) -> None:
         if self._transport is not None:
+            self._client.context.counters.bytes_to_brokers += len(data)
             self._transport.write(data)
 
     def pause_reading(self) -> None:

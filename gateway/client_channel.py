@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import IntFlag
+from typing import cast
 
 from gateway.broker_channel import BrokerChannel
 from gateway.connection import ConnectionContext
@@ -23,8 +24,8 @@ log = logger()
 WRITE_HIGH_BYTES = 512 * 1024
 """Back-pressure begins here: two full reads, so that a bulk transfer does not stop and go at every read."""
 
-ORDINARY_CAUSES = ("client", "drain", "idle")
-"""Connections end in these ways every day; anything else is worth a line in the log."""
+ORDINARY_CAUSES = ("client", "drain", "idle", "unreachable")
+"""Connections end in these ways every day, or the cause has its line in the log already."""
 
 ANONYMOUS = "ANONYMOUS"
 """Kafka's principal of a client that did not authenticate."""
@@ -47,11 +48,13 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.context = context
         self.connection_id = context.next_connection_id()
         self.visitor = Visitor(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
-        self.conversation = Conversation(context.admission, self.visitor, context.help_url)
+        self.conversation = Conversation(context.admission, self.visitor, context.help_url, context.counters)
         self.last_byte_ms = context.now_ms()
         self.broker: BrokerChannel | None = None
         self._transport: asyncio.Transport | None = None
         self._inbox = Inbox()
+        self._early = bytearray()
+        """What came before the broker was connected."""
         self._paused = Pause(0)
         self._large_bytes = 0
         self._held_counted_bytes = 0
@@ -62,19 +65,25 @@ class ClientChannel(asyncio.BufferedProtocol):
     # ---- asyncio's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        # uvloop's transports are asyncio's by shape, not by class.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         peer = transport.get_extra_info("peername")
         self.visitor.address = peer[0] if peer else ""
         self.context.opened(self)
-        self._pause(Pause.CONNECTING)
         self.context.connect_upstream(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._inbox.next_read()
 
     def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._read(nbytes)
+        except Exception:
+            log.exception(Event.UNEXPECTED_ERROR, **self.describe())
+            self.close("error", "an unexpected error in the gateway")
+
+    def _read(self, nbytes: int) -> None:
         context = self.context
         now_ms = context.now_ms()
         self.last_byte_ms = now_ms
@@ -83,6 +92,15 @@ class ClientChannel(asyncio.BufferedProtocol):
         if arrived is None:
             return
         buf, end = arrived
+        if self.broker is None:
+            # uvloop starts reading after connection_made whatever was asked for in it: pause at the first bytes.
+            self._early += memoryview(buf)[:end]
+            self._pause(Pause.CONNECTING)
+            return
+        self._requests_arrived(buf, end, now_ms)
+
+    def _requests_arrived(self, buf: bytearray, end: int, now_ms: int) -> None:
+        context = self.context
         if self._large_bytes:
             context.budget.give_back(self._large_bytes)
             self._large_bytes = 0
@@ -140,6 +158,9 @@ class ClientChannel(asyncio.BufferedProtocol):
             broker.close()
             return
         self.broker = broker
+        if self._early:
+            early, self._early = self._early, bytearray()
+            self._requests_arrived(early, len(early), self.context.now_ms())
         self._resume(Pause.CONNECTING)
 
     def broker_lost(self, reason: str) -> None:
@@ -277,8 +298,11 @@ class ClientChannel(asyncio.BufferedProtocol):
     # ---- mute ------------------------------------------------------------------------------------------
 
     def _after_requests(self, now_ms: int) -> None:
-        self.flush_own_answers()
         conversation = self.conversation
+        if conversation.refused:
+            self.context.refusal_log.note(conversation.refused, self.describe, now_ms)
+            conversation.refused.clear()
+        self.flush_own_answers()
         if conversation.muted_until_ms > now_ms or conversation.held:
             self._count_held()
             if conversation.wants_no_more:

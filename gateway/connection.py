@@ -11,6 +11,7 @@ from gateway.buffers import BufferBudget
 from gateway.counters import Counters
 from gateway.logs import Event, logger
 from gateway.nodes import Address, NodePorts, Nodes
+from gateway.refusal_log import RefusalLog
 from gateway.topic_names import TopicNames
 from quota.admission import Admission
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from gateway.client_channel import ClientChannel
 
 log = logger()
+
+QUIET_MS = 1_000
 
 
 class Shared:
@@ -49,7 +52,10 @@ class Shared:
         self.all_closed.set()
         self.connecting: set[asyncio.Task[None]] = set()
         self.topic_names = TopicNames(loop, admission.topic_alias)
+        self.refusal_log = RefusalLog()
         self._connection_id = 0
+        self.quiet_until_ms = 0
+        """Until then no further failure to connect is logged."""
 
     def now_ms(self) -> int:
         """The event loop's monotonic clock: one reading per turn of the loop, good enough for quotas."""
@@ -77,6 +83,7 @@ class ConnectionContext:
         self.frame_limit_bytes = shared.frame_limit_bytes
         self.help_url = shared.help_url
         self.topic_names = shared.topic_names
+        self.refusal_log = shared.refusal_log
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id
 
@@ -123,7 +130,11 @@ class ConnectionContext:
             else:
                 return
             self.counters.upstream_failures[cause] += 1
-            log.warning(Event.UPSTREAM_FAILED, server=f"{host}:{port}", cause=cause, **channel.describe())
+            # A client that is refused comes back at once: one line a second says it, the counter says how often.
+            now_ms = self.now_ms()
+            if now_ms >= self._shared.quiet_until_ms:
+                self._shared.quiet_until_ms = now_ms + QUIET_MS
+                log.warning(Event.UPSTREAM_FAILED, server=f"{host}:{port}", cause=cause, **channel.describe())
         if self.node_id is not None:
             nodes.forget(self.node_id)
-        channel.close("upstream", f"no broker could be reached: {failure}")
+        channel.close("unreachable", f"no broker could be reached: {failure}")

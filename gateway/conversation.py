@@ -21,10 +21,12 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
+from gateway.counters import Counters
 from gateway.notes import note_of_request
 from gateway.treatments import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, TREATMENTS, Treatment
 from protocol import messages
 from protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
+from protocol.headers import peek_request
 from protocol.produce import refusal, walk
 from protocol.sasl import SaslExchange
 from quota.admission import Admission, Close, Forward, Refuse, Visitor
@@ -62,6 +64,7 @@ class Conversation:
 
     __slots__ = (
         "_admission",
+        "_counters",
         "_help_url",
         "_in_flight",
         "close_cause",
@@ -70,14 +73,22 @@ class Conversation:
         "held_bytes",
         "muted_until_ms",
         "out",
+        "refused",
         "sasl",
         "visitor",
     )
 
-    def __init__(self, admission: Admission, visitor: Visitor, help_url: str = "") -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        visitor: Visitor,
+        help_url: str = "",
+        counters: Counters | None = None,
+    ) -> None:
         self.visitor = visitor
         self._admission = admission
         self._help_url = help_url
+        self._counters = counters or Counters()
         self._in_flight: deque[InFlight | bytes] = deque()
         self.held: deque[bytes] = deque()
         """Frames behind the mute, whole and with their size prefix, in the order they came."""
@@ -85,6 +96,8 @@ class Conversation:
         self.muted_until_ms = 0
         self.out: list[bytes] = []
         """Framed answers of our own whose turn has come: send and clear."""
+        self.refused: list[Refuse] = []
+        """Refusals that nobody has logged yet: log and clear."""
         self.sasl = SaslExchange()
         """Who is this: fed with the tokens as they pass."""
         self.close_cause = ""
@@ -182,6 +195,9 @@ class Conversation:
         treatment = TREATMENTS.get(api_key << 16 | api_version & 0xFFFF)
         if treatment is None:
             return self._unspoken(api_key, api_version, correlation_id)
+        self._counters.requests[api_key] += 1
+        if not self.visitor.client_id:
+            self.visitor.client_id = peek_request(buf, start, end).client_id or ""
         note: object = None
         if treatment == Treatment.PRODUCE:
             acks, transactional, batches = walk(buf, start, end)
@@ -211,7 +227,10 @@ class Conversation:
         verdict = self._admission.judge_while_muted(
             self.visitor, batches, transactional=transactional, now_ms=now_ms
         )
-        return None if verdict is None else self._stop(verdict, buf, start, end, acks, now_ms)
+        if verdict is None:
+            return None
+        self._counters.requests[PRODUCE] += 1
+        return self._stop(verdict, buf, start, end, acks, now_ms)
 
     def _stop(
         self, verdict: Refuse | Close, buf: Buffer, start: int, end: int, acks: int, now_ms: int
@@ -224,6 +243,8 @@ class Conversation:
             return self._close(
                 "acks0_refused", "a refused Produce with acks=0 can be answered by closing only"
             )
+        self._counters.requests_refused[verdict.reason] += 1
+        self.refused.append(verdict)
         until_ms = now_ms + verdict.throttle_time_ms
         if verdict.rearms_mute or now_ms >= self.muted_until_ms:
             self.muted_until_ms = max(self.muted_until_ms, until_ms)

@@ -23,6 +23,8 @@ from quota.admission import Admission
 log = logger()
 
 TICK_S = 1.0
+STALL_S = 0.1
+"""A tick that comes later than this is a stall: a request that arrived meanwhile waited as long."""
 
 
 class Gateway:
@@ -131,15 +133,29 @@ class Gateway:
 
     async def _tick(self) -> None:
         """Once a second: forget idle users and ids that gave up, close idle connections."""
+        loop = self._shared.loop
+        counters = self._counters
         while True:
+            due_s = loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
+            late_s = loop.time() - due_s
+            if late_s > STALL_S:
+                counters.stalls += 1
+                counters.stalled_seconds += late_s
+                log.warning(Event.EVENT_LOOP_STALLED, stalled_ms=round(late_s * 1000))
+            if self._admission.failures > counters.quota_failed_open:
+                counters.quota_failed_open = self._admission.failures
+                log.error(
+                    Event.QUOTA_FAILED_OPEN,
+                    reason="the quota code raised an error; requests were let through",
+                )
             now_ms = self._shared.now_ms()
             self._admission.sweep(now_ms)
-            self._counters.buffered_bytes = self._budget.used_bytes
+            counters.buffered_bytes = self._budget.used_bytes
             idle_since_ms = now_ms - self._settings.limits.idle_ms
             muted = 0
             for channel in list(self._shared.channels):
                 muted += channel.conversation.muted_until_ms > now_ms
                 if channel.last_byte_ms < idle_since_ms:
                     channel.close("idle", "nothing was sent or received for limits.idle")
-            self._counters.muted_connections = muted
+            counters.muted_connections = muted

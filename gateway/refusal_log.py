@@ -1,0 +1,48 @@
+"""One log line a second and user for refusals: a storm of them must not become a storm of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from gateway.logs import Event, logger
+from quota.admission import Reason, Refuse
+
+log = logger()
+
+QUIET_MS: Final = 1_000
+USERS_KEPT: Final = 10_000
+"""Users whose last line is remembered; beyond that everybody may speak again at once."""
+
+BEHIND_ANOTHER: Final = frozenset({Reason.STICKY, Reason.DEADLINE})
+"""Consequences of a refusal that has been logged: counted, never a line of their own."""
+
+
+class RefusalLog:
+    """Says who was refused and why, and how many refusals were left out since the last line."""
+
+    def __init__(self) -> None:
+        self._quiet_until_ms: dict[str | None, int] = {}
+        self._suppressed: dict[str | None, int] = {}
+
+    def note(
+        self, refusals: Iterable[Refuse], describe: Callable[[], Mapping[str, object]], now_ms: int
+    ) -> None:
+        """Log the refusals of one connection, or count them; `describe` says whose it is."""
+        for refusal in refusals:
+            user = refusal.user
+            if refusal.reason in BEHIND_ANOTHER or now_ms < self._quiet_until_ms.get(user, 0):
+                self._suppressed[user] = self._suppressed.get(user, 0) + 1
+                continue
+            if len(self._quiet_until_ms) >= USERS_KEPT:
+                self._quiet_until_ms.clear()
+                self._suppressed.clear()
+            self._quiet_until_ms[user] = now_ms + QUIET_MS
+            log.warning(
+                Event.PRODUCER_ID_REFUSED,
+                producer_id=refusal.producer_id,
+                reason=refusal.reason,
+                throttle_time_ms=refusal.throttle_time_ms,
+                suppressed_count=self._suppressed.pop(user, 0),
+                **describe(),
+            )
