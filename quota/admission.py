@@ -259,7 +259,9 @@ class Admission:
         verdict = self._record_refusal(visitor, looked, refusal, now_ms)
         if verdict is refusal:
             for decision in answer.decisions:
-                if decision.reason is not Reason.ESTABLISHED:
+                # Coming back too early keeps the deadline: with the shortest throttle added each time, two
+                # connections of one id could put it off for each other without end.
+                if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE):
                     until_ms = now_ms + decision.throttle_time_ms
                     self.sticky.throttled(visitor.user, decision.producer_id, until_ms)
         return verdict

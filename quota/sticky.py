@@ -136,9 +136,9 @@ class StickyRefusals:
         """A newer epoch on the same partition starts its sequences anew."""
         return epoch > entry.epoch
 
-    def entry_counts(self, entry: StickyEntry, record: RefusedId, now_ms: int) -> bool:
-        """Whether the entry is still in force. It never ends by age alone."""
-        return True
+    def watch_is_over(self, record: RefusedId, now_ms: int) -> bool:
+        """Whether the id is forgotten. Never while it has an entry: no entry ends by age."""
+        return not record.entries and now_ms - record.refused_at_ms >= WATCH_MS
 
     def entries_lifted_by(self, record: RefusedId, key: PartitionKey) -> list[PartitionKey]:
         """What a forwarded batch of partition `key` lifts: the entry of that partition and no other."""
@@ -151,7 +151,7 @@ class StickyRefusals:
         entry.
         """
         record = self.watched.get(user, {}).get(producer_id)
-        if record is None or self._is_over(record, now_ms):
+        if record is None or self.watch_is_over(record, now_ms):
             return None
         return record
 
@@ -166,7 +166,7 @@ class StickyRefusals:
         if entry is not None and self.entry_ends_at_epoch(entry, epoch):
             self._end(user, producer_id, record, key)
             entry = None
-        if entry is None or not self.entry_counts(entry, record, now_ms):
+        if entry is None:
             return self._look_without_entry(record, batch)
         if epoch < entry.epoch:
             # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
@@ -198,11 +198,19 @@ class StickyRefusals:
         )
 
     def too_many_further(self, user: User, batch: ProducerBatch) -> bool:
-        """Counts a refusal above s; says whether the limit is passed without s having come back."""
+        """Counts a refusal above s; says whether the limit is passed without s having come back.
+
+        Then the entry ends, as the connection is closed now: it may stand for another connection, which stays
+        open, and s may have expired. The client goes on with its lowest; above 0 that is a first sight.
+        """
         record = self.watched[user][batch[0]]
-        entry = record.entries[self._key_in(record, batch[3], batch[4])]
+        key = self._key_in(record, batch[3], batch[4])
+        entry = record.entries[key]
         entry.further_refusals += 1
-        return entry.further_refusals > MOST_FURTHER_REFUSALS
+        if entry.further_refusals <= MOST_FURTHER_REFUSALS:
+            return False
+        self._end(user, batch[0], record, key)
+        return True
 
     # What happened
 
@@ -236,14 +244,15 @@ class StickyRefusals:
         record = self.watched.get(user, {}).get(producer_id)
         if record is None:
             return
-        for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
-            if key in record.entries:
-                self._end(user, producer_id, record, key)
         if len(record.forwarded) >= MOST_FORWARDED:
             record.forwarded.clear()
         canonical = self.topics.canonical(topic)
         record.cut.pop((canonical, partition), None)
         record.forwarded.add((epoch, canonical, partition))
+        for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
+            if key in record.entries:
+                record.forwarded.add((epoch, self.topics.canonical(key[0]), key[1]))
+                self._end(user, producer_id, record, key)
 
     def connection_closed(self, connection_id: int) -> None:
         """What was refused on it ends: the client resends from its lowest unacknowledged sequence."""
@@ -261,7 +270,7 @@ class StickyRefusals:
             for producer_id, record in records.items():
                 if now_ms - record.refused_at_ms < WATCH_MS:
                     break
-                if not record.entries:
+                if self.watch_is_over(record, now_ms):
                     over.append(producer_id)
             for producer_id in over:
                 del records[producer_id]
@@ -274,13 +283,10 @@ class StickyRefusals:
 
     # Inside
 
-    def _is_over(self, record: RefusedId, now_ms: int) -> bool:
-        return not record.entries and now_ms - record.refused_at_ms >= WATCH_MS
-
     def _watch(self, user: User, producer_id: int, now_ms: int) -> RefusedId:
         records = self.watched.setdefault(user, {})
         record = records.pop(producer_id, None)
-        if record is None or self._is_over(record, now_ms):
+        if record is None or self.watch_is_over(record, now_ms):
             record = RefusedId(refused_at_ms=now_ms, first_refused_ms=now_ms)
         record.refused_at_ms = now_ms
         records[producer_id] = record

@@ -1,0 +1,739 @@
+"""The quota as a connection sees it: scripts of requests and verdicts, in the order of the specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from quota import Admission, Mode, Quotas, Reason, UserQuota, Visitor
+from quota.producer_ids import Answer, ProducerIdQuota, Question
+from quota.sticky import WATCH_MS, Look, RefusedId, StickyEntry, StickyRefusals
+from quota.verdicts import FORWARD, MOST_CACHED_IDS, Bound, Close, Forward, ProducerBatch, Refuse
+from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
+
+SLICE_MS = 6 * HOUR_MS
+
+
+def exhausted(rate: int = 100) -> World:
+    """A world in which alice has no tokens left."""
+    world = World(enforcing(rate))
+    world.spend(rate + 1)
+    return world
+
+
+# The bucket, seen from a connection
+
+
+def test_vector_hundred_an_hour() -> None:
+    world = World(enforcing(100))
+    visitor = world.connect()
+    admitted = [isinstance(world.judge(visitor, batch(number)), Forward) for number in range(102)]
+    assert admitted == [True] * 101 + [False]
+    world.now_ms = 36_000
+    assert isinstance(world.judge(world.connect(), batch(5_000)), Forward)
+    refused = world.refusal(world.connect(), batch(5_001))
+    assert (refused.throttle_time_ms, refused.reason) == (10_000, Reason.FIRST_SEEN)
+    assert refused.rearms_mute
+
+
+def test_what_is_refused_costs_nothing_and_is_not_remembered() -> None:
+    world = exhausted()
+    before = world.admission.filter_bytes
+    for number in range(500):
+        world.refusal(world.connect(), batch(number))
+    assert world.admission.filter_bytes == before
+    (snapshot,) = world.admission.user_snapshots(0)
+    assert snapshot.live_ids == 101
+    assert snapshot.tokens == -1
+
+
+def test_a_refusal_tells_what_its_message_needs() -> None:
+    world = exhausted()
+    refused = world.refusal(world.connect(), batch(4711, 0, topic=b"orders", partition=3))
+    assert (refused.user, refused.producer_id) == ("alice", 4711)
+    assert (refused.rate_milli, refused.window_ms, refused.bound) == (100_000, HOUR_MS, Bound.USER)
+    (decision,) = refused.decisions
+    assert (decision.decision, decision.reason) == ("refuse", Reason.FIRST_SEEN)
+    assert (decision.topic, decision.partition, decision.base_sequence) == (b"orders", 3, 0)
+    assert decision.tokens_before == decision.tokens_after == -HOUR_MS * 1_000
+    assert (decision.throttle_time_ms, decision.request_partitions) == (10_000, 1)
+
+
+def test_requests_without_producer_ids_pass() -> None:
+    world = exhausted()
+    assert world.judge(world.connect()) is FORWARD
+
+
+def test_an_admitted_id_is_not_charged_again_on_any_connection() -> None:
+    world = World(enforcing(100))
+    first = world.judge(world.connect(), batch(1))
+    assert isinstance(first, Forward)
+    assert [decision.reason for decision in first.decisions] == [Reason.FIRST_SEEN]
+    assert world.judge(world.connect(), batch(1, 5, partition=7, epoch=3)) is FORWARD
+    assert world.admission.user_snapshots(0)[0].tokens == 99
+
+
+def test_an_id_is_looked_up_again_once_a_slice_and_refreshed_free_of_charge() -> None:
+    world = World(enforcing(100))
+    visitor = world.connect()
+    world.judge(visitor, batch(1))
+    for slice_no in range(1, 12):
+        world.now_ms = slice_no * SLICE_MS
+        verdict = world.judge(visitor, batch(1, slice_no))
+        assert isinstance(verdict, Forward)
+        assert [decision.reason for decision in verdict.decisions] == [Reason.REFRESH]
+        assert world.judge(visitor, batch(1, slice_no)) is FORWARD
+    assert world.admission.user_snapshots(world.now_ms)[0].admitted == {"first_seen": 1, "refresh": 11}
+
+
+def test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing() -> None:
+    world = World(enforcing(2))
+    world.spend(2)  # one more would pass, two would not
+    visitor = world.connect()
+    refused = world.refusal(visitor, batch(1), batch(2))
+    assert [decision.producer_id for decision in refused.decisions] == [2]
+    assert world.admission.user_snapshots(0)[0].tokens == 0
+    assert world.admission.sticky.entries_of("alice") == 2
+    assert isinstance(world.judge(visitor, batch(1)), Forward)
+
+
+def test_a_remembered_id_in_a_refused_request_gets_its_entry_too() -> None:
+    world = World(enforcing(1))
+    visitor = world.connect()
+    world.judge(visitor, batch(1))
+    world.spend(1)
+    world.refusal(visitor, batch(1, 5), batch(2))
+    assert world.refusal(visitor, batch(1, 6)).reason is Reason.STICKY
+    assert isinstance(world.judge(visitor, batch(1, 5)), Forward)
+    assert isinstance(world.judge(visitor, batch(1, 6)), Forward)
+
+
+# Sticky, before everything
+
+
+def test_higher_batches_are_refused_although_the_id_was_admitted_meanwhile() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1, 0, partition=0))
+    world.refusal(visitor, batch(1, 0, partition=1))
+    world.now_ms = 36_000
+    assert isinstance(world.judge(visitor, batch(1, 0, partition=1)), Forward)
+    world.now_ms = 40_000
+    sticky = world.refusal(visitor, batch(1, 1, partition=0))
+    assert (sticky.reason, sticky.rearms_mute, sticky.throttle_time_ms) == (Reason.STICKY, False, 100)
+    assert isinstance(world.judge(visitor, batch(1, 0, partition=0)), Forward)
+    assert world.judge(visitor, batch(1, 1, partition=0)) is FORWARD
+
+
+def test_a_cached_id_is_not_served_from_the_cache_while_it_is_watched() -> None:
+    world = exhausted()
+    visitor, other = world.connect(), world.connect()
+    world.refusal(other, batch(1))
+    world.now_ms = 36_000
+    assert isinstance(world.judge(visitor, batch(1)), Forward)
+    assert 1 in visitor.admitted
+    assert world.refusal(visitor, batch(1, 7, partition=1)).reason is Reason.ESTABLISHED
+
+
+def test_refusals_above_are_answered_with_what_is_left() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.now_ms = 3_000
+    ahead = world.read_ahead(visitor, batch(1, 1))
+    assert isinstance(ahead, Refuse)
+    assert (ahead.throttle_time_ms, ahead.rearms_mute, ahead.reason) == (7_000, False, Reason.STICKY)
+
+
+@pytest.mark.parametrize("where", ["behind a mute", "next in line"])
+def test_the_sixth_higher_batch_without_the_refused_one_closes(where: str) -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    ask = world.read_ahead if where == "behind a mute" else world.judge
+    for base_sequence in range(1, 6):
+        assert isinstance(ask(visitor, batch(1, base_sequence)), Refuse)
+    assert ask(visitor, batch(1, 6)) == Close("sticky_batch_missing", 1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        enforcing(100, mode=Mode.OBSERVE),
+        enforcing(1_000_000),
+        enforcing(None),
+        enforcing(100, users={"alice": UserQuota(exempt=True)}),
+    ],
+    ids=["observe", "raised", "removed", "exempt"],
+)
+def test_no_change_of_quotas_lifts_what_was_refused(changed: Quotas) -> None:
+    world = exhausted()
+    visitor, elsewhere = world.connect(), world.connect()
+    world.refusal(visitor, batch(1))
+    world.admission.set_quotas(changed, 0)
+    assert world.refusal(visitor, batch(1, 1)).reason is Reason.STICKY
+    # What lies unread behind the mute comes first on another partition as well: the client's retry sends it.
+    assert world.refusal(elsewhere, batch(1, 4, partition=1)).reason is Reason.ESTABLISHED
+    world.now_ms = 10_000  # a raised rate is felt when the throttle that was announced is over
+    assert isinstance(world.judge(visitor, batch(1)), Forward)
+    assert world.judge(visitor, batch(1, 1)) is FORWARD
+
+
+@pytest.mark.parametrize(
+    "changed", [enforcing(100, mode=Mode.OBSERVE), enforcing(None)], ids=["observe", "removed"]
+)
+def test_an_end_of_enforcement_is_felt_at_once(changed: Quotas) -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.admission.set_quotas(changed, 0)
+    assert isinstance(world.judge(visitor, batch(1)), Forward)
+
+
+def test_a_closed_connection_frees_its_partitions_and_nothing_else() -> None:
+    world = exhausted()
+    first, second = world.connect(), world.connect()
+    world.refusal(first, batch(1, 0, partition=0))
+    world.refusal(second, batch(1, 0, partition=1))
+    world.close(first)
+    world.now_ms = 36_000
+    again = world.connect()
+    assert isinstance(world.judge(again, batch(1, 0, partition=0)), Forward)
+    assert world.judge(again, batch(1, 1, partition=0)) is FORWARD
+    assert world.refusal(again, batch(1, 1, partition=1)).reason is Reason.STICKY
+
+
+def test_a_newer_epoch_starts_its_partition_anew() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1, 10, epoch=0), batch(1, 10, epoch=0, partition=1))
+    world.now_ms = 36_000
+    assert isinstance(world.judge(visitor, batch(1, 0, epoch=1)), Forward)
+    assert world.judge(visitor, batch(1, 1, epoch=1)) is FORWARD
+    assert world.refusal(visitor, batch(1, 11, partition=1)).reason is Reason.STICKY
+
+
+def test_several_batches_of_one_partition_pass_together() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1, 0), batch(1, 5))
+    world.now_ms = 36_000
+    assert isinstance(world.judge(visitor, batch(1, 0), batch(1, 5)), Forward)
+
+
+def test_a_full_table_closes_instead_of_answering_and_spares_other_users() -> None:
+    world = World(enforcing(1, sticky_entries=2))
+    world.spend(2)
+    world.spend(2, user="bob")
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    assert world.judge(visitor, batch(2), batch(2, partition=1)) == Close("sticky_table_full", 2)
+    world.refusal(visitor, batch(2))
+    assert world.judge(visitor, batch(3)) == Close("sticky_table_full", 3)
+    world.refusal(world.connect("bob"), batch(3))
+    assert world.admission.user_snapshots(0)[0].closed == {"sticky_table_full": 2}
+    world.close(visitor)
+    world.refusal(world.connect(), batch(3))
+
+
+# First sight above 0
+
+
+def test_an_unknown_id_above_0_is_refused_once_for_100_ms() -> None:
+    world = World(enforcing(100))
+    visitor = world.connect()
+    refused = world.refusal(visitor, batch(1, 50))
+    assert (refused.reason, refused.throttle_time_ms) == (Reason.ESTABLISHED, 100)
+    assert refused.rearms_mute
+    assert world.refusal(visitor, batch(1, 55)).reason is Reason.STICKY
+    world.now_ms = 100
+    assert isinstance(world.judge(visitor, batch(1, 50)), Forward)
+    assert world.judge(visitor, batch(1, 55)) is FORWARD
+    assert world.admission.user_snapshots(100)[0].tokens == pytest.approx(99, abs=0.01)
+
+
+def test_after_first_sight_the_ordinary_decision_may_refuse() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1, 50))
+    world.now_ms = 100
+    refused = world.refusal(visitor, batch(1, 50))
+    assert (refused.reason, refused.throttle_time_ms) == (Reason.QUEUE, 10_000)
+
+
+def test_a_lower_batch_may_come_first_after_all() -> None:
+    world = World(enforcing(100))
+    visitor, elsewhere = world.connect(), world.connect()
+    world.refusal(visitor, batch(1, 50))
+    assert isinstance(world.judge(elsewhere, batch(1, 0)), Forward)
+    assert world.judge(visitor, batch(1, 50)) is FORWARD
+
+
+def test_every_partition_of_a_refused_id_is_looked_at_once() -> None:
+    world = exhausted()
+    visitor, elsewhere = world.connect(), world.connect()
+    world.refusal(visitor, batch(1))
+    world.now_ms = 36_000
+    world.judge(visitor, batch(1))
+    assert world.refusal(elsewhere, batch(1, 9, partition=1)).reason is Reason.ESTABLISHED
+    assert world.judge(elsewhere, batch(1, 9, partition=1)) is FORWARD
+    assert world.judge(elsewhere, batch(1, 12, partition=1)) is FORWARD
+    assert world.judge(elsewhere, batch(1, 0, partition=2)) is FORWARD
+    assert world.judge(elsewhere, batch(1, 3, partition=2)) is FORWARD
+
+
+def test_after_five_minutes_an_admitted_id_is_an_id_like_any_other() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.now_ms = 36_000
+    world.judge(visitor, batch(1))
+    world.now_ms = WATCH_MS
+    world.admission.sweep(world.now_ms)
+    assert world.judge(visitor, batch(1, 9, partition=1)) is FORWARD
+
+
+def test_known_ids_start_new_partitions_wherever_they_like() -> None:
+    world = World(enforcing(100))
+    visitor = world.connect()
+    world.judge(visitor, batch(1))
+    assert world.judge(world.connect(), batch(1, 99, partition=1)) is FORWARD
+
+
+@pytest.mark.parametrize(
+    ("user", "quotas"),
+    [
+        ("alice", enforcing(0, mode=Mode.OBSERVE)),
+        ("alice", enforcing(0, users={"alice": UserQuota(exempt=True)})),
+        ("alice", enforcing(None)),
+        (None, enforcing(0)),
+    ],
+    ids=["observed", "exempt", "unlimited", "unidentified"],
+)
+def test_who_is_not_bounded_is_never_refused(user: str | None, quotas: Quotas) -> None:
+    world = World(quotas)
+    for number in range(300):
+        assert isinstance(world.judge(world.connect(user), batch(number, number)), Forward)
+
+
+# Deadlines and coming back
+
+
+def test_a_new_connection_does_not_shed_the_throttle() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.close(visitor)
+    world.now_ms = 4_000
+    refused = world.refusal(world.connect(), batch(1))
+    assert (refused.reason, refused.throttle_time_ms) == (Reason.DEADLINE, 6_000)
+    assert refused.rearms_mute
+    world.now_ms = 9_950
+    assert world.refusal(world.connect(), batch(1)).throttle_time_ms == 100
+    assert world.admission.user_snapshots(world.now_ms)[0].waiting == 1
+
+
+def test_what_is_left_does_not_move_the_deadline() -> None:
+    world = exhausted()
+    world.refusal(world.connect(), batch(1))
+    for now_ms in (2_000, 5_000, 8_000):
+        world.now_ms = now_ms
+        assert world.refusal(world.connect(), batch(1)).throttle_time_ms == 10_000 - now_ms
+
+
+def test_an_id_that_came_back_goes_before_those_seen_first() -> None:
+    world = exhausted()
+    faithful, new = world.connect(), world.connect(address="10.0.0.2")
+    world.refusal(faithful, batch(1))
+    world.now_ms = 10_000
+    queued = world.refusal(faithful, batch(1))
+    assert (queued.reason, queued.decisions[0].queue_position) == (Reason.QUEUE, 0)
+    world.now_ms = 36_000
+    assert world.refusal(new, batch(2)).reason is Reason.FIRST_SEEN
+    verdict = world.judge(faithful, batch(1))
+    assert isinstance(verdict, Forward)
+    assert (verdict.decisions[0].reason, verdict.decisions[0].waited_ms) == (Reason.QUEUE, 36_000)
+    (snapshot,) = world.admission.user_snapshots(world.now_ms)
+    assert snapshot.outcomes == {"admitted_after_waiting": 1, "gave_up": 0}
+    assert snapshot.waited_ms_buckets == {60_000: 1}
+    assert snapshot.waiting == 0
+
+
+def test_coming_back_is_recognised_on_a_new_connection_after_the_throttle() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1, 0))
+    world.close(visitor)
+    world.now_ms = 12_000
+    assert world.refusal(world.connect(), batch(1, 0)).reason is Reason.QUEUE
+
+
+def test_another_partitions_first_batch_is_no_coming_back() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.now_ms = 10_000
+    assert world.refusal(visitor, batch(1, partition=1)).reason is Reason.FIRST_SEEN
+    assert world.admission.user_snapshots(world.now_ms)[0].waiting == 0
+
+
+def test_who_does_not_return_gave_up() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.now_ms = 10_000
+    world.refusal(visitor, batch(1))
+    world.now_ms = 50_000
+    assert world.admission.sweep(world.now_ms) == []
+    assert world.admission.user_snapshots(world.now_ms)[0].oldest_waiting_ms == 50_000
+    world.now_ms = 50_001
+    (gone,) = world.admission.sweep(world.now_ms)
+    assert (gone.user, gone.producer_id, gone.waited_ms, gone.attempts) == ("alice", 1, 10_000, 2)
+    (snapshot,) = world.admission.user_snapshots(world.now_ms)
+    assert (snapshot.outcomes["gave_up"], snapshot.waiting) == (1, 0)
+
+
+# Behind a mute
+
+
+def test_behind_a_mute_the_refused_batch_itself_is_held() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1, 10), batch(1, 10, partition=1))
+    assert world.read_ahead(visitor, batch(1, 10)) is None
+    assert world.read_ahead(visitor, batch(1, 3)) is None
+    # In a request with the very batch, a higher one of another partition waits as well.
+    assert world.read_ahead(visitor, batch(1, 11, partition=1), batch(1, 10)) is None
+    assert isinstance(world.read_ahead(visitor, batch(1, 11, partition=1)), Refuse)
+
+
+def test_behind_a_mute_another_partition_of_the_id_is_refused_until_its_deadline() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.now_ms = 4_000
+    refused = world.read_ahead(visitor, batch(1, 0, partition=1))
+    assert isinstance(refused, Refuse)
+    assert (refused.reason, refused.throttle_time_ms) == (Reason.DEADLINE, 6_000)
+    assert not refused.rearms_mute
+    assert isinstance(world.read_ahead(visitor, batch(1, 1, partition=1)), Refuse)
+    world.now_ms = 10_000
+    assert world.read_ahead(visitor, batch(1, 0, partition=2)) is None
+
+
+def test_behind_a_mute_other_producers_wait() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    assert world.read_ahead(visitor, batch(2)) is None
+    assert world.read_ahead(visitor, batch(1_000_000, 5)) is None
+    world.admission.set_quotas(enforcing(None), 0)
+    assert world.read_ahead(visitor, batch(1, 0, partition=1)) is None
+
+
+# Modes, users, bounds
+
+
+def test_observing_remembers_everything_and_leaves_no_debt() -> None:
+    world = World(enforcing(10, mode=Mode.OBSERVE))
+    visitor = world.connect()
+    for number in range(50):
+        verdict = world.judge(visitor, batch(number))
+        assert isinstance(verdict, Forward)
+        assert verdict.decisions[0].reason is Reason.OBSERVE
+    (snapshot,) = world.admission.user_snapshots(0)
+    assert (snapshot.tokens, snapshot.would_refuse, snapshot.live_ids) == (-1, 39, 50)
+    world.admission.set_quotas(enforcing(10), 0)
+    for number in range(50):
+        assert world.judge(world.connect(), batch(number, 9)) is FORWARD
+    assert world.refusal(world.connect(), batch(999)).throttle_time_ms == 10_000
+
+
+def test_rate_0_blocks_new_ids_and_spares_known_ones() -> None:
+    world = World(enforcing(10))
+    world.judge(world.connect(), batch(1))
+    world.admission.set_quotas(enforcing(0), 0)
+    refused = world.refusal(world.connect(), batch(2))
+    assert (refused.reason, refused.throttle_time_ms) == (Reason.BLOCKED, 10_000)
+    assert world.judge(world.connect(), batch(1, 1)) is FORWARD
+    assert world.admission.user_snapshots(0)[0].tokens is None
+
+
+def test_a_changed_rate_keeps_the_fraction_and_a_removed_one_is_not_forgotten() -> None:
+    world = World(enforcing(100))
+    world.spend(75)
+    world.admission.set_quotas(enforcing(1_000), 0)
+    assert world.admission.user_snapshots(0)[0].tokens == 250
+    world.admission.set_quotas(enforcing(None), 0)
+    assert world.admission.user_snapshots(0)[0].tokens is None
+    world.admission.set_quotas(enforcing(100), 0)
+    assert world.admission.user_snapshots(0)[0].tokens == 25
+
+
+def test_exempt_users_are_counted_and_not_charged() -> None:
+    world = World(enforcing(100, users={"mirror": UserQuota(exempt=True)}, cluster_rate_milli=100_000))
+    verdict = world.judge(world.connect("mirror"), batch(1))
+    assert isinstance(verdict, Forward)
+    assert verdict.decisions[0].reason is Reason.EXEMPT
+    (snapshot,) = world.admission.user_snapshots(0)
+    assert (snapshot.tokens, snapshot.live_ids, snapshot.exempt) == (100, 1, True)
+    for number in range(101):  # none of the cluster's tokens is gone
+        assert isinstance(world.judge(world.connect("alice"), batch(number)), Forward)
+
+
+def test_transactional_requests_are_observed_unless_switched_on() -> None:
+    world = exhausted()
+    verdict = world.judge(world.connect(), batch(1, 7), transactional=True)
+    assert isinstance(verdict, Forward)
+    assert verdict.decisions[0].reason is Reason.OBSERVE
+    switched = World(enforcing(0, transactional=Mode.ENFORCE))
+    assert switched.refusal(switched.connect(), batch(1), transactional=True).reason is Reason.BLOCKED
+
+
+def test_observed_transactions_do_not_pass_what_was_refused() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    assert world.refusal(visitor, batch(1, 1), transactional=True).reason is Reason.STICKY
+
+
+def test_the_clusters_bucket_stands_above_all_users() -> None:
+    world = World(enforcing(100, cluster_rate_milli=3_000, users={"free": UserQuota()}))
+    for number, user in enumerate(("alice", "bob", "carol", "dave")):
+        assert isinstance(world.judge(world.connect(user), batch(number)), Forward)
+    refused = world.refusal(world.connect("erin"), batch(9))
+    assert (refused.bound, refused.rate_milli) == (Bound.CLUSTER, 3_000)
+    world.now_ms = 1_200_000
+    assert isinstance(world.judge(world.connect("erin"), batch(9)), Forward)
+    assert world.admission.user_snapshots(world.now_ms)[-1].tokens == 99
+
+
+def test_a_cluster_rate_of_0_blocks_users_without_a_limit_too() -> None:
+    world = World(enforcing(None, cluster_rate_milli=0))
+    refused = world.refusal(world.connect(), batch(9))
+    assert (refused.reason, refused.bound) == (Reason.BLOCKED, Bound.CLUSTER)
+
+
+def test_users_do_not_share_anything() -> None:
+    world = exhausted()
+    assert isinstance(world.judge(world.connect("bob"), batch(1)), Forward)
+    world.refusal(world.connect("alice"), batch(1))
+
+
+def test_a_new_identity_empties_the_connections_cache() -> None:
+    world = World(enforcing(100))
+    visitor = world.connect("alice")
+    world.judge(visitor, batch(1))
+    visitor.identify("alice")
+    assert 1 in visitor.admitted
+    visitor.identify("mallory")
+    assert visitor.admitted == {}
+
+
+def test_a_connections_cache_is_bounded() -> None:
+    visitor = Visitor("alice", "app", "10.0.0.1", 1)
+    for number in range(3 * MOST_CACHED_IDS):
+        visitor.remember(number, 0)
+        assert len(visitor.admitted) <= MOST_CACHED_IDS
+
+
+def test_new_slices_make_every_cache_look_again() -> None:
+    world = World(enforcing(100))
+    visitor = world.connect()
+    world.judge(visitor, batch(1))
+    world.admission.set_quotas(enforcing(100, remember_ms=4_000), 0)
+    world.now_ms = 900
+    verdict = world.judge(visitor, batch(1, 1))
+    assert isinstance(verdict, Forward)
+    assert [decision.reason for decision in verdict.decisions] == [Reason.REFRESH]
+
+
+def test_idle_users_are_dropped() -> None:
+    world = World(enforcing(100))
+    world.judge(world.connect(), batch(1))
+    world.now_ms = 5 * SLICE_MS - 1
+    world.admission.sweep(world.now_ms)
+    assert len(world.admission.user_snapshots(world.now_ms)) == 1
+    world.now_ms += 1
+    world.admission.sweep(world.now_ms)
+    assert world.admission.user_snapshots(world.now_ms) == []
+    assert world.admission.filter_bytes == 0
+
+
+# Owners, inheritance, topics
+
+
+def test_an_id_handed_out_at_the_end_of_a_transaction_is_not_charged() -> None:
+    world = World(enforcing(100))
+    world.judge(world.connect(), batch(1))
+    world.admission.inherits("alice", 1, 1, 0)
+    world.admission.inherits("alice", 1, 2, 0)
+    world.admission.inherits("alice", 50, 51, 0)  # its predecessor is not remembered: nothing to inherit
+    assert world.judge(world.connect(), batch(2)) is FORWARD
+    (snapshot,) = world.admission.user_snapshots(0)
+    assert (snapshot.tokens, snapshot.admitted) == (99, {"first_seen": 1, "inherited": 1})
+    verdict = world.judge(world.connect(), batch(51))
+    assert isinstance(verdict, Forward)
+    assert verdict.decisions[0].reason is Reason.FIRST_SEEN
+
+
+def test_ids_that_were_never_produced_with_are_counted_for_their_user() -> None:
+    world = World(enforcing(100))
+    visitor = world.connect()
+    for producer_id in (1, 2, 3):
+        world.admission.owner_learnt("alice", producer_id, 0, visitor.connection_id, 0)
+    world.judge(world.connect(), batch(2))
+    world.close(visitor)
+    assert world.admission.user_snapshots(0)[0].unused_ids == 2
+
+
+def test_a_topic_by_name_or_by_id() -> None:
+    world = exhausted()
+    visitor = world.connect()
+    world.admission.topic_alias(b"t", bytes(16))
+    world.refusal(visitor, batch(1, 0))
+    by_id = batch(1, 1, topic=b"\x00" + bytes(16))
+    assert world.refusal(visitor, by_id).reason is Reason.STICKY
+
+
+# Failing
+
+
+class _Broken(ProducerIdQuota):
+    """A state whose decisions, and optionally insertions, fail."""
+
+    def __init__(self, *, inserts: bool) -> None:
+        super().__init__(enforcing(0), seeds(), 0)
+        self.inserts = inserts
+
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        raise ZeroDivisionError("broken")
+
+    def insert_uncharged(self, user: str | None, producer_id: int, now_ms: int) -> None:
+        if not self.inserts:
+            raise ZeroDivisionError("broken")
+        super().insert_uncharged(user, producer_id, now_ms)
+
+
+@pytest.mark.parametrize("inserts", [True, False])
+def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(inserts: bool) -> None:
+    quotas, problems = enforcing(0), list[Exception]()
+    sticky = StickyRefusals(100)
+    admission = Admission(
+        quotas,
+        seeds(),
+        0,
+        state=_Broken(inserts=inserts),
+        sticky=sticky,
+        on_failure=problems.append,
+    )
+    world = World(quotas, admission)
+    visitor = world.connect()
+    sticky.refused("alice", batch(1, 5), visitor.connection_id, 0)
+    assert world.refusal(visitor, batch(1, 6)).reason is Reason.STICKY
+    verdict = world.judge(visitor, batch(2))
+    assert isinstance(verdict, Forward)
+    assert verdict.decisions[0].reason is Reason.FAIL_OPEN
+    assert isinstance(world.judge(visitor, batch(1, 5)), Forward)
+    assert isinstance(world.judge(visitor, batch(1, 6)), Forward)
+    assert [type(problem) for problem in problems] == [ZeroDivisionError] * len(problems)
+    assert admission.failures >= 2
+
+
+# Each rule is needed: the same script with one rule broken ends differently
+
+
+class _ExpiresByAge(StickyRefusals):
+    def refused_id(self, user: str | None, producer_id: int, now_ms: int) -> RefusedId | None:
+        record = super().refused_id(user, producer_id, now_ms)
+        if record is not None and now_ms - record.refused_at_ms >= 30_000:
+            for key in list(record.entries):
+                self._end(user, producer_id, record, key)
+            del self.watched[user][producer_id]
+            return None
+        return record
+
+
+class _ClearsPerId(StickyRefusals):
+    def entries_lifted_by(self, record: RefusedId, key: tuple[bytes, int]) -> list[tuple[bytes, int]]:
+        return list(record.entries)
+
+
+class _IgnoresEpochs(StickyRefusals):
+    def entry_ends_at_epoch(self, entry: StickyEntry, epoch: int) -> bool:
+        return False
+
+
+class _NoFirstSight(Admission):
+    def _first_sight_above_0(self, batch: ProducerBatch, look: Look) -> bool:
+        return False
+
+
+class _CacheFirst(Admission):
+    def _known(self, visitor: Visitor, batches: Collection[ProducerBatch], slice_key: int) -> bool:
+        return all(visitor.admitted.get(one[0]) == slice_key for one in batches)
+
+
+class _ModeLifts(Admission):
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        super().set_quotas(quotas, now_ms)
+        self.sticky = StickyRefusals(100)
+
+
+def later_batch_of_another_partition(world: World) -> bool:
+    """The id is admitted by one partition, while on another a batch before this one is still to come."""
+    visitor = world.connect()
+    world.refusal(visitor, batch(1), batch(1, partition=1))
+    world.now_ms = 36_000
+    world.judge(visitor, batch(1))
+    return isinstance(world.judge(visitor, batch(1, 1, partition=1)), Forward)
+
+
+def later_batch_after_a_change_of_mode(world: World) -> bool:
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.admission.set_quotas(enforcing(100, mode=Mode.OBSERVE), 0)
+    return isinstance(world.judge(visitor, batch(1, 1)), Forward)
+
+
+def first_sight_elsewhere(world: World) -> bool:
+    visitor = world.connect()
+    world.refusal(visitor, batch(1))
+    world.now_ms = 36_000
+    world.judge(visitor, batch(1))
+    return isinstance(world.judge(world.connect(), batch(1, 4, partition=1)), Forward)
+
+
+def first_batch_of_a_newer_epoch(world: World) -> bool:
+    visitor = world.connect()
+    world.refusal(visitor, batch(1, 5))
+    world.now_ms = 36_000
+    return isinstance(world.judge(visitor, batch(1, 0, epoch=1)), Refuse | Close)
+
+
+@pytest.mark.parametrize(
+    ("script", "admission", "sticky"),
+    [
+        (later_batch_of_another_partition, Admission, _ExpiresByAge),
+        (later_batch_of_another_partition, Admission, _ClearsPerId),
+        (later_batch_of_another_partition, _CacheFirst, StickyRefusals),
+        (first_sight_elsewhere, _NoFirstSight, StickyRefusals),
+        (later_batch_after_a_change_of_mode, _ModeLifts, StickyRefusals),
+    ],
+)
+def test_a_broken_rule_lets_a_later_batch_pass_first(
+    script: Callable[[World], bool], admission: type[Admission], sticky: type[StickyRefusals]
+) -> None:
+    quotas = enforcing(100)
+    broken = World(quotas, admission(quotas, seeds(), 0, sticky=sticky(100)))
+    broken.spend(101)
+    assert script(broken)
+    assert not script(exhausted())
+
+
+def test_epochs_are_what_lets_a_bumped_producer_start_anew() -> None:
+    sticky = _IgnoresEpochs(100)
+    sticky.refused("alice", batch(1, 0), 1, 0)
+    assert sticky.look("alice", batch(1, 1, epoch=1), 0) is Look.ABOVE
+    assert not first_batch_of_a_newer_epoch(exhausted())
