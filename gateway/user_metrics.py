@@ -22,11 +22,12 @@ UNIDENTIFIED: Final = "(unidentified)"
 
 
 @dataclass(slots=True)
-class _Row:
-    """One label value: a user, or the sum of many."""
+class _Sum:
+    """The users without a label of their own, under the names of a snapshot."""
 
     admitted_per_s: float = 0.0
     tokens: float | None = None
+    """Balances and quotas of many users have no sum that says anything."""
     rate_milli: int | None = None
     throttle_time_ms: float = 0.0
     waiting: int = 0
@@ -59,6 +60,9 @@ class _Row:
         self.waited_ms_sum += snapshot.waited_ms_sum
 
 
+_Row = UserSnapshot | _Sum
+
+
 class UserFamilies:
     """Makes the families; remembers which users have a label of their own."""
 
@@ -78,13 +82,14 @@ class UserFamilies:
 
     def _rows(self, snapshots: Iterable[UserSnapshot]) -> dict[str, _Row]:
         rows: dict[str, _Row] = {}
+        others = _Sum()
         for snapshot in snapshots:
             label = self._label(snapshot.user)
-            row = rows.setdefault(label, _Row())
-            row.add(snapshot)
-            if label != OTHER_USERS:
-                # Balances and quotas of many users have no sum that says anything.
-                row.tokens, row.rate_milli = snapshot.tokens, snapshot.rate_milli
+            if label == OTHER_USERS:
+                others.add(snapshot)
+                rows[OTHER_USERS] = others
+            else:
+                rows[label] = snapshot
         return rows
 
     def _label(self, user: str | None) -> str:
@@ -158,7 +163,7 @@ def _numbers(rows: Mapping[str, _Row]) -> Iterator[Metric]:
 
 
 def _by_label(
-    rows: Mapping[str, _Row], name: str, text: str, label: str, counts_of: Callable[[_Row], Counter[str]]
+    rows: Mapping[str, _Row], name: str, text: str, label: str, counts_of: Callable[[_Row], Mapping[str, int]]
 ) -> Metric:
     family = CounterMetricFamily(f"{PREFIX}producer_ids_{name}", text, labels=["user", label])
     for user, row in rows.items():
@@ -172,9 +177,14 @@ def _waited(rows: Mapping[str, _Row]) -> Metric:
     text = "How long refused producer ids waited for their admission."
     family = HistogramMetricFamily(f"{PREFIX}producer_ids_waited_seconds", text, labels=["user"])
     for user, row in rows.items():
-        # All bounds always: a bound that comes later would break the rates computed over it.
+        if not row.waited_ms_buckets:
+            # Most users never wait, and a histogram is a third of all their series.
+            continue
+        # All bounds from then on: a bound that comes later would break the rates computed over it.
         bounds_ms = sorted({*WAITED_BUCKETS_MS, *row.waited_ms_buckets})
-        sums = [float(total) for total in accumulate(row.waited_ms_buckets[bound] for bound in bounds_ms)]
+        sums = [
+            float(total) for total in accumulate(row.waited_ms_buckets.get(bound, 0) for bound in bounds_ms)
+        ]
         buckets = [*zip(map(_seconds, bounds_ms), sums, strict=True), ("+Inf", sums[-1])]
         family.add_metric([user], buckets, sum_value=row.waited_ms_sum / 1_000)
     return family
