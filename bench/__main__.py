@@ -56,6 +56,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=5, help="rounds over all targets (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a smoke run: one short round")
     parser.add_argument("--no-pin", action="store_true", help="let the kernel place processes")
+    parser.add_argument(
+        "--nice", type=int, default=0, help="as root: -10 comes before others' work on this machine"
+    )
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this single broker, node id 1")
     parser.add_argument(
         "--commit", action="store_true", help="write to bench/results, not bench/results/local"
@@ -100,6 +103,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if options.nice:
+        os.nice(options.nice)
     wanted = options.only.split(",") if options.only else [scenario.number for scenario in SCENARIOS]
     scenarios = [scenario for scenario in SCENARIOS if scenario.number in wanted]
     targets = [target for target in options.targets.split(",") if is_available(target)]
@@ -124,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     "machine": machine.as_json(),
                     "pinned": where.proxy is not None,
                     "quick": options.quick,
+                    "nice": options.nice,
                     "baseline": BASELINE,
                     "plan": dict(scenario.plan_for(options.quick)),
                 }
