@@ -47,12 +47,16 @@ def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
 
 
 def enforces(quotas: Quotas, user: User, *, transactional: bool) -> bool:
-    """Whether a Produce request of `user` may be refused for a new producer id.
+    """Whether a Produce request of `user` may be refused for a new producer id."""
+    return may_refuse(quotas, resolve(quotas, user), transactional=transactional)
+
+
+def may_refuse(quotas: Quotas, quota: EffectiveQuota, *, transactional: bool) -> bool:
+    """The same for a user whose quota is at hand.
 
     Transactional requests have a switch of their own: a transaction's clock may already run.
     """
     if transactional and quotas.producer_ids.transactional is Mode.OBSERVE:
         return False
-    quota = resolve(quotas, user)
     bounded = quota.rate_milli is not None or quotas.cluster_rate_milli is not None
     return quota.enforces and bounded

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from quota.bloom import HashPair
-from quota.entities import EffectiveQuota, User, enforces, resolve
+from quota.entities import EffectiveQuota, User, may_refuse, resolve
 from quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
 from quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue, Waiting
 from quota.settings import Quotas
@@ -118,10 +118,10 @@ class ProducerIdQuota:
         """All ids are looked at before any is charged: a request passes as a whole or not at all."""
         state = self._state(question.user, now_ms)
         self._drop_given_up(question.user, state, now_ms)
-        enforced = enforces(self._quotas, question.user, transactional=question.transactional)
+        enforced = may_refuse(self._quotas, state.quota, transactional=question.transactional)
         sighted = [self._sighted(state, asked, now_ms) for asked in question.ids]
         refusals: list[Decision] = []
-        bound, unseen = Bound.USER, 0
+        bound, longest_ms, unseen = Bound.USER, 0, 0
         for asked, (_, sighting) in zip(question.ids, sighted, strict=True):
             if sighting is not Sighting.UNSEEN or not enforced:
                 continue
@@ -129,7 +129,8 @@ class ProducerIdQuota:
             unseen += 1
             if refusal is not None:
                 refusals.append(self._refused(state, question, asked, refusal, now_ms))
-                bound = refusal.bound
+                if refusal.throttle_time_ms > longest_ms:
+                    bound, longest_ms = refusal.bound, refusal.throttle_time_ms
         if refusals:
             return Answer(True, tuple(refusals), bound)
         admitted = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 FORGOTTEN_AFTER_MS = 30_000
@@ -32,7 +33,16 @@ class Waiting:
 
 
 _Line = list[int]  # arrival numbers, ascending: places within are found by bisection
-_Lane = OrderedDict[str, _Line]  # client id -> line, in order of service
+
+
+class _Lane:
+    """The lines of one address by client id, in order of service, and how many ids they hold together."""
+
+    __slots__ = ("lines", "size")
+
+    def __init__(self) -> None:
+        self.lines: OrderedDict[str, _Line] = OrderedDict()
+        self.size = 0
 
 
 class RetryQueue:
@@ -70,20 +80,22 @@ class RetryQueue:
         self._by_id[producer_id] = Waiting(
             producer_id, address, client_id, self._arrivals, first_refused_ms, now_ms, attempts=2
         )
-        self._lanes.setdefault(address, OrderedDict()).setdefault(client_id, []).append(self._arrivals)
+        lane = self._lanes.get(address)
+        if lane is None:
+            lane = self._lanes[address] = _Lane()
+        lane.lines.setdefault(client_id, []).append(self._arrivals)
+        lane.size += 1
         return True
 
     def place(self, producer_id: int) -> int:
         """How many ids are served before this one (0 = next). In O(addresses + client ids), not in O(ids)."""
         waiting = self._by_id[producer_id]
         lane = self._lanes[waiting.address]
-        line = lane[waiting.client_id]
-        round_in_lane = bisect_left(line, waiting.arrival)
-        turn = _served_before(
-            {client: len(other) for client, other in lane.items()}, waiting.client_id, round_in_lane
-        )
-        sizes = {address: sum(map(len, other.values())) for address, other in self._lanes.items()}
-        return _served_before(sizes, waiting.address, turn)
+        round_in_lane = bisect_left(lane.lines[waiting.client_id], waiting.arrival)
+        clients = ((client, len(line)) for client, line in lane.lines.items())
+        turn = _served_before(clients, waiting.client_id, round_in_lane)
+        addresses = ((address, other.size) for address, other in self._lanes.items())
+        return _served_before(addresses, waiting.address, turn)
 
     def served(self, producer_id: int) -> Waiting:
         """Takes the id out because it was admitted; its client and its address go to the end of their
@@ -92,8 +104,8 @@ class RetryQueue:
         waiting = self._take_out(producer_id)
         lane = self._lanes.get(waiting.address)
         if lane is not None:
-            if waiting.client_id in lane:
-                lane.move_to_end(waiting.client_id)
+            if waiting.client_id in lane.lines:
+                lane.lines.move_to_end(waiting.client_id)
             self._lanes.move_to_end(waiting.address)
         return waiting
 
@@ -114,26 +126,27 @@ class RetryQueue:
     def _take_out(self, producer_id: int) -> Waiting:
         waiting = self._by_id.pop(producer_id)
         lane = self._lanes[waiting.address]
-        line = lane[waiting.client_id]
+        line = lane.lines[waiting.client_id]
         del line[bisect_left(line, waiting.arrival)]
+        lane.size -= 1
         if not line:
-            del lane[waiting.client_id]
-        if not lane:
+            del lane.lines[waiting.client_id]
+        if not lane.lines:
             del self._lanes[waiting.address]
         return waiting
 
 
-def _served_before(sizes: dict[str, int], own: str, own_round: int) -> int:
-    """Round-robin over queues in this order: how many are served before `own`'s turn number `own_round` (0
-    = first).
+def _served_before(queues: Iterable[tuple[str, int]], own: str, own_round: int) -> int:
+    """Round-robin over queues of these sizes: how many are served before `own`'s turn number `own_round`
+    (0 = first).
 
     Queues ahead of ours in the rotation have had one turn more than those behind; none has more turns than
     entries.
     """
-    before, ahead = own_round, True
-    for name, size in sizes.items():
+    before, turns = own_round, own_round + 1
+    for name, size in queues:
         if name == own:
-            ahead = False
+            turns = own_round
         else:
-            before += min(size, own_round + 1 if ahead else own_round)
+            before += size if size < turns else turns
     return before

@@ -9,7 +9,7 @@ import pytest
 from quota import Admission, Mode, Quotas, Reason, UserQuota, Visitor
 from quota.producer_ids import Answer, ProducerIdQuota, Question
 from quota.sticky import WATCH_MS, Look, RefusedId, StickyEntry, StickyRefusals
-from quota.verdicts import FORWARD, MOST_CACHED_IDS, Bound, Close, Forward, ProducerBatch, Refuse
+from quota.verdicts import FORWARD, Bound, Close, Forward, ProducerBatch, Refuse
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 SLICE_MS = 6 * HOUR_MS
@@ -519,23 +519,6 @@ def test_users_do_not_share_anything() -> None:
     world = exhausted()
     assert isinstance(world.judge(world.connect("bob"), batch(1)), Forward)
     world.refusal(world.connect("alice"), batch(1))
-
-
-def test_a_new_identity_empties_the_connections_cache() -> None:
-    world = World(enforcing(100))
-    visitor = world.connect("alice")
-    world.judge(visitor, batch(1))
-    visitor.identify("alice")
-    assert 1 in visitor.admitted
-    visitor.identify("mallory")
-    assert visitor.admitted == {}
-
-
-def test_a_connections_cache_is_bounded() -> None:
-    visitor = Visitor("alice", "app", "10.0.0.1", 1)
-    for number in range(3 * MOST_CACHED_IDS):
-        visitor.remember(number, 0)
-        assert len(visitor.admitted) <= MOST_CACHED_IDS
 
 
 def test_new_slices_make_every_cache_look_again() -> None:
