@@ -30,20 +30,20 @@ def run(
         str | None, typer.Option(help="Run without a file, before these brokers: host:port,host:port")
     ] = None,
     bind: Annotated[
-        str | None, typer.Option(help="Where clients bootstrap.  [default: 127.0.0.1:9292]")
+        str | None, typer.Option(help="Where clients bootstrap (default: 127.0.0.1:9292).")
     ] = None,
     advertise: Annotated[
-        str | None, typer.Option(help="The host shown to clients.  [default: the host of --bind]")
+        str | None, typer.Option(help="The host shown to clients (default: the host of --bind).")
     ] = None,
     node_ports_first: Annotated[
-        int | None, typer.Option(help="The port of node 0; node n is n ports above.  [default: 9300]")
+        int | None, typer.Option(help="The port of node 0; node n is n ports above (default: 9300).")
     ] = None,
-    admin: Annotated[str | None, typer.Option(help="Health and metrics.  [default: 127.0.0.1:9290]")] = None,
+    admin: Annotated[str | None, typer.Option(help="Health and metrics (default: 127.0.0.1:9290).")] = None,
     default_producer_ids_rate: Annotated[
-        float | None, typer.Option(help="New producer ids per hour for each user.  [default: no limit]")
+        float | None, typer.Option(help="New producer ids per hour for each user (default: no limit).")
     ] = None,
-    mode: Annotated[str | None, typer.Option(help="observe or enforce.  [default: observe]")] = None,
-    log_format: Annotated[str | None, typer.Option(help="json or console.  [default: console]")] = None,
+    mode: Annotated[str | None, typer.Option(help="observe or enforce (default: observe).")] = None,
+    log_format: Annotated[str | None, typer.Option(help="json or console (default: console).")] = None,
 ) -> None:
     """Run the gateway in the foreground until SIGTERM or SIGINT."""
     from gateway.cli import running
@@ -78,7 +78,7 @@ def health(
         Path | None,
         typer.Option("--config", "-c", help="Take admin.bind from this file, if it exists.", metavar="FILE"),
     ] = None,
-    admin: Annotated[str | None, typer.Option(help="The admin address.  [default: 127.0.0.1:9290]")] = None,
+    admin: Annotated[str | None, typer.Option(help="The admin address (default: 127.0.0.1:9290).")] = None,
     ready: Annotated[bool, typer.Option("--ready", help="Ask /readyz instead of /livez.")] = False,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0,
 ) -> None:

@@ -58,6 +58,14 @@ def test_version_is_that_of_the_package() -> None:
     assert pidgate("version").stdout == "pidgate 0.1.0\n"
 
 
+def test_help_shows_the_defaults() -> None:
+    # Words wrap in the middle of a table.
+    shown = " ".join(re.sub(r"[│\n]", " ", pidgate("run", "--help").stdout).split())
+
+    for default in ("127.0.0.1:9292", "9300", "127.0.0.1:9290", "observe"):
+        assert f"(default: {default})" in shown
+
+
 def test_check_explains_in_plain_words(tmp_path: Path) -> None:
     file = written(
         tmp_path,
