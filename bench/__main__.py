@@ -24,7 +24,7 @@ from bench import (
     s04_bulk_fetch,
 )
 from bench.cold_client import parse_address
-from bench.machine import describe, pin, placement
+from bench.machine import come_first, describe, pin, placement
 from bench.scenario import Bench, Scenario, measure
 from bench.targets import BASELINE, TARGETS, Broker, TargetFailed, is_available
 from bench.wire import LoadError
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.nice:
-        os.nice(options.nice)
+        come_first(os.getpid(), options.nice)
     wanted = options.only.split(",") if options.only else [scenario.number for scenario in SCENARIOS]
     scenarios = [scenario for scenario in SCENARIOS if scenario.number in wanted]
     targets = [target for target in options.targets.split(",") if is_available(target)]
@@ -118,6 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _broker(options.bootstrap) as (broker, broker_pid, version):
             machine = describe(version)
+            if broker_pid and options.nice:
+                come_first(broker_pid, options.nice)
             _warm_up(Bench(broker, broker_pid, placement(False), _say), options.quick)
             if broker_pid:
                 pin(broker_pid, where.rest)

@@ -76,3 +76,12 @@ def pin(pid: int, cpus: set[int] | None) -> None:
     for member in family(pid) if cpus else ():
         for task in Path(f"/proc/{member}/task").iterdir():
             os.sched_setaffinity(int(task.name), cpus or set())
+
+
+def come_first(pid: int, nice: int) -> None:
+    """Give a process and its session this nice value (below 0: root only)."""
+    os.setpriority(os.PRIO_PROCESS, pid, nice)
+    # With autogroups a nice value counts within a session only; between sessions the group's own counts.
+    autogroup = Path(f"/proc/{pid}/autogroup")
+    if autogroup.exists():
+        autogroup.write_text(str(nice))

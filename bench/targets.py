@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.cold_client import Address, connect, say_hello
+from bench.machine import come_first
 from bench.wire import LoadError
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -98,6 +99,9 @@ def running(target: str, broker: Broker, folder: Path, cpus: set[int] | None) ->
         try:
             if cpus:
                 os.sched_setaffinity(process.pid, cpus)
+            inherited = os.getpriority(os.PRIO_PROCESS, 0)
+            if inherited:
+                come_first(process.pid, inherited)
             _wait_until_it_forwards(address, process, Path(output.name))
             yield Running(address, process.pid)
             if process.poll() is not None:
