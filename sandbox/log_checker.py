@@ -110,18 +110,20 @@ def check(
     *,
     raised_may_be_written: bool = True,
     only_ours: bool = False,
+    same_offsets: bool = True,
 ) -> Verdict:
     """Compare journals with one topic's log, which must be in offset order within each partition.
 
     raised_may_be_written: False where a failure means "not written", as for an aborted transaction that is
-    read with read_committed. only_ours: every value in the topic must be readable.
+    read with read_committed. only_ours: every value in the topic must be readable. same_offsets: False for a
+    copy of the topic that was produced to, where offsets are other ones.
     """
     verdict = Verdict()
     by_producer = _sort_by_producer(log, verdict if only_ours else None)
     for journal in journals:
         written = by_producer.pop(journal.producer, [])
         verdict.in_log += len(written)
-        _check_producer(journal, written, raised_may_be_written, verdict)
+        _check_producer(journal, written, raised_may_be_written, same_offsets, verdict)
     verdict.others_in_log = sum(map(len, by_producer.values()))
     return verdict
 
@@ -141,7 +143,11 @@ def _sort_by_producer(log: Iterable[LogRecord], damaged_to: Verdict | None) -> d
 
 
 def _check_producer(
-    journal: ProducerJournal, written: Sequence[Written], raised_may_be_written: bool, verdict: Verdict
+    journal: ProducerJournal,
+    written: Sequence[Written],
+    raised_may_be_written: bool,
+    same_offsets: bool,
+    verdict: Verdict,
 ) -> None:
     name = journal.producer
     seen: dict[Key, int] = {}
@@ -162,7 +168,7 @@ def _check_producer(
             allowed = verdict.raised_but_written if raised_may_be_written else verdict.unexpected
             allowed.append(_with_note(found, entry.error))
         elif entry.outcome is Outcome.ACKNOWLEDGED:
-            if 0 <= entry.offset != record.offset:
+            if same_offsets and 0 <= entry.offset != record.offset:
                 verdict.misplaced.append(_with_note(found, f"acknowledged at {entry.offset}"))
             before = highest.get(record.partition, -1)
             if label.n < before:

@@ -73,6 +73,7 @@ def test_an_offset_that_differs_from_the_acknowledged_one_is_found() -> None:
     journal.acknowledged(0, 0, 0)
     journal.acknowledged(0, 1, 7)
     assert faults(check([journal], log_of(0, 1))) == {"misplaced": 1}
+    assert check([journal], log_of(0, 1), same_offsets=False).is_good
 
 
 def test_what_was_raised_may_have_been_written_unless_the_caller_says_no() -> None:

@@ -1,0 +1,117 @@
+"""kafka-python 3: idempotent by default, pipelines five batches per broker."""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
+
+from sandbox.journal import ProducerJournal, record_value
+from sandbox.log_checker import LogRecord
+from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
+
+
+def _common(bootstrap_servers: str, login: Login | None) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": bootstrap_servers.split(","),
+        "client_id": "kafka-python",
+    }
+    if login is not None:
+        settings |= {
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": login.mechanism,
+            "sasl_plain_username": login.username,
+            "sasl_plain_password": login.password,
+        }
+    return settings
+
+
+def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
+    settings = _common(load.bootstrap_servers, load.login) | {
+        "enable_idempotence": True,
+        "max_in_flight_requests_per_connection": load.in_flight,
+        # Each record is a batch of its own.
+        "batch_size": 0,
+    }
+    if load.give_up_s:
+        settings["delivery_timeout_ms"] = int(load.give_up_s * 1_000)
+        settings["request_timeout_ms"] = min(30_000, int(load.give_up_s * 500))
+    if load.transaction_size:
+        _produce_transactions(load, journal, pace, settings)
+        return
+    producer = KafkaProducer(**settings)
+    for n in pace.numbers():
+        where = load.partition_of(n)
+        journal.sent(where, n)
+        try:
+            future = _send(producer, load, journal, n)
+        except KafkaError as error:
+            journal.failed(where, n, repr(error))
+        else:
+            future.add_callback(partial(_acknowledged, journal, where, n))
+            future.add_errback(partial(_failed, journal, where, n))
+    producer.flush()
+    producer.close()
+
+
+def _acknowledged(journal: ProducerJournal, partition: int, n: int, metadata: Any) -> None:
+    journal.acknowledged(partition, n, metadata.offset)
+
+
+def _failed(journal: ProducerJournal, partition: int, n: int, error: BaseException) -> None:
+    journal.failed(partition, n, repr(error))
+
+
+def _send(producer: Any, load: Load, journal: ProducerJournal, n: int) -> Any:
+    where = load.partition_of(n)
+    value = record_value(journal.producer, where, n, load.size_bytes)
+    return producer.send(load.topic, value, partition=where)
+
+
+def _produce_transactions(load: Load, journal: ProducerJournal, pace: Pace, settings: dict[str, Any]) -> None:
+    producer = KafkaProducer(**settings, transactional_id=journal.producer)
+    producer.init_transactions()
+    for numbers, commit in pace.transactions():
+        producer.begin_transaction()
+        futures = {}
+        for n in numbers:
+            journal.sent(load.partition_of(n), n)
+            futures[n] = _send(producer, load, journal, n)
+        if commit:
+            producer.commit_transaction()
+            for n, future in futures.items():
+                journal.acknowledged(load.partition_of(n), n, future.value.offset)
+        else:
+            # Without this the client would drop what it has not sent yet, and nothing were there to abort.
+            producer.flush()
+            producer.abort_transaction()
+            for n in numbers:
+                journal.failed(load.partition_of(n), n, ABORTED)
+    producer.close()
+
+
+def consume(wish: Wish) -> Iterator[LogRecord]:
+    if wish.protocol != "classic":
+        raise NotImplementedError(f"kafka-python has no group protocol {wish.protocol}")
+    consumer = KafkaConsumer(
+        wish.topic,
+        **_common(wish.bootstrap_servers, wish.login),
+        group_id=wish.group,
+        auto_offset_reset="earliest",
+        isolation_level=wish.isolation,
+        enable_auto_commit=False,
+    )
+    count = 0
+    give_up_s = time.monotonic() + wish.timeout_s
+    try:
+        while count < wish.records and time.monotonic() < give_up_s:
+            for records in consumer.poll(timeout_ms=500).values():
+                for record in records:
+                    count += 1
+                    yield LogRecord(record.partition, record.offset, record.value)
+        if count:
+            consumer.commit()
+    finally:
+        consumer.close()

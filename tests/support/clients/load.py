@@ -1,0 +1,123 @@
+"""What a client is asked to do, in a form that goes onto a command line and comes back.
+
+Records are numbered 0, 1, 2 ... over all partitions in turn (n modulo partitions), and every client is
+told to send small batches, so that as many of them are in flight as the client is able to.
+"""
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Self
+
+BATCH_BYTES = 200
+"""The wanted batch size: little more than one record of the default size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """SASL over a plaintext connection."""
+
+    username: str
+    password: str
+    mechanism: str = "SCRAM-SHA-512"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Errand:
+    bootstrap_servers: str
+    topic: str
+    login: Login | None = None
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        fields = json.loads(text)
+        login = fields.pop("login")
+        return cls(**fields, login=Login(**login) if login else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load(_Errand):
+    """Produce idempotently, and keep a journal."""
+
+    records: int
+    partitions: int = 1
+    number: int = 1
+    """Tells producers of one kind apart."""
+    size_bytes: int = 100
+    records_per_s: float = 0.0
+    """0: as fast as the client takes them."""
+    in_flight: int = 5
+    """Requests per connection, where the client has this setting."""
+    give_up_s: float = 0.0
+    """The client's own budget for one record; 0: its default."""
+    transaction_size: int = 0
+    """Records in one transaction; 0: without transactions. Only for the Python clients."""
+    abort_every: int = 0
+    """Abort each so-many-th transaction; its records count as failed with the error "aborted"."""
+
+    def partition_of(self, n: int) -> int:
+        return n % self.partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish(_Errand):
+    """Consume in a group from the beginning until so many records were read."""
+
+    group: str
+    records: int
+    protocol: str = "classic"
+    """classic, or consumer (KIP-848), or share (KIP-932), where the client has it."""
+    isolation: str = "read_uncommitted"
+    timeout_s: float = 60.0
+
+
+class Pace:
+    """The numbers to send, each when it is due, until all are sent or SIGTERM says enough."""
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._enough = threading.Event()
+        self._start_s = time.monotonic()
+
+    def stop_at_sigterm(self) -> None:
+        """Only in the main thread of a process that does nothing else."""
+        signal.signal(signal.SIGTERM, lambda *_: self._enough.set())
+
+    @property
+    def is_over(self) -> bool:
+        return self._enough.is_set()
+
+    def wait_until_over(self) -> None:
+        """Block until SIGTERM has come."""
+        self._enough.wait()
+
+    def due_in_s(self, n: int) -> float:
+        """Seconds until number n is due; 0 when it is."""
+        if self._load.records_per_s <= 0:
+            return 0.0
+        return max(0.0, self._start_s + n / self._load.records_per_s - time.monotonic())
+
+    def numbers(self) -> Iterator[int]:
+        """For clients with threads of their own: blocks until the next number is due."""
+        for n in range(self._load.records):
+            if self._enough.wait(self.due_in_s(n)):
+                return
+            yield n
+
+    def transactions(self) -> Iterator[tuple[list[int], bool]]:
+        """The numbers of each transaction, and whether it is to be committed."""
+        load = self._load
+        for count, first in enumerate(range(0, load.records, load.transaction_size), start=1):
+            if self._enough.wait(self.due_in_s(first)):
+                return
+            numbers = list(range(first, min(first + load.transaction_size, load.records)))
+            yield numbers, not (load.abort_every and count % load.abort_every == 0)
+
+
+ABORTED = "aborted"
