@@ -1,0 +1,140 @@
+"""`python -m sandbox.demo`: play both halves, verify, show, and tell by the exit code.
+
+0: every check passed. 1: a check failed. 2: the demo could not be played. 130: Ctrl-C.
+"""
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from rich.console import Console
+
+from sandbox import guard
+from sandbox.demo import screen, summary
+from sandbox.demo.evidence import Evidence
+from sandbox.demo.halves import play_direct, play_through_gateway
+from sandbox.demo.plan import Plan
+from sandbox.demo.stage import stage_for
+from sandbox.demo.verdict import conclude
+from sandbox.demo.verifier import verify
+from sandbox.errors import SandboxError
+from sandbox.gateway import GatewayNotReady
+from sandbox.jars import NEWEST, class_path
+from sandbox.java import java_for
+
+PASSED, FAILED, NOT_PLAYED, INTERRUPTED = 0, 1, 2, 130
+
+_MEMORY_DISK = Path("/dev/shm")
+# Two brokers' logs and indexes, with room to spare.
+_ROOM_BYTES = 1 << 30
+_WIDTH_WITHOUT_TERMINAL = 160
+
+
+def _quota(text: str) -> Fraction | None:
+    if text.lower() == "off":
+        return None
+    try:
+        quota = Fraction(text)
+    except (ValueError, ZeroDivisionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of producer ids an hour nor 'off'"
+        ) from error
+    if quota < 0:
+        raise argparse.ArgumentTypeError("a quota cannot be below 0; 0 lets no new producer id in")
+    return quota
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sandbox.demo",
+        description="A broker dies of producer ids, then lives behind the gateway.",
+    )
+    parser.add_argument(
+        "--quota", type=_quota, default=Fraction(100), help="mallory's new producer ids an hour, or 'off'"
+    )
+    parser.add_argument("--rogues", type=_at_least_one, default=4, help="mallory's processes")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kafka", default=NEWEST, help="Kafka version")
+    parser.add_argument("--summary", type=Path, default=Path("demo-summary.json"), help="where to write")
+    return parser
+
+
+def _keep_brokers_in_memory() -> None:
+    """Their data lives for seconds, and a slow disk would be measured instead of the broker."""
+    try:
+        roomy = shutil.disk_usage(_MEMORY_DISK).free >= _ROOM_BYTES
+    except OSError:
+        return
+    if roomy:
+        tempfile.tempdir = str(_MEMORY_DISK)
+
+
+def _play(plan: Plan, console: Console, work: Path) -> Evidence:
+    began_s = time.monotonic()
+    with stage_for(console) as stage:
+        baseline, direct = play_direct(plan, stage, work / "direct")
+        through = play_through_gateway(plan, stage, work / "gateway", direct.attack_s)
+    return Evidence(
+        baseline=baseline,
+        direct=direct,
+        through_gateway=through,
+        total_s=time.monotonic() - began_s,
+    )
+
+
+def _run(plan: Plan, console: Console, work: Path, summary_path: Path) -> int:
+    # Asked for first: what is missing shows before anything is started.
+    java_for(plan.version)
+    class_path(plan.version)
+    evidence = _play(plan, console, work)
+    checks = verify(plan, evidence)
+    outcome = conclude(plan, evidence, checks, work)
+    summary.write(summary_path, summary.summarize(plan, evidence, checks, outcome))
+    screen.show(console, plan, evidence, checks, outcome)
+    console.print(
+        f"[dim]{evidence.total_s:.0f} s; the same with sources in {summary_path}[/]", highlight=False
+    )
+    return PASSED if outcome.passed else FAILED
+
+
+def _terminated(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    plan = Plan(quota=given.quota, rogues=given.rogues, seed=given.seed, version=given.kafka)
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
+    signal.signal(signal.SIGTERM, _terminated)
+    work = guard.temporary_directory("pidgate-demo-")
+    _keep_brokers_in_memory()
+    code = NOT_PLAYED
+    try:
+        code = _run(plan, console, work, given.summary)
+    except (SandboxError, GatewayNotReady, TimeoutError) as error:
+        print(f"the demo could not be played: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted; nothing is left running", file=sys.stderr)
+        code = INTERRUPTED
+    if code in (PASSED, INTERRUPTED):
+        guard.remove_directory(work)
+    else:
+        guard.keep_directory(work)
+        print(f"logs and journals are kept in {work}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What was found in one half of the demo, raw: the verifier and the screens read it, nobody changes it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sandbox.demo.segments import TopicIds
+from sandbox.demo.watch import Point
+from sandbox.gateway import Metrics
+from sandbox.journal import ProducerJournal
+from sandbox.log_checker import LogRecord
+from sandbox.producers.batch_journal import BatchJournal
+
+
+@dataclass(kw_only=True)
+class BrokerEvidence:
+    """The broker after the rogues' time was up."""
+
+    exit_code: int | None
+    """None: it lives."""
+    out_of_memory: str
+    """The line of its log that says so; empty when there is none."""
+    answers: bool
+    """Whether it gave a client metadata and a producer id after the attack."""
+    states: Mapping[str, Mapping[int, Sequence[int]]] | None
+    """Topic -> partition -> producer ids kept, by DescribeProducers; None when it does not answer."""
+    segments: Mapping[str, TopicIds]
+    """What lies in the segment files on its disk, by topic."""
+    log: Mapping[str, Sequence[LogRecord]] = field(default_factory=dict)
+    """The topics of alice, bob and carol as librdkafka reads them back from the broker; empty for a dead one."""
+
+
+@dataclass(kw_only=True)
+class GatewayEvidence:
+    """What the gateway was seen to do, and what it says of itself."""
+
+    alive_after_attack: bool
+    exit_code: int | None
+    """After SIGTERM."""
+    ran_s: float
+    log_events: Sequence[Mapping[str, Any]]
+    metrics: Metrics | None
+
+
+@dataclass(kw_only=True)
+class Half:
+    """One half: directly, or through the gateway."""
+
+    attack_s: float
+    """How long the rogues had: the plan's time, or until the broker died."""
+    points: Sequence[Point]
+    broker: BrokerEvidence
+    mallory: Sequence[BatchJournal]
+    carol: ProducerJournal
+    bystanders: Mapping[str, ProducerJournal]
+    notes: Mapping[str, Mapping[str, Any]]
+    """What alice's and bob's client libraries noticed."""
+    gateway: GatewayEvidence | None = None
+
+    @property
+    def died(self) -> bool:
+        return self.broker.exit_code is not None
+
+
+@dataclass(kw_only=True)
+class Evidence:
+    """Everything the demo found."""
+
+    baseline: Sequence[Mapping[str, ProducerJournal]]
+    """alice's and bob's journals of each direct run without rogues."""
+    direct: Half
+    through_gateway: Half
+    total_s: float

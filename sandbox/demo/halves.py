@@ -1,0 +1,251 @@
+"""The two halves of the demo as they are played: directly, and through the gateway."""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaException, Producer
+
+from sandbox import wire
+from sandbox.demo.cast import Bystanders, Rogues
+from sandbox.demo.evidence import BrokerEvidence, GatewayEvidence, Half
+from sandbox.demo.plan import CLICKS, NIGHTLY, NODE_ID, ORDERS, PARTITIONS, Plan
+from sandbox.demo.producer_states import BrokerSilent, ProducerStates
+from sandbox.demo.segments import read_topic
+from sandbox.demo.stage import Scene, Stage
+from sandbox.demo.watch import BrokerWatch
+from sandbox.errors import SandboxError
+from sandbox.gateway import GatewayProcess, Metrics
+from sandbox.journal import ProducerJournal
+from sandbox.kafka import Cluster
+from sandbox.log_checker import LogRecord, read_log
+from sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
+from sandbox.topics import create_topic
+
+_LOOK_EVERY_S = 0.4
+_FIRST_RECORDS = 20
+_FIRST_RECORDS_WITHIN_S = 20.0
+_READ_LOG_WITHIN_S = 20.0
+
+Baseline = list[Mapping[str, ProducerJournal]]
+
+
+def play_direct(plan: Plan, stage: Stage, directory: Path) -> tuple[Baseline, Half]:
+    """The good alone, three times; then with the rogues, until the broker dies or the time is up."""
+    directory.mkdir()
+    with _broker(plan, stage, directory) as cluster:
+        server = cluster.bootstrap_servers(SASL_PLAINTEXT)
+        baseline = [
+            _baseline_run(plan, stage, server, directory, run + 1) for run in range(plan.baseline_runs)
+        ]
+        stage.say(f"[bold]direct[/]: {plan.rogues} rogues of mallory and carol's crash loop come, too")
+        scene = _Scenery(plan, stage, cluster, directory, "direct, no gateway", plan.direct_at_most_s)
+        return baseline, _attack(scene, server)
+
+
+def play_through_gateway(plan: Plan, stage: Stage, directory: Path, direct_s: float) -> Half:
+    """The same rogues against a fresh broker of the same size, with the gateway between."""
+    at_most_s = plan.through_s(direct_s)
+    directory.mkdir()
+    with _broker(plan, stage, directory) as cluster:
+        gateway = GatewayProcess(cluster.bootstrap_servers(SASL_PLAINTEXT), quotas=plan.quotas())
+        try:
+            with gateway:
+                began_s = time.monotonic()
+                stage.say(f"[bold]through the gateway[/]: {_quota_text(plan)}; the same rogues come")
+                scene = _Scenery(plan, stage, cluster, directory, "through the gateway", at_most_s)
+                half = _attack(scene, gateway.bootstrap_servers)
+                half.gateway = _gateway_evidence(gateway, began_s)
+                return half
+        finally:
+            _keep_copy(gateway.directory, directory, "pidgate.*")
+
+
+def _quota_text(plan: Plan) -> str:
+    if plan.quota is None:
+        return "it observes and limits nobody (QUOTA=off)"
+    return f"mallory may bring {float(plan.quota):g} new producer ids an hour"
+
+
+@contextmanager
+def _broker(plan: Plan, stage: Stage, directory: Path) -> Iterator[Cluster]:
+    stage.say(f"a broker starts: Kafka {plan.version}, heap {plan.heap_mb} MB")
+    with Cluster(plan.cluster()) as cluster:
+        try:
+            for topic, partitions in PARTITIONS.items():
+                create_topic(cluster.bootstrap_servers(PLAINTEXT), topic, partitions)
+            _write_first_records(cluster)
+            yield cluster
+        finally:
+            node = cluster.directory / f"node-{NODE_ID}"
+            _keep_copy(node, directory, "*.log*")
+
+
+def _write_first_records(cluster: Cluster) -> None:
+    """One record without a producer id to each partition of clicks.
+
+    The first record of each partition costs a broker several flushes to disk. They are no part of what is
+    shown, and on a slow disk they would take longer than the rest.
+    """
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers(PLAINTEXT), "linger.ms": 0})
+    for partition in range(PARTITIONS[CLICKS]):
+        producer.produce(CLICKS, b"first", partition=partition)
+    if producer.flush(60):
+        raise SandboxError("the broker did not take the first records of 'clicks' within 60 s")
+
+
+def _baseline_run(
+    plan: Plan, stage: Stage, server: str, directory: Path, run: int
+) -> Mapping[str, ProducerJournal]:
+    stage.say(
+        f"direct, without rogues: alice and bob, {plan.baseline_s:g} s, run {run} of {plan.baseline_runs}"
+    )
+    own = directory / f"baseline-{run}"
+    own.mkdir()
+    bystanders = Bystanders(plan, server, own)
+    try:
+        _await_bystanders(bystanders)
+        time.sleep(plan.baseline_s)
+    finally:
+        bystanders.stop()
+    return bystanders.journals()
+
+
+def _await_bystanders(bystanders: Bystanders) -> None:
+    if not bystanders.wait_until_acknowledged(_FIRST_RECORDS, _FIRST_RECORDS_WITHIN_S):
+        raise SandboxError(
+            f"alice and bob had no {_FIRST_RECORDS} records acknowledged within {_FIRST_RECORDS_WITHIN_S:g} s; "
+            "their logs say why"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Scenery:
+    """Where an attack takes place, and how long it may take."""
+
+    plan: Plan
+    stage: Stage
+    cluster: Cluster
+    directory: Path
+    title: str
+    at_most_s: float
+
+
+def _attack(scenery: _Scenery, server: str) -> Half:
+    """alice and bob send, then the rogues come, to the bootstrap server given."""
+    bystanders = Bystanders(scenery.plan, server, scenery.directory)
+    try:
+        _await_bystanders(bystanders)
+        rogues = Rogues(scenery.plan, server, scenery.directory)
+        watch = BrokerWatch(scenery.cluster)
+        try:
+            attack_s = _follow(scenery, watch, bystanders, rogues)
+        finally:
+            watch.close()
+            rogues.stop()
+    finally:
+        bystanders.stop()
+    rogues.follow()
+    return Half(
+        attack_s=attack_s,
+        points=tuple(watch.points),
+        broker=_broker_evidence(scenery.stage, scenery.cluster),
+        mallory=rogues.mallory,
+        carol=rogues.carol_journal(),
+        bystanders=bystanders.journals(),
+        notes=bystanders.notes(),
+    )
+
+
+def _follow(scenery: _Scenery, watch: BrokerWatch, bystanders: Bystanders, rogues: Rogues) -> float:
+    """Look on until the time is up or the broker dead; the seconds it took."""
+    watch.begin()
+    while True:
+        point = watch.look()
+        bystanders.follow()
+        rogues.follow()
+        scenery.stage.show(
+            Scene(
+                title=scenery.title,
+                of_s=scenery.at_most_s,
+                points=watch.points,
+                bystanders=bystanders.counts,
+                mallory=rogues.mallory,
+                crash_loop=rogues.crash_loop,
+                heap_mb=scenery.plan.heap_mb,
+            )
+        )
+        if not point.alive or point.at_s >= scenery.at_most_s:
+            return point.at_s
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _broker_evidence(stage: Stage, cluster: Cluster) -> BrokerEvidence:
+    stage.say("the broker, its log and the journals are read")
+    data = cluster.directory / f"node-{NODE_ID}" / "data"
+    errors = [line for line in cluster.log_tail(NODE_ID, 100_000).splitlines() if "OutOfMemoryError" in line]
+    answers = _answers(cluster)
+    server = cluster.bootstrap_servers(PLAINTEXT)
+    return BrokerEvidence(
+        exit_code=cluster.exit_code(NODE_ID),
+        out_of_memory=errors[-1] if errors else "",
+        answers=answers,
+        states=_states(cluster) if answers else None,
+        segments={topic: read_topic(data, topic) for topic in PARTITIONS},
+        log=_log(server) if answers else {},
+    )
+
+
+def _log(server: str) -> dict[str, list[LogRecord]]:
+    """Read back from the broker; empty when it dies while it is read."""
+    quiet = {"log_level": 0}
+    try:
+        return {
+            topic: read_log(server, topic, timeout_s=_READ_LOG_WITHIN_S, settings=quiet)
+            for topic in (ORDERS, NIGHTLY)
+        }
+    except (KafkaException, TimeoutError):
+        return {}
+
+
+def _answers(cluster: Cluster) -> bool:
+    address = cluster.nodes[NODE_ID]
+    try:
+        return NODE_ID in wire.broker_view(address).brokers and wire.init_producer_id_error(address) == 0
+    except OSError:
+        return False
+
+
+def _states(cluster: Cluster) -> dict[str, dict[int, list[int]]] | None:
+    with ProducerStates(cluster.nodes[NODE_ID], timeout_s=10.0) as states:
+        try:
+            return {topic: states.ids(topic, range(count)) for topic, count in PARTITIONS.items()}
+        except BrokerSilent:
+            return None
+
+
+def _gateway_evidence(gateway: GatewayProcess, began_s: float) -> GatewayEvidence:
+    alive = gateway.is_alive
+    metrics: Metrics | None = None
+    exit_code = gateway.exit_code
+    if alive:
+        try:
+            metrics = gateway.metrics()
+        except OSError:
+            metrics = None
+        exit_code = gateway.stop()
+    return GatewayEvidence(
+        alive_after_attack=alive,
+        exit_code=exit_code,
+        ran_s=time.monotonic() - began_s,
+        log_events=gateway.log_events(),
+        metrics=metrics,
+    )
+
+
+def _keep_copy(source: Path | None, directory: Path, pattern: str) -> None:
+    for path in source.glob(pattern) if source is not None else ():
+        shutil.copy(path, directory / path.name)

@@ -1,0 +1,162 @@
+"""Progress that is always visible: a live picture on a terminal, one line every two seconds elsewhere."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sandbox.demo.plan import ALICE, BOB, PARTITIONS
+from sandbox.demo.sparks import spark
+from sandbox.demo.watch import Point
+from sandbox.producers.batch_journal import BatchJournal
+
+_LINE_EVERY_S = 2.0
+_SPARK_CELLS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One moment of an attack."""
+
+    title: str
+    of_s: float
+    points: Sequence[Point]
+    bystanders: Mapping[str, Counter[str]]
+    mallory: Sequence[BatchJournal]
+    crash_loop: Counter[str]
+    heap_mb: int
+
+    @property
+    def now(self) -> Point:
+        return self.points[-1]
+
+    def ids_by(self, what: str) -> int:
+        """mallory's ids that are `acknowledged`, `refused`, `waiting` or `given_up`."""
+        return sum(len(getattr(journal, what)) for journal in self.mallory)
+
+
+class Stage(Protocol):
+    """Where the demo is seen while it runs."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def say(self, text: str) -> None:
+        """A step begins."""
+
+    def show(self, scene: Scene) -> None:
+        """A step goes on."""
+
+
+class _Clocked:
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._began_s = time.monotonic()
+
+    def say(self, text: str) -> None:
+        self.console.print(f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False)
+
+
+class LiveStage(_Clocked):
+    """For a terminal: steps scroll by above a picture that is redrawn."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, transient=True, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        self._live.update(Text(""), refresh=True)
+        super().say(text)
+
+    def show(self, scene: Scene) -> None:
+        self._live.update(_picture(scene, ascii_only=self.console.options.ascii_only), refresh=True)
+
+
+class PlainStage(_Clocked):
+    """For a pipe or a log: whole lines only, and not too many."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._next_s = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def show(self, scene: Scene) -> None:
+        now_s = time.monotonic()
+        if now_s < self._next_s and scene.now.alive:
+            return
+        self._next_s = now_s + _LINE_EVERY_S
+        self.say(_line(scene))
+
+
+def stage_for(console: Console) -> Stage:
+    return LiveStage(console) if console.is_terminal else PlainStage(console)
+
+
+def _line(scene: Scene) -> str:
+    now = scene.now
+    good = ", ".join(f"{user} {scene.bystanders[user]['acknowledged']:,}" for user in (ALICE, BOB))
+    return (
+        f"{now.at_s:4.1f} of {scene.of_s:.0f} s: {'heap' if now.alive else 'DEAD, heap'} {now.heap_used_mb} of "
+        f"{scene.heap_mb} MB, {now.ids:,} ids per partition; acknowledged: {good}; mallory "
+        f"{scene.ids_by('acknowledged'):,} in, {scene.ids_by('refused'):,} refused, "
+        f"{scene.ids_by('waiting'):,} waiting, {scene.ids_by('given_up'):,} gave up; "
+        f"carol started {scene.crash_loop['sent']} times"
+    )
+
+
+def _picture(scene: Scene, *, ascii_only: bool) -> Panel:
+    now = scene.now
+    heaps = [point.heap_used_mb for point in scene.points]
+    ids = [point.ids for point in scene.points]
+    times = [point.at_s for point in scene.points]
+
+    def curve(values: Sequence[int], top: int) -> str:
+        return spark(times, values, cells=_SPARK_CELLS, until=scene.of_s, top=top, ascii_only=ascii_only)
+
+    broker = Table.grid(padding=(0, 2))
+    broker.add_row("broker", "[green]alive[/]" if now.alive else "[bold red]DEAD[/]")
+    broker.add_row("heap", f"{curve(heaps, scene.heap_mb)} {now.heap_used_mb} of {scene.heap_mb} MB")
+    broker.add_row(
+        "ids", f"{curve(ids, max(*ids, 100))} {now.ids:,} in each of {PARTITIONS['clicks']} partitions"
+    )
+    people = Table.grid(padding=(0, 2))
+    for user in (ALICE, BOB):
+        told = scene.bystanders[user]
+        people.add_row(user, f"{told['acknowledged']:,} acknowledged of {told['sent']:,} sent")
+    people.add_row(
+        "mallory",
+        f"{scene.ids_by('acknowledged'):,} ids in, {scene.ids_by('refused'):,} refused, "
+        f"{scene.ids_by('waiting'):,} waiting, {scene.ids_by('given_up'):,} gave up",
+    )
+    lives = scene.crash_loop
+    people.add_row("carol", f"crashed {lives['sent']} times, {lives['acknowledged']} records acknowledged")
+    bar = ProgressBar(total=scene.of_s, completed=now.at_s, width=_SPARK_CELLS)
+    return Panel(Group(bar, broker, people), title=scene.title, title_align="left")

@@ -1,0 +1,62 @@
+"""The broker under watch, from outside: its heap, the producer ids it keeps, and whether it lives."""
+
+import time
+from dataclasses import dataclass
+
+from sandbox.demo.plan import CLICKS, NODE_ID
+from sandbox.demo.producer_states import BrokerSilent, ProducerStates
+from sandbox.kafka import Cluster
+
+# Each of mallory's ids is written to every partition, so that one of them shows them all. Asking for one
+# costs the broker next to nothing; asking for all 200 of a broker that is short of memory might kill it.
+_WATCHED_PARTITION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One look at the broker, `at_s` after the rogues began."""
+
+    at_s: float
+    heap_used_mb: int
+    """What was in use after the latest garbage collection."""
+    heap_total_mb: int
+    ids: int
+    """Producer ids whose state the broker keeps for one partition of clicks; the latest known while it is
+    silent."""
+    alive: bool
+
+
+class BrokerWatch:
+    """Takes a point whenever asked, and remembers all."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._states = ProducerStates(cluster.nodes[NODE_ID], timeout_s=1.0)
+        self._began_s = time.monotonic()
+        self.points: list[Point] = []
+
+    def begin(self) -> None:
+        """The rogues begin now."""
+        self._began_s = time.monotonic()
+        self.points.clear()
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def look(self) -> Point:
+        alive = self._cluster.is_alive(NODE_ID)
+        ids = self.points[-1].ids if self.points else 0
+        if alive:
+            try:
+                ids = len(self._states.ids(CLICKS, [_WATCHED_PARTITION])[_WATCHED_PARTITION])
+            except BrokerSilent:
+                alive = self._cluster.is_alive(NODE_ID)
+        heap = self._cluster.heap_samples(NODE_ID)
+        used_mb, total_mb = (heap[-1].used_mb, heap[-1].total_mb) if heap else (0, 0)
+        point = Point(self.elapsed_s, used_mb, total_mb, ids, alive)
+        self.points.append(point)
+        return point
+
+    def close(self) -> None:
+        self._states.close()
