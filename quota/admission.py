@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from quota.counters import UserCounters, UserSnapshot
+from quota.counters import COUNTERS_KEPT_MS, UserCounters
 from quota.entities import User, enforces, resolve
 from quota.owners import ProducerIdOwners
 from quota.producer_ids import SHORTEST_THROTTLE_MS, Answer, AskedId, GaveUp, ProducerIdQuota, Question
 from quota.settings import Quotas
+from quota.snapshots import UserSnapshot, snapshot
 from quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
 from quota.verdicts import (
     FORWARD,
@@ -79,7 +80,7 @@ class Admission:
         if self._known(visitor, batches, slice_key):
             return FORWARD
         first = lowest_of_each_partition(batches)
-        looked = [(batch, self.sticky.look(visitor.user, batch, now_ms)) for batch in first]
+        looked = [(batch, self._look(visitor, batch, now_ms)) for batch in first]
         for batch in first:
             self.owners.produced(batch[0])
         return self._refused_locally(visitor, looked, transactional, now_ms) or self._ask_state(
@@ -97,7 +98,7 @@ class Admission:
         answered here.
         """
         first = lowest_of_each_partition(batches)
-        looked = [(batch, self.sticky.look(visitor.user, batch, now_ms)) for batch in first]
+        looked = [(batch, self._look(visitor, batch, now_ms)) for batch in first]
         if any(look in (Look.SAME, Look.BELOW) for _, look in looked):
             return None
         above = self._refused_as_sticky(visitor, looked, transactional, now_ms)
@@ -112,6 +113,9 @@ class Admission:
                     visitor, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
                 )
         return None
+
+    def _look(self, visitor: Visitor, batch: ProducerBatch, now_ms: int) -> Look:
+        return self.sticky.look(visitor.user, batch, visitor.connection_id, now_ms)
 
     def _known(self, visitor: Visitor, batches: Collection[ProducerBatch], slice_key: int) -> bool:
         """The hot path: every id was admitted in this slice, and none is watched."""
@@ -151,7 +155,7 @@ class Admission:
             return None
         for batch in above:
             if self.sticky.too_many_further(visitor.user, batch):
-                return self._close(visitor, "sticky_batch_missing", batch[0])
+                return self._close(visitor, "sticky_batch_missing", batch[0], now_ms)
         left_ms = self._left_ms(visitor.user, above[0][0], now_ms)
         return self._refuse_locally(visitor, looked, above[0], Reason.STICKY, left_ms, transactional, now_ms)
 
@@ -198,8 +202,8 @@ class Admission:
             visitor.remember(asked.producer_id, slice_key)
         for batch, look in looked:
             if look is not Look.UNWATCHED:
-                self.sticky.forwarded(visitor.user, batch)
-        counters = self._counters_of(visitor.user)
+                self.sticky.forwarded(visitor.user, batch, visitor.connection_id)
+        counters = self._counters_of(visitor.user, now_ms)
         for decision in answer.decisions:
             counters.count(decision, now_ms)
         return Forward(answer.decisions) if answer.decisions else FORWARD
@@ -286,14 +290,16 @@ class Admission:
         """
         batches = [batch for batch, _ in looked]
         if self.sticky.holds_too_many(visitor.user, batches):
-            return self._close(visitor, "sticky_table_full", refusal.producer_id)
+            return self._close(visitor, "sticky_table_full", refusal.producer_id, now_ms)
         for batch in batches:
             self.sticky.refused(visitor.user, batch, visitor.connection_id, now_ms)
-        self._counters_of(visitor.user).count_refusal(refusal.reason, refusal.throttle_time_ms, now_ms)
+        self._counters_of(visitor.user, now_ms).count_refusal(
+            refusal.reason, refusal.throttle_time_ms, now_ms
+        )
         return refusal
 
-    def _close(self, visitor: Visitor, reason: str, producer_id: int) -> Close:
-        self._counters_of(visitor.user).count_close(reason)
+    def _close(self, visitor: Visitor, reason: str, producer_id: int, now_ms: int) -> Close:
+        self._counters_of(visitor.user, now_ms).count_close(reason)
         return Close(reason, producer_id)
 
     def _left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
@@ -309,7 +315,7 @@ class Admission:
         """
         self.sticky.connection_closed(connection_id)
         for user, unused in self.owners.connection_closed(connection_id).items():
-            self._counters_of(user).unused_ids += unused
+            self._counters_of(user, now_ms).unused_ids += unused
 
     def topic_alias(self, name: bytes, topic_id: bytes) -> None:
         """Teaches that a name and an id (its 16 bytes, with or without the zero byte before them) are one
@@ -327,7 +333,7 @@ class Admission:
         if old_producer_id == new_producer_id or not self._state.remembers(user, old_producer_id, now_ms):
             return
         self._state.insert_uncharged(user, new_producer_id, now_ms)
-        admitted = self._counters_of(user).admitted
+        admitted = self._counters_of(user, now_ms).admitted
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
@@ -345,17 +351,27 @@ class Admission:
         self.sticky.sweep(now_ms)
         gave_up = self._state.sweep(now_ms)
         for gone in gave_up:
-            self._counters_of(gone.user).gave_up += 1
-        known = set(self._state.users())
-        for user in [user for user in self._counters if user not in known]:
-            if user not in self.sticky.watched:
+            self._counters_of(gone.user, now_ms).gave_up += 1
+        known = {*self._state.users(), *self.sticky.watched}
+        for user, counters in list(self._counters.items()):
+            if user not in known and now_ms - counters.last_ms >= COUNTERS_KEPT_MS:
                 del self._counters[user]
         return gave_up
 
     def user_snapshots(self, now_ms: int) -> list[UserSnapshot]:
         """Every user that is known, for metrics."""
         users = dict.fromkeys([*self._state.users(), *self._counters])
-        return [self._snapshot(user, now_ms) for user in users]
+        return [
+            snapshot(
+                user,
+                self._counters.get(user, UserCounters()),
+                resolve(self._quotas, user),
+                self._state,
+                self.sticky.entries_of(user),
+                now_ms,
+            )
+            for user in users
+        ]
 
     @property
     def filter_bytes(self) -> int:
@@ -367,35 +383,9 @@ class Admission:
         """Ids put into filters beyond what they were made for. Alarm."""
         return self._state.overfull_inserts
 
-    def _counters_of(self, user: User) -> UserCounters:
+    def _counters_of(self, user: User, now_ms: int) -> UserCounters:
         counters = self._counters.get(user)
         if counters is None:
             counters = self._counters[user] = UserCounters()
+        counters.last_ms = now_ms
         return counters
-
-    def _snapshot(self, user: User, now_ms: int) -> UserSnapshot:
-        counters, quota, state = self._counters_of(user), resolve(self._quotas, user), self._state
-        return UserSnapshot(
-            user=user,
-            enforces=quota.enforces,
-            exempt=quota.exempt,
-            rate_milli=quota.rate_milli,
-            tokens=state.tokens(user, now_ms),
-            admitted_per_s=counters.new_ids.per_second(now_ms),
-            throttle_time_ms=counters.throttle_times_ms.mean(now_ms),
-            waiting=state.waiting(user),
-            oldest_waiting_ms=state.oldest_waiting_ms(user, now_ms),
-            live_ids=state.live_ids(user, now_ms),
-            sticky_entries=self.sticky.entries_of(user),
-            admitted={str(reason): count for reason, count in counters.admitted.items()},
-            refused={str(reason): count for reason, count in counters.refused.items()},
-            closed=dict(counters.closed),
-            would_refuse=counters.would_refuse,
-            outcomes={
-                "admitted_after_waiting": sum(counters.waited_ms_buckets.values()),
-                "gave_up": counters.gave_up,
-            },
-            waited_ms_buckets=dict(counters.waited_ms_buckets),
-            waited_ms_sum=counters.waited_ms_sum,
-            unused_ids=counters.unused_ids,
-        )

@@ -51,8 +51,8 @@ class Look(Enum):
     """How a batch stands to what was refused."""
 
     UNWATCHED = auto()  # nothing of this id was refused lately
-    PASSED = auto()  # of this partition, something was forwarded since
-    FIRST_SIGHT = auto()  # of this partition, nothing is known
+    PASSED = auto()  # of this partition, something was forwarded since, over the same connection
+    FIRST_SIGHT = auto()  # of this partition, nothing is known on this connection
     ABOVE = auto()  # something before it was refused and has not been forwarded
     SAME = auto()  # the very batch that was refused
     BELOW = auto()
@@ -71,7 +71,8 @@ class StickyEntry:
 @dataclass(slots=True)
 class RefusedId:
     """A watched id. `deadline_ms`: end of its throttle; `cut`: epoch and sequence of entries that ended with
-    their connection; `forwarded`: (epoch, topic, partition) since the id is watched.
+    their connection; `forwarded`: (epoch, topic, partition) since the id is watched, and the connection it went
+    over last.
     """
 
     refused_at_ms: int
@@ -79,7 +80,7 @@ class RefusedId:
     deadline_ms: int = 0
     entries: dict[PartitionKey, StickyEntry] = field(default_factory=dict)
     cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=dict)
-    forwarded: set[tuple[int, bytes, int]] = field(default_factory=set)
+    forwarded: dict[tuple[int, bytes, int], int] = field(default_factory=dict)
 
 
 class TopicNames:
@@ -144,6 +145,20 @@ class StickyRefusals:
         """What a forwarded batch of partition `key` lifts: the entry of that partition and no other."""
         return [key]
 
+    def passed_before(
+        self, record: RefusedId, epoch: int, topic: bytes, partition: int, connection_id: int
+    ) -> bool:
+        """Whether something of the partition went over this connection since the id is watched.
+
+        Over another one does not count: when a leader moves while s waits behind a mute, s is handed to the old
+        leader, which refuses it, and the client may send s+n to the new one before it has read that.
+        """
+        canonical = self.topics.canonical(topic)
+        if record.forwarded.get((epoch, canonical, partition)) == connection_id:
+            return True
+        other = self.topics.other_form(canonical)
+        return other is not None and record.forwarded.get((epoch, other, partition)) == connection_id
+
     # Looking
 
     def refused_id(self, user: User, producer_id: int, now_ms: int) -> RefusedId | None:
@@ -155,8 +170,8 @@ class StickyRefusals:
             return None
         return record
 
-    def look(self, user: User, batch: ProducerBatch, now_ms: int) -> Look:
-        """How the batch stands. Ends the entry of an older epoch on the way."""
+    def look(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> Look:
+        """How the batch stands on this connection. Ends the entry of an older epoch on the way."""
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self.refused_id(user, producer_id, now_ms)
         if record is None:
@@ -167,7 +182,7 @@ class StickyRefusals:
             self._end(user, producer_id, record, key)
             entry = None
         if entry is None:
-            return self._look_without_entry(record, batch)
+            return self._look_without_entry(record, batch, connection_id)
         if epoch < entry.epoch:
             # Left over from before the bump: it must not get in front of the newer epoch's refused batch.
             return Look.ABOVE
@@ -175,9 +190,9 @@ class StickyRefusals:
             return Look.SAME
         return Look.ABOVE if self.is_above(base_sequence, entry.base_sequence) else Look.BELOW
 
-    def _look_without_entry(self, record: RefusedId, batch: ProducerBatch) -> Look:
+    def _look_without_entry(self, record: RefusedId, batch: ProducerBatch, connection_id: int) -> Look:
         _, epoch, base_sequence, topic, partition = batch
-        if self._was_forwarded(record, epoch, topic, partition):
+        if self.passed_before(record, epoch, topic, partition, connection_id):
             return Look.PASSED
         cut = record.cut.get((self.topics.canonical(topic), partition))
         return Look.SAME if cut == (epoch, base_sequence) else Look.FIRST_SIGHT
@@ -238,7 +253,7 @@ class StickyRefusals:
         record = self.watched[user][producer_id]
         record.deadline_ms = max(record.deadline_ms, until_ms)
 
-    def forwarded(self, user: User, batch: ProducerBatch) -> None:
+    def forwarded(self, user: User, batch: ProducerBatch, connection_id: int) -> None:
         """The batch is forwarded, and it is at or below what was refused: that is lifted."""
         producer_id, epoch, _, topic, partition = batch
         record = self.watched.get(user, {}).get(producer_id)
@@ -248,10 +263,10 @@ class StickyRefusals:
             record.forwarded.clear()
         canonical = self.topics.canonical(topic)
         record.cut.pop((canonical, partition), None)
-        record.forwarded.add((epoch, canonical, partition))
+        record.forwarded[epoch, canonical, partition] = connection_id
         for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
             if key in record.entries:
-                record.forwarded.add((epoch, self.topics.canonical(key[0]), key[1]))
+                record.forwarded[epoch, self.topics.canonical(key[0]), key[1]] = connection_id
                 self._end(user, producer_id, record, key)
 
     def connection_closed(self, connection_id: int) -> None:
@@ -300,19 +315,12 @@ class StickyRefusals:
             return other, partition
         return canonical, partition
 
-    def _was_forwarded(self, record: RefusedId, epoch: int, topic: bytes, partition: int) -> bool:
-        canonical = self.topics.canonical(topic)
-        if (epoch, canonical, partition) in record.forwarded:
-            return True
-        other = self.topics.other_form(canonical)
-        return other is not None and (epoch, other, partition) in record.forwarded
-
     def _forget_forwarded(self, record: RefusedId, epoch: int, topic: bytes, partition: int) -> None:
         canonical = self.topics.canonical(topic)
-        record.forwarded.discard((epoch, canonical, partition))
+        record.forwarded.pop((epoch, canonical, partition), None)
         other = self.topics.other_form(canonical)
         if other is not None:
-            record.forwarded.discard((epoch, other, partition))
+            record.forwarded.pop((epoch, other, partition), None)
 
     def _end(self, user: User, producer_id: int, record: RefusedId, key: PartitionKey) -> None:
         entry = record.entries.pop(key)

@@ -267,7 +267,17 @@ def test_a_lower_batch_may_come_first_after_all() -> None:
     visitor, elsewhere = world.connect(), world.connect()
     world.refusal(visitor, batch(1, 50))
     assert isinstance(world.judge(elsewhere, batch(1, 0)), Forward)
-    assert world.judge(visitor, batch(1, 50)) is FORWARD
+    assert world.judge(elsewhere, batch(1, 50)) is FORWARD
+
+
+def test_what_went_over_another_connection_may_have_found_no_leader() -> None:
+    world = World(enforcing(100))
+    old_leader, new_leader = world.connect(), world.connect()
+    world.refusal(old_leader, batch(1, 50))
+    assert isinstance(world.judge(old_leader, batch(1, 0)), Forward)
+    assert world.refusal(new_leader, batch(1, 51)).reason is Reason.ESTABLISHED
+    world.now_ms += 100
+    assert world.judge(new_leader, batch(1, 51)) is FORWARD
 
 
 def test_every_partition_of_a_refused_id_is_looked_at_once() -> None:
@@ -454,6 +464,7 @@ def test_rate_0_blocks_new_ids_and_spares_known_ones() -> None:
     world = World(enforcing(10))
     world.judge(world.connect(), batch(1))
     world.admission.set_quotas(enforcing(0), 0)
+    assert world.admission.quotas == enforcing(0)
     refused = world.refusal(world.connect(), batch(2))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.BLOCKED, 10_000)
     assert world.judge(world.connect(), batch(1, 1)) is FORWARD
@@ -544,6 +555,19 @@ def test_idle_users_are_dropped() -> None:
     assert world.admission.filter_bytes == 0
 
 
+def test_who_only_allocates_ids_stays_visible_for_an_hour() -> None:
+    world = World(enforcing(100))
+    visitor = world.connect()
+    world.admission.owner_learnt("alice", 1, 0, visitor.connection_id, 0)
+    world.close(visitor)
+    world.now_ms = HOUR_MS - 1
+    world.admission.sweep(world.now_ms)
+    assert [one.unused_ids for one in world.admission.user_snapshots(world.now_ms)] == [1]
+    world.now_ms = HOUR_MS
+    world.admission.sweep(world.now_ms)
+    assert world.admission.user_snapshots(world.now_ms) == []
+
+
 # Owners, inheritance, topics
 
 
@@ -622,6 +646,7 @@ def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(ins
     assert isinstance(world.judge(visitor, batch(1, 6)), Forward)
     assert [type(problem) for problem in problems] == [ZeroDivisionError] * len(problems)
     assert admission.failures >= 2
+    assert admission.overfull_inserts == 0
 
 
 # Each rule is needed: the same script with one rule broken ends differently
@@ -718,5 +743,5 @@ def test_a_broken_rule_lets_a_later_batch_pass_first(
 def test_epochs_are_what_lets_a_bumped_producer_start_anew() -> None:
     sticky = _IgnoresEpochs(100)
     sticky.refused("alice", batch(1, 0), 1, 0)
-    assert sticky.look("alice", batch(1, 1, epoch=1), 0) is Look.ABOVE
+    assert sticky.look("alice", batch(1, 1, epoch=1), 1, 0) is Look.ABOVE
     assert not first_batch_of_a_newer_epoch(exhausted())

@@ -35,7 +35,7 @@ def look(
     now_ms: int = 0,
 ) -> Look:
     one = batch(ID, base_sequence, epoch=epoch, topic=topic, partition=partition)
-    return sticky.look("alice", one, now_ms)
+    return sticky.look("alice", one, 1, now_ms)
 
 
 def test_around_the_refused_sequence() -> None:
@@ -44,8 +44,8 @@ def test_around_the_refused_sequence() -> None:
     assert look(sticky, 10) is Look.SAME
     assert look(sticky, 11) is Look.ABOVE
     assert look(sticky, 11, partition=1) is Look.FIRST_SIGHT
-    assert sticky.look("bob", batch(ID, 11), 0) is Look.UNWATCHED
-    assert sticky.look("alice", batch(ID + 1, 11), 0) is Look.UNWATCHED
+    assert sticky.look("bob", batch(ID, 11), 1, 0) is Look.UNWATCHED
+    assert sticky.look("alice", batch(ID + 1, 11), 1, 0) is Look.UNWATCHED
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_entry_keeps_its_lower_sequence() -> None:
 def test_forwarding_at_or_below_lifts_that_partition_alone() -> None:
     sticky = refused(10)
     sticky.refused("alice", batch(ID, 4, partition=1), A, 0)
-    sticky.forwarded("alice", batch(ID, 10))
+    sticky.forwarded("alice", batch(ID, 10), 1)
     assert look(sticky, 15) is Look.PASSED
     assert look(sticky, 5, partition=1) is Look.ABOVE
     assert sticky.entries_of("alice") == 1
@@ -86,7 +86,7 @@ def test_forwarding_at_or_below_lifts_that_partition_alone() -> None:
 
 def test_refused_again_is_first_sight_no_more_but_an_entry() -> None:
     sticky = refused(10)
-    sticky.forwarded("alice", batch(ID, 10))
+    sticky.forwarded("alice", batch(ID, 10), 1)
     sticky.refused("alice", batch(ID, 20), A, 0)
     assert look(sticky, 25) is Look.ABOVE
     sticky.connection_closed(A)
@@ -137,7 +137,7 @@ def test_an_older_epoch_does_not_get_in_front_of_a_newer_one() -> None:
 
 def test_passed_is_said_of_an_epoch() -> None:
     sticky = refused(10)
-    sticky.forwarded("alice", batch(ID, 10))
+    sticky.forwarded("alice", batch(ID, 10), 1)
     assert look(sticky, 15, epoch=1) is Look.FIRST_SIGHT
 
 
@@ -145,7 +145,7 @@ def test_an_entry_never_ends_by_age_and_a_watch_does() -> None:
     sticky = refused(10)
     sticky.sweep(100 * WATCH_MS)
     assert look(sticky, 15, now_ms=100 * WATCH_MS) is Look.ABOVE
-    sticky.forwarded("alice", batch(ID, 10))
+    sticky.forwarded("alice", batch(ID, 10), 1)
     assert look(sticky, 15, now_ms=WATCH_MS - 1) is Look.PASSED
     assert look(sticky, 15, now_ms=WATCH_MS) is Look.UNWATCHED
     sticky.sweep(WATCH_MS)
@@ -197,7 +197,7 @@ def test_what_is_kept_of_one_id_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sticky_module, "MOST_CUT", 1)
     sticky = refused(10)
     for partition in (1, 2, 3):
-        sticky.forwarded("alice", batch(ID, 0, partition=partition))
+        sticky.forwarded("alice", batch(ID, 0, partition=partition), 1)
     assert look(sticky, 5, partition=1) is Look.FIRST_SIGHT
     assert look(sticky, 5, partition=3) is Look.PASSED
     sticky.refused("alice", batch(ID, 7, partition=4), A, 0)
@@ -214,7 +214,7 @@ def test_a_topic_by_name_and_by_id_is_the_same_topic() -> None:
     assert look(sticky, 15, topic=TOPIC_ID) is Look.FIRST_SIGHT
     sticky.topics.learn(b"t", TOPIC_ID)
     assert look(sticky, 15, topic=TOPIC_ID) is Look.ABOVE
-    sticky.forwarded("alice", batch(ID, 10, topic=TOPIC_ID))
+    sticky.forwarded("alice", batch(ID, 10, topic=TOPIC_ID), 1)
     assert look(sticky, 15) is Look.PASSED
     assert look(sticky, 15, topic=TOPIC_ID) is Look.PASSED
 
@@ -223,7 +223,7 @@ def test_what_was_refused_before_the_name_was_learnt_is_found_after() -> None:
     sticky = table()
     sticky.refused("alice", batch(ID, 10, topic=TOPIC_ID), A, 0)
     sticky.refused("alice", batch(ID, 3, topic=TOPIC_ID, partition=1), A, 0)
-    sticky.forwarded("alice", batch(ID, 3, topic=TOPIC_ID, partition=1))
+    sticky.forwarded("alice", batch(ID, 3, topic=TOPIC_ID, partition=1), 1)
     sticky.topics.learn(b"t", TOPIC_ID)
     assert look(sticky, 15) is Look.ABOVE
     assert look(sticky, 5, partition=1) is Look.PASSED
