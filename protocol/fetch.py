@@ -225,30 +225,36 @@ def rewrite_tail(tail: bytes, translate: Translate, *, tagged: bool) -> bytes:
     `translate` is called for those, too, that do not fit. Raises MalformedFrame.
     """
     reader = Reader(tail, 0, len(tail), flexible=True)
-    before = None if tagged else _translated(reader, translate)
+    entries = [] if tagged else _translated(reader, translate)
     fields: list[bytes] = []
     last_tag = 0
     for tag, at, content, end in reader.tags():
         if tagged and tag == 0:
             inner = Reader(tail, content, end, flexible=True)
-            before = _translated(inner, translate)
+            entries = _translated(inner, translate)
             inner.finish()
         else:
             fields.append(uvarint(tag) + tail[at:end])
         last_tag = max(last_tag, tag)
     reader.finish()
-    if not before:
+    if not entries:
         return tail
-    for kept in range(len(before), -1, -1):
-        array = uvarint(kept + 1) + b"".join(before[:kept])
-        if not tagged:
-            head, own = array, []
-        else:
-            head, own = b"", [b"\x00" + uvarint(len(array)) + array] if kept else []
-        filled = _fill(head, own + fields, len(tail), max(_PADDING_TAG, last_tag + 1))
-        if filled is not None:
-            return filled
-    raise MalformedFrame("a fetch answer whose tail cannot be replaced")
+    padding_tag = max(_PADDING_TAG, last_tag + 1)
+    entry_bytes = sum(map(len, entries))
+    while True:
+        if entry_bytes <= len(tail):
+            array = uvarint(len(entries) + 1) + b"".join(entries)
+            if not tagged:
+                filled = _fill(array, fields, len(tail), padding_tag)
+            elif entries:
+                field = b"\x00" + uvarint(len(array)) + array
+                filled = _fill(b"", [field, *fields], len(tail), padding_tag)
+            else:
+                filled = _fill(b"", fields, len(tail), padding_tag)
+            if filled is not None:
+                return filled
+        # Without any it always fits: the ones that were there took 11 bytes each, and padding needs 2.
+        entry_bytes -= len(entries.pop())
 
 
 def _translated(reader: Reader, translate: Translate) -> list[bytes]:

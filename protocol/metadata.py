@@ -9,7 +9,7 @@ cost does not grow with the number of topics. Versions: 1 adds the rack, 2 the c
 from collections.abc import Iterator
 
 from protocol.errors import MalformedFrame, UnsupportedVersion
-from protocol.frames import Buffer, Reader, Translate, framed, read_uvarint, size_prefix, skip_tags
+from protocol.frames import Buffer, Reader, Translate, read_uvarint, size_prefix, skip_tags
 from protocol.splice import Splice, translate_endpoint
 
 METADATA = 3
@@ -26,20 +26,17 @@ def splice_head(buf: Buffer, start: int, end: int, version: int, translate: Tran
     For an answer too large to be copied for its few addresses. Raises MalformedFrame or UnsupportedVersion.
     """
     answer = Reader(buf, start, end)
-    splice = Splice(buf, start, end)
-    _translate_brokers(answer, splice, version, translate)
-    parts = splice.parts()
-    rest = parts.pop()
-    head = b"".join(parts)
+    change = Splice(buf, start, end)
+    _translate_brokers(answer, change, version, translate)
+    *head_parts, rest = change.parts()
+    head = b"".join(head_parts)
     return size_prefix(len(head) + len(rest)) + head, end - len(rest)
 
 
 def splice(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes:
     """The Metadata answer in buf[start:end] (its header included) with translated brokers, framed."""
-    answer = Reader(buf, start, end)
-    change = Splice(buf, start, end)
-    _translate_brokers(answer, change, version, translate)
-    return framed(*change.parts())
+    head, rest = splice_head(buf, start, end, version, translate)
+    return head + buf[rest:end]
 
 
 def _translate_brokers(answer: Reader, splice: Splice, version: int, translate: Translate) -> None:

@@ -226,6 +226,31 @@ def test_a_count_never_exceeds_the_bytes_left() -> None:
             walk(frame, 0, len(frame))
 
 
+@pytest.mark.parametrize("version", [0, 3, 8, 9, 13])
+def test_an_array_that_is_null_is_malformed(version: int) -> None:
+    def null_instead_of(frame: bytes, empty: bytes, null: bytes) -> bytes:
+        # The last array of the frame: in flexible versions tag buffers follow it.
+        at = frame.rindex(empty)
+        return frame[:at] + null + frame[at + len(empty) :]
+
+    flexible = version >= 9
+    no_topics = produce_request(version, [])
+    no_partitions = produce_request(version, [(entity_topic(version), [])])
+    frames = [
+        null_instead_of(frame, b"\x01", b"\x00")
+        if flexible
+        else null_instead_of(frame, bytes(4), b"\xff" * 4)
+        for frame in (no_topics, no_partitions)
+    ]
+    for frame in (no_topics, no_partitions):
+        assert walk(frame, 0, len(frame)) == (-1, False, [])
+    for frame in frames:
+        with pytest.raises(MalformedFrame):
+            walk(frame, 0, len(frame))
+        with pytest.raises(MalformedFrame):
+            refusal(frame, 0, len(frame), 100, "no")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @settings(max_examples=20)
 @given(data=st.data())
