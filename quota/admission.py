@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from quota.counters import COUNTERS_KEPT_MS, UserCounters
+from quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
 from quota.entities import User, enforces, resolve
 from quota.owners import ProducerIdOwners
 from quota.producer_ids import SHORTEST_THROTTLE_MS, Answer, AskedId, GaveUp, ProducerIdQuota, Question
 from quota.settings import Quotas
-from quota.snapshots import UserSnapshot, snapshot
+from quota.snapshots import snapshot
 from quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
 from quota.verdicts import (
     FORWARD,

@@ -16,6 +16,9 @@ from quota.verdicts import Decision, Reason
 SAMPLE_MS = 30_000
 """Two samples of 30 s: Kafka's metrics.num.samples and metrics.sample.window.ms."""
 
+COUNTERS_KEPT_MS = 3_600_000
+"""After a user's last count, when nothing else is known of it: Kafka's quota sensors expire after an hour."""
+
 WAITED_BUCKETS_MS = (500, 1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 86_400_000)
 """Upper bounds: 120 s is Java's delivery timeout, 300 s librdkafka's; what waited for more than a day is
 counted with the day.
@@ -56,7 +59,7 @@ class Samples:
 
 @dataclass(slots=True)
 class UserCounters:
-    """Totals of one user since it is known."""
+    """Totals of one user since it is known; `last_ms`: when something was last counted."""
 
     admitted: dict[Reason, int] = field(default_factory=dict)
     refused: dict[Reason, int] = field(default_factory=dict)
@@ -66,6 +69,7 @@ class UserCounters:
     waited_ms_sum: int = 0
     gave_up: int = 0
     unused_ids: int = 0
+    last_ms: int = 0
     new_ids: Samples = field(default_factory=Samples)
     throttle_times_ms: Samples = field(default_factory=Samples)
 

@@ -196,7 +196,7 @@ def test_false_positives_stay_within_the_target(live_per_quota: int) -> None:
 def test_memory_is_as_stated() -> None:
     """2.6 bytes an id and slice of use: 10 million ids in use throughout come to 150 MB."""
     settings = ProducerIdSettings()
-    live = 20_000
+    live = 8_000
     ids = new_filter(settings)
     for slice_no in range(7):
         for producer_id in range(live):
