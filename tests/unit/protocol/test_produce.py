@@ -27,6 +27,7 @@ from tests.support.frames import (
     translated,
     unframed,
 )
+from tests.support.produce_frames import CLIENT_FRAMES
 
 VERSIONS = range(14)
 ProduceResponse = codec("producer", "ProduceResponse")
@@ -84,6 +85,20 @@ def test_walk_finds_every_producer(version: int, data: st.DataObject) -> None:
     assert walk(frame, 0, len(frame)) == (acks, False, expected)
     inside = memoryview(bytearray(b"abc" + frame + frame))
     assert walk(inside, 3, 3 + len(frame)) == (acks, False, expected)
+
+
+@pytest.mark.parametrize(
+    ("client", "partitions"),
+    [
+        ("librdkafka 2.16.1, version 8", [1]),
+        ("librdkafka 2.16.1, version 10", [0]),
+        ("kafka-python 3.0.12, version 9", [0, 1]),
+        ("aiokafka 0.14.0, version 7", [0, 1]),
+    ],
+)
+def test_walk_reads_what_clients_send(client: str, partitions: list[int]) -> None:
+    frame = CLIENT_FRAMES[client]
+    assert walk(frame, 0, len(frame)) == (-1, False, [(4711, 3, 0, b"orders", index) for index in partitions])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
