@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 
 from sandbox.journal import ProducerJournal, record_value
 from sandbox.log_checker import LogRecord
-from tests.support.clients.load import ABORTED, BATCH_BYTES, Load, Login, Pace, Wish
+from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
 
 
 def _common(bootstrap_servers: str, login: Login | None) -> dict[str, Any]:
@@ -31,7 +31,8 @@ def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
 async def _produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
     settings = _common(load.bootstrap_servers, load.login) | {
         "enable_idempotence": True,
-        "max_batch_size": max(BATCH_BYTES, load.size_bytes + 100),
+        # Each record is a batch of its own.
+        "max_batch_size": 1,
     }
     if load.give_up_s:
         settings["request_timeout_ms"] = int(load.give_up_s * 1_000)

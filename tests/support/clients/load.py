@@ -1,7 +1,7 @@
 """What a client is asked to do, in a form that goes onto a command line and comes back.
 
 Records are numbered 0, 1, 2 ... over all partitions in turn (n modulo partitions), and every client is
-told to send small batches, so that as many of them are in flight as the client is able to.
+told to make each record a batch of its own, so that as many are in flight as the client is able to.
 """
 
 import json
@@ -11,9 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Self
-
-BATCH_BYTES = 200
-"""The wanted batch size: little more than one record of the default size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
