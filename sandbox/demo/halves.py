@@ -42,7 +42,7 @@ def play_direct(plan: Plan, stage: Stage, directory: Path) -> tuple[Baseline, Ha
             _baseline_run(plan, stage, server, directory, run + 1) for run in range(plan.baseline_runs)
         ]
         stage.say(f"[bold]direct[/]: {plan.rogues} rogues of mallory and carol's crash loop come, too")
-        scene = _Scenery(plan, stage, cluster, directory, "direct, no gateway", plan.direct_at_most_s)
+        scene = _Scenery(plan, stage, cluster, directory, "direct, no gateway", plan.direct_at_most_s, False)
         return baseline, _attack(scene, server)
 
 
@@ -50,16 +50,17 @@ def play_through_gateway(plan: Plan, stage: Stage, directory: Path, direct_s: fl
     """The same rogues against a fresh broker of the same size, with the gateway between."""
     at_most_s = plan.through_s(direct_s)
     directory.mkdir()
-    with _broker(plan, stage, directory) as cluster:
-        gateway = GatewayProcess(cluster.bootstrap_servers(SASL_PLAINTEXT), quotas=plan.quotas())
+    with (
+        _broker(plan, stage, directory) as cluster,
+        GatewayProcess(cluster.bootstrap_servers(SASL_PLAINTEXT), quotas=plan.quotas()) as gateway,
+    ):
+        began_s = time.monotonic()
         try:
-            with gateway:
-                began_s = time.monotonic()
-                stage.say(f"[bold]through the gateway[/]: {_quota_text(plan)}; the same rogues come")
-                scene = _Scenery(plan, stage, cluster, directory, "through the gateway", at_most_s)
-                half = _attack(scene, gateway.bootstrap_servers)
-                half.gateway = _gateway_evidence(gateway, began_s)
-                return half
+            stage.say(f"[bold]through the gateway[/]: {_quota_text(plan)}; the same rogues come")
+            scene = _Scenery(plan, stage, cluster, directory, "through the gateway", at_most_s, True)
+            half = _attack(scene, gateway.bootstrap_servers)
+            half.gateway = _gateway_evidence(gateway, began_s)
+            return half
         finally:
             _keep_copy(gateway.directory, directory, "pidgate.*")
 
@@ -132,6 +133,8 @@ class _Scenery:
     directory: Path
     title: str
     at_most_s: float
+    reads_back: bool
+    """Whether the log is read back from the broker afterwards, if it lives."""
 
 
 def _attack(scenery: _Scenery, server: str) -> Half:
@@ -152,7 +155,7 @@ def _attack(scenery: _Scenery, server: str) -> Half:
     return Half(
         attack_s=attack_s,
         points=tuple(watch.points),
-        broker=_broker_evidence(scenery.stage, scenery.cluster),
+        broker=_broker_evidence(scenery.stage, scenery.cluster, scenery.reads_back),
         mallory=rogues.mallory,
         carol=rogues.carol_journal(),
         bystanders=bystanders.journals(),
@@ -183,7 +186,7 @@ def _follow(scenery: _Scenery, watch: BrokerWatch, bystanders: Bystanders, rogue
         time.sleep(_LOOK_EVERY_S)
 
 
-def _broker_evidence(stage: Stage, cluster: Cluster) -> BrokerEvidence:
+def _broker_evidence(stage: Stage, cluster: Cluster, reads_back: bool) -> BrokerEvidence:
     stage.say("the broker, its log and the journals are read")
     data = cluster.directory / f"node-{NODE_ID}" / "data"
     errors = [line for line in cluster.log_tail(NODE_ID, 100_000).splitlines() if "OutOfMemoryError" in line]
@@ -195,7 +198,7 @@ def _broker_evidence(stage: Stage, cluster: Cluster) -> BrokerEvidence:
         answers=answers,
         states=_states(cluster) if answers else None,
         segments={topic: read_topic(data, topic) for topic in PARTITIONS},
-        log=_log(server) if answers else {},
+        log=_log(server) if answers and reads_back else {},
     )
 
 

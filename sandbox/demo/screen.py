@@ -39,7 +39,7 @@ def show(console: Console, plan: Plan, evidence: Evidence, checks: Sequence[Chec
     console.print()
     for title, body in sections:
         console.print(Text(title, style="bold cyan"))
-        console.print(Padding(body, (0, 0, 1, 2)))
+        console.print(Padding(body, (0, 0, 1, 2), expand=False))
 
 
 def _verdict(outcome: Outcome) -> RenderableType:

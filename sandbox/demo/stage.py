@@ -66,7 +66,9 @@ class _Clocked:
         self._began_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        self.console.print(f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False)
+        self.console.print(
+            f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False, soft_wrap=True
+        )
 
 
 class LiveStage(_Clocked):

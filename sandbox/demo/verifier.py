@@ -203,7 +203,11 @@ def _bystander(through: Half, user: str) -> Iterator[Check]:
 
 
 def _summary(verdict: Verdict | None) -> str:
-    return "the broker cannot be read" if verdict is None else verdict.summary()
+    if verdict is None:
+        return "the broker cannot be read"
+    if not verdict.is_good:
+        return verdict.summary()
+    return f"{verdict.acknowledged:,} acknowledged, {verdict.in_log:,} in the log; none missing, doubled or moved"
 
 
 def _gateway(through: Half) -> Iterator[Check]:

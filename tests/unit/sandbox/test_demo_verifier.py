@@ -1,0 +1,344 @@
+"""The verifier on hand-made evidence: good evidence passes, and each thing that is wrong fails its check."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.demo.evidence import BrokerEvidence, Evidence, GatewayEvidence, Half
+from sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
+from sandbox.demo.segments import TopicIds
+from sandbox.demo.summary import summarize
+from sandbox.demo.verdict import conclude
+from sandbox.demo.verifier import Check, verify
+from sandbox.demo.watch import Point
+from sandbox.journal import ProducerJournal, record_value
+from sandbox.log_checker import LogRecord
+from sandbox.producers.batch_journal import BatchJournal, IdLife, Refusal
+
+PLAN = Plan(quota=Fraction(2))
+ADMITTED, GIVEN_UP = (11, 12, 13), (14, 15)
+OUT_OF_MEMORY = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
+CLICKS_PARTITIONS = range(PARTITIONS[CLICKS])
+REFUSAL = Refusal(1_500, 19, 9_000, "producer_ids_rate quota of user mallory exceeded: producer id 14 is new")
+
+
+def mallory() -> BatchJournal:
+    journal = BatchJournal("mallory", CLICKS)
+    for producer_id in ADMITTED + GIVEN_UP:
+        journal.lives[producer_id] = IdLife(producer_id, "mallory-etl-1", "127.0.0.66:4000", 1_000)
+    for producer_id in ADMITTED:
+        journal.lives[producer_id].acknowledged_ms = 1_100
+        journal.lives[producer_id].partitions = PARTITIONS[CLICKS]
+    for producer_id in GIVEN_UP:
+        journal.lives[producer_id].refusals.append(REFUSAL)
+        journal.lives[producer_id].gave_up_ms = 13_000
+    return journal
+
+
+def journal_of(user: str, topic: str, records: int) -> ProducerJournal:
+    journal = ProducerJournal(user, topic)
+    for n in range(records):
+        journal.sent(0, n, at_ms=n * 10)
+        journal.acknowledged(0, n, at_ms=n * 10 + 3 + n)
+    return journal
+
+
+def log_of(*users: str, records: int) -> list[LogRecord]:
+    values = [record_value(user, 0, n) for user in users for n in range(records)]
+    return [LogRecord(0, offset, value) for offset, value in enumerate(values)]
+
+
+def segments() -> dict[str, TopicIds]:
+    clicks = Counter({(partition, each): 1 for partition in CLICKS_PARTITIONS for each in ADMITTED})
+    return {
+        CLICKS: TopicIds(CLICKS, clicks),
+        ORDERS: TopicIds(ORDERS, Counter({(0, 1): 4, (0, 2): 4})),
+        NIGHTLY: TopicIds(NIGHTLY, Counter({(0, 3): 1})),
+    }
+
+
+def half(*, dead: bool) -> Half:
+    return Half(
+        attack_s=10.0 if dead else 15.0,
+        points=(Point(0.0, 40, 80, 0, True), Point(10.0, 79, 80, 3, not dead)),
+        broker=BrokerEvidence(
+            exit_code=3 if dead else None,
+            out_of_memory=OUT_OF_MEMORY if dead else "",
+            answers=not dead,
+            states=None
+            if dead
+            else {
+                CLICKS: {partition: list(ADMITTED) for partition in CLICKS_PARTITIONS},
+                ORDERS: {0: [1, 2]},
+                NIGHTLY: {0: [3]},
+            },
+            segments=segments(),
+            log={} if dead else {ORDERS: log_of(ALICE, BOB, records=4), NIGHTLY: log_of(CAROL, records=1)},
+        ),
+        mallory=[mallory()],
+        carol=journal_of(CAROL, NIGHTLY, 1),
+        bystanders={user: journal_of(user, ORDERS, 4) for user in (ALICE, BOB)},
+        notes={
+            user: {"client": "confluent", "client_id": f"{user}-orders", "refused": 0}
+            for user in (ALICE, BOB)
+        },
+    )
+
+
+def refused_event(user: str, client_id: str, host: str) -> dict[str, str]:
+    return {
+        "event": "producer_id_refused",
+        "user": user,
+        "client_id": client_id,
+        "address": f"{host}:4000",
+    }
+
+
+def good() -> Evidence:
+    through = half(dead=False)
+    through.gateway = GatewayEvidence(
+        alive_after_attack=True,
+        exit_code=0,
+        ran_s=20.0,
+        log_events=[{"event": "listening"}, refused_event("mallory", "mallory-etl-1", "127.0.0.66")],
+        metrics=None,
+    )
+    baseline = [{user: journal_of(user, ORDERS, 3) for user in (ALICE, BOB)}]
+    return Evidence(baseline=baseline, direct=half(dead=True), through_gateway=through, total_s=60.0)
+
+
+def failed(checks: list[Check]) -> set[str]:
+    return {check.name for check in checks if not check.passed}
+
+
+def test_good_evidence_passes_every_check() -> None:
+    checks = verify(PLAN, good())
+
+    assert failed(checks) == set()
+    assert len({check.name for check in checks}) == len(checks) >= 18
+    assert all(check.source for check in checks)
+
+
+def direct_survives(evidence: Evidence) -> None:
+    evidence.direct.broker.exit_code = None
+
+
+def direct_ends_otherwise(evidence: Evidence) -> None:
+    evidence.direct.broker.out_of_memory = ""
+
+
+def dies_behind_the_gateway(evidence: Evidence) -> None:
+    evidence.through_gateway.broker.exit_code = 3
+
+
+def runs_for_less(evidence: Evidence) -> None:
+    evidence.through_gateway.attack_s = 9.0
+
+
+def runs_out_of_memory(evidence: Evidence) -> None:
+    evidence.through_gateway.broker.out_of_memory = OUT_OF_MEMORY
+
+
+def hangs(evidence: Evidence) -> None:
+    evidence.through_gateway.broker.answers = False
+
+
+def one_id_too_many(evidence: Evidence) -> None:
+    # Kept and written alike, and mallory knows of it: only the quota is broken.
+    broker = evidence.through_gateway.broker
+    life = IdLife(16, "mallory-etl-1", "127.0.0.66:4000", 1_000)
+    life.acknowledged_ms, life.partitions = 1_100, PARTITIONS[CLICKS]
+    evidence.through_gateway.mallory[0].lives[16] = life
+    assert broker.states is not None
+    broker.states = {
+        **broker.states,
+        CLICKS: {partition: [*ADMITTED, 16] for partition in CLICKS_PARTITIONS},
+    }
+    broker.segments[CLICKS].batches.update({(partition, 16): 1 for partition in CLICKS_PARTITIONS})
+
+
+def too_many_starts(evidence: Evidence) -> None:
+    broker = evidence.through_gateway.broker
+    ids = range(100, 112)
+    assert broker.states is not None
+    broker.states = {**broker.states, NIGHTLY: {0: list(ids)}}
+    broker.segments[NIGHTLY].batches.clear()
+    broker.segments[NIGHTLY].batches.update({(0, producer_id): 1 for producer_id in ids})
+
+
+def keeps_an_id_that_nobody_wrote(evidence: Evidence) -> None:
+    broker = evidence.through_gateway.broker
+    assert broker.states is not None
+    broker.states = {**broker.states, ORDERS: {0: [1, 2, 99]}}
+
+
+def loses_a_batch(evidence: Evidence) -> None:
+    broker = evidence.through_gateway.broker
+    del broker.segments[CLICKS].batches[5, ADMITTED[0]]
+    assert broker.states is not None
+    clicks = {**broker.states[CLICKS], 5: list(ADMITTED[1:])}
+    broker.states = {**broker.states, CLICKS: clicks}
+
+
+def writes_a_batch_twice(evidence: Evidence) -> None:
+    evidence.through_gateway.broker.segments[CLICKS].batches[5, ADMITTED[0]] = 2
+
+
+def writes_what_was_refused(evidence: Evidence) -> None:
+    life = evidence.through_gateway.mallory[0].lives[ADMITTED[0]]
+    life.acknowledged_ms, life.partitions, life.gave_up_ms = -1, 0, 2_000
+
+
+def refuses_nobody(evidence: Evidence) -> None:
+    for life in evidence.through_gateway.mallory[0].lives.values():
+        life.refusals.clear()
+
+
+def refuses_with_another_code(evidence: Evidence) -> None:
+    life = evidence.through_gateway.mallory[0].lives[GIVEN_UP[0]]
+    life.refusals[0] = replace(REFUSAL, error_code=89)
+
+
+def refuses_without_a_word(evidence: Evidence) -> None:
+    for life in evidence.through_gateway.mallory[0].lives.values():
+        life.refusals[:] = [replace(refusal, message="") for refusal in life.refusals]
+
+
+def loses_carols_record(evidence: Evidence) -> None:
+    evidence.through_gateway.broker.log = {**evidence.through_gateway.broker.log, NIGHTLY: []}
+
+
+def refuses_alice(evidence: Evidence) -> None:
+    notes = evidence.through_gateway.notes
+    evidence.through_gateway.notes = {**notes, ALICE: {**notes[ALICE], "refused": 1}}
+
+
+def kills_bobs_client(evidence: Evidence) -> None:
+    evidence.through_gateway.notes = {**evidence.through_gateway.notes, BOB: {}}
+
+
+def leaves_alice_without_an_answer(evidence: Evidence) -> None:
+    evidence.through_gateway.bystanders[ALICE].sent(1, 0, at_ms=0)
+
+
+def loses_bobs_record(evidence: Evidence) -> None:
+    log = evidence.through_gateway.broker.log
+    evidence.through_gateway.broker.log = {**log, ORDERS: list(log[ORDERS])[:-1]}
+
+
+def gateway(**changes: Any) -> Callable[[Evidence], None]:
+    def change(evidence: Evidence) -> None:
+        assert evidence.through_gateway.gateway is not None
+        evidence.through_gateway.gateway = replace(evidence.through_gateway.gateway, **changes)
+
+    return change
+
+
+MALLORY_REFUSED = refused_event("mallory", "mallory-etl-1", "127.0.0.66")
+ALICE_REFUSED = refused_event("alice", "alice-orders", "127.0.0.1")
+DOES_NOT_SERVE = {"and still serves"}
+CLICKS_TRUE = "mallory's acknowledged batches are in the log once, refused ones never"
+TOLD_WHY = "mallory was refused, and told why and for how long"
+NAMES = "it names who was refused, and nobody else"
+STAYED_UP = "the gateway stayed up and ended when asked"
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (direct_survives, {"directly, the broker dies of memory"}),
+        (direct_ends_otherwise, {"directly, the broker dies of memory"}),
+        (
+            dies_behind_the_gateway,
+            {"through the gateway, it outlives that time", "and never ran out of memory"},
+        ),
+        (runs_for_less, {"through the gateway, it outlives that time"}),
+        (runs_out_of_memory, {"and never ran out of memory"}),
+        (hangs, DOES_NOT_SERVE | {CLICKS_TRUE}),
+        (one_id_too_many, {"mallory's new ids stay within the quota"}),
+        (too_many_starts, {"carol's new ids stay within the quota"}),
+        (keeps_an_id_that_nobody_wrote, {"the broker keeps just the ids that its log holds"}),
+        (loses_a_batch, {CLICKS_TRUE}),
+        (writes_a_batch_twice, {CLICKS_TRUE}),
+        (writes_what_was_refused, {CLICKS_TRUE}),
+        (refuses_nobody, {TOLD_WHY}),
+        (refuses_with_another_code, {TOLD_WHY}),
+        (refuses_without_a_word, {TOLD_WHY}),
+        (loses_carols_record, {"carol's acknowledged records are in the log once"}),
+        (refuses_alice, {"alice was never refused"}),
+        (kills_bobs_client, {"bob was never refused"}),
+        (leaves_alice_without_an_answer, {"all of alice's records are acknowledged"}),
+        (loses_bobs_record, {"bob's acknowledged records are in the log exactly once, in order"}),
+        (gateway(alive_after_attack=False, exit_code=1), {STAYED_UP}),
+        (gateway(log_events=[MALLORY_REFUSED, {"event": "unexpected_error"}]), {STAYED_UP}),
+        (gateway(log_events=[]), {NAMES}),
+        (gateway(log_events=[MALLORY_REFUSED, ALICE_REFUSED]), {NAMES}),
+        (gateway(log_events=[refused_event("mallory", "mallory-etl-1", "127.0.0.1")]), {NAMES}),
+    ],
+)
+def test_each_fault_fails_its_check_and_no_other(
+    fault: Callable[[Evidence], None], expected: set[str]
+) -> None:
+    evidence = good()
+    fault(evidence)
+
+    assert failed(verify(PLAN, evidence)) == expected
+
+
+def test_without_a_quota_the_same_evidence_cannot_pass() -> None:
+    checks = verify(Plan(quota=None), good())
+
+    assert failed(checks) >= {
+        "mallory's new ids stay within the quota",
+        "carol's new ids stay within the quota",
+    }
+
+
+def test_the_conclusion_follows_the_checks() -> None:
+    evidence = good()
+    logs = Path("/kept")
+    checks = verify(PLAN, evidence)
+    passed = conclude(PLAN, evidence, checks, logs)
+    a_failure = [*checks, Check("one more", False, "nothing", "nowhere")]
+    off = Plan(quota=None)
+
+    assert passed.passed
+    assert "died after 10.0 s" in passed.sentences[0]
+    assert "lives after 15.0 s" in passed.sentences[1]
+    assert "8 of 8 records" in passed.sentences[1]
+    assert "QUOTA=off" in passed.next_command
+    assert not conclude(PLAN, evidence, a_failure, logs).passed
+    assert conclude(PLAN, evidence, a_failure, logs).next_command == "ls /kept"
+    assert "QUOTA=off" not in conclude(off, evidence, a_failure, logs).next_command
+
+
+def test_the_summary_gives_each_number_a_source() -> None:
+    evidence = good()
+    checks = verify(PLAN, evidence)
+    summary = summarize(PLAN, evidence, checks, conclude(PLAN, evidence, checks, Path("/kept")))
+
+    assert summary["passed"]
+    assert summary["mallory_saw"]["refused"]["value"] == 2
+    assert summary["mallory_saw"]["gave_up"]["value"] == 2
+    assert summary["direct"]["exit_code"]["value"] == 3
+    assert summary["through_gateway"]["states_kept"]["value"] == 3 * 200 + 3
+    assert [person["user"] for person in summary["bystanders"]] == [ALICE, BOB]
+    # 3, 4, 5, 6 ms, by nearest rank
+    assert summary["bystanders"][0]["latency_ms"]["value"] == {"p50": 4, "p99": 6}
+    assert summary["bystanders"][0]["latency_ms_direct_runs"]["value"] == [{"p50": 4, "p99": 5}]
+    assert all(fact["source"] for fact in facts(summary))
+
+
+def facts(node: object) -> list[dict[str, Any]]:
+    """Every {"value": ..., "source": ...} in the tree."""
+    if isinstance(node, dict):
+        found = [node] if "value" in node else []
+        return found + [fact for child in node.values() for fact in facts(child)]
+    if isinstance(node, list):
+        return [fact for child in node for fact in facts(child)]
+    return []
