@@ -54,7 +54,7 @@ def read(version: int, frame: bytes) -> Any:
 
 
 @pytest.mark.parametrize(("api_key", "version"), APIS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_chunks_make_no_difference(api_key: int, version: int, data: st.DataObject) -> None:
     frame = response_frame(data.draw(entities(entity_class(api_key, version))))
@@ -162,7 +162,7 @@ def fetch_frame(version: int, endpoints: list[tuple[int, str, int]], records: by
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(1, 17), (78, 2)])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_frame_that_ends_too_early_is_malformed(api_key: int, version: int, data: st.DataObject) -> None:
     frame = response_frame(data.draw(entities(entity_class(api_key, version), 2)))
