@@ -149,5 +149,5 @@ def test_null_arrays_of_a_partition_are_empty() -> None:
     topic_id = bytes(range(16))
     partition = bytes(14) + b"\x00\x00\x00" + b"\x00"
     topic = bytes(2) + b"\x02t" + topic_id + b"\x00" + b"\x03" + partition * 2 + bytes(4) + b"\x00"
-    frame = bytes(4) + b"\x00" + bytes(4) + b"\x01" + b"\x00" + bytes(4) + b"\x02" + topic + b"\x00"
-    assert list(topic_ids(frame, 0, len(frame), 12)) == [("t", topic_id)]
+    frame = bytes(4) + b"\x00" + bytes(4) + b"\x01" + b"\x00" + bytes(4) + b"\x03" + topic * 2 + b"\x00"
+    assert list(topic_ids(frame, 0, len(frame), 12)) == [("t", topic_id)] * 2
