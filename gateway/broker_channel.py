@@ -7,10 +7,11 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.answers import Answers
+from gateway.flow import SCARCE_READ_BYTES, Pause, Purpose, ReadGate
 from gateway.inbox import Inbox
 from gateway.logs import Event, logger
 from gateway.treatments import Treatment
-from protocol.errors import KafkaProtocolError
+from protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from protocol.fetch import EndpointsWalker
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ _SIZE_AND_CORRELATION: Final = Struct(">ii")
 SIZE_PREFIX_BYTES: Final = 4
 
 WRITE_HIGH_BYTES: Final = 512 * 1024
+
+WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
+"""The largest answer that is read whole: Metadata of ten thousand topics takes some megabytes."""
+
+LINGER_S: Final = 30.0
+"""How long what was written may still be sent when the client is gone; then a broker that takes nothing is cut off."""
 
 
 class BrokerChannel(asyncio.BufferedProtocol):
@@ -39,6 +46,11 @@ class BrokerChannel(asyncio.BufferedProtocol):
             context.topic_names,
         )
         self._inbox = Inbox()
+        self._gate = ReadGate()
+        self._budget = context.budget
+        self._share = client.share
+        self._is_full = False
+        """The broker does not take what is written."""
         self._transport: asyncio.Transport | None = None
         self._passing_bytes = 0
         """What is left of an answer that streams through unread."""
@@ -51,14 +63,19 @@ class BrokerChannel(asyncio.BufferedProtocol):
         # uvloop's transports are asyncio's by shape, not by class.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._gate.opened(self._transport)
         self._client.broker_connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._inbox.next_read()
+        view = self._inbox.next_read()
+        return view[:SCARCE_READ_BYTES] if self._budget.is_full else view
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
             self._read(nbytes)
+        except KafkaProtocolError as error:
+            self._client.context.counters.upstream_failures["protocol"] += 1
+            self._client.close("upstream", f"an answer of the broker could not be read: {error}")
         except Exception:
             log.exception(Event.UNEXPECTED_ERROR, **self._client.describe())
             self._client.close("error", "an unexpected error in the gateway")
@@ -72,29 +89,54 @@ class BrokerChannel(asyncio.BufferedProtocol):
         if arrived is None:
             return
         buf, end = arrived
-        try:
-            kept_from = self._take_answers(buf, end, now_ms)
-        except KafkaProtocolError as error:
-            client.close("upstream", f"an answer of the broker could not be read: {error}")
-            return
+        kept_from = self._take_answers(buf, end, now_ms)
+        if kept_from:
+            self._share.hold(Purpose.ANSWER, 0)
         if kept_from < end:
-            large_bytes = self._inbox.keep(buf, kept_from, end)
-            if large_bytes:
-                self._inbox.expect_large(large_bytes)
+            self._keep(buf, kept_from, end)
         client.answered()
+
+    def _keep(self, buf: bytearray, start: int, end: int) -> None:
+        """Keep the beginning of an answer that has to be whole before it is looked at."""
+        large_bytes = self._inbox.keep(buf, start, end)
+        # Without its correlation id nobody knows yet whether it has to be whole: it may stream through.
+        if not large_bytes or end - start < _SIZE_AND_CORRELATION.size:
+            return
+        if self._budget.is_full:
+            self._gate.pause(Pause.BUDGET)
+            self._budget.wait(self, lambda: self._expect_large(large_bytes))
+        else:
+            self._expect_large(large_bytes)
+
+    def _expect_large(self, large_bytes: int) -> None:
+        self._share.hold(Purpose.ANSWER, large_bytes)
+        self._inbox.expect_large(large_bytes)
+        self._gate.resume(Pause.BUDGET)
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._client.broker_lost(f"the broker's connection was lost: {exc}" if exc else "the broker closed")
+        self._budget.leave(self)
+        self._share.hold(Purpose.TO_BROKER, 0)
+        self._client.broker_lost(
+            f"the broker's connection was lost: {exc}" if exc else "the broker closed", exc
+        )
 
     def pause_writing(self) -> None:
+        self._is_full = True
+        self._count_written()
         self._client.broker_busy(True)
 
     def resume_writing(self) -> None:
+        self._is_full = False
+        self._share.hold(Purpose.TO_BROKER, 0)
         self._client.broker_busy(False)
+
+    def _count_written(self) -> None:
+        if self._transport is not None:
+            self._share.hold(Purpose.TO_BROKER, self._transport.get_write_buffer_size())
 
     # ---- the client's side -----------------------------------------------------------------------------
 
@@ -102,19 +144,22 @@ class BrokerChannel(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._client.context.counters.bytes_to_brokers += len(data)
             self._transport.write(data)
+            if self._is_full:
+                self._count_written()
 
-    def pause_reading(self) -> None:
-        if self._transport is not None:
-            self._transport.pause_reading()
+    def pause_reading(self, why: Pause) -> None:
+        self._gate.pause(why)
 
-    def resume_reading(self) -> None:
-        if self._transport is not None:
-            self._transport.resume_reading()
+    def resume_reading(self, why: Pause) -> None:
+        self._gate.resume(why)
 
     def close(self) -> None:
         """Close once what was written has left: an acks=0 Produce in the buffer is still owed to the log."""
-        if self._transport is not None:
-            self._transport.close()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.close()
+            if transport.get_write_buffer_size():
+                self._client.context.loop.call_later(LINGER_S, transport.abort)
 
     # ---- answers ---------------------------------------------------------------------------------------
 
@@ -142,6 +187,8 @@ class BrokerChannel(asyncio.BufferedProtocol):
                 break
             size, correlation_id = _SIZE_AND_CORRELATION.unpack_from(buf, pos)
             request = conversation.expect(correlation_id)
+            if size < _SIZE_AND_CORRELATION.size - SIZE_PREFIX_BYTES:
+                raise MalformedFrame(f"an answer of {size} bytes")
             treatment = request[1]
             if treatment == Treatment.PASS:
                 self._passing_bytes = SIZE_PREFIX_BYTES + size
@@ -153,6 +200,8 @@ class BrokerChannel(asyncio.BufferedProtocol):
                 continue
             frame_end = pos + SIZE_PREFIX_BYTES + size
             if frame_end > end:
+                if size > WHOLE_ANSWER_LIMIT_BYTES:
+                    raise FrameTooLarge(f"an answer of {size} bytes that has to be read whole")
                 break
             instead = self._answers.look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
             if instead is not None:

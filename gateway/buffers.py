@@ -40,6 +40,10 @@ class BufferBudget:
     def is_full(self) -> bool:
         return self.used_bytes >= self.limit_bytes
 
+    @property
+    def is_waited_for(self) -> bool:
+        return bool(self._waiting)
+
     def wait(self, owner: object, resume: Callable[[], None]) -> None:
         """Call `resume` once, as soon as there is room again."""
         self._waiting[owner] = resume

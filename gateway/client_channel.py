@@ -1,19 +1,20 @@
 """The client's socket of one connection: reads requests, asks the conversation, hands on what may pass.
 
 It owns the connection's timers and its back-pressure. Reading pauses for as long as any reason stands
-(`Pause`): the broker is not connected yet or does not keep up, the read-ahead behind a mute is full, the
-memory budget is spent, the gateway drains.
+(`flow.Pause`): the broker is not connected yet or does not keep up, the client does not take its answers, the
+read-ahead behind a mute is full, the memory budget is spent, the gateway drains.
 """
 
 from __future__ import annotations
 
 import asyncio
-from enum import IntFlag
 from typing import cast
 
 from gateway.broker_channel import BrokerChannel
+from gateway.buffers import READ_BUFFER
 from gateway.connection import ConnectionContext
 from gateway.conversation import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Conversation
+from gateway.flow import SCARCE_READ_BYTES, BudgetShare, Pause, Purpose, ReadGate
 from gateway.inbox import SIZE, Inbox
 from gateway.logs import Event, logger
 from protocol.errors import FrameTooLarge, KafkaProtocolError
@@ -24,21 +25,21 @@ log = logger()
 WRITE_HIGH_BYTES = 512 * 1024
 """Back-pressure begins here: two full reads, so that a bulk transfer does not stop and go at every read."""
 
-ORDINARY_CAUSES = ("client", "drain", "idle", "unreachable")
+MOST_IN_FLIGHT = 4096
+"""Requests that wait for an answer; beyond it reading pauses. Brokers work on one at a time (KIP-219)."""
+
+LINGER_S = 30.0
+"""How long a closed connection may go on to send what was written; a peer that reads nothing is cut off then."""
+
+STALLED_MS = 5_000
+SLOWEST_FRAME_BYTES_PER_S = 16 * 1024
+"""While others wait for memory, a frame that holds some has to come at least as fast as this."""
+
+ORDINARY_CAUSES = ("client", "broker", "drain", "idle", "unreachable")
 """Connections end in these ways every day, or the cause has its line in the log already."""
 
 ANONYMOUS = "ANONYMOUS"
 """Kafka's principal of a client that did not authenticate."""
-
-
-class Pause(IntFlag):
-    """Why nothing is read from the client just now."""
-
-    CONNECTING = 1
-    BROKER_BUSY = 2
-    HELD_FULL = 4
-    BUDGET = 8
-    DRAINING = 16
 
 
 class ClientChannel(asyncio.BufferedProtocol):
@@ -55,11 +56,13 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._inbox = Inbox()
         self._early = bytearray()
         """What came before the broker was connected."""
-        self._paused = Pause(0)
-        self._large_bytes = 0
-        self._held_counted_bytes = 0
+        self._gate = ReadGate()
+        self._budget = context.budget
+        self.share = BudgetShare(context.budget)
+        self._reserved_since_ms = 0
         self._mute_timer: asyncio.TimerHandle | None = None
         self._half_closed = False
+        self._is_draining = False
         self._close_cause = ""
 
     # ---- asyncio's side --------------------------------------------------------------------------------
@@ -68,25 +71,21 @@ class ClientChannel(asyncio.BufferedProtocol):
         # uvloop's transports are asyncio's by shape, not by class.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._gate.opened(self._transport)
         peer = transport.get_extra_info("peername")
         self.visitor.address = peer[0] if peer else ""
         self.context.opened(self)
         self.context.connect_upstream(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._inbox.next_read()
+        view = self._inbox.next_read()
+        if self._budget.is_full and not self.share.held(Purpose.FRAME):
+            return view[:SCARCE_READ_BYTES]
+        return view
 
     def buffer_updated(self, nbytes: int) -> None:
-        try:
-            self._read(nbytes)
-        except Exception:
-            log.exception(Event.UNEXPECTED_ERROR, **self.describe())
-            self.close("error", "an unexpected error in the gateway")
-
-    def _read(self, nbytes: int) -> None:
         context = self.context
-        now_ms = context.now_ms()
-        self.last_byte_ms = now_ms
+        self.last_byte_ms = now_ms = context.now_ms()
         context.counters.bytes_from_clients += nbytes
         arrived = self._inbox.received(nbytes)
         if arrived is None:
@@ -95,33 +94,40 @@ class ClientChannel(asyncio.BufferedProtocol):
         if self.broker is None:
             # uvloop starts reading after connection_made whatever was asked for in it: pause at the first bytes.
             self._early += memoryview(buf)[:end]
-            self._pause(Pause.CONNECTING)
+            self.share.hold(Purpose.FRAME, len(self._early))
+            self._gate.pause(Pause.CONNECTING)
             return
         self._requests_arrived(buf, end, now_ms)
 
     def _requests_arrived(self, buf: bytearray, end: int, now_ms: int) -> None:
-        context = self.context
-        if self._large_bytes:
-            context.budget.give_back(self._large_bytes)
-            self._large_bytes = 0
         try:
             kept_from = self._take_requests(buf, end, now_ms)
-        except KafkaProtocolError as error:
-            context.counters.frames_malformed += 1
+            if self.is_gone:
+                return
+            if kept_from:
+                self.share.hold(Purpose.FRAME, 0)
+            if kept_from < end:
+                self._keep(buf, kept_from, end)
+            self._after_requests(now_ms)
+        except Exception as error:  # noqa: BLE001 - logged there
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """The client broke the protocol, or we are wrong: either way this connection ends, and only this one."""
+        if isinstance(error, KafkaProtocolError):
+            self.context.counters.frames_malformed += 1
             self.close("protocol", str(error))
-            return
-        if self._transport is None or self._transport.is_closing():
-            return
-        if kept_from < end:
-            self._keep(buf, kept_from, end)
-        self._after_requests(now_ms)
+        else:
+            log.exception(Event.UNEXPECTED_ERROR, **self.describe())
+            self.close("error", "an unexpected error in the gateway")
 
     def eof_received(self) -> bool:
         """The client sends no more. What is in flight is still answered; what waits behind a mute is not sent."""
         self._half_closed = True
         self._cancel_mute_timer()
-        self.conversation.drop_held()
-        self._count_held()
+        if not self.conversation.awaits_identity:
+            self.conversation.drop_held()
+            self._count_held()
         if self.conversation.is_quiet:
             self._finish("client", "the client closed")
             return False
@@ -132,11 +138,9 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._transport = None
         self._cancel_mute_timer()
         self.conversation.drop_held()
-        self._count_held()
-        context.budget.leave(self)
-        if self._large_bytes:
-            context.budget.give_back(self._large_bytes)
-            self._large_bytes = 0
+        self._budget.leave(self)
+        for purpose in (Purpose.FRAME, Purpose.HELD, Purpose.TO_CLIENT, Purpose.ANSWER):
+            self.share.hold(purpose, 0)
         if not self._close_cause:
             self._close_cause = "reset" if exc else "client"
         context.closed(self, self._close_cause)
@@ -144,12 +148,18 @@ class ClientChannel(asyncio.BufferedProtocol):
             self.broker.close()
 
     def pause_writing(self) -> None:
+        """The client does not take its answers: neither read more of them, nor requests that make more."""
+        self._gate.pause(Pause.NOT_READING)
+        if self._transport is not None:
+            self.share.hold(Purpose.TO_CLIENT, self._transport.get_write_buffer_size())
         if self.broker is not None:
-            self.broker.pause_reading()
+            self.broker.pause_reading(Pause.PEER_BUSY)
 
     def resume_writing(self) -> None:
+        self.share.hold(Purpose.TO_CLIENT, 0)
+        self._gate.resume(Pause.NOT_READING)
         if self.broker is not None:
-            self.broker.resume_reading()
+            self.broker.resume_reading(Pause.PEER_BUSY)
 
     # ---- the broker's side -----------------------------------------------------------------------------
 
@@ -158,24 +168,30 @@ class ClientChannel(asyncio.BufferedProtocol):
             broker.close()
             return
         self.broker = broker
+        if Pause.NOT_READING in self._gate.reasons:
+            broker.pause_reading(Pause.PEER_BUSY)
         if self._early:
             early, self._early = self._early, bytearray()
+            self.share.hold(Purpose.FRAME, 0)
             self._requests_arrived(early, len(early), self.context.now_ms())
-        self._resume(Pause.CONNECTING)
+        self._gate.resume(Pause.CONNECTING)
 
-    def broker_lost(self, reason: str) -> None:
+    def broker_lost(self, reason: str, error: Exception | None) -> None:
         """The broker's socket is gone: whatever is in flight, the client must learn of it now."""
-        if self._half_closed and self.conversation.is_quiet:
-            self.close("client", reason)
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self.conversation.is_quiet:
+            self.close("broker", reason)
         else:
-            self.close("upstream", reason)
+            self.context.counters.upstream_failures["reset" if error else "closed"] += 1
+            self.close("upstream", f"{reason}, with {self.conversation.in_flight_count} requests in flight")
 
     def broker_busy(self, is_busy: bool) -> None:
         if is_busy:
             self.context.counters.reads_paused += 1
-            self._pause(Pause.BROKER_BUSY)
+            self._gate.pause(Pause.PEER_BUSY)
         else:
-            self._resume(Pause.BROKER_BUSY)
+            self._gate.resume(Pause.PEER_BUSY)
 
     def write(self, data: bytes) -> None:
         """Bytes for the client, in the order of its requests."""
@@ -192,15 +208,22 @@ class ClientChannel(asyncio.BufferedProtocol):
             self.write(answers)
 
     def answered(self) -> None:
-        """Answers have passed: close now if that is all there was to wait for."""
-        if (self._half_closed or Pause.DRAINING in self._paused) and self.conversation.is_quiet:
+        """Answers have passed: go on with what waited for them, or close if that is all there was to wait for."""
+        conversation = self.conversation
+        if conversation.held and self._mute_timer is None and not conversation.awaits_identity:
+            self._release()
+        if self._gate.reasons and conversation.in_flight_count < MOST_IN_FLIGHT:
+            self._gate.resume(Pause.MANY_IN_FLIGHT)
+        if (self._half_closed or self._is_draining) and conversation.is_quiet:
             self._finish("client" if self._half_closed else "drain", "everything in flight was answered")
 
     # ---- closing ---------------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Take no more requests; close as soon as nothing is in flight. Does not wait for a mute."""
-        self._pause(Pause.DRAINING)
+        self._is_draining = True
+        self._gate.pause(Pause.DRAINING)
+        self._cancel_mute_timer()
         self.conversation.drop_held()
         self._count_held()
         if self.conversation.is_quiet:
@@ -208,17 +231,39 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     def close(self, cause: str, reason: str) -> None:
         """Close both sides; answers already written still leave."""
-        if self._transport is None or self._transport.is_closing():
+        if not self.is_gone:
+            self._finish(cause, reason)
+
+    def check_age(self, now_ms: int, idle_ms: int) -> None:
+        """Called about once a second: close what has been silent for too long, or keeps memory from others."""
+        if self.last_byte_ms < now_ms - idle_ms:
+            self.close("idle", "nothing was sent or received for limits.idle")
             return
-        self._finish(cause, reason)
+        age_ms = now_ms - self._reserved_since_ms
+        if (
+            self._budget.is_waited_for
+            and self.share.held(Purpose.FRAME)
+            and not self._gate.reasons
+            and age_ms > STALLED_MS
+            and self._inbox.arrived_bytes * 1000 < age_ms * SLOWEST_FRAME_BYTES_PER_S
+        ):
+            self.close("limit", "its frame came too slowly while limits.buffered_total was spent")
+
+    @property
+    def is_gone(self) -> bool:
+        """Closed or closing: nothing more comes of it."""
+        return self._transport is None or self._transport.is_closing()
 
     def _finish(self, cause: str, reason: str) -> None:
         if not self._close_cause:
             self._close_cause = cause
             say = log.debug if cause in ORDINARY_CAUSES else log.warning
             say(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
-        if self._transport is not None:
-            self._transport.close()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.close()
+            if transport.get_write_buffer_size():
+                self.context.loop.call_later(LINGER_S, transport.abort)
 
     def describe(self) -> dict[str, object]:
         """Who this is, for a log line."""
@@ -259,6 +304,7 @@ class ClientChannel(asyncio.BufferedProtocol):
                 self._forward(buf, run_start, pos)
                 run_start = frame_end
                 if step is CLOSE:
+                    self.flush_own_answers()
                     self.close(self.conversation.close_cause, self.conversation.close_reason)
                     return end
             pos = frame_end
@@ -268,32 +314,31 @@ class ClientChannel(asyncio.BufferedProtocol):
     def _forward(self, buf: bytearray, start: int, end: int) -> None:
         if start == end or self.broker is None:
             return
-        if end - start == len(buf):
+        if end - start == len(buf) and buf is not READ_BUFFER:
             self.broker.write(buf)  # a large frame in its own buffer: nobody else holds it
         else:
             self.broker.write(bytes(memoryview(buf)[start:end]))
 
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
+        """Keep the beginning of an incomplete frame; wait for memory when there is none for the rest of it."""
         large_bytes = self._inbox.keep(buf, start, end)
-        if not large_bytes:
+        if (end - start < SCARCE_READ_BYTES and not large_bytes) or self.share.held(Purpose.FRAME):
             return
-        if large_bytes - SIZE_PREFIX_BYTES > self.context.frame_limit_bytes:
-            self.close(
-                "protocol", str(_too_large(large_bytes - SIZE_PREFIX_BYTES, self.context.frame_limit_bytes))
-            )
-        elif self.context.budget.is_full:
-            self._pause(Pause.BUDGET)
-            self.context.budget.wait(self, lambda: self._expect_large(large_bytes))
+        frame_bytes = SIZE_PREFIX_BYTES + SIZE.unpack_from(buf, start)[0]
+        if self._budget.is_full:
+            self._gate.pause(Pause.BUDGET)
+            self._budget.wait(self, lambda: self._reserve(frame_bytes, large_bytes))
         else:
-            self._expect_large(large_bytes)
+            self._reserve(frame_bytes, large_bytes)
 
-    def _expect_large(self, large_bytes: int) -> None:
-        # Reserved whole before the first byte is read, as Kafka's memory pool does: frames that have begun
-        # can always be finished, so a full budget never locks itself.
-        self.context.budget.take(large_bytes)
-        self._large_bytes = large_bytes
-        self._inbox.expect_large(large_bytes)
-        self._resume(Pause.BUDGET)
+    def _reserve(self, frame_bytes: int, large_bytes: int) -> None:
+        # Whole, as Kafka's memory pool does: frames that have begun can always be finished, so a full budget
+        # never locks itself.
+        self.share.hold(Purpose.FRAME, frame_bytes)
+        self._reserved_since_ms = self.context.now_ms()
+        if large_bytes:
+            self._inbox.expect_large(large_bytes)
+        self._gate.resume(Pause.BUDGET)
 
     # ---- mute ------------------------------------------------------------------------------------------
 
@@ -306,9 +351,11 @@ class ClientChannel(asyncio.BufferedProtocol):
         if conversation.muted_until_ms > now_ms or conversation.held:
             self._count_held()
             if conversation.wants_no_more:
-                self._pause(Pause.HELD_FULL)
-            if self._mute_timer is None:
+                self._gate.pause(Pause.HELD_FULL)
+            if self._mute_timer is None and not conversation.awaits_identity:
                 self._set_mute_timer()
+        if conversation.in_flight_count >= MOST_IN_FLIGHT:
+            self._gate.pause(Pause.MANY_IN_FLIGHT)
 
     def _set_mute_timer(self) -> None:
         loop = self.context.loop
@@ -321,51 +368,34 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     def _mute_ended(self) -> None:
         self._mute_timer = None
-        if self._transport is None or self._transport.is_closing():
+        if self.context.now_ms() < self.conversation.muted_until_ms:
+            self._set_mute_timer()
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        """Go on with what is held, as far as it may go now."""
+        if self.is_gone:
             return
         now_ms = self.context.now_ms()
         conversation = self.conversation
-        if now_ms < conversation.muted_until_ms:
-            self._set_mute_timer()
-            return
         try:
             frames, must_close = conversation.release(now_ms)
-        except KafkaProtocolError as error:
-            self.context.counters.frames_malformed += 1
-            self.close("protocol", str(error))
-            return
-        if frames and self.broker is not None:
-            self.broker.write(b"".join(frames))
-        if must_close:
-            self.flush_own_answers()
-            self.close(conversation.close_cause, conversation.close_reason)
-            return
-        if not conversation.wants_no_more:
-            self._resume(Pause.HELD_FULL)
-        self._after_requests(now_ms)
+            if frames and self.broker is not None:
+                self.broker.write(b"".join(frames))
+            if must_close:
+                self.flush_own_answers()
+                self.close(conversation.close_cause, conversation.close_reason)
+                return
+            if not conversation.wants_no_more:
+                self._gate.resume(Pause.HELD_FULL)
+            self._after_requests(now_ms)
+        except Exception as error:  # noqa: BLE001 - logged there
+            self._failed(error)
 
     def _count_held(self) -> None:
         """Bring the budget up to date with what is held behind the mute."""
-        change = self.conversation.held_bytes - self._held_counted_bytes
-        self._held_counted_bytes += change
-        if change > 0:
-            self.context.budget.take(change)
-        elif change < 0:
-            self.context.budget.give_back(-change)
-
-    # ---- reading ---------------------------------------------------------------------------------------
-
-    def _pause(self, why: Pause) -> None:
-        if not self._paused and self._transport is not None:
-            self._transport.pause_reading()
-        self._paused |= why
-
-    def _resume(self, why: Pause) -> None:
-        if why not in self._paused:
-            return
-        self._paused &= ~why
-        if not self._paused and self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self.share.hold(Purpose.HELD, self.conversation.held_bytes)
 
 
 def _too_large(frame_bytes: int, limit_bytes: int) -> FrameTooLarge:

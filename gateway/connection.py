@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from socket import gaierror
 from typing import TYPE_CHECKING
 
 from gateway.broker_channel import BrokerChannel
@@ -118,23 +119,36 @@ class ConnectionContext:
         nodes = self._shared.nodes
         failure = ""
         for host, port in nodes.candidates(self.node_id):
+            if channel.is_gone:
+                return
             try:
                 async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
                     await self.loop.create_connection(lambda: BrokerChannel(channel), host, port)
             except TimeoutError:
                 failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
                 cause = "timeout"
-            except OSError as error:
-                failure = f"{host}:{port}: {error.strerror or error}"
-                cause = "refused" if isinstance(error, ConnectionRefusedError) else "unreachable"
+            except (OSError, ValueError, OverflowError) as error:
+                # ValueError and OverflowError: a broker advertises what is no host name or no port.
+                failure = f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
+                cause = _cause_of(error)
             else:
                 return
-            self.counters.upstream_failures[cause] += 1
-            # A client that is refused comes back at once: one line a second says it, the counter says how often.
-            now_ms = self.now_ms()
-            if now_ms >= self._shared.quiet_until_ms:
-                self._shared.quiet_until_ms = now_ms + QUIET_MS
-                log.warning(Event.UPSTREAM_FAILED, server=f"{host}:{port}", cause=cause, **channel.describe())
-        if self.node_id is not None:
-            nodes.forget(self.node_id)
+            self._connect_failed(channel, (host, port), cause)
         channel.close("unreachable", f"no broker could be reached: {failure}")
+
+    def _connect_failed(self, channel: ClientChannel, address: Address, cause: str) -> None:
+        self.counters.upstream_failures[cause] += 1
+        if self.node_id is not None:
+            self._shared.nodes.forget(self.node_id, address)
+        # A client that is refused comes back at once: one line a second says it, the counter says how often.
+        now_ms = self.now_ms()
+        if now_ms >= self._shared.quiet_until_ms:
+            self._shared.quiet_until_ms = now_ms + QUIET_MS
+            server = f"{address[0]}:{address[1]}"
+            log.warning(Event.UPSTREAM_FAILED, server=server, cause=cause, **channel.describe())
+
+
+def _cause_of(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    return "resolve" if isinstance(error, gaierror | UnicodeError) else "unreachable"

@@ -11,6 +11,9 @@ throttles may overlap, so the latest deadline says it all). While it is muted no
 held in order, but a Produce that would be refused anyway is answered at once, or each of a pipeline of five
 would cost a mute of its own. When the mute ends, `release` goes on with what was held.
 
+A Produce is held, too, while a SASL request is in flight: nobody knows yet whose it is, and a client that does not
+wait for its authentication could charge its ids to ANONYMOUS.
+
 It must not know sockets, tasks or the clock: time is an argument, and `muted_until_ms` tells when to come back.
 """
 
@@ -40,6 +43,8 @@ The frame that crosses it is still taken whole; then reading stops until the mut
 
 _HEAD: Final = Struct(">hhi")
 
+_SASL: Final = (Treatment.SASL_HANDSHAKE, Treatment.SASL_AUTHENTICATE)
+
 Buffer = bytes | bytearray | memoryview
 
 InFlight = tuple[int, Treatment, int, int, object]
@@ -67,6 +72,7 @@ class Conversation:
         "_counters",
         "_help_url",
         "_in_flight",
+        "_sasl_in_flight",
         "close_cause",
         "close_reason",
         "held",
@@ -90,6 +96,7 @@ class Conversation:
         self._help_url = help_url
         self._counters = counters or Counters()
         self._in_flight: deque[InFlight | bytes] = deque()
+        self._sasl_in_flight = 0
         self.held: deque[bytes] = deque()
         """Frames behind the mute, whole and with their size prefix, in the order they came."""
         self.held_bytes = 0
@@ -113,8 +120,10 @@ class Conversation:
         Raises MalformedFrame when the client breaks the protocol and UnsupportedVersion when it asks what
         was never offered: both end this connection, and only this one.
         """
-        if self.held or now_ms < self.muted_until_ms:
-            step = None if self.held else self._refused_behind_mute(buf, start, end, now_ms)
+        if self.held or (self._sasl_in_flight and _is_produce(buf, start, end)):
+            return self._hold(buf, start, end)
+        if now_ms < self.muted_until_ms:
+            step = self._refused_behind_mute(buf, start, end, now_ms)
             return self._hold(buf, start, end) if step is None else step
         return self._next_in_line(buf, start, end, now_ms)
 
@@ -124,6 +133,8 @@ class Conversation:
         held = self.held
         while held:
             frame = held[0]
+            if self._sasl_in_flight and _is_produce(frame, SIZE_PREFIX_BYTES, len(frame)):
+                break
             if now_ms < self.muted_until_ms:
                 refused = self._refused_behind_mute(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
                 if refused is None:
@@ -145,6 +156,11 @@ class Conversation:
         self.held.clear()
         self.held_bytes = 0
         return dropped
+
+    @property
+    def awaits_identity(self) -> bool:
+        """What is held waits for a SASL answer of the broker, which `answered` will tell of."""
+        return bool(self.held) and self._sasl_in_flight > 0
 
     @property
     def wants_no_more(self) -> bool:
@@ -169,7 +185,9 @@ class Conversation:
     def answered(self) -> None:
         """The answer of the request at the head has passed; answers of ours behind it have their turn now."""
         in_flight = self._in_flight
-        in_flight.popleft()
+        head = in_flight.popleft()
+        if self._sasl_in_flight and head[1] in _SASL:
+            self._sasl_in_flight -= 1
         while in_flight:
             answer = in_flight[0]
             if isinstance(answer, tuple):
@@ -211,6 +229,8 @@ class Conversation:
                 return FORWARD
         elif treatment > Treatment.NOTED:
             note = note_of_request(treatment, self.sasl, buf, start, end)
+            if treatment in _SASL:
+                self._sasl_in_flight += 1
         self._in_flight.append((correlation_id, treatment, api_key, api_version, note))
         return FORWARD
 
@@ -279,3 +299,7 @@ class Conversation:
         self.close_cause = cause
         self.close_reason = reason
         return CLOSE
+
+
+def _is_produce(buf: Buffer, start: int, end: int) -> bool:
+    return end - start >= _HEAD.size and _HEAD.unpack_from(buf, start)[0] == PRODUCE

@@ -1,8 +1,9 @@
 """Where the next read of one socket goes, and what is left of a frame that has not come whole.
 
 Reads go to the buffer that all connections share (see buffers.py). The beginning of an incomplete frame is
-copied out and put in front of the next read. A frame larger than the shared buffer gets a bytearray of its own
-size: it is read straight into it and handed on without another copy.
+copied out and put in front of the next read. A frame larger than the shared buffer gets a bytearray of its own:
+it is read straight into it and handed on without another copy. That bytearray grows as the bytes come, because a
+length is cheap to write and a hundred megabytes of zeroes are not.
 """
 
 from __future__ import annotations
@@ -15,22 +16,29 @@ from gateway.buffers import READ_BUFFER, READ_BUFFER_BYTES, READ_VIEW
 SIZE: Final = Struct(">i")
 SIZE_BYTES: Final = 4
 
+FIRST_LARGE_BYTES: Final = 1024 * 1024
+"""What a large frame's own buffer begins with; it doubles each time it is full."""
+
 
 class Inbox:
     """Bytes of one socket between two reads."""
 
-    __slots__ = ("_filled", "_large", "_large_view", "_rest")
+    __slots__ = ("_filled", "_large", "_large_bytes", "_rest")
 
     def __init__(self) -> None:
         self._rest = b""
         self._large: bytearray | None = None
-        self._large_view: memoryview | None = None
+        self._large_bytes = 0
         self._filled = 0
 
     def next_read(self) -> memoryview:
         """The buffer to read into; valid only until the bytes are handed to `received`."""
-        if self._large_view is not None:
-            return self._large_view[self._filled :]
+        large = self._large
+        if large is not None:
+            if self._filled == len(large):
+                # Only here: after the read, the event loop still holds the view that it read into.
+                large.extend(bytes(min(len(large), self._large_bytes - len(large))))
+            return memoryview(large)[self._filled :]
         rest = self._rest
         if rest:
             READ_BUFFER[: len(rest)] = rest
@@ -45,10 +53,9 @@ class Inbox:
             self._rest = b""
             return READ_BUFFER, end
         self._filled += nbytes
-        if self._filled < len(large):
+        if self._filled < self._large_bytes:
             return None
-        # Views must be gone before the buffer is handed on: it belongs to its receiver from here on.
-        self._large = self._large_view = None
+        self._large = None  # it belongs to its receiver from here on
         return large, len(large)
 
     def keep(self, buf: bytearray, start: int, end: int) -> int:
@@ -65,11 +72,16 @@ class Inbox:
         return 0
 
     def expect_large(self, frame_bytes: int) -> None:
-        """Read on into a buffer of exactly this size, beginning with what was kept."""
+        """Read on into a buffer of the frame's own, beginning with what was kept."""
         rest = self._rest
-        large = bytearray(frame_bytes)
+        large = bytearray(min(frame_bytes, FIRST_LARGE_BYTES))
         large[: len(rest)] = rest
-        self._large, self._large_view, self._filled, self._rest = large, memoryview(large), len(rest), b""
+        self._large, self._large_bytes, self._filled, self._rest = large, frame_bytes, len(rest), b""
+
+    @property
+    def arrived_bytes(self) -> int:
+        """What has come of the frame that is incomplete."""
+        return len(self._rest) if self._large is None else self._filled
 
     @property
     def is_empty(self) -> bool:

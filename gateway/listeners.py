@@ -29,8 +29,11 @@ class Listener:
         self._settings = settings
         self._shared = shared
         self._ports = NodePorts(settings)
-        self._servers: dict[int | None, asyncio.Server] = {}
+        self._servers: list[asyncio.Server] = []
+        self._open_for: set[int | None] = set()
+        self._missing: dict[int, int] = {}
         self._opening: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     async def open(self) -> None:
         """Listen on the bootstrap port and on every port that the configuration names.
@@ -39,10 +42,12 @@ class Listener:
         """
         settings = self._settings
         await self._serve(settings.only_node, self._bound(settings.bind_port, "bind"))
+        self._open_for.add(settings.only_node)
         for node_id in settings.node_ids:
             port = self._ports.port_of(node_id)
             if port is not None:
                 await self._serve(node_id, self._bound(port, "node_ports"))
+                self._open_for.add(node_id)
 
     def node_learnt(self, node_id: int) -> None:
         """Open the port of a broker that came, if it has one and it is not open yet."""
@@ -51,21 +56,36 @@ class Listener:
         if port is None:
             if self._settings.only_node is None:
                 remedy = "add the node id to node_ports.node_ids, or choose a lower node_ports.first"
-        elif node_id not in self._servers and node_id != self._settings.only_node:
-            try:
-                bound = self._bound(port, "node_ports")
-            except CannotListen as error:
-                remedy = str(error)
-            else:
-                task = self._shared.loop.create_task(self._serve(node_id, bound))
-                self._opening.add(task)
-                task.add_done_callback(self._opening.discard)
+        else:
+            remedy = self._open_node_port(node_id, port)
         if remedy:
             log.error(Event.NODE_WITHOUT_PORT, node_id=node_id, listener=self._settings.name, remedy=remedy)
 
+    def open_missing(self) -> None:
+        """Try again the ports that could not be opened when their brokers were learnt; called once a second."""
+        for node_id, port in list(self._missing.items()):
+            self._open_node_port(node_id, port)
+
+    def _open_node_port(self, node_id: int, port: int) -> str:
+        """Why it could not be opened; empty when it is open."""
+        if node_id in self._open_for or self._is_closed:
+            return ""
+        try:
+            bound = self._bound(port, "node_ports")
+        except CannotListen as error:
+            self._missing[node_id] = port
+            return str(error)
+        self._missing.pop(node_id, None)
+        self._open_for.add(node_id)
+        task = self._shared.loop.create_task(self._serve(node_id, bound))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return ""
+
     def close(self) -> None:
         """Accept no more connections; those that are open stay."""
-        for server in self._servers.values():
+        self._is_closed = True
+        for server in self._servers:
             server.close()
 
     def _bound(self, port: int, setting: str) -> socket.socket:
@@ -90,7 +110,9 @@ class Listener:
         server = await self._shared.loop.create_server(
             lambda: ClientChannel(context), sock=bound, backlog=BACKLOG
         )
-        self._servers[node_id] = server
+        self._servers.append(server)
+        if self._is_closed:
+            server.close()
         log.info(
             Event.LISTENING,
             listener=self._settings.name,

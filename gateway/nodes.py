@@ -54,13 +54,14 @@ class Nodes:
         if known is None:
             self.on_new_node(node_id)
 
-    def forget(self, node_id: int) -> None:
-        """Nobody answers there any more; until it is learnt again a bootstrap server stands in.
+    def forget(self, node_id: int, address: Address) -> None:
+        """Nobody answers at this address any more; until the node is learnt again a bootstrap server stands in.
 
         A client that knows this one broker only would otherwise be stranded: the Metadata answer that
         tells where the broker went can reach it (and us) through another broker alone.
         """
-        self._addresses.pop(node_id, None)
+        if self._addresses.get(node_id) == address:
+            del self._addresses[node_id]
 
     @property
     def known(self) -> dict[int, Address]:
@@ -68,11 +69,15 @@ class Nodes:
         return dict(self._addresses)
 
     def candidates(self, node_id: int | None) -> list[Address]:
-        """Where to connect for this node's port, first choice first; None is the bootstrap port."""
+        """Where to connect for this node's port, first choice first; None is the bootstrap port.
+
+        Brokers that were learnt come last: they are needed when all bootstrap servers have moved away.
+        """
         if node_id is not None and node_id in self._addresses:
             return [self._addresses[node_id]]
         self._turn = (self._turn + 1) % len(self.bootstrap_servers)
-        return [*self.bootstrap_servers[self._turn :], *self.bootstrap_servers[: self._turn]]
+        in_turn = (*self.bootstrap_servers[self._turn :], *self.bootstrap_servers[: self._turn])
+        return list(dict.fromkeys((*in_turn, *self._addresses.values())))
 
 
 @dataclass(frozen=True, slots=True)

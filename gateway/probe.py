@@ -50,7 +50,8 @@ class Probe:
                 reader, writer = await asyncio.open_connection(host, port)
                 writer.write(messages.api_versions_request(1, PROBE_CLIENT_ID))
                 await _read_frame(reader)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, KafkaProtocolError) as error:
+        except (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError) as error:
+            # ValueError and OverflowError: what is no host name or no port.
             self.last_failure = f"{host}:{port}: {str(error) or type(error).__name__}"
             log.warning(
                 Event.CLUSTER_NOT_REACHED,
@@ -72,7 +73,7 @@ class Probe:
                 answer = await _read_frame(reader)
                 version = messages.METADATA_PROBE_VERSION
                 addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, KafkaProtocolError):
+        except (OSError, EOFError, KafkaProtocolError):
             pass  # they will be learnt from the clients' answers; see above
         finally:
             writer.close()

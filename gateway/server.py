@@ -143,19 +143,31 @@ class Gateway:
                 counters.stalls += 1
                 counters.stalled_seconds += late_s
                 log.warning(Event.EVENT_LOOP_STALLED, stalled_ms=round(late_s * 1000))
-            if self._admission.failures > counters.quota_failed_open:
-                counters.quota_failed_open = self._admission.failures
-                log.error(
-                    Event.QUOTA_FAILED_OPEN,
-                    reason="the quota code raised an error; requests were let through",
-                )
-            now_ms = self._shared.now_ms()
-            self._admission.sweep(now_ms)
-            counters.buffered_bytes = self._budget.used_bytes
-            idle_since_ms = now_ms - self._settings.limits.idle_ms
-            muted = 0
-            for channel in list(self._shared.channels):
-                muted += channel.conversation.muted_until_ms > now_ms
-                if channel.last_byte_ms < idle_since_ms:
-                    channel.close("idle", "nothing was sent or received for limits.idle")
-            counters.muted_connections = muted
+            for work in (self._sweep_quota, self._check_connections, self._open_missing_ports):
+                try:
+                    work(self._shared.now_ms())
+                except Exception as error:
+                    # The next second tries again: without this work nothing idle is ever closed or forgotten.
+                    log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
+
+    def _sweep_quota(self, now_ms: int) -> None:
+        counters = self._counters
+        if self._admission.failures > counters.quota_failed_open:
+            counters.quota_failed_open = self._admission.failures
+            log.error(
+                Event.QUOTA_FAILED_OPEN, reason="the quota code raised an error; requests were let through"
+            )
+        self._admission.sweep(now_ms)
+
+    def _check_connections(self, now_ms: int) -> None:
+        self._counters.buffered_bytes = self._budget.used_bytes
+        idle_ms = self._settings.limits.idle_ms
+        muted = 0
+        for channel in list(self._shared.channels):
+            muted += channel.conversation.muted_until_ms > now_ms
+            channel.check_age(now_ms, idle_ms)
+        self._counters.muted_connections = muted
+
+    def _open_missing_ports(self, _now_ms: int) -> None:
+        for listener in self._listeners:
+            listener.open_missing()

@@ -14,8 +14,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from gateway.logs import Event, logger
 from protocol import metadata
 from protocol.errors import KafkaProtocolError
+
+log = logger()
 
 SLICE_S: Final = 0.001
 TOPICS_PER_LOOK: Final = 16
@@ -63,5 +66,8 @@ class TopicNames:
                     self._learn(name.encode(), b"\x00" + topic_id)
         except (StopIteration, KafkaProtocolError):
             self._waiting.popleft()  # walked, or damaged: the client will say so to its own user
+        except Exception:
+            self._waiting.popleft()  # or no answer after this one would ever be walked
+            log.exception(Event.UNEXPECTED_ERROR, reason="a Metadata answer's topics could not be learnt")
         if self._waiting:
             self._loop.call_soon(self._walk)

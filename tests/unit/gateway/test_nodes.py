@@ -34,7 +34,7 @@ def test_an_unknown_node_leads_to_the_bootstrap_servers_in_turn() -> None:
 def test_a_node_that_refuses_is_forgotten_until_it_is_learnt_again() -> None:
     nodes = Nodes(BOOTSTRAP)
     nodes.learn(5, "k5", 9092)
-    nodes.forget(5)
+    nodes.forget(5, ("k5", 9092))
     assert len(nodes.candidates(5)) == 3
     announced: list[int] = []
     nodes.on_new_node = announced.append
