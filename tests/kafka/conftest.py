@@ -29,9 +29,14 @@ def _serve(spec: ClusterSpec, request: pytest.FixtureRequest) -> Iterator[Cluste
 
 
 @pytest.fixture(scope="session")
-def any_cluster(cluster_choice: Choice) -> Iterator[str]:
-    """Bootstrap servers of the cluster of choice: given, container or embedded."""
-    with running(cluster_choice) as bootstrap_servers:
+def any_cluster(cluster_choice: Choice, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Bootstrap servers of the cluster of choice: given, container or embedded (then it is `cluster`)."""
+
+    def embedded() -> str:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        return cluster.bootstrap_servers()
+
+    with running(cluster_choice, embedded) as bootstrap_servers:
         yield bootstrap_servers
 
 

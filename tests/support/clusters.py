@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sandbox import Cluster
-
 VARIABLE = "PIDGATE_TEST_BOOTSTRAP"
 CONTAINER_IMAGE = "confluentinc/cp-kafka:7.9.0"
 """Kafka 3.9; testcontainers starts images of this family only."""
@@ -69,8 +67,9 @@ def choose(
 
 
 @contextmanager
-def running(choice: Choice) -> Iterator[str]:
-    """The bootstrap servers of the chosen cluster, started if it is ours and stopped again."""
+def running(choice: Choice, embedded: Callable[[], str]) -> Iterator[str]:
+    """The bootstrap servers of the chosen cluster. A container is started and stopped again; `embedded` gives
+    those of the sandbox' cluster, which is asked for only when it was chosen."""
     match choice.kind:
         case Kind.GIVEN:
             yield choice.bootstrap_servers
@@ -80,5 +79,4 @@ def running(choice: Choice) -> Iterator[str]:
             with KafkaContainer(CONTAINER_IMAGE).with_kraft() as container:
                 yield str(container.get_bootstrap_server())
         case Kind.EMBEDDED:
-            with Cluster() as cluster:
-                yield cluster.bootstrap_servers()
+            yield embedded()
