@@ -91,7 +91,9 @@ def _write_first_records(cluster: Cluster) -> None:
     The first record of each partition costs a broker several flushes to disk. They are no part of what is
     shown, and on a slow disk they would take longer than the rest.
     """
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers(PLAINTEXT), "linger.ms": 0})
+    # New leaders take a moment to be known; librdkafka says so on stderr, and sends again.
+    settings = {"bootstrap.servers": cluster.bootstrap_servers(PLAINTEXT), "linger.ms": 0, "log_level": 0}
+    producer = Producer(settings)
     for partition in range(PARTITIONS[CLICKS]):
         producer.produce(CLICKS, b"first", partition=partition)
     if producer.flush(60):

@@ -127,8 +127,9 @@ def _mallory(through: Half) -> RenderableType:
         f"{saw.refused:,} refused; {saw.gave_up:,} gave up, {saw.waiting:,} still waiting at the end",
     ]
     if saw.refused:
+        least = "" if least_ms == greatest_ms else f"{least_ms / 1000:.1f} to "
         lines.append(
-            f"told to wait {least_ms / 1000:.1f} to {greatest_ms / 1000:.1f} s at a time, "
+            f"told to wait {least}{greatest_ms / 1000:.1f} s at a time, "
             f"waited up to {saw.longest_wait_ms / 1000:.1f} s; {saw.came_back:,} came back to ask again"
         )
         lines.append(f'in her log: "{saw.message}"')

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.demo.evidence import Evidence, Half
-from sandbox.demo.findings import bystander_saw, ids_in_log, mallory_saw, states_in_log
+from sandbox.demo.findings import bystander_saw, ids_in_log, mallory_saw, orders_verdict, states_in_log
 from sandbox.demo.plan import ALICE, BOB, MALLORY, Plan
 from sandbox.demo.verifier import Check
 
@@ -56,8 +56,10 @@ def _through(plan: Plan, through: Half) -> str:
     bystanders = [bystander_saw(through, user) for user in (ALICE, BOB)]
     good = sum(bystander.acknowledged for bystander in bystanders)
     sent = sum(bystander.sent for bystander in bystanders)
+    verdicts = [orders_verdict(through, user) for user in (ALICE, BOB)]
+    once = all(verdict is not None and verdict.is_good for verdict in verdicts)
     return (
         f"Through {way} it lives after {through.attack_s:.1f} s of the same: {ids_in_log(through)[MALLORY]:,} of "
         f"mallory's ids were let in and {saw.refused:,} refused, and {good:,} of {sent:,} records of alice and bob "
-        "were acknowledged."
+        f"were acknowledged{' and are in the log exactly once' if once else ''}."
     )
