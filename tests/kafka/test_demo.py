@@ -1,0 +1,139 @@
+"""The demo as its users run it. Both runs kill a broker, so they belong to `make faults`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def demo(directory: Path, *arguments: str) -> tuple[int, str, dict[str, Any]]:
+    """Exit code, output and summary of one run; its temporary files stay below the directory."""
+    path = directory / "demo-summary.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox.demo", "--summary", str(path), *arguments],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(directory)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert path.exists(), done.stdout + done.stderr
+    return done.returncode, done.stdout, json.loads(path.read_text())
+
+
+@pytest.mark.kafka
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_the_broker_dies_directly_and_lives_behind_the_gateway(tmp_path: Path) -> None:
+    code, output, summary = demo(tmp_path)
+
+    assert [check for check in summary["checks"] if not check["passed"]] == []
+    assert code == 0, output
+    assert summary["direct"]["broker_died"]["value"] is True
+    assert summary["through_gateway"]["broker_died"]["value"] is False
+    assert summary["through_gateway"]["ids_in_log"]["value"]["mallory"] in (101, 102)
+    headings = [
+        "Verdict",
+        "Who and why",
+        "Bystanders",
+        "What mallory saw",
+        "Heap and ids over time",
+        f"Checks: {len(summary['checks'])} of {len(summary['checks'])}",
+        "Next",
+    ]
+    assert [line.strip() for line in output.splitlines() if line.strip() in headings] == headings
+    assert [path.name for path in tmp_path.iterdir()] == ["demo-summary.json"]
+
+
+@pytest.mark.kafka
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.timeout(420)
+def test_without_a_quota_the_verifier_fails_and_the_exit_code_tells(tmp_path: Path) -> None:
+    code, output, summary = demo(tmp_path, "--quota", "off")
+
+    assert code == 1, output
+    assert summary["passed"] is False
+    assert summary["through_gateway"]["broker_died"]["value"] is True
+    failed = {check["name"] for check in summary["checks"] if not check["passed"]}
+    assert "through the gateway, it outlives that time" in failed
+    assert "mallory's new ids stay within the quota" in failed
+    kept = next(path for path in tmp_path.iterdir() if path.name.startswith("pidgate-demo-"))
+    assert (kept / "direct" / "broker.log").stat().st_size > 0
+    assert (kept / "gateway" / "pidgate.log").stat().st_size > 0
+
+
+@pytest.mark.kafka
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "sandbox.demo", "--summary", str(tmp_path / "demo-summary.json")],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "without rogues" in line:
+            break
+    descendants = _descendants(process.pid)
+
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert len(descendants) >= 2, "a broker and a guard at least"
+    assert _alive_after(10.0, descendants) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_quota_that_is_none_is_told_at_once() -> None:
+    for quota in ("many", "-1", "1/0"):
+        done = subprocess.run(
+            [sys.executable, "-m", "sandbox.demo", f"--quota={quota}"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2
+        assert "quota" in done.stderr
+
+
+def _descendants(pid: int) -> list[int]:
+    children = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+    return children + [below for child in children for below in _descendants(child)]
+
+
+def _alive_after(patience_s: float, pids: list[int]) -> list[int]:
+    """Those of the processes that still live when the patience is over."""
+    give_up_s = time.monotonic() + patience_s
+    while (alive := [pid for pid in pids if _is_alive(pid)]) and time.monotonic() < give_up_s:
+        time.sleep(0.05)
+    return alive
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    # A zombie has ended; only whoever adopted it has not looked yet.
+    return status.rpartition(")")[2].split()[0] != "Z"
