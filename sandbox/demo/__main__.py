@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 
 from sandbox import guard
@@ -123,17 +124,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     code = NOT_PLAYED
     try:
         code = _run(plan, console, work, given.summary)
-    except (SandboxError, GatewayNotReady, TimeoutError) as error:
+    except (SandboxError, GatewayNotReady, KafkaException, OSError) as error:
         print(f"the demo could not be played: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         print("interrupted; nothing is left running", file=sys.stderr)
         code = INTERRUPTED
-    if code in (PASSED, INTERRUPTED):
-        guard.remove_directory(work)
-    else:
+    finally:
+        _keep_or_remove(work, keep=code in (FAILED, NOT_PLAYED))
+    return code
+
+
+def _keep_or_remove(work: Path, *, keep: bool) -> None:
+    if keep and any(work.iterdir()):
         guard.keep_directory(work)
         print(f"logs and journals are kept in {work}", file=sys.stderr)
-    return code
+    else:
+        guard.remove_directory(work)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def _who(plan: Plan, through: Half) -> RenderableType:
         ),
         CAROL: (
             ("carol-nightly",),
-            sorted(named[CAROL].hosts) if CAROL in named else ("127.0.0.1",),
+            sorted(named[CAROL].hosts) if CAROL in named else ("-",),
             f"crashes after each record: {starts:,} starts, {ids[CAROL]:,} ids in the log",
         ),
     }

@@ -144,6 +144,7 @@ def _picture(scene: Scene, *, ascii_only: bool) -> Panel:
         return spark(times, values, cells=_SPARK_CELLS, until=scene.of_s, top=top, ascii_only=ascii_only)
 
     broker = Table.grid(padding=(0, 2))
+    broker.add_row("time", ProgressBar(total=scene.of_s, completed=now.at_s, width=_SPARK_CELLS))
     broker.add_row("broker", "[green]alive[/]" if now.alive else "[bold red]DEAD[/]")
     broker.add_row("heap", f"{curve(heaps, scene.heap_mb)} {now.heap_used_mb} of {scene.heap_mb} MB")
     broker.add_row(
@@ -160,5 +161,4 @@ def _picture(scene: Scene, *, ascii_only: bool) -> Panel:
     )
     lives = scene.crash_loop
     people.add_row("carol", f"crashed {lives['sent']} times, {lives['acknowledged']} records acknowledged")
-    bar = ProgressBar(total=scene.of_s, completed=now.at_s, width=_SPARK_CELLS)
-    return Panel(Group(bar, broker, people), title=scene.title, title_align="left")
+    return Panel(Group(broker, people), title=scene.title, title_align="left")
