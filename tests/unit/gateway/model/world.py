@@ -1,0 +1,514 @@
+"""The world of the model test: clients, gateway processes and brokers, one step at a time.
+
+Everything between the client's socket and the broker's is the real code: a `Conversation` for each connection,
+an `Admission` for each process, real Produce frames in, real refusals out. Time stands still but for `advance`.
+Each step is one method and leaves one line in `trace`. What is checked, at every step:
+
+- a batch lands in the log at most once, behind all earlier ones of its producer and partition that have not been
+  reported as failed to the application before;
+- what a client takes for acknowledged is in the log;
+- librdkafka is not told 45 for the batch that is next (it dies of that), and nobody is fenced;
+- a process lets no more ids pass than its tokens allow (while quotas stay as they are).
+
+Requests that the gateway handed on have reached their broker before a leader moves: a leader that moves away
+while a first batch is on the wire loses it without any gateway, too (KAFKA-15591), and that is not ours to judge.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Final
+
+from gateway.conversation import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Conversation
+from quota.admission import Admission, Visitor
+from quota.settings import Mode, Quotas
+from tests.unit.gateway.model.broker import ModelBroker
+from tests.unit.gateway.model.clients import Batch, ModelViolation, Producer, State
+from tests.unit.gateway.model.wire import (
+    BY_ID,
+    NAMED,
+    NOT_LEADER,
+    TOPIC,
+    TOPIC_ID,
+    Outcome,
+    produce_frame,
+    read_answer,
+)
+
+USER: Final = "alice"
+REQUEST_TIMEOUT_MS: Final = 60_000
+"""The longest of any client (librdkafka); Java's is 30 s."""
+
+RECONNECT_MS: Final = 50
+"""A client's back-off before it connects again."""
+
+AdmissionFactory = Callable[[Quotas, int], Admission]
+
+
+def seed() -> int:
+    """Where a process would draw at random: always the same, so that a schedule is its own proof."""
+    return 12345
+
+
+def real_admission(quotas: Quotas, now_ms: int) -> Admission:
+    """The code under test as it is; a mutant is made by another factory."""
+    return Admission(quotas, seed, now_ms)
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request on its way: what it holds, as it was numbered when it was sent."""
+
+    correlation_id: int
+    batches: list[tuple[Batch, int, int]]
+    """The batch, its epoch and its base sequence."""
+    frame: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """One client connection through the gateway to one node."""
+
+    producer: Producer
+    node: int
+    process: int
+    version: int
+    connection_id: int
+    conversation: Conversation
+    sent: dict[int, Sent] = field(default_factory=dict)
+    """Not answered to the client yet, by correlation id."""
+    to_broker: deque[Sent] = field(default_factory=deque)
+    from_broker: deque[tuple[int, list[Outcome]]] = field(default_factory=deque)
+    to_client: deque[tuple[int, list[Outcome]]] = field(default_factory=deque)
+    next_correlation_id: int = 1
+
+
+class World:
+    """`route[node]` is the process that stands before that broker."""
+
+    def __init__(
+        self,
+        quotas: Quotas,
+        producers: Iterable[Producer],
+        *,
+        partitions: int = 2,
+        route: tuple[int, ...] = (0, 0),
+        admission: AdmissionFactory = real_admission,
+    ) -> None:
+        self.now_ms = 1_000_000
+        self.quotas = quotas
+        self.route = route
+        self.producers = list(producers)
+        self.broker = ModelBroker()
+        self.leader = [partition % len(route) for partition in range(partitions)]
+        self.trace: list[str] = []
+        self.channels: dict[tuple[str, int], Channel] = {}
+        self.forwarded: list[tuple[str, int, Sent]] = []
+        """Everything that was handed on, in order, for playing it again to a real broker."""
+        self._reconnect_at_ms: dict[tuple[str, int], int] = {}
+        self._connections = 0
+        self._rogue_ids = 100_000
+        self._rogues: list[tuple[int, int]] = []
+        self._admission = admission
+        self._began_ms = self.now_ms
+        self._admitted: list[set[int]] = [set() for _ in range(max(route) + 1)]
+        """Ids that each process let pass; counted until quotas change or a process restarts."""
+        self._counts_admitted = quotas.mode is Mode.ENFORCE
+        self._producer_of = {producer.producer_id: producer for producer in self.producers}
+        self.processes = [self._started() for _ in range(max(route) + 1)]
+
+    def _started(self) -> Admission:
+        admission = self._admission(self.quotas, self.now_ms)
+        admission.topic_alias(TOPIC, TOPIC_ID)
+        return admission
+
+    def note(self, line: str) -> None:
+        self.trace.append(f"{self.now_ms - 1_000_000:>6} ms  {line}")
+
+    def story(self) -> str:
+        """The schedule, one line a step."""
+        return "\n".join(self.trace)
+
+    # ---- clients ---------------------------------------------------------------------------------------
+
+    def sendable(self, producer: Producer, node: int) -> list[int]:
+        """Partitions of which the producer may send a batch to that node now."""
+        if not producer.may_send_to(node):
+            return []
+        if self._reconnect_at_ms.get((producer.name, node), 0) > self.now_ms:
+            return []
+        return [
+            partition
+            for partition, leader in enumerate(self.leader)
+            if leader == node and self._next_of(producer, partition) is not None
+        ]
+
+    def _next_of(self, producer: Producer, partition: int) -> Batch | None:
+        node = self.leader[partition]
+        elsewhere = any(
+            batch.partition == partition and channel.node != node
+            for channel in self.channels.values()
+            if channel.producer is producer
+            for sent in channel.sent.values()
+            for batch, _, _ in sent.batches
+        )
+        return producer.next_of(partition, leader_moved=elsewhere)
+
+    def send(self, producer: Producer, node: int, partitions: Iterable[int]) -> None:
+        """The producer sends one request with the next batch of each of these partitions; the gateway reads it."""
+        channel = self._channel(producer, node)
+        batches: list[tuple[Batch, int, int]] = []
+        for partition in list(partitions)[: producer.partitions_per_request]:
+            batch = self._next_of(producer, partition)
+            if batch is not None:
+                producer.taken(batch)
+                batches.append((batch, batch.epoch, batch.base_sequence))
+        if not batches:
+            return
+        sent = self._framed(channel, batches)
+        channel.sent[sent.correlation_id] = sent
+        producer.in_flight[node] = producer.in_flight.get(node, 0) + 1
+        conversation = channel.conversation
+        step = conversation.request(sent.frame, SIZE_PREFIX_BYTES, len(sent.frame), self.now_ms)
+        outcome = "closed" if step is CLOSE else "refused"
+        if step is FORWARD:
+            outcome = "forwarded"
+            self._hand_on(channel, sent)
+        elif conversation.held and conversation.held[-1] == sent.frame:
+            outcome = "held"
+        what = ", ".join(f"{batch.partition}:{epoch}/{sequence}" for batch, epoch, sequence in batches)
+        self.note(f"{producer.name} sends {what} to node {node}: {outcome}")
+        if step is CLOSE:
+            self.cut(channel, by=f"the gateway ({conversation.close_reason})")
+        else:
+            self._flush(channel)
+
+    def _framed(self, channel: Channel, batches: list[tuple[Batch, int, int]]) -> Sent:
+        producer, correlation_id = channel.producer, channel.next_correlation_id
+        channel.next_correlation_id += 1
+        numbered = tuple(
+            (
+                batch.partition,
+                producer.producer_id,
+                epoch,
+                sequence,
+                batch.records,
+                b"%d|%d" % (batch.partition, batch.number),
+            )
+            for batch, epoch, sequence in batches
+        )
+        return Sent(
+            correlation_id, batches, produce_frame(channel.version, correlation_id, producer.name, numbered)
+        )
+
+    def read(self, channel: Channel) -> None:
+        """The client reads its next answer."""
+        correlation_id, outcomes = channel.to_client.popleft()
+        expected = next(iter(channel.sent))
+        if correlation_id != expected:
+            raise ModelViolation(f"answer {correlation_id} before that of request {expected}")
+        sent = channel.sent.pop(correlation_id)
+        producer = channel.producer
+        producer.in_flight[channel.node] -= 1
+        errors = dict(outcomes)
+        self.note(f"{producer.name} reads from node {channel.node}: {errors}")
+        if list(errors) != [batch.partition for batch, _, _ in sent.batches]:
+            raise ModelViolation(f"answer for partitions {list(errors)}, not for those of the request")
+        for batch, _, _ in sent.batches:
+            producer.answered(batch, errors[batch.partition])
+        self._check_acknowledged(producer)
+
+    def cut(self, channel: Channel, *, by: str = "the network") -> None:
+        """The connection ends, with everything that has not been read yet."""
+        self.note(f"connection of {channel.producer.name} to node {channel.node} is cut by {by}")
+        key = (channel.producer.name, channel.node)
+        del self.channels[key]
+        self._reconnect_at_ms[key] = self.now_ms + RECONNECT_MS
+        channel.conversation.drop_held()
+        self.processes[channel.process].connection_closed(channel.connection_id, self.now_ms)
+        producer = channel.producer
+        producer.in_flight[channel.node] = 0
+        cut_off = [batch for sent in channel.sent.values() for batch, _, _ in sent.batches]
+        producer.cut_off(cut_off)
+
+    def expire(self, producer: Producer, partition: int) -> None:
+        """Delivery time-out of the lowest batch of a partition."""
+        if producer.expire(partition):
+            self.note(f"{producer.name} gives up the first batch of partition {partition}")
+
+    # ---- gateway ---------------------------------------------------------------------------------------
+
+    def _channel(self, producer: Producer, node: int) -> Channel:
+        key = (producer.name, node)
+        if key not in self.channels:
+            self._connections += 1
+            process = self.route[node]
+            self.channels[key] = Channel(
+                producer=producer,
+                node=node,
+                process=process,
+                version=BY_ID if node % 2 else NAMED,
+                connection_id=self._connections,
+                conversation=self._conversation(process, producer.name, f"10.0.0.{self._connections % 3}"),
+            )
+        return self.channels[key]
+
+    def _conversation(self, process: int, client_id: str, address: str) -> Conversation:
+        visitor = Visitor(user=USER, client_id=client_id, address=address, connection_id=self._connections)
+        return Conversation(self.processes[process], visitor)
+
+    def _hand_on(self, channel: Channel, sent: Sent) -> None:
+        channel.to_broker.append(sent)
+        self._count_admitted(channel.process, channel.producer.producer_id)
+        self.forwarded.append((channel.producer.name, channel.node, sent))
+
+    def _count_admitted(self, process: int, producer_id: int) -> None:
+        if not self._counts_admitted:
+            return
+        ids = self._admitted[process]
+        ids.add(producer_id)
+        settings = self.quotas.producer_ids
+        rate_milli = self.quotas.default.producer_ids_rate_milli or 0
+        elapsed_windows = Fraction(self.now_ms - self._began_ms, settings.window_ms)
+        if len(ids) > Fraction(rate_milli, 1000) * (settings.burst + elapsed_windows) + 1:
+            raise ModelViolation(f"process {process} has let {len(ids)} ids pass, more than its tokens")
+
+    def _flush(self, channel: Channel) -> None:
+        for answer in channel.conversation.out:
+            correlation_id, outcomes, _ = read_answer(answer, channel.version)
+            channel.to_client.append((correlation_id, outcomes))
+        channel.conversation.out.clear()
+
+    def answer(self, channel: Channel) -> None:
+        """The gateway passes the broker's next answer."""
+        correlation_id, outcomes = channel.from_broker.popleft()
+        channel.conversation.expect(correlation_id)
+        channel.to_client.append((correlation_id, outcomes))
+        channel.conversation.answered()
+        self._flush(channel)
+        self.note(f"the gateway passes an answer of node {channel.node} to {channel.producer.name}")
+
+    def advance(self, duration_ms: int) -> None:
+        """Time passes; mutes end in their order, and clients cut connections that have not answered in time."""
+        self.note(f"{duration_ms} ms pass")
+        if duration_ms > REQUEST_TIMEOUT_MS:
+            waiting = [channel for channel in self.channels.values() if channel.sent]
+            self._advance(REQUEST_TIMEOUT_MS)
+            duration_ms -= REQUEST_TIMEOUT_MS
+            for channel in waiting:
+                if channel in self.channels.values() and channel.sent:
+                    self.cut(channel, by="the request time-out")
+        self._advance(duration_ms)
+
+    def _advance(self, duration_ms: int) -> None:
+        until_ms = self.now_ms + duration_ms
+        while True:
+            due = self.next_mute_end_ms(holding=True)
+            self.now_ms = until_ms if due is None else min(until_ms, max(due, self.now_ms))
+            for admission in self.processes:
+                admission.sweep(self.now_ms)
+            if due is None or due > until_ms:
+                return
+            for channel in list(self.channels.values()):
+                if channel.conversation.held and channel.conversation.muted_until_ms <= self.now_ms:
+                    self._release(channel)
+
+    def next_mute_end_ms(self, *, holding: bool) -> int | None:
+        """When the next mute ends, of the channels that hold something or of all that are muted."""
+        return min(
+            (
+                channel.conversation.muted_until_ms
+                for channel in self.channels.values()
+                if channel.conversation.held
+                or (not holding and channel.conversation.muted_until_ms > self.now_ms)
+            ),
+            default=None,
+        )
+
+    def _release(self, channel: Channel) -> None:
+        frames, must_close = channel.conversation.release(self.now_ms)
+        by_frame = {sent.frame: sent for sent in channel.sent.values()}
+        for frame in frames:
+            self._hand_on(channel, by_frame[frame])
+        self.note(f"the mute of {channel.producer.name} at node {channel.node} ends: {len(frames)} forwarded")
+        if must_close:
+            # As the gateway does: what it has forwarded is written, then the socket closes.
+            while channel.to_broker:
+                self.append(channel)
+            self.cut(channel, by=f"the gateway ({channel.conversation.close_reason})")
+        else:
+            self._flush(channel)
+
+    # ---- brokers ---------------------------------------------------------------------------------------
+
+    def append(self, channel: Channel) -> None:
+        """The broker takes the next request that the gateway has handed on."""
+        sent = channel.to_broker.popleft()
+        outcomes: list[Outcome] = []
+        for batch, epoch, sequence in sent.batches:
+            error_code = NOT_LEADER
+            if self.leader[batch.partition] == channel.node:
+                error_code = self._append(channel.producer, batch, epoch, sequence)
+            outcomes.append((batch.partition, error_code))
+        self.note(f"node {channel.node} takes a request of {channel.producer.name}: {dict(outcomes)}")
+        channel.from_broker.append((sent.correlation_id, outcomes))
+
+    def _append(self, producer: Producer, batch: Batch, epoch: int, sequence: int) -> int:
+        error_code, is_new = self.broker.append(
+            batch.partition, producer.producer_id, epoch, sequence, batch.records, batch.number
+        )
+        if not is_new:
+            return error_code
+        log = self._logged(producer, batch.partition)
+        if log.count(batch.number) > 1:
+            raise ModelViolation(f"{producer.name}: {batch} is in the log twice")
+        if log[-1] != max(log):
+            raise ModelViolation(f"{producer.name}: {batch} is in the log behind a later one")
+        for earlier in producer.partitions[batch.partition].batches[: batch.number]:
+            if earlier.state is not State.FAILED and earlier.number not in log:
+                raise ModelViolation(f"{producer.name}: {batch} is in the log, {earlier} before it is not")
+        return error_code
+
+    def _logged(self, producer: Producer, partition: int) -> list[int]:
+        log = self.broker.log.get(partition, [])
+        return [number for producer_id, number in log if producer_id == producer.producer_id]
+
+    def _check_acknowledged(self, producer: Producer) -> None:
+        for partition, view in enumerate(producer.partitions):
+            log = self._logged(producer, partition)
+            for batch in view.batches:
+                if batch.state is State.ACKED and batch.number not in log:
+                    raise ModelViolation(
+                        f"{producer.name} believes {batch} acknowledged; it is not in the log"
+                    )
+
+    # ---- what else happens -----------------------------------------------------------------------------
+
+    def may_move(self, partition: int, node: int) -> bool:
+        """Not back to a node at which a client still waits for the answer to what it was not the leader for."""
+        return self.leader[partition] != node and not any(
+            batch.partition == partition and sent.frame not in channel.conversation.held
+            for channel in self.channels.values()
+            if channel.node == node
+            for sent in channel.sent.values()
+            for batch, _, _ in sent.batches
+        )
+
+    def move(self, partition: int, node: int) -> None:
+        """The partition gets another leader, and every client learns of it."""
+        for channel in self.channels.values():
+            while channel.to_broker:
+                self.append(channel)
+        self.note(f"partition {partition} moves from node {self.leader[partition]} to node {node}")
+        self.leader[partition] = node
+
+    def restart(self, process: int) -> None:
+        """A gateway process dies and comes back: connections, refusals and quota state are gone."""
+        self.note(f"process {process} restarts")
+        for channel in list(self.channels.values()):
+            if channel.process == process:
+                self.cut(channel, by="the restart")
+        self._rogues = [rogue for rogue in self._rogues if rogue[0] != process]
+        self.processes[process] = self._started()
+        self._counts_admitted = False
+
+    def set_quotas(self, quotas: Quotas, words: str) -> None:
+        """Other quotas at run time, in all processes."""
+        self.note(f"quotas: {words}")
+        self.quotas = quotas
+        self._counts_admitted = False
+        for admission in self.processes:
+            admission.set_quotas(quotas, self.now_ms)
+
+    def change_quotas(self, words: str, **changes: object) -> None:
+        self.set_quotas(replace(self.quotas, **changes), words)  # type: ignore[arg-type]
+
+    def rogue(self, process: int, *, stays: bool = False) -> None:
+        """Another producer of the same user takes a token or is refused; it hangs on or crashes."""
+        self._rogue_ids += 1
+        self._connections += 1
+        conversation = self._conversation(process, "rogue", "10.9.9.9")
+        batch = (0, self._rogue_ids, 0, 0, 1, b"x")
+        frame = produce_frame(NAMED, 1, "rogue", (batch,))
+        step = conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), self.now_ms)
+        if step is FORWARD:
+            self._count_admitted(process, self._rogue_ids)
+        self.note(f"a rogue at process {process}: {'admitted' if step is FORWARD else 'refused'}")
+        if stays:
+            self._rogues.append((process, self._connections))
+        else:
+            self.processes[process].connection_closed(self._connections, self.now_ms)
+
+    def rogues_leave(self) -> None:
+        """The other producers are gone."""
+        for process, connection_id in self._rogues:
+            self.processes[process].connection_closed(connection_id, self.now_ms)
+        self._rogues.clear()
+
+    # ---- to the end ------------------------------------------------------------------------------------
+
+    def drain_bound_ms(self) -> int:
+        """How long it may take from now until everything is answered, if nothing else happens.
+
+        For each open producer and process one token and one longest throttle, since its client comes back at
+        the end of its mute only; ids that gave up are dropped from the queue; a debt of one token; and for each
+        batch a few of the 100 ms steps (first sight, sticky, reconnecting after a close).
+        """
+        settings = self.quotas.producer_ids
+        rate_milli = self.quotas.default.producer_ids_rate_milli or 0
+        token_ms = -(-settings.window_ms * 1000 // rate_milli) if rate_milli else 0
+        ids = sum(not producer.is_done for producer in self.producers) * len(self.processes)
+        batches = sum(len(view.open_batches()) for producer in self.producers for view in producer.partitions)
+        given_up_ms = settings.max_throttle_ms + 30_000
+        steps_ms = 1_500 * (batches + len(self.leader))
+        return given_up_ms + token_ms * (ids + 2) + settings.max_throttle_ms * (ids + 8) + steps_ms
+
+    def drain(self) -> int:
+        """Everything on its way arrives, everybody sends what is left. Returns how long it took, in ms.
+
+        Raises ModelViolation when it takes longer than `drain_bound_ms`.
+        """
+        self.rogues_leave()
+        self.note("from here on everything runs to its end")
+        began_ms, bound_ms = self.now_ms, self.drain_bound_ms()
+        while not all(producer.is_done for producer in self.producers):
+            if self._deliver_all() or self._send_all():
+                continue
+            self._pass_time()
+            if self.now_ms - began_ms > bound_ms:
+                raise ModelViolation(f"not drained after {bound_ms} ms")
+        self._deliver_all()
+        return self.now_ms - began_ms
+
+    def _deliver_all(self) -> bool:
+        moved = False
+        for channel in list(self.channels.values()):
+            while channel.to_broker:
+                self.append(channel)
+                moved = True
+            while channel.from_broker:
+                self.answer(channel)
+                moved = True
+            while channel.to_client:
+                self.read(channel)
+                moved = True
+        return moved
+
+    def _send_all(self) -> bool:
+        moved = False
+        for producer in self.producers:
+            for node in range(len(self.route)):
+                while partitions := self.sendable(producer, node):
+                    self.send(producer, node, partitions)
+                    moved = True
+        return moved
+
+    def _pass_time(self) -> None:
+        waits = [at for at in self._reconnect_at_ms.values() if at > self.now_ms]
+        mute_end = self.next_mute_end_ms(holding=True)
+        if mute_end is not None:
+            waits.append(mute_end)
+        self.advance(max(1, min(waits) - self.now_ms) if waits else 100)
