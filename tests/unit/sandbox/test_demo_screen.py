@@ -1,0 +1,120 @@
+"""What people see: the last screen in its order, the live picture, and plain lines where there is no terminal."""
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sandbox.demo import screen
+from sandbox.demo.evidence import Evidence
+from sandbox.demo.plan import ALICE, BOB, Plan
+from sandbox.demo.stage import LiveStage, PlainStage, Scene, stage_for
+from sandbox.demo.verdict import conclude
+from sandbox.demo.verifier import verify
+from sandbox.demo.watch import Point
+from tests.support.demo_evidence import PLAN, good_evidence, mallory
+
+
+def shown(plan: Plan, evidence: Evidence) -> str:
+    output = io.StringIO()
+    checks = verify(plan, evidence)
+    outcome = conclude(plan, evidence, checks, Path("/kept"))
+    screen.show(Console(file=output, width=200), plan, evidence, checks, outcome)
+    return output.getvalue()
+
+
+def scene(*, alive: bool = True) -> Scene:
+    return Scene(
+        title="direct, no gateway",
+        of_s=20.0,
+        points=[Point(0.0, 40, 80, 0, True), Point(9.0, 78, 80, 1_234, alive)],
+        bystanders={ALICE: Counter(sent=10, acknowledged=9), BOB: Counter(sent=8, acknowledged=8)},
+        mallory=[mallory()],
+        crash_loop=Counter(sent=4, acknowledged=3),
+        heap_mb=80,
+    )
+
+
+def test_the_last_screen_has_its_sections_in_order() -> None:
+    text = shown(PLAN, good_evidence())
+
+    headings = [line for line in text.splitlines() if line and not line.startswith(" ")]
+    assert headings == [
+        "Verdict",
+        "Who and why",
+        "Bystanders",
+        "What mallory saw",
+        "Heap and ids over time",
+        "Checks: 18 of 18",
+        "Next",
+    ]
+
+
+def test_it_names_people_and_numbers() -> None:
+    text = shown(PLAN, good_evidence())
+
+    assert "mallory-etl-1" in text
+    assert "127.0.0.66" in text
+    assert "4 of 4" in text
+    assert "producer id 14 is new" in text
+    assert "dead" in text
+    assert "alive" in text
+    assert "FAIL" not in text
+
+
+def test_a_failed_check_is_marked_and_the_next_command_shows_the_logs() -> None:
+    evidence = good_evidence()
+    evidence.through_gateway.broker.exit_code = 3
+
+    text = shown(PLAN, evidence)
+
+    assert "Checks: 16 of 18" in text
+    assert text.count("FAIL") == 2
+    assert "ls /kept" in text
+    assert "it died, too" in text
+
+
+def test_without_a_quota_it_says_so() -> None:
+    text = shown(Plan(quota=None), good_evidence())
+
+    assert "a gateway that limits nobody" in text
+    assert "there is no quota" in text
+
+
+def test_plain_lines_come_every_two_seconds_and_at_death() -> None:
+    output = io.StringIO()
+    stage = stage_for(Console(file=output, width=60))
+    assert isinstance(stage, PlainStage)
+
+    with stage:
+        stage.say("a broker starts")
+        stage.show(scene())
+        stage.show(scene())
+        stage.show(scene(alive=False))
+
+    lines = output.getvalue().splitlines()
+    assert len(lines) == 3
+    assert "a broker starts" in lines[0]
+    assert "1,234 ids per partition" in lines[1]
+    assert "3 in, 2 refused, 0 waiting, 2 gave up" in lines[1]
+    assert "DEAD" in lines[2]
+
+
+@pytest.mark.parametrize(("alive", "word"), [(True, "alive"), (False, "DEAD")])
+def test_the_live_picture_shows_broker_and_people(alive: bool, word: str) -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=110, height=40, legacy_windows=False)
+    stage = stage_for(console)
+    assert isinstance(stage, LiveStage)
+
+    with stage:
+        stage.show(scene(alive=alive))
+
+    text = output.getvalue()
+    assert word in text
+    assert "direct, no gateway" in text
+    assert "78 of 80 MB" in text
+    assert "9 acknowledged of 10 sent" in text
+    assert "crashed 4 times" in text
