@@ -21,6 +21,9 @@ CRASH_LOOP_RATE: Final = 10
 
 NODE_ID: Final = 1
 
+# With 16 the end takes twice as long: what the producers have under way takes memory, too.
+_PRODUCERS_AT_A_TIME: Final = 32
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -39,10 +42,13 @@ class Plan:
     baseline_runs: int = 3
     baseline_s: float = 2.5
     bystander_per_s: float = 100.0
-    threads: int = 8
-    """Producers that one rogue process has at a time."""
     rogue_delivery_timeout_s: float = 12.0
     """Patience of a rogue's producer; Java's would be 120 s, more than the demo has."""
+
+    @property
+    def threads(self) -> int:
+        """Producers that one rogue process has at a time: 8, or what makes 32 in all."""
+        return max(8, -(-_PRODUCERS_AT_A_TIME // self.rogues))
 
     def through_s(self, direct_s: float) -> float:
         """The rogues' time through the gateway: more than the broker had directly."""

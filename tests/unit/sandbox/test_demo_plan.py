@@ -47,3 +47,8 @@ def test_rates_are_written_as_people_write_them() -> None:
 @pytest.mark.parametrize("direct_s", [0.0, 11.0, 55.0])
 def test_the_gateways_half_is_always_the_longer_one(direct_s: float) -> None:
     assert Plan().through_s(direct_s) > direct_s
+
+
+@pytest.mark.parametrize(("rogues", "threads"), [(1, 32), (3, 11), (4, 8), (9, 8)])
+def test_few_rogues_work_harder(rogues: int, threads: int) -> None:
+    assert Plan(rogues=rogues).threads == threads
