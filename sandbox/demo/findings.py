@@ -16,7 +16,7 @@ REFUSED_EVENT = "producer_id_refused"
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From sent to acknowledged, as a client's journal has it."""
+    """From sent to acknowledged, as a client's journal has it, once it is connected."""
 
     p50_ms: int
     p99_ms: int
@@ -76,8 +76,13 @@ class Refused:
 
 
 def latency(journal: ProducerJournal) -> Latency | None:
-    """None without an acknowledged record."""
-    times_ms = sorted(journal.latencies_ms())
+    """Of the records sent after the first acknowledgement: before it, a client connects and logs in.
+
+    None without such a record.
+    """
+    told = [entry for entry in journal.entries.values() if entry.outcome is Outcome.ACKNOWLEDGED]
+    first_ms = min((entry.settled_ms for entry in told), default=0)
+    times_ms = sorted(entry.settled_ms - entry.sent_ms for entry in told if entry.sent_ms >= first_ms)
     if not times_ms:
         return None
     return Latency(_percentile(times_ms, 50), _percentile(times_ms, 99), len(times_ms))

@@ -100,7 +100,7 @@ class Rogue:
             await connection.close()
 
     async def _deliver(self, connection: RawConnection, producer_id: int, value: bytes) -> None:
-        padding = b"." * self._dice.randrange(8, 32)
+        padding = b"." * self._dice.randrange(300, 600)
         batch = idempotent_batch(producer_id, 0, [value + b"|" + padding])
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._delivery_timeout_s
