@@ -6,7 +6,7 @@ Compare CPU per GB with the bare pass-through's and HAProxy's, then throughput.
 
 from bench.bulk_load import BulkPlan, fill
 from bench.cold_client import Address
-from bench.scenario import Plan, Scenario
+from bench.scenario import KEEP, Plan, Scenario
 
 _CONSUMERS = 2
 _PARTITIONS_EACH = 8
@@ -35,6 +35,6 @@ SCENARIO = Scenario(
     quick={"warmup_s": 1, "measure_s": 2},
     cost_per="GB",
     partitions=_CONSUMERS * _PARTITIONS_EACH,
-    topic_configs={},
+    topic_configs=KEEP,
     prepare=_prepare,
 )

@@ -73,7 +73,6 @@ def record_batch(producer_id: int, records: int, record_bytes: int) -> bytes:
         record += os.urandom(record_bytes) + _zigzag(0)
         body += _zigzag(len(record)) + record
     length = _BATCH_HEADER.size + len(body)
-    # A timestamp of 2026: retention by time must not delete what the load has just written.
     timestamp_ms = 1_780_000_000_000
     header = _BATCH_HEADER.pack(
         0, length - 12, 0, 2, 0, 0, records - 1, timestamp_ms, timestamp_ms, producer_id, 0, 0, records
