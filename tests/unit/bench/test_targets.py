@@ -1,0 +1,81 @@
+"""The bare pass-through and the ports that targets get, with real processes and sockets."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bench.codec import ApiVersionsResponse
+from bench.cold_client import connect, receive_frame
+from bench.targets import Broker, TargetFailed, free_ports, running
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """Answers the first ApiVersions of each connection, then sends back whatever comes."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            receive_frame(connection)
+            answer = ApiVersionsResponse(version=3, error_code=0, api_keys=[])
+            answer.with_header(correlation_id=1)
+            connection.sendall(answer.encode(header=True, framed=True))
+            while data := connection.recv(65536):
+                connection.sendall(data)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    yield Broker(1, listening.getsockname())
+    listening.shutdown(socket.SHUT_RDWR)
+    accepting.join()
+    listening.close()
+
+
+def test_the_bare_pass_through_changes_nothing(broker: Broker, tmp_path: Path) -> None:
+    hello = bytes.fromhex("0000000a") + b"ten bytes!"
+    bulk = bytes(range(256)) * 8192
+    with running("bare", broker, tmp_path, None) as through:
+        assert through.pid is not None
+        with connect(through.address) as connection:
+            connection.sendall(hello)  # before the proxy can have reached the broker
+            receive_frame(connection)
+            sender = threading.Thread(target=connection.sendall, args=(bulk,))
+            sender.start()
+            received = bytearray()
+            while len(received) < len(bulk):
+                received += connection.recv(65536)
+            sender.join()
+    assert received == bulk
+
+
+def test_direct_has_no_process(broker: Broker, tmp_path: Path) -> None:
+    with running("direct", broker, tmp_path, None) as through:
+        assert (through.address, through.pid) == (broker.address, None)
+
+
+def test_a_proxy_that_dies_at_once_is_told_with_its_output(tmp_path: Path) -> None:
+    nowhere = Broker(1, ("127.0.0.1", 0))
+    broken = tmp_path / "haproxy"
+    broken.write_text("#!/bin/sh\necho no such option\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+        with pytest.raises(TargetFailed, match="no such option"), running("haproxy", nowhere, tmp_path, None):
+            pass
+
+
+def test_free_ports_are_consecutive_and_free() -> None:
+    first = free_ports(5)
+    for port in range(first, first + 5):
+        with socket.create_server(("127.0.0.1", port)):
+            pass
