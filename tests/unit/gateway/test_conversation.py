@@ -1,0 +1,277 @@
+"""Scripts of frames in and out of one connection: order, mute, read-ahead, closing, and who is asking."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from gateway.conversation import CLOSE, FORWARD, HELD_LIMIT_BYTES, TAKEN, Conversation
+from gateway.treatments import Treatment
+from protocol.errors import MalformedFrame, UnsupportedVersion
+from quota import Admission, Mode, Quotas, UserQuota, Visitor
+from tests.support import raw
+from tests.support.frames import produce_request, record_batch
+
+METADATA, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 3, 17, 18, 36
+NOT_ENOUGH_REPLICAS = 19
+
+
+def framed(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def produce(
+    producer_id: int,
+    *,
+    correlation_id: int = 1,
+    sequence: int = 0,
+    partition: int = 0,
+    acks: int = -1,
+    padding: int = 0,
+) -> bytes:
+    """A framed Produce v9 of one batch."""
+    batch = record_batch(producer_id, 0, sequence, records=bytes(padding))
+    return framed(
+        produce_request(9, [("orders", [(partition, batch)])], acks=acks, correlation_id=correlation_id)
+    )
+
+
+def metadata(correlation_id: int) -> bytes:
+    return raw.request(METADATA, 1, {"topics": []}, correlation_id=correlation_id)
+
+
+def answer_to_produce(version: int, answer: bytes) -> dict[str, Any]:
+    """The one partition of a framed Produce answer, with its throttle_time_ms."""
+    assert int.from_bytes(answer[:4], "big") == len(answer) - 4
+    fields = raw.decoded(0, version, answer[4:])
+    (topic,) = fields["responses"]
+    (partition,) = topic["partition_responses"]
+    return {**partition, "throttle_time_ms": fields["throttle_time_ms"]}
+
+
+class Script:
+    """One conversation; rate is the number of new producer ids that the user may bring in an hour."""
+
+    def __init__(self, rate: int = 0, user: str = "alice", **rates: int) -> None:
+        quotas = Quotas(
+            mode=Mode.ENFORCE,
+            default=UserQuota.per_window(rate),
+            users={name: UserQuota.per_window(its_rate) for name, its_rate in rates.items()},
+        )
+        self.admission = Admission(quotas, lambda: 1, 0)
+        self.visitor = Visitor(user, "", "10.0.0.1", 1)
+        self.talk = Conversation(self.admission, self.visitor)
+        self.now_ms = 0
+
+    def send(self, frame: bytes) -> int:
+        """The step for a framed request that lies in the middle of a larger buffer."""
+        buf = b"before" + frame + b"after"
+        return self.talk.request(buf, 10, 6 + len(frame), self.now_ms)
+
+    def broker_answers(self, correlation_id: int) -> Treatment:
+        treatment = self.talk.expect(correlation_id)[1]
+        self.talk.answered()
+        return treatment
+
+    def sent_by_us(self) -> list[int]:
+        """Correlation ids of our own answers whose turn has come."""
+        out = [int.from_bytes(answer[4:8], "big") for answer in self.talk.out]
+        self.talk.out.clear()
+        return out
+
+
+def test_answers_of_ours_wait_for_everything_in_flight() -> None:
+    script = Script(rate=0)
+    assert script.send(metadata(1)) is FORWARD
+    assert script.send(metadata(2)) is FORWARD
+    assert script.send(produce(7, correlation_id=3)) is TAKEN
+    assert script.sent_by_us() == []
+    assert script.broker_answers(1) is Treatment.ADDRESSES
+    assert script.sent_by_us() == []
+    script.broker_answers(2)
+    assert script.sent_by_us() == [3]
+    assert script.talk.is_quiet
+
+
+def test_a_refusal_is_not_enough_replicas_with_a_throttle_time_and_mutes() -> None:
+    script = Script(rate=0)
+    assert script.send(produce(7)) is TAKEN
+    answer = answer_to_produce(9, script.talk.out[0])
+    assert answer["error_code"] == NOT_ENOUGH_REPLICAS
+    assert answer["throttle_time_ms"] == script.talk.muted_until_ms > 0
+    assert "alice" in answer["error_message"]
+    assert [refusal.producer_id for refusal in script.talk.refused] == [7]
+
+
+def test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order() -> None:
+    script = Script(rate=0)
+    script.send(produce(7))
+    held = [metadata(2), metadata(3), produce(-1, correlation_id=4)]
+    assert [script.send(frame) for frame in held] == [TAKEN] * 3
+    assert script.talk.held_bytes == sum(map(len, held))
+    assert script.talk.release(script.talk.muted_until_ms - 1) == ([], False)
+    assert script.talk.release(script.talk.muted_until_ms) == (held, False)
+    assert script.talk.held_bytes == 0
+    assert [script.broker_answers(number) for number in (2, 3, 4)] == [
+        Treatment.ADDRESSES,
+        Treatment.ADDRESSES,
+        Treatment.PRODUCE,
+    ]
+
+
+def test_going_on_stops_at_the_next_refusal() -> None:
+    script = Script(rate=0)
+    script.send(produce(7))
+    script.send(metadata(2))
+    script.send(produce(8, correlation_id=3))
+    script.send(metadata(4))
+    until_ms = script.talk.muted_until_ms
+    assert script.talk.release(until_ms) == ([metadata(2)], False)
+    assert script.talk.muted_until_ms > until_ms
+    assert list(script.talk.held) == [metadata(4)]
+    script.sent_by_us()
+    script.broker_answers(2)
+    assert script.sent_by_us() == [3]
+
+
+def test_a_pipeline_behind_its_refused_first_batch_costs_one_mute() -> None:
+    script = Script(rate=0)
+    for number in range(5):
+        assert script.send(produce(7, correlation_id=number, sequence=number)) is TAKEN
+        until_ms = script.talk.muted_until_ms
+    assert script.sent_by_us() == [0, 1, 2, 3, 4]
+    assert not script.talk.held
+    assert script.talk.muted_until_ms == until_ms
+
+
+def test_acks_0_takes_no_place_in_flight_and_its_refusal_closes() -> None:
+    admitted = Script(rate=5)
+    assert admitted.send(produce(7, acks=0)) is FORWARD
+    assert admitted.talk.is_quiet
+    refused = Script(rate=0)
+    assert refused.send(produce(7, acks=0)) is CLOSE
+    assert refused.talk.close_cause == "acks0_refused"
+    assert refused.sent_by_us() == []
+
+
+def test_an_answer_must_be_the_next_one() -> None:
+    script = Script()
+    with pytest.raises(MalformedFrame, match="not the next request"):
+        script.talk.expect(1)
+    script.send(metadata(1))
+    script.send(metadata(2))
+    with pytest.raises(MalformedFrame, match="answered 2"):
+        script.talk.expect(2)
+
+
+def test_what_was_never_offered_ends_the_connection() -> None:
+    with pytest.raises(UnsupportedVersion):
+        Script().send(framed(bytes.fromhex("0003 0063 00000001 ffff")))
+    with pytest.raises(UnsupportedVersion):
+        Script().send(framed(bytes.fromhex("0003 ffff 00000001 ffff")))
+    with pytest.raises(MalformedFrame):
+        Script().send(framed(b"\x00\x03\x00"))
+
+
+def test_a_newer_api_versions_is_answered_here_in_its_turn() -> None:
+    script = Script()
+    script.send(metadata(1))
+    assert script.send(framed(bytes.fromhex("0012 0063 00000002 ffff"))) is TAKEN
+    assert script.sent_by_us() == []
+    script.broker_answers(1)
+    assert script.sent_by_us() == [2]
+
+
+def test_who_is_gone_is_not_judged() -> None:
+    script = Script(rate=0)
+    script.send(produce(7))
+    script.send(metadata(2))
+    assert script.talk.drop_held() == len(metadata(2))
+    assert script.talk.release(1_000_000) == ([], False)
+
+
+def test_read_ahead_is_bounded() -> None:
+    script = Script(rate=0)
+    script.send(produce(7))
+    script.send(metadata(2))
+    assert not script.talk.wants_no_more
+    script.send(produce(8, correlation_id=3, padding=HELD_LIMIT_BYTES))
+    assert script.talk.wants_no_more
+    frames, _ = script.talk.release(script.talk.muted_until_ms)
+    assert frames == [metadata(2)]
+    assert not script.talk.wants_no_more
+
+
+# ---- identity
+
+
+def authenticate(correlation_id: int, user: str = "mallory") -> bytes:
+    token = f"\0{user}\0secret".encode()
+    return raw.request(SASL_AUTHENTICATE, 2, {"auth_bytes": token}, correlation_id=correlation_id)
+
+
+def handshake(correlation_id: int, mechanism: str = "PLAIN") -> bytes:
+    return raw.request(SASL_HANDSHAKE, 1, {"mechanism": mechanism}, correlation_id=correlation_id)
+
+
+def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
+    """The broker answers SaslAuthenticate: what gateway/answers.py does with it."""
+    identity = script.talk.sasl.broker_answer(error_code, b"")
+    if identity is not None:
+        script.visitor.identify(identity.user)
+    script.broker_answers(correlation_id)
+
+
+def test_a_produce_waits_until_the_broker_has_said_who_it_is() -> None:
+    script = Script(user="ANONYMOUS", rate=100, mallory=0)
+    assert script.send(handshake(1)) is FORWARD
+    assert script.send(authenticate(2)) is FORWARD
+    assert script.send(produce(7, correlation_id=3)) is TAKEN
+    assert script.send(metadata(4)) is TAKEN
+    assert script.talk.awaits_identity
+    assert script.talk.release(0) == ([], False)
+    script.broker_answers(1)
+    assert script.talk.awaits_identity
+    confirm(script, 2)
+    assert not script.talk.awaits_identity
+    frames, _ = script.talk.release(0)
+    assert frames == []
+    assert [refusal.user for refusal in script.talk.refused] == ["mallory"]
+    assert script.talk.release(script.talk.muted_until_ms)[0] == [metadata(4)]
+
+
+def test_whoever_is_not_let_in_stays_who_he_was() -> None:
+    script = Script(user="ANONYMOUS", rate=0, alice=100)
+    script.send(handshake(1))
+    script.send(authenticate(2, "alice"))
+    script.broker_answers(1)
+    confirm(script, 2, error_code=58)
+    assert script.visitor.user == "ANONYMOUS"
+    assert script.send(produce(7, correlation_id=3)) is TAKEN
+    assert script.talk.refused[0].user == "ANONYMOUS"
+
+
+def test_while_somebody_authenticates_anew_other_requests_pass() -> None:
+    script = Script(rate=100)
+    script.send(handshake(1))
+    assert script.send(metadata(2)) is FORWARD
+    assert script.send(produce(7, correlation_id=3)) is TAKEN
+    script.broker_answers(1)
+    script.broker_answers(2)
+    assert script.talk.release(0)[0] == [produce(7, correlation_id=3)]
+
+
+def test_no_secret_is_kept() -> None:
+    script = Script(user="ANONYMOUS")
+    script.send(handshake(1))
+    script.send(authenticate(2))
+    assert "secret" not in repr(script.talk.sasl)
+    assert all("secret" not in repr(getattr(script.talk.sasl, name)) for name in script.talk.sasl.__slots__)
+    assert "secret" not in repr([script.talk.expect(1)])
+
+
+def test_topic_ids_are_refused_by_version_13() -> None:
+    script = Script(rate=0)
+    request = produce_request(13, [(UUID(int=5), [(0, record_batch(9))])], correlation_id=6)
+    assert script.send(framed(request)) is TAKEN
+    assert answer_to_produce(13, script.talk.out[0])["error_code"] == NOT_ENOUGH_REPLICAS
