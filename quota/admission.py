@@ -118,12 +118,15 @@ class Admission:
         return self.sticky.look(visitor.user, batch, visitor.connection_id, now_ms)
 
     def _known(self, visitor: Visitor, batches: Collection[ProducerBatch], slice_key: int) -> bool:
-        """The hot path: every id was admitted in this slice, and none is watched."""
+        """The hot path: every id was admitted in this slice, and of those that are watched nothing waits."""
         watched = self.sticky.watched.get(visitor.user, _NOTHING_WATCHED)
         admitted = visitor.admitted
         for batch in batches:
             producer_id = batch[0]
-            if admitted.get(producer_id) != slice_key or producer_id in watched:
+            if admitted.get(producer_id) != slice_key:
+                return False
+            record = watched.get(producer_id)
+            if record is not None and not self.sticky.is_next(record, batch, visitor.connection_id):
                 return False
         return True
 
@@ -200,13 +203,19 @@ class Admission:
             return self._refused_by_state(visitor, looked, answer, now_ms)
         for asked in question.ids:
             visitor.remember(asked.producer_id, slice_key)
-        for batch, look in looked:
-            if look is not Look.UNWATCHED:
-                self.sticky.forwarded(visitor.user, batch, visitor.connection_id)
         counters = self._counters_of(visitor.user, now_ms)
         for decision in answer.decisions:
             counters.count(decision, now_ms)
+            self._watch_admitted(visitor.user, decision, transactional, now_ms)
+        for batch, _ in looked:
+            self.sticky.forwarded(visitor.user, batch, visitor.connection_id)
         return Forward(answer.decisions) if answer.decisions else FORWARD
+
+    def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
+        """A new id of a user whose ids may be refused: another process may have refused it just before."""
+        new = decision.reason in (Reason.FIRST_SEEN, Reason.QUEUE)
+        if new and enforces(self._quotas, user, transactional=transactional):
+            self.sticky.admitted(user, decision.producer_id, now_ms)
 
     def _question(self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int) -> Question:
         ids: dict[int, AskedId] = {}

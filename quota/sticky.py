@@ -25,6 +25,9 @@ a mute.
 MOST_FURTHER_REFUSALS = 5
 """No client has more requests in flight for an idempotent producer."""
 
+MOST_WATCHED_WHEN_ADMITTED = 5_000
+"""Of one user; admissions beyond it are not watched, so that they leave room for refusals."""
+
 WATCHED_IDS_PER_USER = 50_000
 """About 20 MB. A user who has more ids refused in five minutes has its connections closed instead of
 answered.
@@ -159,6 +162,11 @@ class StickyRefusals:
         other = self.topics.other_form(canonical)
         return other is not None and record.forwarded.get((epoch, other, partition)) == connection_id
 
+    def is_next(self, record: RefusedId, batch: ProducerBatch, connection_id: int) -> bool:
+        """Whether nothing that is known of a watched id stands in the batch's way: what a cache may rely on."""
+        key = (batch[1], batch[3], batch[4])
+        return not record.entries and record.forwarded.get(key) == connection_id
+
     # Looking
 
     def refused_id(self, user: User, producer_id: int, now_ms: int) -> RefusedId | None:
@@ -248,6 +256,15 @@ class StickyRefusals:
             entry.further_refusals = 0
         self._by_connection.setdefault(connection_id, {})[(user, producer_id, key)] = None
 
+    def admitted(self, user: User, producer_id: int, now_ms: int) -> None:
+        """The id is new and was let pass: watched from its first batch on, as if it had been refused here.
+
+        Another process may have refused it just before, and hold its first batch of another partition; when the
+        leader moves, the client sends the next one here.
+        """
+        if len(self.watched.get(user, {})) < MOST_WATCHED_WHEN_ADMITTED:
+            self._watch(user, producer_id, now_ms)
+
     def throttled(self, user: User, producer_id: int, until_ms: int) -> None:
         """The id's own deadline, which a new connection does not shed."""
         record = self.watched[user][producer_id]
@@ -257,13 +274,14 @@ class StickyRefusals:
         """The batch is forwarded, and it is at or below what was refused: that is lifted."""
         producer_id, epoch, _, topic, partition = batch
         record = self.watched.get(user, {}).get(producer_id)
-        if record is None:
+        if record is None or self.is_next(record, batch, connection_id):
             return
         if len(record.forwarded) >= MOST_FORWARDED:
             record.forwarded.clear()
         canonical = self.topics.canonical(topic)
         record.cut.pop((canonical, partition), None)
         record.forwarded[epoch, canonical, partition] = connection_id
+        record.forwarded[epoch, topic, partition] = connection_id
         for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
             if key in record.entries:
                 record.forwarded[epoch, self.topics.canonical(key[0]), key[1]] = connection_id

@@ -70,7 +70,7 @@ def test_an_admitted_id_is_not_charged_again_on_any_connection() -> None:
     first = world.judge(world.connect(), batch(1))
     assert isinstance(first, Forward)
     assert [decision.reason for decision in first.decisions] == [Reason.FIRST_SEEN]
-    assert world.judge(world.connect(), batch(1, 5, partition=7, epoch=3)) is FORWARD
+    assert world.judge(world.connect(), batch(1, 0, partition=7, epoch=3)) is FORWARD
     assert world.admission.user_snapshots(0)[0].tokens == 99
 
 
@@ -299,7 +299,7 @@ def test_after_five_minutes_an_admitted_id_is_an_id_like_any_other() -> None:
     world.refusal(visitor, batch(1))
     world.now_ms = 36_000
     world.judge(visitor, batch(1))
-    world.now_ms = WATCH_MS
+    world.now_ms += WATCH_MS
     world.admission.sweep(world.now_ms)
     assert world.judge(visitor, batch(1, 9, partition=1)) is FORWARD
 
@@ -308,7 +308,19 @@ def test_known_ids_start_new_partitions_wherever_they_like() -> None:
     world = World(enforcing(100))
     visitor = world.connect()
     world.judge(visitor, batch(1))
+    world.now_ms = WATCH_MS
     assert world.judge(world.connect(), batch(1, 99, partition=1)) is FORWARD
+
+
+def test_a_young_id_above_0_on_an_unknown_partition_may_have_been_refused_elsewhere() -> None:
+    world = World(enforcing(100))
+    visitor, elsewhere = world.connect(), world.connect()
+    world.judge(visitor, batch(1))
+    assert world.judge(visitor, batch(1, 1)) is FORWARD
+    refused = world.refusal(elsewhere, batch(1, 3, partition=1))
+    assert (refused.reason, refused.throttle_time_ms) == (Reason.ESTABLISHED, 100)
+    world.now_ms = 100
+    assert world.judge(elsewhere, batch(1, 3, partition=1)) is FORWARD
 
 
 @pytest.mark.parametrize(
@@ -467,7 +479,7 @@ def test_rate_0_blocks_new_ids_and_spares_known_ones() -> None:
     assert world.admission.quotas == enforcing(0)
     refused = world.refusal(world.connect(), batch(2))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.BLOCKED, 10_000)
-    assert world.judge(world.connect(), batch(1, 1)) is FORWARD
+    assert world.judge(world.connect(), batch(1)) is FORWARD
     assert world.admission.user_snapshots(0)[0].tokens is None
 
 
@@ -661,6 +673,9 @@ class _ExpiresByAge(StickyRefusals):
             del self.watched[user][producer_id]
             return None
         return record
+
+    def admitted(self, user: str | None, producer_id: int, now_ms: int) -> None:
+        """Admitted ids are not watched either, or their first sight would do for what was forgotten."""
 
 
 class _ClearsPerId(StickyRefusals):
