@@ -381,6 +381,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         conversation = self.conversation
         try:
             frames, must_close = conversation.release(now_ms)
+            self._count_held()
             if frames and self.broker is not None:
                 self.broker.write(b"".join(frames))
             if must_close:

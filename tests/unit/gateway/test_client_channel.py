@@ -1,0 +1,495 @@
+"""The two sockets of a connection: what leaves when, what is kept, what pauses, and what ends it.
+
+The transports only write down; everything between them is the code under test.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
+from gateway.buffers import READ_BUFFER_BYTES, BufferBudget
+from gateway.client_channel import MOST_IN_FLIGHT, STALLED_MS, ClientChannel
+from gateway.config import parse
+from gateway.connection import ConnectionContext, Shared
+from gateway.counters import Counters
+from gateway.flow import SCARCE_READ_BYTES
+from gateway.nodes import NodePorts, Nodes
+from quota import Admission, Mode, Quotas, UserQuota
+from tests.support import raw
+from tests.support.frames import produce_request, record_batch
+from tests.support.paper_transport import PaperTransport
+
+HEARTBEAT, FIND_COORDINATOR, METADATA, FETCH = 12, 10, 3, 1
+LISTENER = parse("cluster: {bootstrap_servers: [k1:9092]}").listeners[0]
+MiB = 1024 * 1024
+
+
+class Scene:
+    """What connections share, with a clock that the test sets."""
+
+    def __init__(
+        self, rate: int | None = None, budget_bytes: int = 1 << 30, frame_bytes: int = 100 * MiB
+    ) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.time_ms = 1_000
+        self.counters = Counters()
+        self.budget = BufferBudget(budget_bytes)
+        quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(rate))
+        self.shared = Shared(
+            loop=self.loop,
+            admission=Admission(quotas, lambda: 1, 0),
+            nodes=Nodes([("k1", 9092)]),
+            counters=self.counters,
+            budget=self.budget,
+            frame_limit_bytes=frame_bytes,
+            connect_timeout_ms=1_000,
+            help_url="",
+        )
+        self.context = ConnectionContext(self.shared, NodePorts(LISTENER), None)
+        self.context.now_ms = lambda: self.time_ms
+        self.context.connect_upstream = lambda channel: None  # type: ignore[method-assign]
+
+    def connect(self, *, early: bytes = b"") -> "Pair":
+        return Pair(self, early)
+
+
+class Pair:
+    """One connection with both of its sockets."""
+
+    def __init__(self, scene: Scene, early: bytes = b"") -> None:
+        self.channel = ClientChannel(scene.context)
+        self.client = PaperTransport(self.channel)
+        self.client.receive(early)
+        self.broker_channel = BrokerChannel(self.channel)
+        self.broker = PaperTransport(self.broker_channel)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    yield made
+    made.loop.close()
+
+
+def heartbeat(correlation_id: int, padding: int = 0) -> bytes:
+    """A request whose answer passes unread; `padding` bytes longer than it has to be."""
+    body = {"group_id": "g", "member_id": "m" * (padding % 30_000)}
+    return raw.request(HEARTBEAT, 0, body, correlation_id=correlation_id)
+
+
+def frame_of(total_bytes: int, correlation_id: int = 1) -> bytes:
+    """A framed Produce without producer id of exactly so many bytes, prefix included."""
+    empty = len(_produce(0, correlation_id))
+    frame = _produce(total_bytes - empty, correlation_id)
+    # The varint of the record's length may have grown.
+    frame = _produce(total_bytes - empty - (len(frame) - total_bytes), correlation_id)
+    assert len(frame) == total_bytes
+    return frame
+
+
+def _produce(padding: int, correlation_id: int, producer_id: int = -1) -> bytes:
+    batch = record_batch(producer_id, records=bytes(padding))
+    frame = produce_request(9, [("t", [(0, batch)])], correlation_id=correlation_id)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def answer(correlation_id: int, body: bytes = b"\0\0") -> bytes:
+    return (4 + len(body)).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + body
+
+
+# ---- requests
+
+
+@given(st.lists(st.integers(0, 2_000), min_size=1, max_size=8), st.lists(st.integers(1, 3_000), min_size=1))
+def test_requests_leave_as_they_came_however_they_were_cut(paddings: list[int], cuts: list[int]) -> None:
+    scene = Scene()
+    pair = scene.connect()
+    sent = b"".join(heartbeat(number, padding) for number, padding in enumerate(paddings))
+    rest, sizes = sent, itertools.cycle(cuts)
+    while rest:
+        rest = rest[pair.client.receive(rest[: next(sizes)]) :]
+    assert pair.broker.sent() == sent
+    assert pair.channel.conversation.in_flight_count == len(paddings)
+    assert scene.budget.used_bytes == 0
+    scene.loop.close()
+
+
+def test_byte_by_byte(scene: Scene) -> None:
+    pair = scene.connect()
+    sent = heartbeat(1) + frame_of(5_000, 2) + heartbeat(3)
+    assert pair.client.receive(sent, most=1) == len(sent)
+    assert pair.broker.sent() == sent
+
+
+def test_what_leaves_is_not_touched_by_the_next_read(scene: Scene) -> None:
+    """Also when a read filled the buffer that all connections share to its last byte."""
+    first, second = scene.connect(), scene.connect()
+    whole = frame_of(READ_BUFFER_BYTES)
+    assert first.client.receive(whole) == READ_BUFFER_BYTES
+    second.client.receive(heartbeat(9) * 100)
+    assert first.broker.sent() == whole
+
+
+@pytest.mark.parametrize(
+    "size", [READ_BUFFER_BYTES - 1, READ_BUFFER_BYTES, READ_BUFFER_BYTES + 1, 3 * MiB + 7]
+)
+def test_large_frames_pass_between_others(scene: Scene, size: int) -> None:
+    pair = scene.connect()
+    sent = heartbeat(1) + frame_of(size, 2) + heartbeat(3)
+    pair.client.receive(sent, most=100_000)
+    assert pair.broker.sent() == sent
+    assert scene.budget.used_bytes == 0
+
+
+def test_what_comes_before_the_broker_is_connected_waits(scene: Scene) -> None:
+    pair = scene.connect(early=heartbeat(1) + heartbeat(2)[:7])
+    assert pair.broker.sent() == heartbeat(1)
+    pair.client.receive(heartbeat(2)[7:])
+    assert pair.broker.sent() == heartbeat(1) + heartbeat(2)
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"\x7f\xff\xff\xff", "limits.frame allows"),
+        (b"\xff\xff\xff\xff", "not Kafka's protocol"),
+        (b"GET / HTTP/1.1\r\n\r\n", "limits.frame allows"),
+        (bytes.fromhex("00000003000300"), "less than 8 bytes"),
+    ],
+)
+def test_who_speaks_another_protocol_is_closed(
+    scene: Scene, capsys: pytest.CaptureFixture[str], sent: bytes, says: str
+) -> None:
+    pair, other = scene.connect(), scene.connect()
+    pair.client.receive(heartbeat(1) + sent)
+    assert pair.client.is_closing()
+    assert not other.client.is_closing()
+    assert pair.broker.sent() == heartbeat(1)
+    assert scene.counters.frames_malformed == 1
+    logged = capsys.readouterr().out
+    assert logged.count("connection_closed") == 1
+    assert says in logged
+
+
+def test_the_limit_itself_may_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    scene = Scene(frame_bytes=300_000)
+    pair = scene.connect()
+    most = frame_of(300_004)
+    pair.client.receive(most)
+    assert pair.broker.sent() == most
+    pair.client.receive((300_001).to_bytes(4, "big"))
+    assert pair.client.is_closing()
+    assert "300001" in capsys.readouterr().out
+    scene.loop.close()
+
+
+# ---- answers
+
+
+def test_answers_pass_in_any_pieces(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1) + heartbeat(2) + heartbeat(3))
+    answers = answer(1) + answer(2, bytes(70_000)) + answer(3)
+    pair.broker.receive(answers, most=3)
+    assert pair.client.sent() == answers
+    assert pair.channel.conversation.is_quiet
+
+
+def test_addresses_are_rewritten_between_answers_that_pass(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(
+        heartbeat(1) + raw.request(METADATA, 1, {"topics": []}, correlation_id=2) + heartbeat(3)
+    )
+    brokers = [{"node_id": 4, "host": "real-host", "port": 1234}]
+    body = {"brokers": brokers, "controller_id": 4}
+    pair.broker.receive(answer(1) + raw.response(METADATA, 1, body, correlation_id=2) + answer(3), most=5)
+    shown = [{"node_id": 4, "host": "127.0.0.1", "port": 9304}]
+    expected = raw.response(METADATA, 1, {**body, "brokers": shown}, correlation_id=2)
+    assert pair.client.sent() == answer(1) + expected + answer(3)
+    assert scene.shared.nodes.candidates(4) == [("real-host", 1234)]
+
+
+def test_a_large_answer_that_streams_is_never_held(scene: Scene) -> None:
+    """Not even when only its first bytes have come, which do not say yet whose it is."""
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1))
+    large = answer(1, bytes(40 * MiB))
+    pair.broker.receive(large[:6])
+    pair.broker.receive(large[6:1_000_000])
+    assert len(pair.client.sent()) == 1_000_000
+    assert scene.budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("size", [-5, -4, 0, 3])
+def test_an_answer_of_no_possible_size_ends_the_connection(
+    scene: Scene, capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1))
+    pair.broker.receive(size.to_bytes(4, "big", signed=True) + b"\0\0\0\1" + bytes(10))
+    assert pair.client.is_closing()
+    assert "could not be read" in capsys.readouterr().out
+    assert scene.counters.upstream_failures["protocol"] == 1
+
+
+def test_an_absurd_answer_that_has_to_be_whole_ends_the_connection(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(raw.request(METADATA, 1, {"topics": []}))
+    pair.broker.receive(
+        (WHOLE_ANSWER_LIMIT_BYTES + 1).to_bytes(4, "big") + (77).to_bytes(4, "big") + bytes(10)
+    )
+    assert pair.client.is_closing()
+    assert scene.budget.used_bytes == 0
+
+
+def test_an_answer_to_nothing_ends_the_connection(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1))
+    pair.broker.receive(answer(2))
+    assert pair.client.is_closing()
+    assert pair.client.sent() == b""
+
+
+# ---- back-pressure and memory
+
+
+def test_a_broker_that_takes_nothing_pauses_its_client_only(scene: Scene) -> None:
+    pair, other = scene.connect(), scene.connect()
+    pair.broker.waiting_bytes = 600_000
+    pair.broker_channel.pause_writing()
+    assert not pair.client.is_reading()
+    assert other.client.is_reading()
+    assert scene.budget.used_bytes == 600_000
+    pair.broker.waiting_bytes = 0
+    pair.broker_channel.resume_writing()
+    assert pair.client.is_reading()
+    assert scene.budget.used_bytes == 0
+
+
+def test_a_client_that_takes_nothing_pauses_its_broker_and_itself(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.waiting_bytes = 600_000
+    pair.channel.pause_writing()
+    assert not pair.broker.is_reading()
+    assert not pair.client.is_reading()
+    assert scene.budget.used_bytes == 600_000
+    pair.channel.resume_writing()
+    assert pair.broker.is_reading()
+    assert pair.client.is_reading()
+    assert scene.budget.used_bytes == 0
+
+
+def test_a_flood_of_small_requests_pauses_until_answers_come(scene: Scene) -> None:
+    pair = scene.connect()
+    flood = b"".join(heartbeat(number) for number in range(MOST_IN_FLIGHT))
+    pair.client.receive(flood)
+    assert not pair.client.is_reading()
+    pair.broker.receive(answer(0))
+    assert pair.client.is_reading()
+
+
+def test_half_frames_hold_no_more_than_the_budget() -> None:
+    scene = Scene(budget_bytes=4 * MiB)
+    half = frame_of(250_000)[:200_000]
+    pairs = [scene.connect() for _ in range(500)]
+    arrived = [pair.client.receive(half, most=60_000) for pair in pairs]
+    assert scene.budget.used_bytes < 4 * MiB + 250_000
+    assert sum(arrived) < 4 * MiB + 250_000 + len(pairs) * (SCARCE_READ_BYTES + 60_000)
+    assert max(arrived[100:]) <= SCARCE_READ_BYTES
+    # Small requests of everybody else go on.
+    other = scene.connect()
+    other.client.receive(heartbeat(1) + frame_of(3_000, 2))
+    assert other.broker.sent() == heartbeat(1) + frame_of(3_000, 2)
+    # And those that wait go on when others are gone.
+    waiting = [pair for pair in pairs if not pair.client.is_reading()]
+    assert len(waiting) > 400
+    for pair in pairs:
+        if pair not in waiting:
+            pair.client.lost()
+    assert waiting[0].client.is_reading()
+    scene.loop.close()
+
+
+def test_a_length_alone_costs_nothing(scene: Scene) -> None:
+    pairs = [scene.connect() for _ in range(4)]
+    for pair in pairs:
+        pair.client.receive((90 * MiB).to_bytes(4, "big") + bytes(10))
+    assert scene.budget.used_bytes == 4 * (90 * MiB + 4)
+    assert all(len(pair.channel._inbox.next_read()) <= MiB for pair in pairs)
+
+
+def test_who_keeps_memory_from_others_without_using_it_is_closed() -> None:
+    scene = Scene(budget_bytes=10 * MiB)
+    bomb, waiting = scene.connect(), scene.connect()
+    bomb.client.receive((50 * MiB).to_bytes(4, "big") + bytes(10))
+    frame = frame_of(2 * MiB)
+    sent = waiting.client.receive(frame)
+    assert sent < len(frame)
+    scene.time_ms += STALLED_MS
+    for pair in (bomb, waiting):
+        pair.channel.check_age(scene.time_ms, 600_000)
+    assert not bomb.client.is_closing()
+    scene.time_ms += 1
+    for pair in (bomb, waiting):
+        pair.channel.check_age(scene.time_ms, 600_000)
+    assert bomb.client.is_closing()
+    assert not waiting.client.is_closing()
+    bomb.client.lost()
+    assert scene.counters.connections_closed["limit"] == 1
+    waiting.client.receive(frame[sent:])
+    assert waiting.broker.sent() == frame
+    assert scene.budget.used_bytes == 0
+    scene.loop.close()
+
+
+def test_everything_held_is_given_back_when_a_connection_ends(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1) + frame_of(3 * MiB)[: 2 * MiB])
+    pair.client.waiting_bytes = pair.broker.waiting_bytes = 1000
+    pair.channel.pause_writing()
+    pair.broker_channel.pause_writing()
+    assert scene.budget.used_bytes > 3 * MiB
+    pair.client.lost(ConnectionResetError())
+    assert scene.budget.used_bytes == 1000  # what the broker has not taken yet is still there
+    assert pair.broker.is_closing()
+    pair.broker.lost()
+    assert scene.budget.used_bytes == 0
+    assert scene.counters.connections_closed == {"reset": 1}
+
+
+# ---- mute
+
+
+def muted() -> tuple[Scene, Pair]:
+    scene = Scene(rate=0)
+    pair = scene.connect()
+    pair.client.receive(_produce(0, 1, producer_id=7) + heartbeat(2))
+    return scene, pair
+
+
+def test_a_mute_ends_with_its_timer() -> None:
+    scene, pair = muted()
+    assert pair.broker.sent() == b""
+    assert pair.client.sent()[4:8] == (1).to_bytes(4, "big")
+    assert scene.budget.used_bytes == len(heartbeat(2))
+    scene.time_ms = pair.channel.conversation.muted_until_ms - 1
+    pair.channel._mute_ended()
+    assert pair.broker.sent() == b""
+    scene.time_ms += 1
+    pair.channel._mute_ended()
+    assert pair.broker.sent() == heartbeat(2)
+    assert scene.budget.used_bytes == 0
+    scene.loop.close()
+
+
+def test_a_muted_client_that_goes_away_leaves_nothing() -> None:
+    scene, pair = muted()
+    pair.client.lost()
+    assert scene.budget.used_bytes == 0
+    assert pair.channel._mute_timer is None
+    assert pair.broker.sent() == b""
+    scene.loop.close()
+
+
+def test_a_muted_client_may_be_idle_for_too_long_as_well() -> None:
+    scene, pair = muted()
+    scene.time_ms += 5_001
+    pair.channel.check_age(scene.time_ms, 5_000)
+    assert pair.client.is_closing()
+    scene.loop.close()
+
+
+def test_a_drain_does_not_wait_for_a_mute_but_for_answers() -> None:
+    scene, pair = muted()
+    busy = scene.connect()
+    busy.client.receive(heartbeat(1))
+    pair.channel.drain()
+    busy.channel.drain()
+    assert pair.client.is_closing()
+    assert not busy.client.is_closing()
+    busy.broker.receive(answer(1))
+    assert busy.client.sent() == answer(1)
+    assert busy.client.is_closing()
+    scene.loop.close()
+
+
+# ---- ends
+
+
+def test_a_half_closed_client_still_gets_its_answers(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1) + heartbeat(2))
+    assert pair.channel.eof_received() is True
+    pair.broker.receive(answer(1))
+    assert not pair.client.is_closing()
+    pair.broker.receive(answer(2))
+    assert pair.client.sent() == answer(1) + answer(2)
+    assert pair.client.is_closing()
+
+
+def test_a_client_that_closes_with_nothing_in_flight_is_gone(scene: Scene) -> None:
+    pair = scene.connect()
+    assert pair.channel.eof_received() is False
+    pair.client.lost()
+    assert pair.broker.is_closing()
+    assert scene.counters.connections_closed == {"client": 1}
+
+
+def test_a_broker_that_dies_in_mid_answer_ends_the_connection_with_its_cause(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1) + heartbeat(2))
+    pair.broker.receive(answer(1) + answer(2)[:9])
+    pair.broker.lost(ConnectionResetError("reset by peer"))
+    assert pair.client.sent() == answer(1) + answer(2)[:9]
+    assert pair.client.is_closing()
+    pair.client.lost()
+    assert scene.counters.connections_closed == {"upstream": 1}
+    assert scene.counters.upstream_failures == {"reset": 1}
+    logged = capsys.readouterr().out
+    assert "reset by peer" in logged
+    assert "1 requests in flight" in logged
+
+
+def test_a_broker_that_closes_a_quiet_connection_is_no_failure(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = scene.connect()
+    pair.broker.lost()
+    pair.client.lost()
+    assert scene.counters.connections_closed == {"broker": 1}
+    assert scene.counters.upstream_failures == {}
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_what_is_written_when_a_connection_ends_has_a_while_to_leave(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.waiting_bytes = 10
+    timers: list[tuple[float, Any]] = []
+    scene.loop.call_later = lambda delay, call: timers.append((delay, call))  # type: ignore[assignment,method-assign,misc]
+    pair.channel.close("protocol", "because")
+    ((delay, cut_off),) = timers
+    assert delay == pytest.approx(30)
+    assert not pair.client.aborted
+    cut_off()
+    assert pair.client.aborted
+
+
+def test_an_error_of_ours_ends_the_one_connection(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair, other = scene.connect(), scene.connect()
+    monkeypatch.setattr(type(pair.channel.conversation), "request", lambda *_: 1 / 0)
+    pair.client.receive(heartbeat(1))
+    assert pair.client.is_closing()
+    assert not other.client.is_closing()
+    pair.client.lost()
+    assert scene.counters.connections_closed == {"error": 1}
+    assert "unexpected_error" in capsys.readouterr().out
