@@ -11,7 +11,7 @@ from typing import Final
 from quota.admission import Admission, ProducerBatch, Refuse, Visitor
 from quota.producer_ids import Answer, ProducerIdQuota, Question
 from quota.settings import Mode, Quotas
-from quota.sticky import Look, RefusedId, StickyEntry, StickyRefusals
+from quota.sticky import Look, RefusedId, StickyRefusals
 from tests.unit.gateway.model.world import AdmissionFactory, seed
 
 PartitionKey = tuple[bytes, int]
@@ -96,14 +96,11 @@ class AnyConnectionPassed(StickyRefusals):
         return (epoch, self.topics.canonical(topic), partition) in record.forwarded
 
 
-class NoEpochEnds(StickyRefusals):
-    """A refusal outlives its epoch, and so stands above the first batches of the next one."""
+class NewIdsUnwatched(StickyRefusals):
+    """Only ids that were refused here are watched."""
 
-    def entry_ends_at_epoch(self, entry: StickyEntry, epoch: int) -> bool:
-        return False
-
-    def is_above(self, base_sequence: int, refused: int) -> bool:
-        return True
+    def admitted(self, user: str | None, producer_id: int, now_ms: int) -> None:
+        pass
 
 
 class EntryStaysAfterClose(StickyRefusals):
@@ -167,8 +164,8 @@ MUTANTS: Final[dict[str, Callable[[Quotas, int], Admission]]] = {
     "lifted by a batch above": _with(sticky=AboveLifts),
     "the latest refusal stands": _with(sticky=LatestRefusalStands),
     "passed over any connection": _with(sticky=AnyConnectionPassed),
-    "an entry outlives its epoch": _with(sticky=NoEpochEnds),
     "closed for an entry that stays": _with(sticky=EntryStaysAfterClose),
+    "new ids are not watched": _with(sticky=NewIdsUnwatched),
     "an early return extends its deadline": _with(EarlyReturnExtends),
     "inserted before charged": _with(state=InsertsBeforeCharging),
 }

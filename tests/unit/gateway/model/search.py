@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.steps import Step, apply, moves, sends
-from tests.unit.gateway.model.world import World
+from tests.unit.gateway.model.world import World, real_admission
 
 
 @dataclass(slots=True)
@@ -35,6 +35,7 @@ def search(world: World, depth: int, *, extra: Callable[[World], list[Step]], dr
     """
     found = Found()
     best: dict[bytes, int] = {}
+    world._admission = real_admission  # a factory may be a closure, and no process starts anew here
     start = _pickled(world)
     stack: list[tuple[bytes, tuple[Step, ...]]] = [(start, ())]
     while stack:

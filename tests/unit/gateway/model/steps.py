@@ -6,6 +6,8 @@ One list serves the random schedules, the exhaustive search and the schedules pl
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
@@ -28,7 +30,9 @@ PAUSES_MS: Final = (1, 50, 100, 101, 500, 1_000, 3_000)
 LONG_PAUSE_MS: Final = 310_000
 """Longer than refused ids are watched."""
 
-ROGUES_LEFT: Final = 3
+ROGUES_FIRST: Final = 3
+
+KINDS: Final[dict[str, type[Producer]]] = {kind.kind: kind for kind in (JavaProducer, LibrdkafkaProducer)}
 
 
 def apply(world: World, step: Step) -> None:
@@ -105,31 +109,40 @@ def accidents(world: World) -> list[Step]:
     return steps
 
 
-def random_world(
-    chooser: random.Random,
-    *,
-    routes: tuple[tuple[int, ...], ...] = ((0, 0),),
-    admission: AdmissionFactory = real_admission,
-    quotas: Quotas = ONE_PER_WINDOW,
-) -> World:
-    """One or two producers with some batches, before one or two processes whose tokens are partly gone."""
-    kinds: list[type[Producer]] = [JavaProducer, LibrdkafkaProducer]
-    producers = [
-        chooser.choice(kinds)(f"p{number}", 1_000 + number, partitions=2)
-        for number in range(chooser.choice((1, 1, 2)))
-    ]
-    world = World(quotas, producers, route=chooser.choice(routes), admission=admission)
-    for producer in producers:
-        for partition in (0, 1):
-            for _ in range(chooser.randint(0, 4)):
-                producer.add(partition, chooser.choice((1, 1, 3)))
-    for _ in range(chooser.randint(0, ROGUES_LEFT)):
-        world.rogue(chooser.randrange(len(world.processes)))
-    return world
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Who is there when a schedule begins: for each producer its kind and its batches' record counts by partition."""
+
+    producers: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+    route: tuple[int, ...] = (0, 0)
+
+    def world(self, admission: AdmissionFactory = real_admission, quotas: Quotas = ONE_PER_WINDOW) -> World:
+        producers: list[Producer] = []
+        for number, (kind, batches) in enumerate(self.producers):
+            producer = KINDS[kind](f"p{number}", 1_000 + number, partitions=len(batches))
+            for partition, records in enumerate(batches):
+                for count in records:
+                    producer.add(partition, count)
+            producers.append(producer)
+        return World(quotas, producers, route=self.route, admission=admission)
 
 
-def random_steps(world: World, chooser: random.Random, count: int) -> None:
-    """That many steps, likely ones often."""
+def random_setup(chooser: random.Random, routes: tuple[tuple[int, ...], ...]) -> Setup:
+    """One or two producers of either kind with some batches for two partitions."""
+
+    def batches() -> tuple[int, ...]:
+        return tuple(chooser.choice((1, 1, 3)) for _ in range(chooser.randint(0, 4)))
+
+    producers = tuple(
+        (chooser.choice(tuple(KINDS)), (batches(), batches())) for _ in range(chooser.choice((1, 1, 2)))
+    )
+    return Setup(producers, chooser.choice(routes))
+
+
+def random_steps(world: World, chooser: random.Random, count: int) -> Iterator[Step]:
+    """That many steps, likely ones often; the caller applies each before it asks for the next."""
+    for _ in range(chooser.randint(0, ROGUES_FIRST)):
+        yield ("rogue", chooser.randrange(len(world.processes)))
     for _ in range(count):
         steps = 3 * sends(world) + 2 * deliveries(world)
         steps += [("advance", chooser.choice(PAUSES_MS))] * 2
@@ -139,4 +152,13 @@ def random_steps(world: World, chooser: random.Random, count: int) -> None:
             steps += [chooser.choice(accidents(world))] * 2
         if chooser.random() < 0.05:
             steps.append(("advance", LONG_PAUSE_MS))
-        apply(world, chooser.choice(steps))
+        yield chooser.choice(steps)
+
+
+def play(setup: Setup, steps: Iterable[Step], admission: AdmissionFactory = real_admission) -> World:
+    """The schedule from its beginning to where everything is done. Raises ModelViolation."""
+    world = setup.world(admission)
+    for step in steps:
+        apply(world, step)
+    world.drain()
+    return world

@@ -1,0 +1,60 @@
+"""Every schedule of a small world: two partitions, two connections, three batches, about eight steps.
+
+An id that finds no token; its client sends, reads, loses a connection, leaders move, mutes end, tokens come, the
+mode changes, in every order. What is checked at each step stands in model/world.py; of so many states one is run
+to its end. HYPOTHESIS_PROFILE=thorough goes a step deeper.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.unit.gateway.model.search import search
+from tests.unit.gateway.model.steps import WINDOW_MS, Setup, Step
+from tests.unit.gateway.model.world import World
+
+DEEPER = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+
+
+def _begun(kind: str, route: tuple[int, ...], *, tokens_gone: bool = True) -> World:
+    world = Setup(((kind, ((1, 1), (1,))),), route).world()
+    if tokens_gone:
+        world.rogue(0)
+    return world
+
+
+def _cuts(world: World) -> list[Step]:
+    return [("cut", *key) for key in world.channels] + [("advance", WINDOW_MS)]
+
+
+def _cuts_and_modes(world: World) -> list[Step]:
+    other = "observe" if world.quotas.mode == "enforce" else "enforce"
+    return [*_cuts(world), ("mode", other)]
+
+
+@pytest.mark.parametrize("kind", ["java", "librdkafka"])
+def test_every_schedule_of_one_process(kind: str) -> None:
+    found = search(_begun(kind, (0, 0)), 8 if DEEPER else 7, extra=_cuts, drain_every=100)
+    assert found.violation is None, found.violation
+    assert found.states > 10_000
+    assert found.drained > 100
+    assert found.longest_drain_ms > 1_000
+
+
+@pytest.mark.parametrize("kind", ["java", "librdkafka"])
+def test_every_schedule_with_changes_of_mode(kind: str) -> None:
+    found = search(_begun(kind, (0, 0)), 7 if DEEPER else 6, extra=_cuts_and_modes, drain_every=50)
+    assert found.violation is None, found.violation
+    assert found.states > 5_000
+    assert found.drained > 100
+
+
+@pytest.mark.parametrize("kind", ["java", "librdkafka"])
+def test_every_schedule_of_two_processes(kind: str) -> None:
+    """The second process has a token, the first has none."""
+    found = search(_begun(kind, (0, 1)), 7 if DEEPER else 6, extra=_cuts, drain_every=50)
+    assert found.violation is None, found.violation
+    assert found.states > 5_000
+    assert found.drained > 100

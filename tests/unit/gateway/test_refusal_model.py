@@ -1,0 +1,191 @@
+"""Whatever happens: what clients were told is what the log holds, and everything drains in bounded time.
+
+A state machine over the real conversation and admission between model clients and a model broker (model/world.py
+says what is checked at every step). HYPOTHESIS_PROFILE=thorough looks longer; a failing schedule is printed one
+step a line. Beside it, random schedules with fixed seeds, which favour likely steps over shrinkable ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, note, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from quota.settings import Mode, Quotas
+from tests.unit.gateway.model.clients import ModelViolation
+from tests.unit.gateway.model.steps import (
+    KINDS,
+    LONG_PAUSE_MS,
+    ONE_PER_WINDOW,
+    PAUSES_MS,
+    Setup,
+    Step,
+    apply,
+    deliveries,
+    moves,
+    random_setup,
+    random_steps,
+    sends,
+)
+from tests.unit.gateway.model.world import World
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+CHECKS = settings(
+    max_examples=5_000 if THOROUGH else 600,
+    stateful_step_count=60 if THOROUGH else 40,
+    deadline=None,
+    derandomize=not THOROUGH,
+    suppress_health_check=list(HealthCheck),
+)
+SCHEDULES = 20_000 if THOROUGH else 1_500
+
+COUNTS = st.lists(st.sampled_from((1, 3)), max_size=4).map(tuple)
+PRODUCERS = st.lists(
+    st.tuples(st.sampled_from(sorted(KINDS)), st.tuples(COUNTS, COUNTS)), min_size=1, max_size=2
+).map(tuple)
+
+
+class Refusals(RuleBasedStateMachine):
+    """One process before two brokers; two processes in the subclass."""
+
+    route: tuple[int, ...] = (0, 0)
+    modes_change = True
+    world: World
+
+    @initialize(producers=PRODUCERS, rogues=st.integers(0, 3), entries=st.sampled_from((1, 3, 20_000)))
+    def begin(self, producers: Any, rogues: int, entries: int) -> None:
+        setup = Setup(producers, self.route)
+        self.world = setup.world()
+        if entries != ONE_PER_WINDOW.producer_ids.sticky_entries:
+            self.world = setup.world(quotas=_with_entries(entries))
+        for _ in range(rogues):
+            self.world.rogue(0)
+
+    def make(self, step: Step) -> None:
+        try:
+            apply(self.world, step)
+        except ModelViolation:
+            note(self.world.story())
+            raise
+
+    @precondition(lambda self: bool(sends(self.world)))
+    @rule(data=st.data())
+    def send(self, data: st.DataObject) -> None:
+        self.make(data.draw(st.sampled_from(sends(self.world))))
+
+    @precondition(lambda self: bool(sends(self.world)))
+    @rule(data=st.data())
+    def send_a_pipeline(self, data: st.DataObject) -> None:
+        step = data.draw(st.sampled_from(sends(self.world)))
+        for _ in range(5):
+            self.make(step)
+
+    @precondition(lambda self: bool(deliveries(self.world)))
+    @rule(data=st.data())
+    def deliver(self, data: st.DataObject) -> None:
+        self.make(data.draw(st.sampled_from(deliveries(self.world))))
+
+    @rule(duration_ms=st.sampled_from(PAUSES_MS))
+    def advance(self, duration_ms: int) -> None:
+        self.make(("advance", duration_ms))
+
+    @rule()
+    def advance_long(self) -> None:
+        self.make(("advance", LONG_PAUSE_MS))
+
+    @precondition(lambda self: bool(moves(self.world)))
+    @rule(data=st.data())
+    def move(self, data: st.DataObject) -> None:
+        self.make(data.draw(st.sampled_from(moves(self.world))))
+
+    @precondition(lambda self: bool(self.world.channels))
+    @rule(data=st.data())
+    def cut(self, data: st.DataObject) -> None:
+        self.make(("cut", *data.draw(st.sampled_from(list(self.world.channels)))))
+
+    @rule(data=st.data())
+    def restart(self, data: st.DataObject) -> None:
+        self.make(("restart", data.draw(st.integers(0, len(self.world.processes) - 1))))
+
+    @rule(data=st.data(), stays=st.booleans())
+    def rogue(self, data: st.DataObject, stays: bool) -> None:
+        self.world.rogue(data.draw(st.integers(0, len(self.world.processes) - 1)), stays=stays)
+
+    @rule(data=st.data(), partition=st.integers(0, 1))
+    def expire(self, data: st.DataObject, partition: int) -> None:
+        producer = data.draw(st.sampled_from([producer.name for producer in self.world.producers]))
+        self.make(("expire", producer, partition))
+
+    @precondition(lambda self: bool(self.modes_change))
+    @rule(mode=st.sampled_from(Mode))
+    def change_mode(self, mode: Mode) -> None:
+        self.make(("mode", mode.value))
+
+    @precondition(lambda self: bool(self.modes_change))
+    @rule(exempt=st.booleans())
+    def change_exemption(self, exempt: bool) -> None:
+        self.make(("exempt", exempt))
+
+    @rule(rate=st.sampled_from((1, 2, 50)))
+    def change_rate(self, rate: int) -> None:
+        self.make(("rate", rate))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            self.world.drain()
+        except ModelViolation:
+            note(self.world.story())
+            raise
+
+
+class RefusalsOfTwoProcesses(Refusals):
+    """A gateway or worker before each broker, each with a quota state of its own.
+
+    Not with changes of mode: that an id was refused in one process cannot be known to another which does not
+    enforce any more.
+    """
+
+    route = (0, 1)
+    modes_change = False
+
+    def advance_long(self) -> None:
+        """Not here: an id that one process has known for long while another refuses it is a matter of shared
+        state.
+        """
+
+
+def _with_entries(entries: int) -> Quotas:
+    return replace(ONE_PER_WINDOW, producer_ids=replace(ONE_PER_WINDOW.producer_ids, sticky_entries=entries))
+
+
+@pytest.mark.parametrize("machine", [Refusals, RefusalsOfTwoProcesses])
+def test_what_clients_were_told_is_what_the_log_holds(machine: type[Refusals]) -> None:
+    run_state_machine_as_test(machine, settings=CHECKS)
+
+
+def test_random_schedules_of_one_process() -> None:
+    longest_ms = 0
+    for number in range(SCHEDULES):
+        chooser = random.Random(number)
+        world = random_setup(chooser, routes=((0, 0),)).world()
+        try:
+            for step in random_steps(world, chooser, chooser.randint(5, 50)):
+                apply(world, step)
+            longest_ms = max(longest_ms, world.drain())
+        except ModelViolation as violation:
+            pytest.fail(f"schedule {number}: {violation}\n{world.story()}")
+    assert longest_ms > 0, "no schedule had anything to wait for"
