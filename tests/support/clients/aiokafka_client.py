@@ -114,7 +114,7 @@ async def _consume(wish: Wish) -> list[LogRecord]:
     consumer = AIOKafkaConsumer(
         wish.topic,
         **_common(wish.bootstrap_servers, wish.login),
-        group_id=wish.group,
+        group_id=wish.group or None,
         auto_offset_reset="earliest",
         isolation_level=wish.isolation,
         enable_auto_commit=False,
@@ -129,7 +129,7 @@ async def _consume(wish: Wish) -> list[LogRecord]:
     except TimeoutError:
         pass
     finally:
-        if records:
+        if records and wish.group:
             await consumer.commit()
         await consumer.stop()
     return records

@@ -4,7 +4,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from sandbox.journal import ProducerJournal, record_value
 from sandbox.log_checker import LogRecord
@@ -96,15 +105,23 @@ def _produce_transactions(load: Load, journal: ProducerJournal, pace: Pace, sett
 
 
 def consume(wish: Wish) -> Iterator[LogRecord]:
+    if wish.protocol == "share":
+        yield from _share(wish)
+        return
     settings = _common(wish.bootstrap_servers, wish.login) | {
-        "group.id": wish.group,
+        # librdkafka wants a name even where no group is joined.
+        "group.id": wish.group or "none",
         "group.protocol": wish.protocol,
         "auto.offset.reset": "earliest",
         "isolation.level": wish.isolation,
         "enable.auto.commit": False,
     }
     consumer: Any = Consumer(settings)
-    consumer.subscribe([wish.topic])
+    if wish.group:
+        consumer.subscribe([wish.topic])
+    else:
+        partitions = consumer.list_topics(wish.topic, timeout=30).topics[wish.topic].partitions
+        consumer.assign([TopicPartition(wish.topic, partition, OFFSET_BEGINNING) for partition in partitions])
     count = 0
     give_up_s = time.monotonic() + wish.timeout_s
     try:
@@ -118,7 +135,31 @@ def consume(wish: Wish) -> Iterator[LogRecord]:
                 raise KafkaException(message.error())
             count += 1
             yield LogRecord(message.partition(), message.offset(), message.value())
-        if count:
+        if count and wish.group:
             consumer.commit(asynchronous=False)
     finally:
         consumer.close()
+
+
+def _share(wish: Wish) -> Iterator[LogRecord]:
+    # New in 2.16, while the drivers serve older ones.
+    from confluent_kafka import ShareConsumer
+
+    settings = _common(wish.bootstrap_servers, wish.login)
+    # Where a share group begins is a property of the group, kept by the brokers.
+    begin = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    group = ConfigResource(ResourceType.GROUP, wish.group, incremental_configs=[begin])
+    admin = AdminClient(settings)
+    admin.incremental_alter_configs([group])[group].result(timeout=30)
+    count = 0
+    give_up_s = time.monotonic() + wish.timeout_s
+    consumer: Any
+    with ShareConsumer(settings | {"group.id": wish.group}) as consumer:
+        consumer.subscribe([wish.topic])
+        while count < wish.records and time.monotonic() < give_up_s:
+            for message in consumer.poll(0.5):
+                if message.error() is not None:
+                    raise KafkaException(message.error())
+                count += 1
+                yield LogRecord(message.partition(), message.offset(), message.value())
+        consumer.commit_sync(30.0)

@@ -64,9 +64,10 @@ class Load(_Errand):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish(_Errand):
-    """Consume in a group from the beginning until so many records were read."""
+    """Consume from the beginning until so many records were read."""
 
     group: str
+    """Empty: without a group, every partition."""
     records: int
     protocol: str = "classic"
     """classic, or consumer (KIP-848), or share (KIP-932), where the client has it."""

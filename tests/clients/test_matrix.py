@@ -1,0 +1,48 @@
+"""The matrix: every client, every feature, both Kafkas, and every client refused for 3 s and for 40 s.
+
+`make clients` runs it and generates the table in docs/clients.md.
+"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sandbox import Cluster
+from sandbox.gateway import GatewayProcess
+from tests.clients.features import CHECKS, Bench, not_offered
+from tests.clients.refusal import RefusedClient, assert_good, refused_clients
+from tests.clients.roster import CLIENTS, FEATURES, REFUSED_S, Client
+
+pytestmark = [pytest.mark.kafka, pytest.mark.clients]
+
+Note = Callable[[str, object], None]
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("client", CLIENTS, ids=str)
+def test_feature(
+    three_of: Cluster, gateway: GatewayProcess, client: Client, feature: str, record_property: Note
+) -> None:
+    version = three_of.spec.version
+    if (reason := not_offered(client, feature, version)) is not None:
+        pytest.skip(reason)
+    topic = f"{client}-{feature}".replace(" ", "-").lower()
+    record_property("note", CHECKS[feature](Bench(client, three_of, gateway, topic)))
+
+
+@pytest.fixture(scope="module", params=REFUSED_S, ids=lambda seconds: f"{seconds}-s")
+def refused_clients_of(
+    three_of: Cluster, request: pytest.FixtureRequest
+) -> Iterator[dict[Client, RefusedClient]]:
+    with refused_clients(three_of, CLIENTS, request.param) as started:
+        yield started
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=str)
+def test_refused(
+    refused_clients_of: dict[Client, RefusedClient], client: Client, record_property: Note
+) -> None:
+    run = refused_clients_of[client]
+    result = run.finish()
+    record_property("note", result)
+    assert_good(run, result)
