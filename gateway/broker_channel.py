@@ -64,6 +64,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self._gate.opened(self._transport)
+        self._client.context.socket_opened(self._transport)
         self._client.broker_connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -117,7 +118,9 @@ class BrokerChannel(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        if self._transport is not None:
+            self._client.context.socket_closed(self._transport)
+            self._transport = None
         self._budget.leave(self)
         self._share.hold(Purpose.TO_BROKER, 0)
         self._client.broker_lost(

@@ -72,6 +72,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self._gate.opened(self._transport)
+        self.context.socket_opened(self._transport)
         peer = transport.get_extra_info("peername")
         self.visitor.address = peer[0] if peer else ""
         self.context.opened(self)
@@ -135,7 +136,9 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         context = self.context
-        self._transport = None
+        if self._transport is not None:
+            context.socket_closed(self._transport)
+            self._transport = None
         self._cancel_mute_timer()
         self.conversation.drop_held()
         self._budget.leave(self)

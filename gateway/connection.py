@@ -48,8 +48,10 @@ class Shared:
         self.connect_timeout_ms = connect_timeout_ms
         self.help_url = help_url
         self.channels: set[ClientChannel] = set()
+        self.transports: set[asyncio.Transport] = set()
+        """Every open socket of a connection; some brokers' outlive their client's while bytes leave."""
         self.all_closed = asyncio.Event()
-        """Set whenever no connection is open."""
+        """Set whenever no socket is open."""
         self.all_closed.set()
         self.connecting: set[asyncio.Task[None]] = set()
         self.topic_names = TopicNames(loop, admission.topic_alias)
@@ -93,17 +95,24 @@ class ConnectionContext:
         self._shared.nodes.learn(node_id, host, port)
         return self._ports.advertised(node_id)
 
+    def socket_opened(self, transport: asyncio.Transport) -> None:
+        """Of either side."""
+        self._shared.transports.add(transport)
+        self._shared.all_closed.clear()
+
+    def socket_closed(self, transport: asyncio.Transport) -> None:
+        self._shared.transports.discard(transport)
+        if not self._shared.transports:
+            self._shared.all_closed.set()
+
     def opened(self, channel: ClientChannel) -> None:
         self._shared.channels.add(channel)
-        self._shared.all_closed.clear()
         self.counters.connections_total += 1
         self.counters.connections_open += 1
         log.debug(Event.CONNECTION_OPENED, **channel.describe())
 
     def closed(self, channel: ClientChannel, cause: str) -> None:
         self._shared.channels.discard(channel)
-        if not self._shared.channels:
-            self._shared.all_closed.set()
         counters = self.counters
         counters.connections_open -= 1
         counters.connections_closed[cause] += 1

@@ -95,9 +95,13 @@ class Gateway:
         cut = len(channels)
         for channel in list(channels):
             channel.close("drain", "the drain timeout has passed")
-        for task in self._background:
+        # Not closed but cut off: whoever reads nothing would keep the event loop from ending.
+        for transport in list(self._shared.transports):
+            transport.abort()
+        for task in [*self._background, *self._shared.connecting]:
             task.cancel()
         await self._admin.close()
+        await self._shared.all_closed.wait()
         log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
         self._stopped.set()
 

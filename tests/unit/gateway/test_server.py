@@ -1,0 +1,241 @@
+"""The whole gateway on loopback, before brokers that refuse, hang, die, move and speak in pieces."""
+
+import asyncio
+import socket
+
+import pytest
+
+from protocol.headers import RequestHead
+from tests.support import raw
+from tests.support.loopback import HOST, NODE_ID, Client, Peer, ScriptedBroker, gateway_before, run, until
+
+HEARTBEAT, METADATA = 12, 3
+REFUSE_ALL = {"mode": "enforce", "default": {"producer_ids_rate": 0}}
+
+
+def heartbeat(correlation_id: int) -> bytes:
+    return raw.request(HEARTBEAT, 0, {"group_id": "g"}, correlation_id=correlation_id)
+
+
+async def never(_head: RequestHead, _peer: Peer) -> None:
+    return None
+
+
+def test_requests_and_answers_pass_and_node_ports_open_before_they_are_shown() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            broker.nodes = {0: (HOST, broker.port), 7: (HOST, broker.port)}
+            async with gateway_before(broker.address) as gateway:
+                client = await gateway.connect()
+                answer = await client.ask(METADATA, 12, {"topics": []})
+                shown = {node["node_id"]: (node["host"], node["port"]) for node in answer["brokers"]}
+                assert shown == {0: (HOST, gateway.first_node_port), 7: (HOST, gateway.first_node_port + 7)}
+                for _, port in shown.values():
+                    on_node = await gateway.connect(port)
+                    assert (await on_node.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+
+    run(scenario())
+
+
+def test_a_client_that_sends_byte_by_byte_and_closes_its_side() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, gateway_before(broker.address) as gateway:
+            client = await gateway.connect()
+            for number in range(3):
+                for byte in heartbeat(number):
+                    client.send(bytes([byte]))
+                    await asyncio.sleep(0)
+            client.writer.write_eof()
+            frames = await client.end()
+            assert [frames[at + 4 : at + 8] for at in (0, 10, 20)] == [
+                number.to_bytes(4, "big") for number in range(3)
+            ]
+            assert len(frames) == 30
+            assert gateway.metric("connections_closed_total", cause="client") == 1
+
+    run(scenario())
+
+
+def test_a_broker_that_refuses_is_counted_and_logged_once_a_second(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, gateway_before(broker.address) as gateway:
+            await until(gateway.gateway.is_ready)
+            await broker.stop()
+            for _ in range(5):
+                client = await gateway.connect()
+                assert await client.end() == b""
+            assert gateway.metric("upstream_failures_total", cause="refused") >= 5
+            assert gateway.metric("connections_closed_total", cause="unreachable") == 5
+
+    run(scenario())
+    assert 1 <= capsys.readouterr().out.count("upstream_failed") <= 3
+
+
+def test_a_broker_that_never_accepts_times_out() -> None:
+    async def scenario() -> None:
+        hole = socket.socket()
+        hole.bind((HOST, 0))
+        hole.listen(0)
+        # One connection fills the backlog: whoever comes next gets no answer to its SYN.
+        fillers = [socket.socket() for _ in range(4)]
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(hole.getsockname())
+        address = f"{HOST}:{hole.getsockname()[1]}"
+        async with gateway_before(address, limits={"connect_timeout": "200ms"}) as gateway:
+            client = await gateway.connect()
+            client.send(heartbeat(1))
+            assert await client.end() == b""
+            assert gateway.metric("upstream_failures_total", cause="timeout") >= 1
+        for filler in (*fillers, hole):
+            filler.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".example", ".."])
+def test_a_node_that_advertises_no_address_of_this_world_closes_its_clients(host: str) -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker:
+            broker.nodes = {NODE_ID: (HOST, broker.port), 2: (host, 9092)}
+            async with gateway_before(broker.address) as gateway:
+                client = await gateway.connect()
+                await client.ask(METADATA, 12, {"topics": []})
+                client = await gateway.connect(gateway.first_node_port + 2)
+                assert await client.end() == b""
+                assert gateway.metric("upstream_failures_total", cause="resolve") == 1
+                # It is forgotten, and a bootstrap server stands in until it is known again.
+                client = await gateway.connect(gateway.first_node_port + 2)
+                assert (await client.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+
+    run(scenario())
+
+
+def test_a_broker_that_returns_elsewhere_is_followed() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as first, ScriptedBroker() as second:
+            first.nodes = {NODE_ID: (HOST, first.port), 2: (HOST, second.port)}
+            async with gateway_before(first.address) as gateway:
+                await until(gateway.gateway.is_ready)
+                port = gateway.first_node_port + 2
+                await (await gateway.connect(port)).ask(HEARTBEAT, 0)
+                assert len(second.peers) == 1
+                await second.stop()
+                async with ScriptedBroker() as third:
+                    first.nodes[2] = (HOST, third.port)
+                    client = await gateway.connect()
+                    await client.ask(METADATA, 12, {"topics": []})
+                    await (await gateway.connect(port)).ask(HEARTBEAT, 0)
+                    assert len(third.peers) == 1
+
+    run(scenario())
+
+
+def test_when_all_bootstrap_servers_have_gone_a_known_node_is_asked() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as first, ScriptedBroker() as second:
+            first.nodes = {NODE_ID: (HOST, first.port), 2: (HOST, second.port)}
+            async with gateway_before(first.address) as gateway:
+                await until(gateway.gateway.is_ready)
+                await first.stop()
+                await (await gateway.connect()).ask(HEARTBEAT, 0)
+                assert len(second.peers) == 1
+
+    run(scenario())
+
+
+def test_a_broker_that_dies_in_mid_answer_closes_its_client() -> None:
+    async def die(head: RequestHead, peer: Peer) -> None:
+        peer.write((100).to_bytes(4, "big") + head.correlation_id.to_bytes(4, "big") + b"half")
+        await peer.writer.drain()
+        peer.writer.close()
+
+    async def scenario() -> None:
+        async with ScriptedBroker({HEARTBEAT: die}) as broker, gateway_before(broker.address) as gateway:
+            client = await gateway.connect()
+            client.send(heartbeat(5))
+            assert (await client.end())[-4:] == b"half"
+            await until(lambda: gateway.metric("connections_closed_total", cause="upstream"))
+            assert gateway.metric("upstream_failures_total", cause="closed") == 1
+
+    run(scenario())
+
+
+async def _refused_produce(client: Client) -> None:
+    from tests.support.frames import produce_request, record_batch
+
+    frame = produce_request(9, [("t", [(0, record_batch(1))])])
+    client.send(len(frame).to_bytes(4, "big") + frame)
+    answer = raw.decoded(0, 9, await client.frame())
+    assert answer["throttle_time_ms"] > 0
+
+
+def test_a_drain_waits_for_answers_and_not_for_mutes() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker({HEARTBEAT: never}) as broker,
+            gateway_before(broker.address, quotas=REFUSE_ALL) as gateway,
+            asyncio.TaskGroup() as tasks,
+        ):
+            busy, idle, muted = [await gateway.connect() for _ in range(3)]
+            busy.send(heartbeat(1))
+            await until(lambda: broker.peers)
+            await _refused_produce(muted)
+            muted.send(raw.request(METADATA, 1, {"topics": []}))
+            drain = tasks.create_task(gateway.gateway.drain())
+            assert await idle.end() == b""
+            assert await muted.end() == b""
+            assert not drain.done()
+            with pytest.raises(OSError, match=r"[Cc]onnect"):
+                await gateway.connect()
+            broker.peers[0].write(bytes.fromhex("00000006 00000001 0000"))
+            assert await busy.end() == bytes.fromhex("00000006 00000001 0000")
+            await drain
+
+    run(scenario())
+
+
+def test_a_drain_ends_with_its_timeout(capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker({HEARTBEAT: never}) as broker,
+            gateway_before(broker.address, drain_timeout="100ms") as gateway,
+        ):
+            client = await gateway.connect()
+            client.send(heartbeat(1))
+            await until(lambda: broker.peers)
+            await gateway.gateway.drain()
+            assert await client.end() == b""
+
+    run(scenario())
+    assert '"connections_cut": 1' in (out := capsys.readouterr().out) or "connections_cut=1" in out
+
+
+def test_a_client_that_reads_nothing_holds_up_nobody_else() -> None:
+    large = bytes(4) + bytes(8 * 1024 * 1024)
+
+    async def flood(head: RequestHead, peer: Peer) -> bytes:
+        return len(large).to_bytes(4, "big") + head.correlation_id.to_bytes(4, "big") + large[4:]
+
+    async def scenario() -> None:
+        async with ScriptedBroker({HEARTBEAT: flood}) as broker, gateway_before(broker.address) as gateway:
+            stuck = await gateway.connect()
+            stuck.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for number in range(20):
+                stuck.send(heartbeat(number))
+            other = await gateway.connect()
+            await until(lambda: broker.peers)
+            assert (await other.ask(METADATA, 1, {"topics": []}))["brokers"]
+            # 160 MB wait at the broker, and not in the gateway.
+            before = gateway.metric("bytes_total", direction="to_clients")
+            assert (await other.ask(METADATA, 1, {"topics": []}))["brokers"]
+            assert before < 40_000_000
+            stuck.writer.transport.resume_reading()  # type: ignore[attr-defined]
+            for number in range(20):
+                frame = await stuck.frame()
+                assert frame[:4] == number.to_bytes(4, "big")
+                assert len(frame) == len(large)
+
+    run(scenario())
