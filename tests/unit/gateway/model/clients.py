@@ -49,7 +49,7 @@ class Batch:
     epoch: int = -1
     base_sequence: int = -1
     is_uncertain: bool = False
-    """Cut off: whether the broker has it is not known."""
+    """Cut off once: whether the broker has it is not known, whatever was refused since."""
 
     @property
     def is_done(self) -> bool:
@@ -120,7 +120,6 @@ class Producer:
         if batch.is_done:
             return
         view = self.partitions[batch.partition]
-        batch.is_uncertain = False
         if error_code == 0:
             batch.state = State.ACKED
             view.acked_up_to = max(view.acked_up_to, batch.base_sequence + batch.records - 1)

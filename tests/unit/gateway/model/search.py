@@ -106,7 +106,7 @@ def _story(start: bytes, path: tuple[Step, ...], *, drains: bool = False) -> str
 
 def _pickled(world: World) -> bytes:
     trace, world.trace = world.trace, []
-    world.forwarded.clear()
+    world.taken.clear()
     for admission in world.processes:
         admission._counters.clear()
     state = pickle.dumps(world, protocol=5)

@@ -6,13 +6,14 @@ One list serves the random schedules, the exhaustive search and the schedules pl
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
 from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.unit.gateway.model.clients import JavaProducer, LibrdkafkaProducer, Producer
+from tests.unit.gateway.model.wire import TOPIC, TOPIC_ID
 from tests.unit.gateway.model.world import USER, AdmissionFactory, World, real_admission
 
 Step = tuple[Any, ...]
@@ -116,15 +117,25 @@ class Setup:
     producers: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
     route: tuple[int, ...] = (0, 0)
 
-    def world(self, admission: AdmissionFactory = real_admission, quotas: Quotas = ONE_PER_WINDOW) -> World:
+    def world(
+        self,
+        admission: AdmissionFactory = real_admission,
+        quotas: Quotas = ONE_PER_WINDOW,
+        *,
+        producer_ids: Sequence[int] = (1_000, 1_001),
+        name: str = "p",
+        topic: bytes = TOPIC,
+        topic_id: bytes = TOPIC_ID,
+    ) -> World:
+        """The world at its beginning; producer ids and topic may be those of a real cluster."""
         producers: list[Producer] = []
         for number, (kind, batches) in enumerate(self.producers):
-            producer = KINDS[kind](f"p{number}", 1_000 + number, partitions=len(batches))
+            producer = KINDS[kind](f"{name}{number}", producer_ids[number], partitions=len(batches))
             for partition, records in enumerate(batches):
                 for count in records:
                     producer.add(partition, count)
             producers.append(producer)
-        return World(quotas, producers, route=self.route, admission=admission)
+        return World(quotas, producers, route=self.route, admission=admission, topic=topic, topic_id=topic_id)
 
 
 def random_setup(chooser: random.Random, routes: tuple[tuple[int, ...], ...]) -> Setup:

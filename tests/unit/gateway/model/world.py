@@ -97,8 +97,11 @@ class World:
         partitions: int = 2,
         route: tuple[int, ...] = (0, 0),
         admission: AdmissionFactory = real_admission,
+        topic: bytes = TOPIC,
+        topic_id: bytes = TOPIC_ID,
     ) -> None:
         self.now_ms = 1_000_000
+        self.topic, self.topic_id = topic, topic_id
         self.quotas = quotas
         self.route = route
         self.producers = list(producers)
@@ -106,8 +109,8 @@ class World:
         self.leader = [partition % len(route) for partition in range(partitions)]
         self.trace: list[str] = []
         self.channels: dict[tuple[str, int], Channel] = {}
-        self.forwarded: list[tuple[str, int, Sent]] = []
-        """Everything that was handed on, in order, for playing it again to a real broker."""
+        self.taken: list[tuple[Sent, list[Outcome]]] = []
+        """What the brokers were handed and answered, in order, for playing it again to a real one."""
         self._reconnect_at_ms: dict[tuple[str, int], int] = {}
         self._connections = 0
         self._rogue_ids = 100_000
@@ -122,7 +125,7 @@ class World:
 
     def _started(self) -> Admission:
         admission = self._admission(self.quotas, self.now_ms)
-        admission.topic_alias(TOPIC, TOPIC_ID)
+        admission.topic_alias(self.topic, self.topic_id)
         return admission
 
     def note(self, line: str) -> None:
@@ -196,13 +199,19 @@ class World:
                 epoch,
                 sequence,
                 batch.records,
-                b"%d|%d" % (batch.partition, batch.number),
+                b"%s|%d|%d" % (producer.name.encode(), batch.partition, batch.number),
             )
             for batch, epoch, sequence in batches
         )
-        return Sent(
-            correlation_id, batches, produce_frame(channel.version, correlation_id, producer.name, numbered)
+        frame = produce_frame(
+            channel.version,
+            correlation_id,
+            producer.name,
+            numbered,
+            topic=self.topic,
+            topic_id=self.topic_id,
         )
+        return Sent(correlation_id, batches, frame)
 
     def read(self, channel: Channel) -> None:
         """The client reads its next answer."""
@@ -263,7 +272,6 @@ class World:
     def _hand_on(self, channel: Channel, sent: Sent) -> None:
         channel.to_broker.append(sent)
         self._count_admitted(channel.process, channel.producer.producer_id)
-        self.forwarded.append((channel.producer.name, channel.node, sent))
 
     def _count_admitted(self, process: int, producer_id: int) -> None:
         if not self._counts_admitted:
@@ -354,6 +362,7 @@ class World:
                 error_code = self._append(channel.producer, batch, epoch, sequence)
             outcomes.append((batch.partition, error_code))
         self.note(f"node {channel.node} takes a request of {channel.producer.name}: {dict(outcomes)}")
+        self.taken.append((sent, outcomes))
         channel.from_broker.append((sent.correlation_id, outcomes))
 
     def _append(self, producer: Producer, batch: Batch, epoch: int, sequence: int) -> int:
