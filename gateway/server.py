@@ -23,6 +23,8 @@ from quota.admission import Admission
 log = logger()
 
 TICK_S = 1.0
+CUT_OFF_S = 1.0
+"""How long sockets that were cut off may take to say so."""
 STALL_S = 0.1
 """A tick that comes later than this is a stall: a request that arrived meanwhile waited as long."""
 
@@ -101,7 +103,9 @@ class Gateway:
         for task in [*self._background, *self._shared.connecting]:
             task.cancel()
         await self._admin.close()
-        await self._shared.all_closed.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CUT_OFF_S):
+                await self._shared.all_closed.wait()
         log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
         self._stopped.set()
 

@@ -213,12 +213,30 @@ def test_a_drain_ends_with_its_timeout(capsys: pytest.CaptureFixture[str]) -> No
     assert '"connections_cut": 1' in (out := capsys.readouterr().out) or "connections_cut=1" in out
 
 
+LARGE = bytes(4) + bytes(8 * 1024 * 1024)
+
+
+async def flood(head: RequestHead, _peer: Peer) -> bytes:
+    return len(LARGE).to_bytes(4, "big") + head.correlation_id.to_bytes(4, "big") + LARGE[4:]
+
+
+def test_a_drain_cuts_off_who_reads_nothing() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker({HEARTBEAT: flood}) as broker,
+            gateway_before(broker.address, drain_timeout="100ms") as gateway,
+        ):
+            stuck = await gateway.connect()
+            stuck.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            stuck.send(heartbeat(1))
+            await until(lambda: broker.peers)
+            await gateway.gateway.drain()
+            assert gateway.metric("connections") == 0
+
+    run(scenario())
+
+
 def test_a_client_that_reads_nothing_holds_up_nobody_else() -> None:
-    large = bytes(4) + bytes(8 * 1024 * 1024)
-
-    async def flood(head: RequestHead, peer: Peer) -> bytes:
-        return len(large).to_bytes(4, "big") + head.correlation_id.to_bytes(4, "big") + large[4:]
-
     async def scenario() -> None:
         async with ScriptedBroker({HEARTBEAT: flood}) as broker, gateway_before(broker.address) as gateway:
             stuck = await gateway.connect()
@@ -236,6 +254,6 @@ def test_a_client_that_reads_nothing_holds_up_nobody_else() -> None:
             for number in range(20):
                 frame = await stuck.frame()
                 assert frame[:4] == number.to_bytes(4, "big")
-                assert len(frame) == len(large)
+                assert len(frame) == len(LARGE)
 
     run(scenario())
