@@ -63,12 +63,16 @@ class Look(Enum):
 
 @dataclass(slots=True)
 class StickyEntry:
-    """The lowest refused base sequence of one (id, epoch, partition) and the connection it was refused on."""
+    """The lowest refused base sequence of one (id, epoch, partition) and the connection it was refused on.
+
+    `later`: higher ones that were refused after it, each of which has to come in its turn.
+    """
 
     epoch: int
     base_sequence: int
     connection_id: int
     further_refusals: int = 0
+    later: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -147,6 +151,19 @@ class StickyRefusals:
     def entries_lifted_by(self, record: RefusedId, key: PartitionKey) -> list[PartitionKey]:
         """What a forwarded batch of partition `key` lifts: the entry of that partition and no other."""
         return [key]
+
+    def moves_on(self, entry: StickyEntry, forwarded: ProducerBatch) -> bool:
+        """Whether the refused batch itself was forwarded and leaves later refused ones to be waited for.
+
+        A client may send a new batch before it has read that an earlier one was refused: right behind s it would
+        arrive out of order (45), which some clients report as failed, and others answer with a new epoch.
+        """
+        if forwarded[1] != entry.epoch or forwarded[2] != entry.base_sequence or not entry.later:
+            return False
+        entry.later.sort(key=lambda sequence: (sequence - entry.base_sequence) & _SEQUENCE_MASK)
+        entry.base_sequence = entry.later.pop(0)
+        entry.further_refusals = 0
+        return True
 
     def passed_before(
         self, record: RefusedId, epoch: int, topic: bytes, partition: int, connection_id: int
@@ -248,9 +265,16 @@ class StickyRefusals:
         if entry is None:
             record.entries[key] = StickyEntry(epoch, base_sequence, connection_id)
             self._entries_of_user[user] = self._entries_of_user.get(user, 0) + 1
-        elif epoch < entry.epoch or self.is_above(base_sequence, entry.base_sequence):
+        elif epoch < entry.epoch:
+            return
+        elif self.is_above(base_sequence, entry.base_sequence):
+            self._comes_later(entry, base_sequence)
             return
         else:
+            if epoch > entry.epoch:
+                entry.later.clear()
+            elif base_sequence != entry.base_sequence:
+                self._comes_later(entry, entry.base_sequence)
             self._unindex(entry.connection_id, (user, producer_id, key))
             entry.epoch, entry.base_sequence, entry.connection_id = epoch, base_sequence, connection_id
             entry.further_refusals = 0
@@ -283,7 +307,7 @@ class StickyRefusals:
         record.forwarded[epoch, canonical, partition] = connection_id
         record.forwarded[epoch, topic, partition] = connection_id
         for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
-            if key in record.entries:
+            if key in record.entries and not self.moves_on(record.entries[key], batch):
                 record.forwarded[epoch, self.topics.canonical(key[0]), key[1]] = connection_id
                 self._end(user, producer_id, record, key)
 
@@ -315,6 +339,11 @@ class StickyRefusals:
         return self._entries_of_user.get(user, 0)
 
     # Inside
+
+    @staticmethod
+    def _comes_later(entry: StickyEntry, base_sequence: int) -> None:
+        if base_sequence not in entry.later and len(entry.later) < MOST_FURTHER_REFUSALS:
+            entry.later.append(base_sequence)
 
     def _watch(self, user: User, producer_id: int, now_ms: int) -> RefusedId:
         records = self.watched.setdefault(user, {})

@@ -45,10 +45,10 @@ def test_every_schedule_of_one_process(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["java", "librdkafka"])
 def test_every_schedule_with_changes_of_mode(kind: str) -> None:
-    found = search(_begun(kind, (0, 0)), 7 if DEEPER else 6, extra=_cuts_and_modes, drain_every=50)
+    found = search(_begun(kind, (0, 0)), 7 if DEEPER else 5, extra=_cuts_and_modes, drain_every=50)
     assert found.violation is None, found.violation
-    assert found.states > 5_000
-    assert found.drained > 100
+    assert found.states > 2_000
+    assert found.drained > 40
 
 
 @pytest.mark.parametrize("kind", ["java", "librdkafka"])

@@ -246,3 +246,25 @@ def test_topic_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     names.learn(b"topic-3", bytes([0, 9]))  # created anew: the newer id is the name's
     assert names.other_form(b"topic-3") == bytes([0, 9])
     assert names.canonical(bytes([0, 3])) == b"topic-3"
+
+
+def test_what_was_refused_later_comes_in_its_turn() -> None:
+    sticky = StickyRefusals(10)
+    for sequence in (10, 14, 12):
+        sticky.refused("alice", batch(ID, sequence), 1, 0)
+    for sequence, next_sequence in ((10, 12), (12, 14)):
+        sticky.forwarded("alice", batch(ID, sequence), 1)
+        assert look(sticky, next_sequence) is Look.SAME
+        assert look(sticky, 16) is Look.ABOVE
+    sticky.forwarded("alice", batch(ID, 14), 1)
+    assert look(sticky, 16) is Look.PASSED
+    assert sticky.entries_of("alice") == 0
+
+
+def test_a_lower_batch_that_is_refused_too_goes_first_and_the_other_after_it() -> None:
+    sticky = StickyRefusals(10)
+    sticky.refused("alice", batch(ID, 12), 1, 0)
+    sticky.refused("alice", batch(ID, 10), 1, 0)
+    sticky.forwarded("alice", batch(ID, 10), 1)
+    assert look(sticky, 12) is Look.SAME
+    assert look(sticky, 13) is Look.ABOVE
