@@ -41,6 +41,9 @@ HELD_LIMIT_BYTES: Final = 1024 * 1024
 """Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once.
 The frame that crosses it is still taken whole; then reading stops until the mute ends."""
 
+MOST_IN_FLIGHT: Final = 4096
+"""Requests that wait for an answer; beyond it reading pauses. Brokers work on one at a time (KIP-219)."""
+
 _HEAD: Final = Struct(">hhi")
 
 _SASL: Final = (Treatment.SASL_HANDSHAKE, Treatment.SASL_AUTHENTICATE)
@@ -201,6 +204,17 @@ class Conversation:
         return not self._in_flight
 
     @property
+    def wants_attention(self) -> bool:
+        """Something is to be sent, logged, timed or paused: false for nearly every request."""
+        return bool(
+            self.out
+            or self.held
+            or self.refused
+            or self.muted_until_ms
+            or len(self._in_flight) >= MOST_IN_FLIGHT
+        )
+
+    @property
     def in_flight_count(self) -> int:
         return len(self._in_flight)
 
@@ -217,7 +231,7 @@ class Conversation:
         if not self.visitor.client_id:
             self.visitor.client_id = peek_request(buf, start, end).client_id or ""
         note: object = None
-        if treatment == Treatment.PRODUCE:
+        if api_key == PRODUCE:
             acks, transactional, batches = walk(buf, start, end)
             if batches:
                 verdict = self._admission.judge(

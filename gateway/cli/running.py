@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 import uvloop
 
 from gateway import config, config_conflicts, logs
+from gateway.allocator import keep_freed_memory
 from gateway.config import ConfigError, Settings
 from gateway.config_source import dotted
 from gateway.listening import CannotListen
@@ -48,6 +49,7 @@ def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, 
     # Imported here: a wrong option should be told at once, and everything above is all it takes.
     from gateway.server import Gateway
 
+    keep_freed_memory()
     try:
         return uvloop.run(serve(lambda: Gateway(settings)))
     except CannotListen as error:
