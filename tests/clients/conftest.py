@@ -9,12 +9,9 @@ from sandbox import Cluster, ClusterSpec
 from sandbox.gateway import GatewayProcess
 from sandbox.jars import OLDEST
 from tests.clients.report import FAILED, JSON_FILE, MARKDOWN_FILE, NOT_OFFERED, OK, Cell, Matrix
-from tests.clients.roster import KAFKAS, refused
+from tests.clients.roster import KAFKAS
 
 _MATRIX = pytest.StashKey[Matrix]()
-
-NOTE = "note"
-"""The property by which a test says what it did."""
 
 _KIP_848_PREVIEW = {"group.coordinator.rebalance.protocols": "classic,consumer"}
 
@@ -62,7 +59,7 @@ def _key(callspec: Any) -> tuple[str, str, str] | None:
     if callspec is None or "client" not in callspec.params:
         return None
     given = callspec.params
-    column = given["feature"] if "feature" in given else refused(given["refused_clients_of"])
+    column = given["feature"] if "feature" in given else str(given["refused_clients_of"])
     return given["three_of"], str(given["client"]), column
 
 
@@ -73,7 +70,8 @@ def _cell(report: pytest.TestReport) -> Cell:
     if report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
         return Cell(FAILED, crash.message.splitlines()[0] if crash else "see the log of the run")
-    return Cell(OK, str(dict(report.user_properties).get(NOTE, "")))
+    told = dict(report.user_properties)
+    return Cell(str(told.get("state", OK)), str(told.get("note", "")))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -28,6 +28,10 @@ PARTITIONS: Final = 6
 RECORDS: Final = 120
 
 
+class NotOffered(Exception):
+    """The client cannot do this with this Kafka, without a gateway neither."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
     """A client, the gateway it is to use, and the cluster behind, for looking directly."""
@@ -145,6 +149,8 @@ def _consumed(bench: Bench, wish: Wish) -> list[LogRecord]:
 
 def _group(protocol: str, tool: str, bench: Bench) -> str:
     log = bench.fill()
+    if protocol == "consumer" and bench.cluster.spec.version == OLDEST:
+        _try_preview(bench)
     wish = replace(bench.wish(f"{bench.topic}-readers"), protocol=protocol)
     assert _consumed(bench, wish) == log
     if protocol != "share":
@@ -152,6 +158,15 @@ def _group(protocol: str, tool: str, bench: Bench) -> str:
         again = replace(wish, records=1, timeout_s=8.0)
         assert _consumed(bench, again) == []
     return tool if bench.client.is_java else ""
+
+
+def _try_preview(bench: Bench) -> None:
+    """Kafka 3.9 has KIP-848 as a preview, which not every client speaks: asked directly. Raises NotOffered."""
+    alone = replace(bench.wish(f"{bench.topic}-direct"), protocol="consumer", timeout_s=20.0)
+    if not _consumed(bench, replace(alone, bootstrap_servers=bench.direct)):
+        raise NotOffered(
+            f"reads nothing in a KIP-848 group of Kafka {OLDEST}, where that is a preview; directly neither"
+        )
 
 
 def _transactions(bench: Bench) -> str:
@@ -211,4 +226,4 @@ CHECKS: Final[Mapping[str, Callable[[Bench], str]]] = {
     "transactions": _transactions,
     "admin tools": _admin,
 }
-"""Each raises when something is not as it should be, and returns a word on what was done."""
+"""Each raises when something is not as it should be, NotOffered when it cannot be, and returns what was done."""

@@ -19,6 +19,8 @@ from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS
 OK: Final = "ok"
 NOT_OFFERED: Final = "n/a"
 FAILED: Final = "**failed**"
+HANGS: Final = "hangs"
+"""The client's own fault, with what it was told being true."""
 
 _ROOT: Final = Path(__file__).parents[2]
 JSON_FILE: Final = _ROOT / "clients-matrix.json"
@@ -30,7 +32,7 @@ END: Final = "<!-- to here -->\n"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One client, one feature, one Kafka: ok, n/a or failed, and a note."""
+    """One client, one feature, one Kafka: ok, n/a, hangs or failed, and a note."""
 
     state: str
     note: str = ""

@@ -46,12 +46,25 @@ FEATURES: Final = (
     "admin tools",
 )
 
-REFUSED_S: Final = (3, 40)
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A refusal: how long it lasts, and what the client is told about patience and pace."""
+
+    seconds: int
+    give_up_s: int = 0
+    """The client's own budget for a record; 0: its default."""
+    records_per_s: int = 0
+    """0: all at once."""
+
+    def __str__(self) -> str:
+        return f"gives up after {self.give_up_s} s" if self.give_up_s else f"refused {self.seconds} s"
 
 
-def refused(seconds: int) -> str:
-    """The name of the column in which the client is refused for so long."""
-    return f"refused {seconds} s"
+SHORT: Final = Trial(3)
+LONG: Final = Trial(40)
+# At a pace that has records expire, wait and arrive after the admission.
+TOO_LONG: Final = Trial(25, give_up_s=15, records_per_s=6)
+TRIALS: Final = (SHORT, LONG, TOO_LONG)
 
-
-COLUMNS: Final = (*FEATURES, *map(refused, REFUSED_S))
+COLUMNS: Final = (*FEATURES, *map(str, TRIALS))

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox import Cluster
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
-from tests.clients.roster import CLIENTS, Client
+from tests.clients.roster import CLIENTS, SHORT, Client
 
 pytestmark = pytest.mark.kafka
 
@@ -15,7 +15,7 @@ FAMILIES = [client for client in CLIENTS if client.is_newest]
 
 @pytest.fixture(scope="module")
 def runs(three_brokers: Cluster) -> Iterator[dict[Client, RefusedClient]]:
-    with refused_clients(three_brokers, FAMILIES, 3) as started:
+    with refused_clients(three_brokers, FAMILIES, SHORT) as started:
         yield started
 
 
@@ -23,4 +23,4 @@ def runs(three_brokers: Cluster) -> Iterator[dict[Client, RefusedClient]]:
 def test_a_refusal_of_3_s_loses_doubles_and_reorders_nothing(
     runs: dict[Client, RefusedClient], client: Client
 ) -> None:
-    assert_good(runs[client], runs[client].finish())
+    assert_good(client, SHORT, runs[client].finish())

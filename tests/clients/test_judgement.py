@@ -1,0 +1,169 @@
+"""The matrix' own judgement: a refusal that went wrong is told from one that went well, and cells say what happened."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from sandbox.journal import ProducerJournal, record_value
+from sandbox.log_checker import LogRecord, check
+from tests.clients.door import ANSWERS_LATER_S, Door
+from tests.clients.refusal import PARTITIONS, RECORDS, Result, assert_good
+from tests.clients.report import BEGIN, END, FAILED, NOT_OFFERED, OK, Cell, Matrix, with_matrix
+from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS, LONG, SHORT, TOO_LONG, Client
+
+JAVA = Client("java")
+AIOKAFKA = Client("aiokafka")
+KAFKA_PYTHON = Client("kafka-python")
+
+
+def _result(raised: int = 0, error: str = "KafkaTimeoutError()", lost: int = 0, unheard: int = 0) -> Result:
+    journal = ProducerJournal("p")
+    log = []
+    for n in range(RECORDS):
+        partition, offset = n % PARTITIONS, n // PARTITIONS
+        journal.sent(partition, n)
+        if n < unheard:
+            continue
+        if n >= RECORDS - raised:
+            journal.failed(partition, n, error)
+            continue
+        journal.acknowledged(partition, n, offset)
+        if n < RECORDS - raised - lost:
+            log.append(LogRecord(partition, offset, record_value("p", partition, n)))
+    return Result(
+        verdict=check([journal], sorted(log, key=lambda record: (record.partition, record.offset))),
+        journal=journal,
+        refused={"first_seen": 1, "sticky": 12},
+        admitted_after_waiting=1,
+        gave_up=0,
+        failed_open=0,
+        waited_s=40.4,
+        told_s=41.0,
+        done_s=42.0,
+        brokers_written_to={1, 5, 102},
+        brokers={1, 5, 102},
+    )
+
+
+def test_a_good_refusal_passes() -> None:
+    assert_good(JAVA, LONG, _result())
+
+
+def test_only_aiokafka_may_raise_and_only_a_time_out() -> None:
+    assert_good(AIOKAFKA, LONG, _result(raised=6))
+    for client, trial, error in ((JAVA, LONG, "KafkaTimeoutError()"), (AIOKAFKA, LONG, "UnknownError()")):
+        with pytest.raises(AssertionError):
+            assert_good(client, trial, _result(raised=6, error=error))
+    with pytest.raises(AssertionError):
+        assert_good(AIOKAFKA, SHORT, _result(raised=6))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda result: replace(result, refused={}),
+        lambda result: replace(result, admitted_after_waiting=0),
+        lambda result: replace(result, admitted_after_waiting=2),
+        lambda result: replace(result, gave_up=1),
+        lambda result: replace(result, failed_open=1),
+        lambda result: replace(result, waited_s=38.9),
+        lambda result: replace(result, told_s=38.9),
+        lambda result: replace(result, done_s=71.0),
+        lambda result: replace(result, brokers_written_to={1, 5}),
+        lambda result: replace(result, verdict=_result(lost=1).verdict),
+    ],
+)
+def test_each_fault_is_seen(spoil: Callable[[Result], Result]) -> None:
+    with pytest.raises(AssertionError):
+        assert_good(JAVA, LONG, spoil(_result()))
+
+
+def test_who_gives_up_tells_the_application_of_every_record() -> None:
+    gave_up = _result(raised=70, error="TimeoutException: Expiring 2 record(s)")
+    assert_good(JAVA, TOO_LONG, gave_up)
+    for spoiled in (
+        _result(),
+        _result(raised=70, error="OutOfOrderSequenceNumberError()"),
+        _result(raised=70, unheard=1),
+        replace(gave_up, told_s=3.0),
+        replace(gave_up, verdict=_result(raised=70, lost=1).verdict),
+    ):
+        with pytest.raises(AssertionError):
+            assert_good(JAVA, TOO_LONG, spoiled)
+
+
+def test_kafka_python_may_hang_after_giving_up_but_only_then() -> None:
+    hung = _result(raised=70, unheard=20)
+    assert_good(KAFKA_PYTHON, TOO_LONG, hung)
+    assert ", 20 never told: it hangs" in str(hung)
+    with pytest.raises(AssertionError):
+        assert_good(KAFKA_PYTHON, LONG, _result(unheard=20))
+
+
+def test_a_result_says_what_happened() -> None:
+    assert str(_result(raised=6)) == (
+        "13 refusals in 40.4 s; 234 of 240 acknowledged, 6 raised (KafkaTimeoutError), last told after 42.0 s"
+    )
+
+
+def test_the_matrix_goes_through_json_into_the_document() -> None:
+    matrix = Matrix()
+    kafka, client = KAFKAS[0], str(CLIENTS[0])
+    matrix.cells[kafka, client, "produce"] = Cell(OK, "all of it")
+    matrix.cells[kafka, client, "fetch"] = Cell(FAILED, "a | b")
+    matrix.cells[kafka, client, "share group"] = Cell(NOT_OFFERED, "has none")
+    again = Matrix.from_json(matrix.to_json())
+    assert again == matrix
+    document = with_matrix(f"before\n{BEGIN}old\n{END}after\n", again)
+    assert document.startswith(f"before\n{BEGIN}")
+    assert document.endswith(f"{END}after\n")
+    assert "old" not in document
+    assert f"| {client} | ok | **failed** | not run | not run | n/a |" in document
+    assert f"| {client} | fetch | {kafka} | **failed** | a \\| b |" in document
+    assert len(matrix.missing()) == len(KAFKAS) * len(CLIENTS) * len(COLUMNS) - 3
+
+
+def test_a_document_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="markers"):
+        with_matrix("no place for it", Matrix())
+
+
+def test_a_door_knocks_once_and_answers_later() -> None:
+    knocks: list[float] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def echo() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(connection.recv(100))
+
+        threading.Thread(target=echo, daemon=True).start()
+        knock = lambda: knocks.append(time.monotonic())  # noqa: E731
+        with Door(("127.0.0.1", 0), server.getsockname(), knock) as door:
+            for _ in range(2):
+                with socket.create_connection(door.address, timeout=10) as client:
+                    asked_s = time.monotonic()
+                    client.sendall(b"hello")
+                    assert client.recv(100) == b"hello"
+                    assert time.monotonic() - asked_s >= ANSWERS_LATER_S
+                    assert client.recv(100) == b""
+    assert len(knocks) == 1
+    assert door.failure is None
+
+
+def test_a_door_whose_first_knock_fails_is_shut_and_says_why() -> None:
+    def fail() -> None:
+        raise LookupError("nothing to spend")
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        Door(("127.0.0.1", 0), server.getsockname(), fail) as door,
+        socket.create_connection(door.address, timeout=10) as client,
+    ):
+        assert client.recv(100) == b""
+    assert isinstance(door.failure, LookupError)
