@@ -91,8 +91,9 @@ class BrokerChannel(asyncio.BufferedProtocol):
             return
         buf, end = arrived
         kept_from = self._take_answers(buf, end, now_ms)
-        if kept_from:
+        if kept_from and self._share.held(Purpose.ANSWER):
             self._share.hold(Purpose.ANSWER, 0)
+            self._budget.leave(self)
         if kept_from < end:
             self._keep(buf, kept_from, end)
         client.answered()
@@ -103,7 +104,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
         # Without its correlation id nobody knows yet whether it has to be whole: it may stream through.
         if not large_bytes or end - start < _SIZE_AND_CORRELATION.size:
             return
-        if self._budget.is_full:
+        if self._budget.must_wait(self):
             self._gate.pause(Pause.BUDGET)
             self._budget.wait(self, lambda: self._expect_large(large_bytes))
         else:
@@ -121,6 +122,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._client.context.socket_closed(self._transport)
             self._transport = None
+        self._inbox.clear()
         self._budget.leave(self)
         self._share.hold(Purpose.TO_BROKER, 0)
         self._client.broker_lost(

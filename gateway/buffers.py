@@ -19,34 +19,54 @@ READ_VIEW = memoryview(READ_BUFFER)
 
 
 class BufferBudget:
-    """Bytes that all connections together may hold; waiters are resumed in the order they came."""
+    """Bytes that all connections together may hold; waiters are resumed in the order they came.
+
+    Frames take memory as they arrive, so a full budget may be held by beginnings alone. One waiter at a time
+    goes on nevertheless, until its frame is complete: that cannot lock, and costs one frame above the limit.
+    """
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
+        self.is_full = False
+        """A plain attribute, because every read of every socket asks."""
         self._waiting: dict[object, Callable[[], None]] = {}
+        self._ahead: object | None = None
 
     def take(self, amount_bytes: int) -> None:
         """Count bytes that are held from now on. The frame in hand is never refused: see `is_full`."""
         self.used_bytes += amount_bytes
+        self.is_full = self.used_bytes >= self.limit_bytes
 
     def give_back(self, amount_bytes: int) -> None:
         self.used_bytes -= amount_bytes
-        while self._waiting and not self.is_full:
-            owner = next(iter(self._waiting))
-            self._waiting.pop(owner)()
-
-    @property
-    def is_full(self) -> bool:
-        return self.used_bytes >= self.limit_bytes
+        self.is_full = self.used_bytes >= self.limit_bytes
+        self._go_on()
 
     @property
     def is_waited_for(self) -> bool:
         return bool(self._waiting)
 
+    def must_wait(self, owner: object) -> bool:
+        """Whether the owner may take no more for now."""
+        return self.is_full and owner is not self._ahead
+
     def wait(self, owner: object, resume: Callable[[], None]) -> None:
-        """Call `resume` once, as soon as there is room again."""
+        """Call `resume` once, as soon as there is room again, or it is the owner's turn to go ahead."""
         self._waiting[owner] = resume
+        self._go_on()
 
     def leave(self, owner: object) -> None:
+        """The owner's frame is complete, or its connection gone."""
         self._waiting.pop(owner, None)
+        if self._ahead is owner:
+            self._ahead = None
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting and not (self.is_full and self._ahead is not None):
+            owner = next(iter(self._waiting))
+            resume = self._waiting.pop(owner)
+            if self.is_full:
+                self._ahead = owner
+            resume()

@@ -15,7 +15,7 @@ from gateway.buffers import READ_BUFFER
 from gateway.connection import ConnectionContext
 from gateway.conversation import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Conversation
 from gateway.flow import SCARCE_READ_BYTES, BudgetShare, Pause, Purpose, ReadGate
-from gateway.inbox import SIZE, Inbox
+from gateway.inbox import SIZE, Inbox, first_large_bytes
 from gateway.logs import Event, logger
 from protocol.errors import FrameTooLarge, KafkaProtocolError
 from quota.admission import Visitor
@@ -60,6 +60,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._budget = context.budget
         self.share = BudgetShare(context.budget)
         self._reserved_since_ms = 0
+        self._arrived_then_bytes = 0
         self._mute_timer: asyncio.TimerHandle | None = None
         self._half_closed = False
         self._is_draining = False
@@ -90,6 +91,9 @@ class ClientChannel(asyncio.BufferedProtocol):
         context.counters.bytes_from_clients += nbytes
         arrived = self._inbox.received(nbytes)
         if arrived is None:
+            wanted_bytes = self._inbox.wanted_bytes
+            if wanted_bytes:
+                self._reserve_or_wait(wanted_bytes, 0)
             return
         buf, end = arrived
         if self.broker is None:
@@ -105,8 +109,9 @@ class ClientChannel(asyncio.BufferedProtocol):
             kept_from = self._take_requests(buf, end, now_ms)
             if self.is_gone:
                 return
-            if kept_from:
+            if kept_from and self.share.held(Purpose.FRAME):
                 self.share.hold(Purpose.FRAME, 0)
+                self._budget.leave(self)
             if kept_from < end:
                 self._keep(buf, kept_from, end)
             self._after_requests(now_ms)
@@ -140,6 +145,8 @@ class ClientChannel(asyncio.BufferedProtocol):
             context.socket_closed(self._transport)
             self._transport = None
         self._cancel_mute_timer()
+        self._inbox.clear()
+        self._early.clear()
         self.conversation.drop_held()
         self._budget.leave(self)
         for purpose in (Purpose.FRAME, Purpose.HELD, Purpose.TO_CLIENT, Purpose.ANSWER):
@@ -248,7 +255,8 @@ class ClientChannel(asyncio.BufferedProtocol):
             and self.share.held(Purpose.FRAME)
             and not self._gate.reasons
             and age_ms > STALLED_MS
-            and self._inbox.arrived_bytes * 1000 < age_ms * SLOWEST_FRAME_BYTES_PER_S
+            and (self._inbox.arrived_bytes - self._arrived_then_bytes) * 1000
+            < age_ms * SLOWEST_FRAME_BYTES_PER_S
         ):
             self.close("limit", "its frame came too slowly while limits.buffered_total was spent")
 
@@ -327,20 +335,26 @@ class ClientChannel(asyncio.BufferedProtocol):
         large_bytes = self._inbox.keep(buf, start, end)
         if (end - start < SCARCE_READ_BYTES and not large_bytes) or self.share.held(Purpose.FRAME):
             return
-        frame_bytes = SIZE_PREFIX_BYTES + SIZE.unpack_from(buf, start)[0]
-        if self._budget.is_full:
-            self._gate.pause(Pause.BUDGET)
-            self._budget.wait(self, lambda: self._reserve(frame_bytes, large_bytes))
+        if large_bytes:
+            self._reserve_or_wait(first_large_bytes(large_bytes, end - start), large_bytes)
         else:
-            self._reserve(frame_bytes, large_bytes)
+            self._reserve_or_wait(SIZE_PREFIX_BYTES + SIZE.unpack_from(buf, start)[0], 0)
 
-    def _reserve(self, frame_bytes: int, large_bytes: int) -> None:
-        # Whole, as Kafka's memory pool does: frames that have begun can always be finished, so a full budget
-        # never locks itself.
-        self.share.hold(Purpose.FRAME, frame_bytes)
-        self._reserved_since_ms = self.context.now_ms()
+    def _reserve_or_wait(self, amount_bytes: int, large_bytes: int) -> None:
+        """Hold so much for the frame that arrives; `large_bytes`: it begins now, and is that large."""
+        if self._budget.must_wait(self):
+            self._gate.pause(Pause.BUDGET)
+            self.share.hold(Purpose.FRAME, self._inbox.arrived_bytes)
+            self._budget.wait(self, lambda: self._reserve(amount_bytes, large_bytes))
+        else:
+            self._reserve(amount_bytes, large_bytes)
+
+    def _reserve(self, amount_bytes: int, large_bytes: int) -> None:
+        self.share.hold(Purpose.FRAME, amount_bytes)
         if large_bytes:
             self._inbox.expect_large(large_bytes)
+        self._reserved_since_ms = self.context.now_ms()
+        self._arrived_then_bytes = self._inbox.arrived_bytes
         self._gate.resume(Pause.BUDGET)
 
     # ---- mute ------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ class Purpose(IntEnum):
     """What a connection holds memory for."""
 
     FRAME = 0
-    """A request that has begun to arrive; counted whole, so that it can always be finished."""
+    """A request that has begun to arrive."""
     HELD = 1
     """Requests behind a mute."""
     TO_BROKER = 2
@@ -78,11 +78,12 @@ class Purpose(IntEnum):
 class BudgetShare:
     """What one connection holds of the budget of all."""
 
-    __slots__ = ("_budget", "_held_bytes")
+    __slots__ = ("_budget", "_held_bytes", "total_bytes")
 
     def __init__(self, budget: BufferBudget) -> None:
         self._budget = budget
         self._held_bytes = [0] * len(Purpose)
+        self.total_bytes = 0
 
     def hold(self, purpose: Purpose, amount_bytes: int) -> None:
         """From now on so much is held for this purpose; 0 gives all of it back."""
@@ -90,6 +91,7 @@ class BudgetShare:
         if not change:
             return
         self._held_bytes[purpose] = amount_bytes
+        self.total_bytes += change
         if change > 0:
             self._budget.take(change)
         else:

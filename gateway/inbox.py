@@ -16,8 +16,8 @@ from gateway.buffers import READ_BUFFER, READ_BUFFER_BYTES, READ_VIEW
 SIZE: Final = Struct(">i")
 SIZE_BYTES: Final = 4
 
-FIRST_LARGE_BYTES: Final = 1024 * 1024
-"""What a large frame's own buffer begins with; it doubles each time it is full."""
+FIRST_LARGE_BYTES: Final = 64 * 1024
+"""The least that a large frame's own buffer begins with; it doubles each time it is full."""
 
 
 class Inbox:
@@ -37,7 +37,7 @@ class Inbox:
         if large is not None:
             if self._filled == len(large):
                 # Only here: after the read, the event loop still holds the view that it read into.
-                large.extend(bytes(min(len(large), self._large_bytes - len(large))))
+                large.extend(bytes(self.wanted_bytes - len(large)))
             return memoryview(large)[self._filled :]
         rest = self._rest
         if rest:
@@ -74,9 +74,20 @@ class Inbox:
     def expect_large(self, frame_bytes: int) -> None:
         """Read on into a buffer of the frame's own, beginning with what was kept."""
         rest = self._rest
-        large = bytearray(min(frame_bytes, FIRST_LARGE_BYTES))
+        large = bytearray(first_large_bytes(frame_bytes, len(rest)))
         large[: len(rest)] = rest
         self._large, self._large_bytes, self._filled, self._rest = large, frame_bytes, len(rest), b""
+
+    def clear(self) -> None:
+        """The socket is gone. Its owners refer to each other, and the garbage collector may take its time."""
+        self._rest, self._large = b"", None
+
+    @property
+    def wanted_bytes(self) -> int:
+        """What the large frame's buffer will be grown to before the next read; 0 when it has room."""
+        if self._large is None or self._filled < len(self._large):
+            return 0
+        return min(2 * len(self._large), self._large_bytes)
 
     @property
     def arrived_bytes(self) -> int:
@@ -86,3 +97,8 @@ class Inbox:
     @property
     def is_empty(self) -> bool:
         return not self._rest and self._large is None
+
+
+def first_large_bytes(frame_bytes: int, arrived_bytes: int) -> int:
+    """What the buffer of a large frame begins with: more for those who have shown more."""
+    return min(frame_bytes, max(FIRST_LARGE_BYTES, 4 * arrived_bytes))
