@@ -42,8 +42,6 @@ class Answers:
         """One whole answer, buf[start:end] without its size prefix. Raises MalformedFrame."""
         _correlation_id, treatment, api_key, api_version, note = request
         if treatment is Treatment.PRODUCE:
-            if not produce.may_hold_endpoints(buf, start, end):
-                return None
             return produce.rewrite_response(buf, start, end, api_version, self._translate)
         if treatment is Treatment.ADDRESSES:
             if api_key == METADATA:

@@ -13,11 +13,16 @@ from gateway.logs import Event, logger
 from gateway.treatments import Treatment
 from protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from protocol.fetch import EndpointsWalker
+from protocol.produce import may_hold_endpoints
 
 if TYPE_CHECKING:
     from gateway.client_channel import ClientChannel
 
 log = logger()
+
+PASS: Final = Treatment.PASS
+PRODUCE: Final = Treatment.PRODUCE
+ENDPOINTS_LAST: Final = Treatment.ENDPOINTS_LAST
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
 SIZE_PREFIX_BYTES: Final = 4
@@ -46,6 +51,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
             context.topic_names,
         )
         self._inbox = Inbox()
+        self._counters = context.counters
         self._gate = ReadGate()
         self._budget = context.budget
         self._share = client.share
@@ -75,7 +81,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
         try:
             self._read(nbytes)
         except KafkaProtocolError as error:
-            self._client.context.counters.upstream_failures["protocol"] += 1
+            self._counters.upstream_failures["protocol"] += 1
             self._client.close("upstream", f"an answer of the broker could not be read: {error}")
         except Exception:
             log.exception(Event.UNEXPECTED_ERROR, **self._client.describe())
@@ -83,9 +89,8 @@ class BrokerChannel(asyncio.BufferedProtocol):
 
     def _read(self, nbytes: int) -> None:
         client = self._client
-        now_ms = client.context.now_ms()
-        client.last_byte_ms = now_ms
-        client.context.counters.bytes_from_brokers += nbytes
+        client.last_byte_ms = now_ms = client.context.now_ms()
+        self._counters.bytes_from_brokers += nbytes
         arrived = self._inbox.received(nbytes)
         if arrived is None:
             return
@@ -147,7 +152,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
 
     def write(self, data: bytes | bytearray) -> None:
         if self._transport is not None:
-            self._client.context.counters.bytes_to_brokers += len(data)
+            self._counters.bytes_to_brokers += len(data)
             self._transport.write(data)
             if self._is_full:
                 self._count_written()
@@ -195,10 +200,10 @@ class BrokerChannel(asyncio.BufferedProtocol):
             if size < _SIZE_AND_CORRELATION.size - SIZE_PREFIX_BYTES:
                 raise MalformedFrame(f"an answer of {size} bytes")
             treatment = request[1]
-            if treatment == Treatment.PASS:
+            if treatment is PASS:
                 self._passing_bytes = SIZE_PREFIX_BYTES + size
                 continue
-            if treatment == Treatment.ENDPOINTS_LAST:
+            if treatment is ENDPOINTS_LAST:
                 self._walker = EndpointsWalker(request[2], request[3], size, self._client.context.translate)
                 self._walking_bytes = size
                 pos += SIZE_PREFIX_BYTES  # the prefix joins the run: the walker keeps the length
@@ -208,11 +213,12 @@ class BrokerChannel(asyncio.BufferedProtocol):
                 if size > WHOLE_ANSWER_LIMIT_BYTES:
                     raise FrameTooLarge(f"an answer of {size} bytes that has to be read whole")
                 break
-            instead = self._answers.look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
-            if instead is not None:
-                self._flush(buf, run_start, pos)
-                self._client.write(instead)
-                run_start = frame_end
+            if treatment is not PRODUCE or may_hold_endpoints(buf, pos + SIZE_PREFIX_BYTES, frame_end):
+                instead = self._answers.look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
+                if instead is not None:
+                    self._flush(buf, run_start, pos)
+                    self._client.write(instead)
+                    run_start = frame_end
             pos = frame_end
             run_start = self._done(buf, run_start, pos)
         self._flush(buf, run_start, pos)

@@ -13,7 +13,7 @@ from typing import cast
 from gateway.broker_channel import BrokerChannel
 from gateway.buffers import READ_BUFFER
 from gateway.connection import ConnectionContext
-from gateway.conversation import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Conversation
+from gateway.conversation import CLOSE, FORWARD, MOST_IN_FLIGHT, SIZE_PREFIX_BYTES, Conversation
 from gateway.flow import SCARCE_READ_BYTES, BudgetShare, Pause, Purpose, ReadGate
 from gateway.inbox import SIZE, Inbox, first_large_bytes
 from gateway.logs import Event, logger
@@ -24,9 +24,6 @@ log = logger()
 
 WRITE_HIGH_BYTES = 512 * 1024
 """Back-pressure begins here: two full reads, so that a bulk transfer does not stop and go at every read."""
-
-MOST_IN_FLIGHT = 4096
-"""Requests that wait for an answer; beyond it reading pauses. Brokers work on one at a time (KIP-219)."""
 
 LINGER_S = 30.0
 """How long a closed connection may go on to send what was written; a peer that reads nothing is cut off then."""
@@ -109,12 +106,13 @@ class ClientChannel(asyncio.BufferedProtocol):
             kept_from = self._take_requests(buf, end, now_ms)
             if self.is_gone:
                 return
-            if kept_from and self.share.held(Purpose.FRAME):
+            if kept_from and self.share.total_bytes and self.share.held(Purpose.FRAME):
                 self.share.hold(Purpose.FRAME, 0)
                 self._budget.leave(self)
             if kept_from < end:
                 self._keep(buf, kept_from, end)
-            self._after_requests(now_ms)
+            if self.conversation.wants_attention:
+                self._after_requests(now_ms)
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
 
