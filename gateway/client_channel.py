@@ -17,6 +17,7 @@ from gateway.conversation import CLOSE, FORWARD, MOST_IN_FLIGHT, SIZE_PREFIX_BYT
 from gateway.flow import SCARCE_READ_BYTES, BudgetShare, Pause, Purpose, ReadGate
 from gateway.inbox import SIZE, Inbox, first_large_bytes
 from gateway.logs import Event, logger
+from gateway.nodes import Address
 from protocol.errors import FrameTooLarge, KafkaProtocolError
 from quota.admission import Visitor
 
@@ -32,7 +33,7 @@ STALLED_MS = 5_000
 SLOWEST_FRAME_BYTES_PER_S = 16 * 1024
 """While others wait for memory, a frame that holds some has to come at least as fast as this."""
 
-ORDINARY_CAUSES = ("client", "broker", "drain", "idle", "unreachable")
+ORDINARY_CAUSES = ("client", "broker", "moved", "drain", "idle", "unreachable")
 """Connections end in these ways every day, or the cause has its line in the log already."""
 
 ANONYMOUS = "ANONYMOUS"
@@ -49,6 +50,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.conversation = Conversation(context.admission, self.visitor, context.help_url, context.counters)
         self.last_byte_ms = context.now_ms()
         self.broker: BrokerChannel | None = None
+        self.server: Address | None = None
+        """Where the broker's socket is connected to, or is about to be."""
         self._transport: asyncio.Transport | None = None
         self._inbox = Inbox()
         self._early = bytearray()

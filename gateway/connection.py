@@ -127,9 +127,11 @@ class ConnectionContext:
     async def _connect(self, channel: ClientChannel) -> None:
         nodes = self._shared.nodes
         failure = ""
-        for host, port in nodes.candidates(self.node_id):
-            if channel.is_gone:
-                return
+        targets = nodes.candidates(self.node_id)
+        tried: set[Address] = set()
+        while targets and not channel.is_gone:
+            host, port = channel.server = targets.pop(0)
+            tried.add((host, port))
             try:
                 async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
                     await self.loop.create_connection(lambda: BrokerChannel(channel), host, port)
@@ -143,6 +145,9 @@ class ConnectionContext:
             else:
                 return
             self._connect_failed(channel, (host, port), cause)
+            if not targets and cause != "timeout":
+                # A node that has gone is forgotten by now, and the others stand in for it.
+                targets = [target for target in nodes.candidates(self.node_id) if target not in tried]
         channel.close("unreachable", f"no broker could be reached: {failure}")
 
     def _connect_failed(self, channel: ClientChannel, address: Address, cause: str) -> None:

@@ -44,6 +44,8 @@ class Nodes:
         self._addresses: dict[int, Address] = {}
         self._turn = 0
         self.on_new_node: Callable[[int], None] = lambda _node_id: None
+        self.on_address: Callable[[int], None] = lambda _node_id: None
+        """Called when a node is learnt, anew or elsewhere than before."""
 
     def learn(self, node_id: int, host: str, port: int) -> None:
         """A broker's answer says that `node_id` is at host:port."""
@@ -53,6 +55,7 @@ class Nodes:
         self._addresses[node_id] = (host, port)
         if known is None:
             self.on_new_node(node_id)
+        self.on_address(node_id)
 
     def forget(self, node_id: int, address: Address) -> None:
         """Nobody answers at this address any more; until the node is learnt again a bootstrap server stands in.

@@ -38,6 +38,7 @@ class Gateway:
         self._counters = Counters()
         self._nodes = Nodes(settings.cluster.bootstrap_servers)
         self._nodes.on_new_node = self._node_learnt
+        self._nodes.on_address = self._node_found
         self._admission = Admission(
             settings.to_quotas(), lambda: secrets.randbits(32), int(loop.time() * 1000)
         )
@@ -138,6 +139,21 @@ class Gateway:
         log.info(Event.NODE_LEARNT, node_id=node_id, server=f"{host}:{port}")
         for listener in self._listeners:
             listener.node_learnt(node_id)
+
+    def _node_found(self, node_id: int) -> None:
+        # Not at once: the answer that tells the address has to leave first.
+        self._shared.loop.call_soon(self._close_misled, node_id)
+
+    def _close_misled(self, node_id: int) -> None:
+        """Close what came for this node and was connected elsewhere: to a stand-in, or where the node was.
+
+        Whoever is there is not the leader of this node's partitions, and no client would ever leave it for
+        that: by its Metadata this connection is the right one.
+        """
+        address = self._nodes.known.get(node_id)
+        for channel in list(self._shared.channels):
+            if channel.context.node_id == node_id and channel.server not in (None, address):
+                channel.close("moved", "its broker is elsewhere")
 
     async def _tick(self) -> None:
         """Once a second: forget idle users and ids that gave up, close idle connections."""

@@ -96,7 +96,7 @@ def test_a_broker_that_never_accepts_times_out() -> None:
 
 
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 70 + ".example", ".."])
-def test_a_node_that_advertises_no_address_of_this_world_closes_its_clients(host: str) -> None:
+def test_a_node_that_advertises_no_address_of_this_world_is_stood_in_for(host: str) -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.nodes = {NODE_ID: (HOST, broker.port), 2: (host, 9092)}
@@ -104,11 +104,9 @@ def test_a_node_that_advertises_no_address_of_this_world_closes_its_clients(host
                 client = await gateway.connect()
                 await client.ask(METADATA, 12, {"topics": []})
                 client = await gateway.connect(gateway.first_node_port + 2)
-                assert await client.end() == b""
-                assert gateway.metric("upstream_failures_total", cause="resolve") == 1
                 # It is forgotten, and a bootstrap server stands in until it is known again.
-                client = await gateway.connect(gateway.first_node_port + 2)
                 assert (await client.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+                assert gateway.metric("upstream_failures_total", cause="resolve") == 1
 
     run(scenario())
 
@@ -129,6 +127,30 @@ def test_a_broker_that_returns_elsewhere_is_followed() -> None:
                     await client.ask(METADATA, 12, {"topics": []})
                     await (await gateway.connect(port)).ask(HEARTBEAT, 0)
                     assert len(third.peers) == 1
+
+    run(scenario())
+
+
+def test_clients_of_a_stand_in_are_closed_when_their_broker_is_back() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker() as first, ScriptedBroker() as second:
+            first.nodes = {NODE_ID: (HOST, first.port), 2: (HOST, second.port)}
+            async with gateway_before(first.address) as gateway:
+                await until(gateway.gateway.is_ready)
+                await second.stop()
+                misled = await gateway.connect(gateway.first_node_port + 2)
+                assert (await misled.ask(HEARTBEAT, 0))["error_code"] == 0
+                assert len(first.peers) == 1
+                on_first = await gateway.connect(gateway.first_node_port + NODE_ID)
+                async with ScriptedBroker() as third:
+                    first.nodes[2] = (HOST, third.port)
+                    assert (await on_first.ask(METADATA, 12, {"topics": []}))["brokers"]
+                    assert await misled.end() == b""
+                    again = await gateway.connect(gateway.first_node_port + 2)
+                    await again.ask(HEARTBEAT, 0)
+                    assert len(third.peers) == 1
+                    assert (await on_first.ask(HEARTBEAT, 0))["error_code"] == 0
+                assert gateway.metric("connections_closed_total", cause="moved") == 1
 
     run(scenario())
 
