@@ -69,9 +69,10 @@ class Result:
 
     def __str__(self) -> str:
         raised = f", {self.raised} raised ({_types(self.journal.errors())})" if self.raised else ""
+        waited = f"in {self.waited_s:.1f} s" if self.admitted_after_waiting else "and no admission"
         raised += f", {self.never_told} never told: it hangs" if self.never_told else ""
         return (
-            f"{sum(self.refused.values())} refusals in {self.waited_s:.1f} s; {self.verdict.acknowledged} of "
+            f"{sum(self.refused.values())} refusals {waited}; {self.verdict.acknowledged} of "
             f"{RECORDS} acknowledged{raised}, last told after {self.done_s:.1f} s"
         )
 
