@@ -7,6 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
 from gateway.answers import Answers
+from gateway.buffers import READ_BUFFER, READ_VIEW
 from gateway.flow import SCARCE_READ_BYTES, Pause, Purpose, ReadGate
 from gateway.inbox import Inbox
 from gateway.logs import Event, logger
@@ -74,6 +75,8 @@ class BrokerChannel(asyncio.BufferedProtocol):
         self._client.broker_connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._inbox.is_plain and not self._budget.is_full:
+            return READ_VIEW
         view = self._inbox.next_read()
         return view[:SCARCE_READ_BYTES] if self._budget.is_full else view
 
@@ -91,12 +94,14 @@ class BrokerChannel(asyncio.BufferedProtocol):
         client = self._client
         client.last_byte_ms = now_ms = client.context.now_ms()
         self._counters.bytes_from_brokers += nbytes
-        arrived = self._inbox.received(nbytes)
-        if arrived is None:
-            return
-        buf, end = arrived
+        buf, end = READ_BUFFER, nbytes
+        if not self._inbox.is_plain:
+            arrived = self._inbox.received(nbytes)
+            if arrived is None:
+                return
+            buf, end = arrived
         kept_from = self._take_answers(buf, end, now_ms)
-        if kept_from and self._share.held(Purpose.ANSWER):
+        if kept_from and self._share.total_bytes and self._share.held(Purpose.ANSWER):
             self._share.hold(Purpose.ANSWER, 0)
             self._budget.leave(self)
         if kept_from < end:
@@ -246,4 +251,5 @@ class BrokerChannel(asyncio.BufferedProtocol):
 
     def _flush(self, buf: bytearray, start: int, end: int) -> None:
         if start < end:
-            self._client.write(bytes(memoryview(buf)[start:end]))
+            view = READ_VIEW if buf is READ_BUFFER else memoryview(buf)
+            self._client.write(bytes(view[start:end]))

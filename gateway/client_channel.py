@@ -11,7 +11,7 @@ import asyncio
 from typing import cast
 
 from gateway.broker_channel import BrokerChannel
-from gateway.buffers import READ_BUFFER
+from gateway.buffers import READ_BUFFER, READ_VIEW
 from gateway.connection import ConnectionContext
 from gateway.conversation import CLOSE, FORWARD, MOST_IN_FLIGHT, SIZE_PREFIX_BYTES, Conversation
 from gateway.flow import SCARCE_READ_BYTES, BudgetShare, Pause, Purpose, ReadGate
@@ -80,6 +80,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.context.connect_upstream(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._inbox.is_plain and not self._budget.is_full:
+            return READ_VIEW
         view = self._inbox.next_read()
         if self._budget.is_full and not self.share.held(Purpose.FRAME):
             return view[:SCARCE_READ_BYTES]
@@ -89,13 +91,15 @@ class ClientChannel(asyncio.BufferedProtocol):
         context = self.context
         self.last_byte_ms = now_ms = context.now_ms()
         context.counters.bytes_from_clients += nbytes
-        arrived = self._inbox.received(nbytes)
-        if arrived is None:
-            wanted_bytes = self._inbox.wanted_bytes
-            if wanted_bytes:
-                self._reserve_or_wait(wanted_bytes, 0)
-            return
-        buf, end = arrived
+        buf, end = READ_BUFFER, nbytes
+        if not self._inbox.is_plain:
+            arrived = self._inbox.received(nbytes)
+            if arrived is None:
+                wanted_bytes = self._inbox.wanted_bytes
+                if wanted_bytes:
+                    self._reserve_or_wait(wanted_bytes, 0)
+                return
+            buf, end = arrived
         if self.broker is None:
             # uvloop starts reading after connection_made whatever was asked for in it: pause at the first bytes.
             self._early += memoryview(buf)[:end]
@@ -326,7 +330,9 @@ class ClientChannel(asyncio.BufferedProtocol):
     def _forward(self, buf: bytearray, start: int, end: int) -> None:
         if start == end or self.broker is None:
             return
-        if end - start == len(buf) and buf is not READ_BUFFER:
+        if buf is READ_BUFFER:
+            self.broker.write(bytes(READ_VIEW[start:end]))
+        elif end - start == len(buf):
             self.broker.write(buf)  # a large frame in its own buffer: nobody else holds it
         else:
             self.broker.write(bytes(memoryview(buf)[start:end]))
@@ -362,6 +368,7 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     def _after_requests(self, now_ms: int) -> None:
         conversation = self.conversation
+        conversation.wants_attention = False
         if conversation.refused:
             self.context.refusal_log.note(conversation.refused, self.describe, now_ms)
             conversation.refused.clear()

@@ -40,6 +40,7 @@ class Shared:
         help_url: str,
     ) -> None:
         self.loop = loop
+        self.now_ms = _clock_of(loop)
         self.admission = admission
         self.nodes = nodes
         self.counters = counters
@@ -59,10 +60,6 @@ class Shared:
         self._connection_id = 0
         self.quiet_until_ms = 0
         """Until then no further failure to connect is logged."""
-
-    def now_ms(self) -> int:
-        """The event loop's monotonic clock: one reading per turn of the loop, good enough for quotas."""
-        return int(self.loop.time() * 1000)
 
     def next_connection_id(self) -> int:
         self._connection_id += 1
@@ -160,6 +157,12 @@ class ConnectionContext:
             self._shared.quiet_until_ms = now_ms + QUIET_MS
             server = f"{address[0]}:{address[1]}"
             log.warning(Event.UPSTREAM_FAILED, server=server, cause=cause, **channel.describe())
+
+
+def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], int]:
+    """The event loop's monotonic clock: one reading per turn of the loop, good enough for quotas."""
+    time_s = loop.time
+    return lambda: int(time_s() * 1000)
 
 
 def _cause_of(error: Exception) -> str:

@@ -85,6 +85,7 @@ class Conversation:
         "refused",
         "sasl",
         "visitor",
+        "wants_attention",
     )
 
     def __init__(
@@ -104,6 +105,9 @@ class Conversation:
         """Frames behind the mute, whole and with their size prefix, in the order they came."""
         self.held_bytes = 0
         self.muted_until_ms = 0
+        self.wants_attention = False
+        """Something is to be sent, logged, timed or paused; whoever sees to it clears this. False for nearly
+        every request, and a plain attribute, because every read asks."""
         self.out: list[bytes] = []
         """Framed answers of our own whose turn has come: send and clear."""
         self.refused: list[Refuse] = []
@@ -204,17 +208,6 @@ class Conversation:
         return not self._in_flight
 
     @property
-    def wants_attention(self) -> bool:
-        """Something is to be sent, logged, timed or paused: false for nearly every request."""
-        return bool(
-            self.out
-            or self.held
-            or self.refused
-            or self.muted_until_ms
-            or len(self._in_flight) >= MOST_IN_FLIGHT
-        )
-
-    @property
     def in_flight_count(self) -> int:
         return len(self._in_flight)
 
@@ -245,7 +238,10 @@ class Conversation:
             note = note_of_request(treatment, self.sasl, buf, start, end)
             if treatment in _SASL:
                 self._sasl_in_flight += 1
-        self._in_flight.append((correlation_id, treatment, api_key, api_version, note))
+        in_flight = self._in_flight
+        in_flight.append((correlation_id, treatment, api_key, api_version, note))
+        if len(in_flight) >= MOST_IN_FLIGHT:
+            self.wants_attention = True
         return FORWARD
 
     def _refused_behind_mute(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
@@ -298,6 +294,7 @@ class Conversation:
         raise UnsupportedVersion(api_key, api_version)
 
     def _answer(self, payload: bytes) -> None:
+        self.wants_attention = True
         if self._in_flight:
             self._in_flight.append(payload)
         else:
@@ -305,6 +302,7 @@ class Conversation:
 
     def _hold(self, buf: Buffer, start: int, end: int) -> Step:
         frame = bytes(buf[start - SIZE_PREFIX_BYTES : end])
+        self.wants_attention = True
         self.held.append(frame)
         self.held_bytes += len(frame)
         return TAKEN

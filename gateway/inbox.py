@@ -23,13 +23,16 @@ FIRST_LARGE_BYTES: Final = 64 * 1024
 class Inbox:
     """Bytes of one socket between two reads."""
 
-    __slots__ = ("_filled", "_large", "_large_bytes", "_rest")
+    __slots__ = ("_filled", "_large", "_large_bytes", "_rest", "is_plain")
 
     def __init__(self) -> None:
         self._rest = b""
         self._large: bytearray | None = None
         self._large_bytes = 0
         self._filled = 0
+        self.is_plain = True
+        """Nothing is kept: the next read goes to the beginning of READ_BUFFER. A plain attribute, because every
+        read asks."""
 
     def next_read(self) -> memoryview:
         """The buffer to read into; valid only until the bytes are handed to `received`."""
@@ -51,11 +54,13 @@ class Inbox:
         if large is None:
             end = len(self._rest) + nbytes
             self._rest = b""
+            self.is_plain = True
             return READ_BUFFER, end
         self._filled += nbytes
         if self._filled < self._large_bytes:
             return None
         self._large = None  # it belongs to its receiver from here on
+        self.is_plain = True
         return large, len(large)
 
     def keep(self, buf: bytearray, start: int, end: int) -> int:
@@ -65,6 +70,7 @@ class Inbox:
         `expect_large`, otherwise 0.
         """
         self._rest = bytes(memoryview(buf)[start:end])
+        self.is_plain = False
         if end - start >= SIZE_BYTES:
             frame_bytes: int = SIZE.unpack_from(buf, start)[0] + SIZE_BYTES
             if frame_bytes > READ_BUFFER_BYTES:
@@ -80,7 +86,7 @@ class Inbox:
 
     def clear(self) -> None:
         """The socket is gone. Its owners refer to each other, and the garbage collector may take its time."""
-        self._rest, self._large = b"", None
+        self._rest, self._large, self.is_plain = b"", None, True
 
     @property
     def wanted_bytes(self) -> int:
