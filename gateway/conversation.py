@@ -31,6 +31,7 @@ from protocol import messages
 from protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
 from protocol.headers import peek_request
 from protocol.produce import refusal, walk
+from protocol.repeated_produce import RepeatedProduce
 from protocol.sasl import SaslExchange
 from quota.admission import Admission, Close, Forward, Refuse, Visitor
 from quota.wording import error_message
@@ -48,7 +49,7 @@ _HEAD: Final = Struct(">hhi")
 
 _SASL: Final = (Treatment.SASL_HANDSHAKE, Treatment.SASL_AUTHENTICATE)
 
-Buffer = bytes | bytearray | memoryview
+Buffer = bytes | bytearray
 
 InFlight = tuple[int, Treatment, int, int, object]
 """A forwarded request: correlation id, treatment of its answer, api key, api version, note from the request."""
@@ -76,6 +77,7 @@ class Conversation:
         "_help_url",
         "_in_flight",
         "_sasl_in_flight",
+        "_walk",
         "close_cause",
         "close_reason",
         "held",
@@ -99,6 +101,7 @@ class Conversation:
         self._admission = admission
         self._help_url = help_url
         self._counters = counters or Counters()
+        self._walk = RepeatedProduce().walk
         self._in_flight: deque[InFlight | bytes] = deque()
         self._sasl_in_flight = 0
         self.held: deque[bytes] = deque()
@@ -225,7 +228,7 @@ class Conversation:
             self.visitor.client_id = peek_request(buf, start, end).client_id or ""
         note: object = None
         if api_key == PRODUCE:
-            acks, transactional, batches = walk(buf, start, end)
+            acks, transactional, batches = self._walk(buf, start, end)
             if batches:
                 verdict = self._admission.judge(
                     self.visitor, batches, transactional=transactional, now_ms=now_ms

@@ -35,22 +35,22 @@ MAX_PARTITIONS = 100_000
 """Most topics, partitions or batches in one request. A broker is advised to hold some thousand partitions; a
 frame of 100 MiB could name 16 million empty ones and stall everybody while they are walked."""
 
-_FIRST_FLEXIBLE = 9
+FIRST_FLEXIBLE = 9
 FIRST_WITH_ENDPOINTS = 10
 """First version whose answer may hold node endpoints (KIP-951)."""
-_FIRST_TOPIC_ID = 13
-_BATCH_HEADER_BYTES = 61  # of a magic 2 batch (KIP-98), up to its first record
-_LENGTH_OVERHEAD = 12  # base offset and batch length stand before what the batch length counts
+FIRST_TOPIC_ID = 13
+BATCH_HEADER_BYTES = 61  # of a magic 2 batch (KIP-98), up to its first record
+LENGTH_OVERHEAD = 12  # base offset and batch length stand before what the batch length counts
 _LEAST_OLD_ENTRY = 26  # a magic 0 message without key and value; magic 1 has 8 bytes more
-_TRANSACTIONAL = 0x10  # bit of a batch's attributes
+TRANSACTIONAL = 0x10  # bit of a batch's attributes
 
 _HEAD = Struct(">hh4xh").unpack_from
 _I16 = Struct(">h").unpack_from
-_I32 = Struct(">i").unpack_from
+unpack_i32 = Struct(">i").unpack_from
 _ACKS_TIMEOUT_COUNT = Struct(">h4xi").unpack_from
 _INDEX_LENGTH = Struct(">ii").unpack_from
 # A batch's length, magic, attributes, producer id, producer epoch, base sequence.
-_BATCH = Struct(">8xi4xb4xh20xqhi").unpack_from
+unpack_batch = Struct(">8xi4xb4xh20xqhi").unpack_from
 _LENGTH_MAGIC = Struct(">8xi4xb").unpack_from
 
 
@@ -69,7 +69,7 @@ def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBat
         if length < -1:
             raise MalformedFrame(f"a client id of {length} bytes")
         body = start + 10 + length if length > 0 else start + 10
-        if version >= _FIRST_FLEXIBLE:
+        if version >= FIRST_FLEXIBLE:
             return _walk_flexible(buf, body, end, version)
         return _walk_classic(buf, body, end, version)
     except (struct_error, IndexError) as error:
@@ -100,7 +100,7 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
         if length < 0 or q > end:
             raise MalformedFrame(f"a topic name of {length} bytes")
         topic = bytes(buf[p + 2 : q])
-        (partitions,) = _I32(buf, q)
+        (partitions,) = unpack_i32(buf, q)
         p = q + 4
         total += partitions
         if not 0 <= partitions * 8 <= end - p or total > MAX_PARTITIONS:
@@ -115,15 +115,15 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
             q = p + length
             if q > end:
                 raise MalformedFrame(f"records of {length} bytes, {end - p} left")
-            if length < _BATCH_HEADER_BYTES:
+            if length < BATCH_HEADER_BYTES:
                 transactional &= _walk_records(buf, p, q, topic, index, batches)
             else:
-                batch_length, magic, attributes, producer_id, epoch, sequence = _BATCH(buf, p)
-                if magic != 2 or batch_length != length - _LENGTH_OVERHEAD:
+                batch_length, magic, attributes, producer_id, epoch, sequence = unpack_batch(buf, p)
+                if magic != 2 or batch_length != length - LENGTH_OVERHEAD:
                     transactional &= _walk_records(buf, p, q, topic, index, batches)
                 elif producer_id >= 0:
                     batches.append((producer_id, epoch, sequence, topic, index))
-                    if not attributes & _TRANSACTIONAL:
+                    if not attributes & TRANSACTIONAL:
                         transactional = False
             p = q
     if p != end:
@@ -156,7 +156,7 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
     batches: list[ProducerBatch] = []
     total = topics
     for _ in range(topics):
-        if version >= _FIRST_TOPIC_ID:
+        if version >= FIRST_TOPIC_ID:
             q = p + 16
             if q > end:
                 raise MalformedFrame("a topic id beyond the end of the frame")
@@ -180,7 +180,7 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
         if not 0 <= partitions * 6 <= end - p or total > MAX_PARTITIONS:
             raise _too_many(partitions, total, end - p)
         for _ in range(partitions):
-            (index,) = _I32(buf, p)
+            (index,) = unpack_i32(buf, p)
             length = buf[p + 4]
             p += 5
             if length >= 0x80:
@@ -196,15 +196,15 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
                 q += length
                 if q > end:
                     raise MalformedFrame(f"records of {length} bytes, {end - p} left")
-                if length < _BATCH_HEADER_BYTES:
+                if length < BATCH_HEADER_BYTES:
                     transactional &= _walk_records(buf, p, q, topic, index, batches)
                 else:
-                    batch_length, magic, attributes, producer_id, epoch, sequence = _BATCH(buf, p)
-                    if magic != 2 or batch_length != length - _LENGTH_OVERHEAD:
+                    batch_length, magic, attributes, producer_id, epoch, sequence = unpack_batch(buf, p)
+                    if magic != 2 or batch_length != length - LENGTH_OVERHEAD:
                         transactional &= _walk_records(buf, p, q, topic, index, batches)
                     elif producer_id >= 0:
                         batches.append((producer_id, epoch, sequence, topic, index))
-                        if not attributes & _TRANSACTIONAL:
+                        if not attributes & TRANSACTIONAL:
                             transactional = False
             p = q + 1 if buf[q] == 0 else skip_tags(buf, q, end)
         p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
@@ -237,15 +237,15 @@ def _walk_records(
         if end - p < _LEAST_OLD_ENTRY:
             raise MalformedFrame(f"{end - p} bytes left over after the last batch of a partition")
         length, magic = _LENGTH_MAGIC(buf, p)
-        q = p + _LENGTH_OVERHEAD + length
-        least = _BATCH_HEADER_BYTES if magic == 2 else _LEAST_OLD_ENTRY
+        q = p + LENGTH_OVERHEAD + length
+        least = BATCH_HEADER_BYTES if magic == 2 else _LEAST_OLD_ENTRY
         if not 0 <= magic <= 2 or q > end or q - p < least:
             raise MalformedFrame(f"a batch of magic {magic} and {length} bytes, {end - p} left")
         if magic == 2:
-            _, _, attributes, producer_id, epoch, sequence = _BATCH(buf, p)
+            _, _, attributes, producer_id, epoch, sequence = unpack_batch(buf, p)
             if producer_id >= 0:
                 batches.append((producer_id, epoch, sequence, topic, index))
-                if not attributes & _TRANSACTIONAL:
+                if not attributes & TRANSACTIONAL:
                     transactional = False
         p = q
     raise FrameTooLarge(f"a partition with more than {MAX_PARTITIONS} batches")
@@ -271,7 +271,7 @@ def refusal(
     if api_key != PRODUCE or not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(api_key, version)
     request.skip_string()
-    flexible = request.flexible = version >= _FIRST_FLEXIBLE
+    flexible = request.flexible = version >= FIRST_FLEXIBLE
     request.skip_tags()
     if version >= 3:
         request.skip_string()
@@ -306,7 +306,7 @@ def refusal(
 
 def _topic_key(request: Reader, version: int) -> bytes:
     """A topic's id or its name with the length, which the answer repeats as they are."""
-    if version >= _FIRST_TOPIC_ID:
+    if version >= FIRST_TOPIC_ID:
         return request.take(16)
     at = request.pos
     if request.raw_string() is None:
@@ -320,7 +320,7 @@ def _array_head(count: int, flexible: bool) -> bytes:
 
 def _partition_outcome(version: int, error_code: int, error_message: str | None) -> bytes:
     """What follows the partition index in an answer, alike for every refused partition."""
-    flexible = version >= _FIRST_FLEXIBLE
+    flexible = version >= FIRST_FLEXIBLE
     outcome = error_code.to_bytes(2, "big", signed=True) + b"\xff" * 8  # base offset -1
     if version >= 2:
         outcome += b"\xff" * 8  # log append time -1
@@ -363,7 +363,7 @@ def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate:
     answer.skip(4)
     answer.skip_tags()
     for _ in range(answer.count(3)):
-        if version >= _FIRST_TOPIC_ID:
+        if version >= FIRST_TOPIC_ID:
             answer.skip(16)
         else:
             answer.skip_string()
