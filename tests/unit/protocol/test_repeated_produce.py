@@ -59,10 +59,10 @@ def test_repetition_changes_nothing(sent: list[bytes]) -> None:
     shared = bytearray(80_000)  # as the gateway's read buffer: old bytes lie behind each frame
     for frame in sent:
         shared[4 : 4 + len(frame)] = frame
-        expected = outcome(walk, shared, 4, 4 + len(frame))
-        assert outcome(repeated.walk, shared, 4, 4 + len(frame)) == expected
-        alone = bytearray(frame)
-        assert outcome(repeated.walk, alone, 0, len(alone)) == expected
+        in_shared = (shared, 4, 4 + len(frame))
+        assert outcome(repeated.walk, *in_shared) == outcome(walk, *in_shared)
+        alone = (bytearray(frame), 0, len(frame))
+        assert outcome(repeated.walk, *alone) == outcome(walk, *alone)
 
 
 @pytest.mark.parametrize("version", [9, 12, 13])
