@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from gateway.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
 from gateway.buffers import READ_BUFFER_BYTES, BufferBudget
-from gateway.client_channel import MOST_IN_FLIGHT, STALLED_MS, ClientChannel
+from gateway.client_channel import STALLED_MS, ClientChannel
 from gateway.config import parse
 from gateway.connection import ConnectionContext, Shared
+from gateway.conversation import MOST_IN_FLIGHT
 from gateway.counters import Counters
 from gateway.flow import SCARCE_READ_BYTES
 from gateway.inbox import FIRST_LARGE_BYTES
