@@ -1,0 +1,47 @@
+"""One line a second and user, and nothing of what was left out is lost."""
+
+import pytest
+import structlog
+
+from gateway.logs import Event
+from gateway.refusal_log import QUIET_MS, RefusalLog
+from quota.verdicts import Reason, Refuse
+
+
+def refuse(user: str, producer_id: int, reason: Reason = Reason.FIRST_SEEN) -> Refuse:
+    return Refuse(9_000, reason, producer_id, True, user, 100_000, 3_600_000)
+
+
+def describe() -> dict[str, object]:
+    return {"client_id": "app", "address": "10.0.0.1"}
+
+
+@pytest.fixture(name="lines")
+def _lines() -> object:
+    with structlog.testing.capture_logs() as lines:
+        yield lines
+
+
+def test_a_storm_of_refusals_is_one_line_a_second(lines: list[dict[str, object]]) -> None:
+    refusal_log = RefusalLog()
+    for producer_id in range(500):
+        refusal_log.note([refuse("mallory", producer_id)], describe, 10_000)
+    refusal_log.note([refuse("mallory", 500)], describe, 10_000 + QUIET_MS)
+    assert [(line["event"], line["producer_id"], line["suppressed_count"]) for line in lines] == [
+        (Event.PRODUCER_ID_REFUSED, 0, 0),
+        (Event.PRODUCER_ID_REFUSED, 500, 499),
+    ]
+
+
+def test_another_user_is_not_silenced(lines: list[dict[str, object]]) -> None:
+    RefusalLog().note([refuse("mallory", 1), refuse("alice", 2)], describe, 0)
+    assert [line["producer_id"] for line in lines] == [1, 2]
+
+
+def test_consequences_of_a_refusal_have_no_line_of_their_own(lines: list[dict[str, object]]) -> None:
+    refusal_log = RefusalLog()
+    for reason in (Reason.STICKY, Reason.DEADLINE):
+        refusal_log.note([refuse("mallory", 1, reason)], describe, 0)
+    assert not lines
+    refusal_log.note([refuse("mallory", 1)], describe, 0)
+    assert [line["suppressed_count"] for line in lines] == [2]
