@@ -16,7 +16,15 @@ from types import MappingProxyType
 from quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
 from quota.entities import User, enforces, resolve
 from quota.owners import ProducerIdOwners
-from quota.producer_ids import SHORTEST_THROTTLE_MS, Answer, AskedId, GaveUp, ProducerIdQuota, Question
+from quota.producer_ids import (
+    SHORTEST_THROTTLE_MS,
+    Answer,
+    AskedId,
+    GaveUp,
+    ProducerIdQuota,
+    Question,
+    decision_of,
+)
 from quota.settings import Quotas
 from quota.snapshots import snapshot
 from quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
@@ -248,18 +256,7 @@ class Admission:
             self._state.insert_uncharged(question.user, asked.producer_id, now_ms)
         except Exception:  # noqa: BLE001  (insert when possible)
             self.failures += 1
-        return Decision(
-            question.user,
-            asked.producer_id,
-            asked.epoch,
-            question.transactional,
-            asked.topic,
-            asked.partition,
-            asked.base_sequence,
-            question.request_partitions,
-            True,
-            Reason.FAIL_OPEN,
-        )
+        return decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms)
 
     def _refused_by_state(
         self, visitor: Visitor, looked: _Looked, answer: Answer, now_ms: int

@@ -207,7 +207,7 @@ class ProducerIdQuota:
         self, state: _UserState, question: Question, asked: AskedId, refusal: _Refusal, now_ms: int
     ) -> Decision:
         units = self._units(state, now_ms)
-        decision = _decision(question, asked, False, refusal.reason, now_ms)
+        decision = decision_of(question, asked, False, refusal.reason, now_ms)
         decision.tokens_before = decision.tokens_after = units
         decision.throttle_time_ms = refusal.throttle_time_ms
         decision.queue_position = refusal.queue_position
@@ -227,7 +227,7 @@ class ProducerIdQuota:
         if sighting is Sighting.CURRENT:
             return None
         if sighting is Sighting.REMEMBERED:
-            decision = _decision(question, asked, True, Reason.REFRESH, now_ms)
+            decision = decision_of(question, asked, True, Reason.REFRESH, now_ms)
         else:
             decision = self._admit_unseen(state, question, asked, enforced, now_ms)
         state.filter.insert(pair, now_ms, floor=self._floor(state))
@@ -238,7 +238,7 @@ class ProducerIdQuota:
     def _admit_unseen(
         self, state: _UserState, question: Question, asked: AskedId, enforced: bool, now_ms: int
     ) -> Decision:
-        decision = _decision(question, asked, True, self._reason(state, asked, enforced), now_ms)
+        decision = decision_of(question, asked, True, self._reason(state, asked, enforced), now_ms)
         decision.tokens_before = self._units(state, now_ms)
         if not state.quota.exempt:
             if not enforced:
@@ -379,7 +379,8 @@ def _gave_up(user: User, waiting: Waiting) -> GaveUp:
     return GaveUp(user, waiting.producer_id, waited_ms, waiting.attempts)
 
 
-def _decision(question: Question, asked: AskedId, admitted: bool, reason: Reason, now_ms: int) -> Decision:
+def decision_of(question: Question, asked: AskedId, admitted: bool, reason: Reason, now_ms: int) -> Decision:
+    """What was decided about one id of a question; tokens and throttle are filled in by whoever knows them."""
     first_ms = asked.first_refused_ms
     return Decision(
         question.user,
