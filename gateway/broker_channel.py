@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from gateway.answers import Answers
 from gateway.buffers import READ_BUFFER, READ_VIEW
-from gateway.flow import SCARCE_READ_BYTES, Pause, Purpose, ReadGate
+from gateway.conversation import SIZE_PREFIX_BYTES
+from gateway.flow import SCARCE_READ_BYTES, WRITE_HIGH_BYTES, Pause, Purpose, ReadGate, close_when_written
 from gateway.inbox import Inbox
 from gateway.logs import Event, logger
 from gateway.treatments import Treatment
@@ -26,15 +27,8 @@ PRODUCE: Final = Treatment.PRODUCE
 ENDPOINTS_LAST: Final = Treatment.ENDPOINTS_LAST
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
-SIZE_PREFIX_BYTES: Final = 4
-
-WRITE_HIGH_BYTES: Final = 512 * 1024
-
 WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
 """The largest answer that is read whole: Metadata of ten thousand topics takes some megabytes."""
-
-LINGER_S: Final = 30.0
-"""How long what was written may still be sent when the client is gone; then a broker that takes nothing is cut off."""
 
 
 class BrokerChannel(asyncio.BufferedProtocol):
@@ -171,10 +165,8 @@ class BrokerChannel(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Close once what was written has left: an acks=0 Produce in the buffer is still owed to the log."""
         transport = self._transport
-        if transport is not None and not transport.is_closing():
-            transport.close()
-            if transport.get_write_buffer_size():
-                self._client.context.loop.call_later(LINGER_S, transport.abort)
+        if transport is not None:
+            close_when_written(transport, self._client.context.loop)
 
     # ---- answers ---------------------------------------------------------------------------------------
 

@@ -14,7 +14,15 @@ from gateway.broker_channel import BrokerChannel
 from gateway.buffers import READ_BUFFER, READ_VIEW
 from gateway.connection import ConnectionContext
 from gateway.conversation import CLOSE, FORWARD, MOST_IN_FLIGHT, SIZE_PREFIX_BYTES, Conversation
-from gateway.flow import SCARCE_READ_BYTES, BudgetShare, Pause, Purpose, ReadGate
+from gateway.flow import (
+    SCARCE_READ_BYTES,
+    WRITE_HIGH_BYTES,
+    BudgetShare,
+    Pause,
+    Purpose,
+    ReadGate,
+    close_when_written,
+)
 from gateway.inbox import SIZE, Inbox, first_large_bytes
 from gateway.logs import Event, logger
 from gateway.nodes import Address
@@ -22,12 +30,6 @@ from protocol.errors import FrameTooLarge, KafkaProtocolError
 from quota.admission import Visitor
 
 log = logger()
-
-WRITE_HIGH_BYTES = 512 * 1024
-"""Back-pressure begins here: two full reads, so that a bulk transfer does not stop and go at every read."""
-
-LINGER_S = 30.0
-"""How long a closed connection may go on to send what was written; a peer that reads nothing is cut off then."""
 
 STALLED_MS = 5_000
 SLOWEST_FRAME_BYTES_PER_S = 16 * 1024
@@ -276,10 +278,8 @@ class ClientChannel(asyncio.BufferedProtocol):
             say = log.debug if cause in ORDINARY_CAUSES else log.warning
             say(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
         transport = self._transport
-        if transport is not None and not transport.is_closing():
-            transport.close()
-            if transport.get_write_buffer_size():
-                self.context.loop.call_later(LINGER_S, transport.abort)
+        if transport is not None:
+            close_when_written(transport, self.context.loop)
 
     def describe(self) -> dict[str, object]:
         """Who this is, for a log line."""

@@ -15,6 +15,13 @@ SCARCE_READ_BYTES = 4 * 1024
 those that begin a larger one have shown little of it before they wait."""
 
 
+WRITE_HIGH_BYTES = 512 * 1024
+"""Back-pressure begins here: two full reads, so that a bulk transfer does not stop and go at every read."""
+
+LINGER_S = 30.0
+"""How long a closed socket may go on to send what was written; a peer that takes nothing is cut off then."""
+
+
 class Pause(IntFlag):
     """Why nothing is read from a socket just now."""
 
@@ -58,6 +65,15 @@ class ReadGate:
         self.reasons &= ~why
         if not self.reasons and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+
+def close_when_written(transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    """Close the socket once what was written has left, or LINGER_S have passed."""
+    if transport.is_closing():
+        return
+    transport.close()
+    if transport.get_write_buffer_size():
+        loop.call_later(LINGER_S, transport.abort)
 
 
 class Purpose(IntEnum):
