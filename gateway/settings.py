@@ -5,6 +5,7 @@ A key is here when the code behind it works, not before. What keys mean together
 
 from collections.abc import Callable
 from fractions import Fraction
+from socket import gethostname
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
@@ -80,6 +81,32 @@ class ClusterSettings(Section):
     bootstrap_servers: tuple[ServerAddress, ...] = Field(min_length=1, strict=False)
 
 
+class SaslSettings(Section):
+    """How the gateway's own client authenticates; the password is read from a file, never written here."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    username: str = Field(min_length=1)
+    password_file: str = Field(min_length=1)
+
+
+class OwnClientSettings(Section):
+    """Credentials for the gateway's own topic only; clients' own SASL passes through."""
+
+    sasl: SaslSettings | None = None
+
+
+class EventsSettings(Section):
+    """The topic of everything that was decided: audit log, shared state, the pipeline's input."""
+
+    enabled: bool = True
+    topic: str = Field(default="__pidgate_events", pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    retention_ms: PositiveDurationMs = Field(default=7 * 24 * _HOUR_MS, alias="retention")
+    partitions: int = Field(default=12, ge=1, le=1_000)
+    replication_factor: int = Field(default=3, ge=1, le=32)
+    refusals: Literal["all", "sampled"] = "all"
+    redact: tuple[Literal["user", "client_id", "address"], ...] = Field(default=(), strict=False)
+
+
 class NodePortsSettings(Section):
     """Which ports stand for brokers: in the order of `node_ids`, or `first` + node id without them."""
 
@@ -142,7 +169,8 @@ class ProducerIdsSettings(Section):
     layers: int = Field(default=4, ge=1, le=12)
     false_positive_rate: float = Field(default=0.001, gt=0, le=0.1, allow_inf_nan=False)
     transactional: Mode = "observe"
-    cold_start: Literal["enforce"] = "enforce"
+    cold_start: Literal["grace", "enforce"] = "grace"
+    given_grace_ms: PositiveDurationMs | None = Field(default=None, alias="grace")
     max_throttle_ms: PositiveDurationMs = Field(default=10_000, alias="max_throttle")
     max_live_ids: int = Field(default=10_000_000, ge=1)
     queue: int = Field(default=1_000, ge=0)
@@ -151,6 +179,11 @@ class ProducerIdsSettings(Section):
     @property
     def remember_ms(self) -> int:
         return self.window_ms if self.given_remember_ms is None else self.given_remember_ms
+
+    @property
+    def grace_ms(self) -> int:
+        """How long after a cold start unseen ids are admitted uncharged; one window unless given."""
+        return self.window_ms if self.given_grace_ms is None else self.given_grace_ms
 
 
 class DefaultSettings(Section):
@@ -234,12 +267,22 @@ class Settings(Section):
     """All of it. Made by load, parse or from_options only: they also check what keys mean together."""
 
     cluster: ClusterSettings
+    given_gateway_id: str = Field(default="", alias="gateway_id", pattern=r"^[A-Za-z0-9._:-]{0,128}$")
+    own_client: OwnClientSettings = OwnClientSettings()
     listeners: tuple[ListenerSettings, ...] = Field(default=(ListenerSettings(),), min_length=1, strict=False)
     quotas: QuotasSettings = QuotasSettings()
     limits: LimitsSettings = LimitsSettings()
+    workers: int = Field(default=1, ge=1, le=64)
+    events: EventsSettings = EventsSettings()
+    state_dir: str | None = None
     admin: AdminSettings = AdminSettings()
     drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
     log: LogSettings = LogSettings()
+
+    @property
+    def gateway_id(self) -> str:
+        """Names this gateway among those of the cluster; unless given, host name and admin port."""
+        return self.given_gateway_id or f"{gethostname()}:{self.admin.bind.port}"
 
     def to_quotas(self) -> quota.Quotas:
         """The quotas in force at start."""

@@ -200,17 +200,16 @@ log: {format: xml}
             "write for example 10s",
         ),
         (
-            CLUSTER + "quotas: {producer_ids: {cold_start: grace}}",
-            "f.yaml:2: quotas.producer_ids.cold_start: 'grace' is not possible here; write 'enforce'",
+            CLUSTER + "quotas: {producer_ids: {cold_start: graze}}",
+            "f.yaml:2: quotas.producer_ids.cold_start: 'graze' is not possible here; write 'grace' or 'enforce'",
         ),
         (
             CLUSTER + "limits: {frame: 100MB, buffered_total: 1MiB}",
             "f.yaml:2: limits.buffered_total: is below one frame; write 100MB or more, or lower limits.frame",
         ),
         (
-            CLUSTER + "workers: 2",
-            "f.yaml:2: workers: is not a known key; "
-            "remove it (known here: cluster, listeners, quotas, limits, admin, drain_timeout, log)",
+            CLUSTER + "wrokers: 2",
+            "f.yaml:2: wrokers: is not a known key; did you mean workers?",
         ),
         (
             "admin: {}\nadmin: {}",
