@@ -47,6 +47,7 @@ class Reason(StrEnum):
     EXEMPT = "exempt"
     INHERITED = "inherited"  # handed out by EndTxn v5+ to an id that is remembered
     FAIL_OPEN = "fail_open"
+    GRACE = "grace"  # unseen during a cold start: let in uncharged
 
 
 class Bound(StrEnum):
