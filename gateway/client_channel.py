@@ -27,7 +27,7 @@ from gateway.inbox import SIZE, Inbox, first_large_bytes
 from gateway.logs import Event, logger
 from gateway.nodes import Address
 from protocol.errors import FrameTooLarge, KafkaProtocolError
-from quota.admission import Visitor
+from quota.admission import Ask, Visitor
 
 log = logger()
 
@@ -64,6 +64,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._reserved_since_ms = 0
         self._arrived_then_bytes = 0
         self._mute_timer: asyncio.TimerHandle | None = None
+        self._asked: Ask | None = None
+        """The latest question that was sent off."""
         self._half_closed = False
         self._is_draining = False
         self._close_cause = ""
@@ -138,7 +140,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         """The client sends no more. What is in flight is still answered; what waits behind a mute is not sent."""
         self._half_closed = True
         self._cancel_mute_timer()
-        if not self.conversation.awaits_identity:
+        if not self.conversation.awaits_answer:
             self.conversation.drop_held()
             self._count_held()
         if self.conversation.is_quiet:
@@ -227,11 +229,14 @@ class ClientChannel(asyncio.BufferedProtocol):
     def answered(self) -> None:
         """Answers have passed: go on with what waited for them, or close if that is all there was to wait for."""
         conversation = self.conversation
-        if conversation.held and self._mute_timer is None and not conversation.awaits_identity:
+        if conversation.held and self._mute_timer is None and not conversation.awaits_answer:
             self._release()
         if self._gate.reasons and conversation.in_flight_count < MOST_IN_FLIGHT:
             self._gate.resume(Pause.MANY_IN_FLIGHT)
-        if (self._half_closed or self._is_draining) and conversation.is_quiet:
+        self._finish_if_done()
+
+    def _finish_if_done(self) -> None:
+        if (self._half_closed or self._is_draining) and self.conversation.is_quiet:
             self._finish("client" if self._half_closed else "drain", "everything in flight was answered")
 
     # ---- closing ---------------------------------------------------------------------------------------
@@ -373,14 +378,23 @@ class ClientChannel(asyncio.BufferedProtocol):
             self.context.refusal_log.note(conversation.refused, self.describe, now_ms)
             conversation.refused.clear()
         self.flush_own_answers()
+        if conversation.asked is not None and conversation.asked is not self._asked:
+            self._asked = conversation.asked
+            self.context.ask(self._asked, self._question_answered)
         if conversation.muted_until_ms > now_ms or conversation.held:
             self._count_held()
             if conversation.wants_no_more:
                 self._gate.pause(Pause.HELD_FULL)
-            if self._mute_timer is None and not conversation.awaits_identity:
+            if self._mute_timer is None and not conversation.awaits_answer:
                 self._set_mute_timer()
         if conversation.in_flight_count >= MOST_IN_FLIGHT:
             self._gate.pause(Pause.MANY_IN_FLIGHT)
+
+    def _question_answered(self, asked: Ask) -> None:
+        """The quota's state has answered, or somebody in its place."""
+        if self.conversation.asked is asked:
+            self._release()
+            self._finish_if_done()
 
     def _set_mute_timer(self) -> None:
         loop = self.context.loop

@@ -14,7 +14,7 @@ from gateway.logs import Event, logger
 from gateway.nodes import Address, NodePorts, Nodes
 from gateway.refusal_log import RefusalLog
 from gateway.topic_names import TopicNames
-from quota.admission import Admission
+from quota.admission import Admission, Ask
 
 if TYPE_CHECKING:
     from gateway.client_channel import ClientChannel
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 log = logger()
 
 QUIET_MS = 1_000
+
+
+Asker = Callable[[Ask, Callable[[Ask], None]], None]
+"""Sends a question off; calls back once, with the answer in it, or with one made in its place."""
+
+
+def _nobody_to_ask(_asked: Ask, _answered: Callable[[Ask], None]) -> None:
+    raise RuntimeError("the quota's state is in this process; nothing is ever asked elsewhere")
 
 
 class Shared:
@@ -57,6 +65,8 @@ class Shared:
         self.connecting: set[asyncio.Task[None]] = set()
         self.topic_names = TopicNames(loop, admission.topic_alias)
         self.refusal_log = RefusalLog()
+        self.ask: Asker = _nobody_to_ask
+        """Puts a question to a quota state in another process."""
         self._connection_id = 0
         self.quiet_until_ms = 0
         """Until then no further failure to connect is logged."""
@@ -86,6 +96,7 @@ class ConnectionContext:
         self.refusal_log = shared.refusal_log
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id
+        self.ask = shared.ask
 
     def translate(self, node_id: int, host: str, port: int) -> Address:
         """A broker's answer shows a broker: learn where it is, tell what this listener's clients see."""

@@ -11,6 +11,9 @@ throttles may overlap, so the latest deadline says it all). While it is muted no
 held in order, but a Produce that would be refused anyway is answered at once, or each of a pipeline of five
 would cost a mute of its own. When the mute ends, `release` goes on with what was held.
 
+When the quota's state lives in another process, a Produce with an id that is new here is held until it has been
+asked (`asked`); everything behind it waits, too.
+
 A Produce is held, too, while a SASL request is in flight: nobody knows yet whose it is, and a client that does not
 wait for its authentication could charge its ids to ANONYMOUS.
 
@@ -33,7 +36,7 @@ from protocol.headers import peek_request
 from protocol.produce import refusal, walk
 from protocol.repeated_produce import RepeatedProduce
 from protocol.sasl import SaslExchange
-from quota.admission import Admission, Close, Forward, Refuse, Visitor
+from quota.admission import Admission, Ask, Close, Forward, Refuse, Visitor
 from quota.wording import error_message
 
 SIZE_PREFIX_BYTES: Final = 4
@@ -78,6 +81,7 @@ class Conversation:
         "_in_flight",
         "_sasl_in_flight",
         "_walk",
+        "asked",
         "close_cause",
         "close_reason",
         "held",
@@ -108,6 +112,8 @@ class Conversation:
         """Frames behind the mute, whole and with their size prefix, in the order they came."""
         self.held_bytes = 0
         self.muted_until_ms = 0
+        self.asked: Ask | None = None
+        """The question about the first of the held frames; whoever has its answer puts it in, then calls `release`."""
         self.wants_attention = False
         """Something is to be sent, logged, timed or paused; whoever sees to it clears this. False for nearly
         every request, and a plain attribute, because every read asks."""
@@ -135,13 +141,14 @@ class Conversation:
         if now_ms < self.muted_until_ms:
             step = self._refused_behind_mute(buf, start, end, now_ms)
             return self._hold(buf, start, end) if step is None else step
-        return self._next_in_line(buf, start, end, now_ms)
+        step = self._next_in_line(buf, start, end, now_ms)
+        return self._hold(buf, start, end) if step is None else step
 
     def release(self, now_ms: int) -> tuple[list[bytes], bool]:
         """Go on with what was held. Returns (frames to forward, in order; whether to close now)."""
         forward: list[bytes] = []
         held = self.held
-        while held:
+        while held and not self.awaits_decision:
             frame = held[0]
             if self._sasl_in_flight and _is_produce(frame, SIZE_PREFIX_BYTES, len(frame)):
                 break
@@ -151,7 +158,10 @@ class Conversation:
                     break
                 step = refused
             else:
-                step = self._next_in_line(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
+                decided = self._next_in_line(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
+                if decided is None:
+                    break
+                step = decided
             if step is CLOSE:
                 return forward, True
             if step is FORWARD:
@@ -163,14 +173,20 @@ class Conversation:
     def drop_held(self) -> int:
         """The client has gone: what it sent behind the mute reaches nobody. Returns the bytes dropped."""
         dropped = self.held_bytes
+        self.asked = None
         self.held.clear()
         self.held_bytes = 0
         return dropped
 
     @property
-    def awaits_identity(self) -> bool:
-        """What is held waits for a SASL answer of the broker, which `answered` will tell of."""
-        return bool(self.held) and self._sasl_in_flight > 0
+    def awaits_decision(self) -> bool:
+        """What is held waits for the answer to `asked`."""
+        return self.asked is not None and self.asked.answer is None
+
+    @property
+    def awaits_answer(self) -> bool:
+        """What is held waits for no time to pass, but for the quota's answer, or for a SASL answer of the broker."""
+        return bool(self.held) and (self._sasl_in_flight > 0 or self.awaits_decision)
 
     @property
     def wants_no_more(self) -> bool:
@@ -208,7 +224,7 @@ class Conversation:
     @property
     def is_quiet(self) -> bool:
         """Nothing is in flight: the connection can be closed without losing an answer."""
-        return not self._in_flight
+        return not self._in_flight and self.asked is None
 
     @property
     def in_flight_count(self) -> int:
@@ -216,24 +232,30 @@ class Conversation:
 
     # ---- inside ----------------------------------------------------------------------------------------
 
-    def _next_in_line(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step:
+    def _next_in_line(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
+        """None: hold it, the quota's state has been asked."""
         if end - start < _HEAD.size:
             raise MalformedFrame("a request of less than 8 bytes")
         api_key, api_version, correlation_id = _HEAD.unpack_from(buf, start)
         treatment = TREATMENTS.get(api_key << 16 | api_version & 0xFFFF)
         if treatment is None:
             return self._unspoken(api_key, api_version, correlation_id)
-        self._counters.requests[api_key] += 1
+        if self.asked is None:
+            self._counters.requests[api_key] += 1
         if not self.visitor.client_id:
             self.visitor.client_id = peek_request(buf, start, end).client_id or ""
         note: object = None
         if api_key == PRODUCE:
             acks, transactional, batches = self._walk(buf, start, end)
             if batches:
+                asked, self.asked = self.asked, None
                 verdict = self._admission.judge(
-                    self.visitor, batches, transactional=transactional, now_ms=now_ms
+                    self.visitor, batches, transactional=transactional, now_ms=now_ms, asked=asked
                 )
                 if not isinstance(verdict, Forward):
+                    if isinstance(verdict, Ask):
+                        self.asked = verdict
+                        return None
                     return self._stop(verdict, buf, start, end, acks, now_ms)
             if acks == 0:
                 return FORWARD

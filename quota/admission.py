@@ -27,6 +27,7 @@ from quota.producer_ids import (
 )
 from quota.settings import Quotas
 from quota.snapshots import snapshot
+from quota.state import Ask, QuotaState
 from quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
 from quota.verdicts import (
     FORWARD,
@@ -42,7 +43,7 @@ from quota.verdicts import (
     lowest_of_each_partition,
 )
 
-__all__ = ["Admission", "Close", "Forward", "ProducerBatch", "Reason", "Refuse", "Verdict", "Visitor"]
+__all__ = ["Admission", "Ask", "Close", "Forward", "ProducerBatch", "Reason", "Refuse", "Verdict", "Visitor"]
 
 _NOTHING_WATCHED: Mapping[int, RefusedId] = MappingProxyType({})
 _GENERATION_STEP = 1 << 48  # beyond any slice number: a cache entry of an earlier generation never fits
@@ -59,7 +60,7 @@ class Admission:
         seed_source: Callable[[], int],
         now_ms: int,
         *,
-        state: ProducerIdQuota | None = None,
+        state: QuotaState | None = None,
         sticky: StickyRefusals | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
@@ -68,7 +69,7 @@ class Admission:
         self.failures = 0
         """How often the state could not be asked and the request was let pass. Alarm."""
         self._on_failure = on_failure
-        self._state = state or ProducerIdQuota(quotas, seed_source, now_ms)
+        self._state: QuotaState = state or ProducerIdQuota(quotas, seed_source, now_ms)
         self._quotas = quotas
         self._slice_ms = quotas.producer_ids.slice_ms
         self._generation = 0
@@ -81,18 +82,27 @@ class Admission:
     # Judging
 
     def judge(
-        self, visitor: Visitor, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
-    ) -> Verdict:
-        """The ordinary look at a Produce request that is next in line on a channel that is not muted."""
-        slice_key = now_ms // self._slice_ms + self._generation
-        if self._known(visitor, batches, slice_key):
+        self,
+        visitor: Visitor,
+        batches: list[ProducerBatch],
+        *,
+        transactional: bool,
+        now_ms: int,
+        asked: Ask | None = None,
+    ) -> Verdict | Ask:
+        """The ordinary look at a Produce request that is next in line on a channel that is not muted.
+
+        `Ask`: whoever answers is elsewhere. The request waits, and comes here again with `asked`, answered. All
+        is looked at anew then, since other connections went on meanwhile: a batch may have been refused there.
+        """
+        if self._known(visitor, batches, self._slice_key(now_ms)):
             return FORWARD
         first = lowest_of_each_partition(batches)
         looked = [(batch, self._look(visitor, batch, now_ms)) for batch in first]
         for batch in first:
             self.owners.produced(batch[0])
         return self._refused_locally(visitor, looked, transactional, now_ms) or self._ask_state(
-            visitor, looked, transactional, now_ms, slice_key
+            visitor, looked, transactional, now_ms, asked
         )
 
     def judge_while_muted(
@@ -121,6 +131,9 @@ class Admission:
                     visitor, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
                 )
         return None
+
+    def _slice_key(self, now_ms: int) -> int:
+        return now_ms // self._slice_ms + self._generation
 
     def _look(self, visitor: Visitor, batch: ProducerBatch, now_ms: int) -> Look:
         return self.sticky.look(visitor.user, batch, visitor.connection_id, now_ms)
@@ -202,15 +215,22 @@ class Admission:
     # Asking
 
     def _ask_state(
-        self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int, slice_key: int
-    ) -> Verdict:
-        """The question, its answer, and what follows from it; the question may become asynchronous."""
-        question = self._question(visitor, looked, transactional, now_ms)
-        answer = self._answer(question, now_ms)
+        self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int, asked: Ask | None
+    ) -> Verdict | Ask:
+        """The question, its answer, and what follows from it."""
+        if asked is not None and asked.answer is not None:
+            answer, decided_ms = asked.answer, asked.asked_ms
+        else:
+            question = self._question(visitor, looked, transactional, now_ms)
+            given = self._answer(question, now_ms)
+            if given is None:
+                return Ask(question, now_ms)
+            answer, decided_ms = given, now_ms
         if answer.refused:
             return self._refused_by_state(visitor, looked, answer, now_ms)
-        for asked in question.ids:
-            visitor.remember(asked.producer_id, slice_key)
+        slice_key = self._slice_key(decided_ms)
+        for batch, _ in looked:
+            visitor.remember(batch[0], slice_key)
         counters = self._counters_of(visitor.user, now_ms)
         for decision in answer.decisions:
             counters.count(decision, now_ms)
@@ -242,21 +262,24 @@ class Admission:
             visitor.user, visitor.address, visitor.client_id, transactional, len(looked), list(ids.values())
         )
 
-    def _answer(self, question: Question, now_ms: int) -> Answer:
+    def _answer(self, question: Question, now_ms: int) -> Answer | None:
         try:
             return self._state.decide(question, now_ms)
         except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
             self.failures += 1
             if self._on_failure is not None:
                 self._on_failure(problem)
-            return Answer(False, tuple(self._failed_open(question, asked, now_ms) for asked in question.ids))
+            return self.failed_open(question, now_ms)
 
-    def _failed_open(self, question: Question, asked: AskedId, now_ms: int) -> Decision:
-        try:
-            self._state.insert_uncharged(question.user, asked.producer_id, now_ms)
-        except Exception:  # noqa: BLE001  (insert when possible)
-            self.failures += 1
-        return decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms)
+    def failed_open(self, question: Question, now_ms: int) -> Answer:
+        """The answer when nobody gives one: admitted, inserted when possible. Whoever asks for it counts it."""
+        for asked in question.ids:
+            try:
+                self._state.insert_uncharged(question.user, asked.producer_id, now_ms)
+            except Exception:  # noqa: BLE001  (insert when possible)
+                self.failures += 1
+        decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)
+        return Answer(False, tuple(decisions))
 
     def _refused_by_state(
         self, visitor: Visitor, looked: _Looked, answer: Answer, now_ms: int
@@ -336,11 +359,17 @@ class Admission:
 
     def inherits(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> None:
         """EndTxn v5+ handed out a new id: it is admitted as its predecessor was, uncharged."""
-        if old_producer_id == new_producer_id or not self._state.remembers(user, old_producer_id, now_ms):
+        if old_producer_id == new_producer_id:
             return
-        self._state.insert_uncharged(user, new_producer_id, now_ms)
+        if not self._state.inherit(user, old_producer_id, new_producer_id, now_ms):
+            return
         admitted = self._counters_of(user, now_ms).admitted
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
+
+    def use_state(self, state: QuotaState) -> None:
+        """Ask this one from now on (it has been restored). What connections keep in their caches is looked up anew."""
+        self._state = state
+        self._generation += _GENERATION_STEP
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """New quotas, at once. What was refused stays refused until it is sent in order: no entry is

@@ -153,6 +153,13 @@ class ProducerIdQuota:
         if producer_id in state.queue:
             state.queue.served(producer_id)
 
+    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
+        """The new id is admitted as the old one was, uncharged; False when the old one is not remembered."""
+        if not self.remembers(user, old_producer_id, now_ms):
+            return False
+        self.insert_uncharged(user, new_producer_id, now_ms)
+        return True
+
     @staticmethod
     def _sighted(state: _UserState, asked: AskedId, now_ms: int) -> tuple[HashPair, Sighting]:
         pair = state.filter.hashed(asked.producer_id)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from quota.counters import UserCounters, UserSnapshot
 from quota.entities import EffectiveQuota, User
-from quota.producer_ids import ProducerIdQuota
+from quota.state import QuotaState
 
 
 def snapshot(
     user: User,
     counters: UserCounters,
     quota: EffectiveQuota,
-    state: ProducerIdQuota,
+    state: QuotaState,
     sticky_entries: int,
     now_ms: int,
 ) -> UserSnapshot:

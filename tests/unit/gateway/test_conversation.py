@@ -228,12 +228,12 @@ def test_a_produce_waits_until_the_broker_has_said_who_it_is() -> None:
     assert script.send(authenticate(2)) is FORWARD
     assert script.send(produce(7, correlation_id=3)) is TAKEN
     assert script.send(metadata(4)) is TAKEN
-    assert script.talk.awaits_identity
+    assert script.talk.awaits_answer
     assert script.talk.release(0) == ([], False)
     script.broker_answers(1)
-    assert script.talk.awaits_identity
+    assert script.talk.awaits_answer
     confirm(script, 2)
-    assert not script.talk.awaits_identity
+    assert not script.talk.awaits_answer
     frames, _ = script.talk.release(0)
     assert frames == []
     assert [refusal.user for refusal in script.talk.refused] == ["mallory"]

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from quota import Admission, Mode, ProducerBatch, ProducerIdSettings, Quotas, UserQuota, Verdict, Visitor
+from quota.state import Ask
 from quota.verdicts import Close, Refuse
 
 HOUR_MS = 3_600_000
@@ -56,7 +57,11 @@ class World:
         return Visitor(user, client_id, address, next(self._connections))
 
     def judge(self, visitor: Visitor, *batches: ProducerBatch, transactional: bool = False) -> Verdict:
-        return self.admission.judge(visitor, list(batches), transactional=transactional, now_ms=self.now_ms)
+        verdict = self.admission.judge(
+            visitor, list(batches), transactional=transactional, now_ms=self.now_ms
+        )
+        assert not isinstance(verdict, Ask), "the state is in this process"
+        return verdict
 
     def read_ahead(
         self, visitor: Visitor, *batches: ProducerBatch, transactional: bool = False
