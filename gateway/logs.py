@@ -39,6 +39,13 @@ class Event(StrEnum):
     QUOTA_FAILED_OPEN = "quota_failed_open"
     READING_PAUSED = "reading_paused"
     EVENT_LOOP_STALLED = "event_loop_stalled"
+    STATE_LOADED = "state_loaded"
+    STATE_FILE_SET_ASIDE = "state_file_set_aside"
+    STATE_DIR_UNUSABLE = "state_dir_unusable"
+    STATE_SAVED = "state_saved"
+    STATE_NOT_SAVED = "state_not_saved"
+    STATE_JOURNAL_FAILED = "state_journal_failed"
+    STATE_JOURNAL_RECOVERED = "state_journal_recovered"
     DRAINING = "draining"
     STOPPED = "stopped"
     UNEXPECTED_ERROR = "unexpected_error"
@@ -69,6 +76,13 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.QUOTA_FAILED_OPEN: _CONNECTION | {"reason", "suppressed_count", "exc_info"},
     Event.READING_PAUSED: _CONNECTION | {"reason", "buffered_bytes"},
     Event.EVENT_LOOP_STALLED: frozenset({"stalled_ms"}),
+    Event.STATE_LOADED: frozenset({"path", "snapshot", "users", "written_wall_ms", "seconds"}),
+    Event.STATE_FILE_SET_ASIDE: frozenset({"path", "reason", "kept_as"}),
+    Event.STATE_DIR_UNUSABLE: frozenset({"path", "cause", "remedy"}),
+    Event.STATE_SAVED: frozenset({"path", "users", "size_bytes", "seconds"}),
+    Event.STATE_NOT_SAVED: frozenset({"path", "cause", "failures", "remedy"}),
+    Event.STATE_JOURNAL_FAILED: frozenset({"path", "cause", "buffered_bytes", "remedy"}),
+    Event.STATE_JOURNAL_RECOVERED: frozenset({"path", "dropped"}),
     Event.DRAINING: frozenset({"cause", "connections", "drain_timeout_ms"}),
     Event.STOPPED: frozenset({"connections_cut", "seconds"}),
     Event.UNEXPECTED_ERROR: _CONNECTION | {"reason", "exc_info"},
