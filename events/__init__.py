@@ -1,1 +1,44 @@
+"""What gateways write to the events topic, and how it is read: definitions, JSON, versions, redaction.
 
+`definitions.py` defines every type once; all else is derived from it. Pure: no clock, no sockets, no Kafka.
+"""
+
+from events.definitions import (
+    EVENT_TYPES,
+    SCHEMA_VERSION,
+    BrokerPlace,
+    ConfigEvent,
+    ConnectionEvent,
+    DecisionEvent,
+    Event,
+    IdUsageEvent,
+    InitProducerIdEvent,
+    LifecycleEvent,
+    ProduceErrorEvent,
+    QuotaInForce,
+    RefusalOutcomeEvent,
+    TopicPlaces,
+    TopologyEvent,
+)
+from events.writing import key_of, prefix_of, to_json
+
+__all__ = [
+    "EVENT_TYPES",
+    "SCHEMA_VERSION",
+    "BrokerPlace",
+    "ConfigEvent",
+    "ConnectionEvent",
+    "DecisionEvent",
+    "Event",
+    "IdUsageEvent",
+    "InitProducerIdEvent",
+    "LifecycleEvent",
+    "ProduceErrorEvent",
+    "QuotaInForce",
+    "RefusalOutcomeEvent",
+    "TopicPlaces",
+    "TopologyEvent",
+    "key_of",
+    "prefix_of",
+    "to_json",
+]

@@ -1,0 +1,327 @@
+"""Every type of event a gateway writes: one flat dataclass each, and the meaning of each field beside it.
+
+The one place where events are defined: the JSON schema (schema.py), the documentation (document.py), the
+writer and the reader are derived from these classes. Field names are the JSON names; the text in `Annotated`
+is the documentation. Types are simple (integers, text, booleans, lists, a few flat records), so that tables
+of other systems can be derived too.
+
+Knows nothing of how events are made or carried. Pure: times are given.
+
+Durations and times end in _ms; times whose name says `wall` are milliseconds since 1970 (UTC). Unfrozen,
+because making a frozen slotted dataclass costs three times as much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+SCHEMA_VERSION = 1
+"""Written into every event. Readers take this version and the one before it, and newer ones leniently."""
+
+DecisionWord = Literal["admit", "refuse"]
+ReasonWord = Literal[
+    "first_seen",
+    "refresh",
+    "sticky",
+    "established",
+    "queue",
+    "deadline",
+    "observe",
+    "exempt",
+    "grace",
+    "inherited",
+    "fail_open",
+    "blocked",
+]
+ModeWord = Literal["observe", "enforce"]
+LifecyclePhase = Literal["start", "caught_up", "alive", "stop", "worker_lost", "member_seen", "member_gone"]
+RestoredFrom = Literal["topic", "state_dir", "nothing"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """What every event says: which cluster and gateway, which process and number, when, and about whom."""
+
+    type: ClassVar[str] = ""
+
+    cluster: Annotated[str, "Cluster id as the brokers tell it; empty while it is unknown"]
+    gateway_id: Annotated[str, "Name of the gateway, from its configuration (default: host name and port)"]
+    incarnation: Annotated[
+        str,
+        "One process from start to end, random: `<run>` for a gateway's only process or the holder of its "
+        "state, `<run>.w<n>-<restart>` for its workers; what stands before the first dot is the gateway's run",
+    ]
+    seq: Annotated[
+        int, "Number of the event in its incarnation, from 1, without gaps when it is made: a gap is a loss"
+    ]
+    wall_time_ms: Annotated[int, "When the event was made, by the gateway's wall clock"]
+    decision_time_ms: Annotated[
+        int, "The same moment on the monotonic clock that decisions use; comparable within one machine's boot"
+    ]
+    worker: Annotated[
+        int, "Number of the worker process; 0: the only process, or the holder of the state"
+    ] = 0
+    connection_id: Annotated[
+        int | None, "The client's connection, unique within its incarnation; null: not about one connection"
+    ] = None
+    listener: Annotated[str, "Name of the listener that the client connected to"] = ""
+    user: Annotated[
+        str, "Principal name; empty: no user (lifecycle, config, topology), or one that cannot be identified"
+    ] = ""
+    client_id: Annotated[str, "Client id of the request"] = ""
+    software_name: Annotated[str, "Client software as told in ApiVersions; empty: not told"] = ""
+    software_version: Annotated[str, "Its version"] = ""
+    address: Annotated[str, "The client's address, without port"] = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class DecisionEvent(Event):
+    """An unseen producer id was admitted or refused, an id refreshed, or one let through under observe, exempt,
+    grace or fail_open. The audit log, and the state that gateways share.
+    """
+
+    type: ClassVar[str] = "decision"
+
+    producer_id: Annotated[int, "The producer id"]
+    epoch: Annotated[int, "Its epoch"]
+    transactional: Annotated[bool, "Whether the batch belongs to a transaction"]
+    transactional_id_hash: Annotated[
+        str | None, "Short hash of the transactional id; null: there is none"
+    ] = None
+    topic: Annotated[
+        str, "Topic of the batch: its name, or its id (base64, as Kafka prints it) if only that is known"
+    ]
+    partition: Annotated[int, "Partition of the batch"]
+    base_sequence: Annotated[int, "First sequence number of the batch"]
+    request_partitions: Annotated[int, "How many batches with a producer id the request carried"]
+    decision: Annotated[DecisionWord, "What was decided"]
+    reason: Annotated[
+        ReasonWord,
+        "Why. first_seen: by the bucket; refresh: remembered from an earlier slice, free; sticky: an earlier "
+        "batch is still refused; established: first sight above sequence 0; queue: by its place among those "
+        "that came back; deadline: back before its throttle was over; observe: nothing is refused; exempt; "
+        "grace: uncharged after a cold start; inherited: handed out to a remembered id; fail_open: the quota "
+        "code was in trouble; blocked: the user's rate is 0",
+    ]
+    would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
+    tokens_before: Annotated[
+        int | None,
+        "The user's balance before, in units of 1/(window_ms x 1000) token; null: no bucket was asked",
+    ] = None
+    tokens_after: Annotated[int | None, "The balance after, in the same units; below 0: throttled"] = None
+    throttle_time_ms: Annotated[int, "Throttle told to the client; 0: none"] = 0
+    queue_position: Annotated[int | None, "Place in the user's queue, 0 = next; null: not in line"] = None
+    waited_ms: Annotated[int | None, "Since the id's first refusal; null: it was not refused before"] = None
+    quota_version: Annotated[
+        int, "Which quotas were in force: counted up at each config event of the gateway"
+    ]
+    applied_offsets: Annotated[
+        list[int],
+        "What the decision knew of other gateways: for each partition of the events topic (by index) the next "
+        "offset that this gateway had not applied yet",
+    ] = field(default_factory=list)
+    suppressed_count: Annotated[
+        int, "Refusals of this user left out since the last one that was written (`refusals: sampled`)"
+    ] = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class RefusalOutcomeEvent(Event):
+    """How a refused producer id ended: admitted after all, or never seen again."""
+
+    type: ClassVar[str] = "refusal_outcome"
+
+    producer_id: Annotated[int, "The producer id"]
+    attempts: Annotated[int, "How often it was refused"]
+    waited_ms: Annotated[int, "From its first refusal to its admission, or to when it was last seen"]
+    outcome: Annotated[Literal["admitted", "gave_up"], "gave_up: not seen again within its time in the queue"]
+
+
+@dataclass(slots=True, kw_only=True)
+class IdUsageEvent(Event):
+    """What was forwarded of one producer id: at the end of a slice, when its connections close, and at drain."""
+
+    type: ClassVar[str] = "id_usage"
+
+    producer_id: Annotated[int, "The producer id"]
+    epoch: Annotated[int, "Its newest epoch"]
+    requests: Annotated[int, "Produce requests forwarded since the id's previous id_usage event"]
+    batches: Annotated[int, "Batches in them"]
+    records: Annotated[int, "Records in them, as the batch headers count them"]
+    bytes: Annotated[int, "Bytes of these requests, with headers"]
+    partitions: Annotated[int, "Distinct partitions written to (bounded: a lower bound when very many)"]
+    first_ms: Annotated[int, "Wall clock time of the first of these requests"]
+    last_ms: Annotated[int, "Wall clock time of the last one"]
+    connections: Annotated[int, "Connections that used the id"]
+
+
+@dataclass(slots=True, kw_only=True)
+class InitProducerIdEvent(Event):
+    """A broker answered InitProducerId, or EndTxn (v5+) with a new id."""
+
+    type: ClassVar[str] = "init_producer_id"
+
+    asked_producer_id: Annotated[int, "Id in the request; -1: none, a new one is wanted"]
+    asked_epoch: Annotated[int, "Epoch in the request; -1: none"]
+    answered_producer_id: Annotated[int, "Id in the answer; -1 with an error"]
+    answered_epoch: Annotated[int, "Epoch in the answer; -1 with an error"]
+    error: Annotated[int, "Kafka's error code; 0: none"]
+    node_id: Annotated[int | None, "Broker that answered; null: unknown (a bootstrap address)"]
+    transactional: Annotated[bool, "Whether the request named a transactional id"]
+    count: Annotated[
+        int, "How many alike this event stands for: beyond 10 a second of one user, client id and address"
+    ] = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class ProduceErrorEvent(Event):
+    """Error codes in brokers' answers to Produce, per producer id and code; per slice or at close."""
+
+    type: ClassVar[str] = "produce_error"
+
+    producer_id: Annotated[int, "The producer id of the batch; -1: a batch without one"]
+    code: Annotated[int, "Kafka's error code"]
+    count: Annotated[int, "How many partitions of answers carried it"]
+    node_id: Annotated[int | None, "Broker that answered; null: unknown"]
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionEvent(Event):
+    """A client's connection was opened or closed."""
+
+    type: ClassVar[str] = "connection"
+
+    phase: Annotated[Literal["open", "close"], "Which of the two"]
+    node_id: Annotated[int | None, "Broker behind the port the client chose; null: a bootstrap port"]
+    principal_mechanism: Annotated[str, "SASL mechanism, as far as it is known by then; empty: none"] = ""
+    close_reason: Annotated[
+        str,
+        "client, reset, idle, drain, protocol, limit, upstream, sticky, or a newer word; empty when it opens",
+    ] = ""
+    seconds: Annotated[float, "How long it was open; 0 when it opens"] = 0.0
+    bytes_in: Annotated[int, "Bytes from the client"] = 0
+    bytes_out: Annotated[int, "Bytes to the client"] = 0
+    requests: Annotated[int, "Requests of the client"] = 0
+    count: Annotated[
+        int,
+        "How many alike this event stands for: beyond 10 a second of one user, client id and address; then "
+        "seconds, bytes and requests are sums",
+    ] = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class QuotaInForce:
+    """What was set for one user, and by whom."""
+
+    user: Annotated[str, "Principal name"]
+    rate_milli: Annotated[
+        int | None, "Thousandths of a producer id per window; 0: blocked; null: not set"
+    ] = None
+    mode: Annotated[ModeWord | None, "null: the default's"] = None
+    exempt: Annotated[bool, "Counted, never charged or refused"] = False
+    source: Annotated[str, "Where it was set: `file`, `run_time`, or a newer word"] = "file"
+    set_by: Annotated[str, "Principal that set it at run time; empty: from the file"] = ""
+    set_wall_ms: Annotated[int | None, "When it was set at run time"] = None
+    owner: Annotated[str, "Who answers for the user, from the file"] = ""
+    note: Annotated[str, "Note from the file"] = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ConfigEvent(Event):
+    """The quotas in force, in full: at start and at each change."""
+
+    type: ClassVar[str] = "config"
+
+    quota_version: Annotated[int, "Counted up at each config event of the incarnation; decisions name it"]
+    mode: Annotated[ModeWord, "`quotas.mode`"]
+    transactional: Annotated[ModeWord, "Mode for requests of transactions"]
+    window_ms: Annotated[int, "Time a rate is counted over"]
+    burst: Annotated[float, "Capacity of a bucket in windows of its rate"]
+    remember_ms: Annotated[int, "How long an id that was used is known"]
+    layers: Annotated[int, "Slices that remember_ms is divided into"]
+    false_positive_rate: Annotated[
+        float, "p: the share of new ids that pass unpaid, over all layers of a user"
+    ]
+    seed: Annotated[int | None, "Seed of the filters; null: random for each user"] = None
+    max_throttle_ms: Annotated[int, "Cap of one refusal's throttle"]
+    max_live_ids: Annotated[int, "Bound of all filters together"]
+    queue: Annotated[int, "Ids of one user that may wait in line"]
+    sticky_entries: Annotated[int, "Refusal entries of one user"]
+    default_rate_milli: Annotated[int | None, "Rate of users that are not named; null: no limit"] = None
+    default_source: Annotated[str, "Where that was set"] = "file"
+    cluster_rate_milli: Annotated[int | None, "Rate of all users together; null: no limit"] = None
+    quotas: Annotated[list[QuotaInForce], "What was set for single users"] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class LifecycleEvent(Event):
+    """A gateway started, caught up, lives, stops; or it saw a worker die, or another gateway come or go."""
+
+    type: ClassVar[str] = "lifecycle"
+
+    phase: Annotated[
+        LifecyclePhase,
+        "alive: every 30 s or so, so that others notice a gateway that is gone; member_seen and member_gone: "
+        "another gateway of this cluster, named in `text`",
+    ]
+    mode: Annotated[ModeWord, "`quotas.mode`"]
+    window_ms: Annotated[int, "Window of the quota; gateways whose windows differ name each other"]
+    remember_ms: Annotated[int, "Likewise"]
+    grace_until_wall_ms: Annotated[int | None, "End of the grace after a cold start; null: no grace"] = None
+    restored_ids: Annotated[int, "Producer ids that were restored by now"] = 0
+    restored_users: Annotated[int, "Users that were restored by now"] = 0
+    restored_from: Annotated[RestoredFrom, "Where the state came from"] = "nothing"
+    text: Annotated[str, "In words: which member, which worker, why"] = ""
+    workers: Annotated[int, "Worker processes; 1: the only process"] = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerPlace:
+    """A broker, as the gateway reaches it."""
+
+    node_id: Annotated[int, "Broker id"]
+    host: Annotated[str, "Host"]
+    port: Annotated[int, "Port"]
+    rack: Annotated[str, "Rack; empty: unknown"] = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicPlaces:
+    """Where a topic's partitions are."""
+
+    topic: Annotated[str, "Topic name"]
+    leaders: Annotated[list[int], "Leader of each partition, by index; -1: none or unknown"]
+    replicas: Annotated[list[list[int]], "Replicas of each partition, by index"]
+
+
+@dataclass(slots=True, kw_only=True)
+class TopologyEvent(Event):
+    """Brokers and partitions, as far as Metadata answers showed them: at start and on change (what changed)."""
+
+    type: ClassVar[str] = "topology"
+
+    brokers: Annotated[list[BrokerPlace], "All brokers known"]
+    topics: Annotated[
+        list[TopicPlaces], "Topics seen for the first time or changed since the last such event"
+    ]
+    producer_id_expiration_ms: Annotated[
+        int | None, "The brokers' producer.id.expiration.ms; null: unknown"
+    ] = None
+
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    kind.type: kind
+    for kind in (
+        DecisionEvent,
+        RefusalOutcomeEvent,
+        IdUsageEvent,
+        InitProducerIdEvent,
+        ProduceErrorEvent,
+        ConnectionEvent,
+        ConfigEvent,
+        LifecycleEvent,
+        TopologyEvent,
+    )
+}
+"""All types by the word in their `type` field."""

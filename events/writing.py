@@ -1,0 +1,71 @@
+"""From an event to its JSON bytes, fast: gateways do this for every decision, beside the traffic.
+
+A writer is put together for each type out of its fields' types, as dataclasses puts its `__init__` together:
+one f-string over all fields costs half of what handing a dict to `json` does. What a writer writes is plain
+JSON in ASCII, fields in the order of the definitions, beginning with schema_version and type. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, fields, is_dataclass
+from json.encoder import encode_basestring_ascii
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
+
+_IN_TEXT: dict[object, str] = {
+    int: "{event.NAME:d}",
+    str: "{text(event.NAME)}",
+    bool: "{'true' if event.NAME else 'false'}",
+    int | None: "{'null' if event.NAME is None else format(event.NAME, 'd')}",
+    str | None: "{'null' if event.NAME is None else text(event.NAME)}",
+}
+"""How a field of this type stands in the f-string; every other type is handed to `json`."""
+
+
+def _plain(value: object) -> object:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value).__name__} has no place in an event")
+
+
+_any = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).encode
+
+
+def prefix_of(event_type: type[Event], schema_version: int = SCHEMA_VERSION) -> bytes:
+    """What the JSON of every event of this type and version begins with, so that a reader can skip by it."""
+    return f'{{"schema_version":{schema_version},"type":"{event_type.type}",'.encode()
+
+
+def _writer(event_type: type[Event]) -> Callable[[Any], str]:
+    hints = get_type_hints(event_type)
+    parts = []
+    for field in fields(event_type):
+        hint = str if get_origin(hints[field.name]) is Literal else hints[field.name]
+        in_text = _IN_TEXT.get(hint, "{json(event.NAME)}")
+        parts.append(f'"{field.name}":{in_text.replace("NAME", field.name)}')
+    beginning = prefix_of(event_type).decode().replace("{", "{{")
+    source = f"lambda event: f'''{beginning}{','.join(parts)}}}}}'''"
+    made: Callable[[Any], str] = eval(source, {"text": encode_basestring_ascii, "json": _any})
+    return made
+
+
+_WRITERS = {event_type: _writer(event_type) for event_type in EVENT_TYPES.values()}
+
+
+def to_json(event: Event) -> bytes:
+    """The event as one JSON object, without a line end.
+
+    Raises TypeError or ValueError when a field holds what its type does not allow (a None that is not
+    allowed, NaN).
+    """
+    return _WRITERS[type(event)](event).encode("ascii")
+
+
+def key_of(event: Event) -> str:
+    """The record key: the user, or the gateway's id where there is no user. One key, one partition, one
+    order.
+    """
+    return event.user or event.gateway_id
