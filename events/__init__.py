@@ -20,6 +20,13 @@ from events.definitions import (
     TopicPlaces,
     TopologyEvent,
 )
+from events.reading import (
+    EventUnreadable,
+    UnknownEventType,
+    UnsupportedSchemaVersion,
+    fields_of,
+    from_json,
+)
 from events.writing import key_of, prefix_of, to_json
 
 __all__ = [
@@ -30,6 +37,7 @@ __all__ = [
     "ConnectionEvent",
     "DecisionEvent",
     "Event",
+    "EventUnreadable",
     "IdUsageEvent",
     "InitProducerIdEvent",
     "LifecycleEvent",
@@ -38,6 +46,10 @@ __all__ = [
     "RefusalOutcomeEvent",
     "TopicPlaces",
     "TopologyEvent",
+    "UnknownEventType",
+    "UnsupportedSchemaVersion",
+    "fields_of",
+    "from_json",
     "key_of",
     "prefix_of",
     "to_json",

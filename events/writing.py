@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, fields, is_dataclass
 from json.encoder import encode_basestring_ascii
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 from events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 

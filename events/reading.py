@@ -1,0 +1,190 @@
+"""From JSON bytes back to an event, whatever version wrote them.
+
+The rules, in a rolling upgrade as in an archive:
+
+- This version and the one before it are read; the older one goes through UPGRADES, step by step.
+- A newer version is read leniently: fields that are not known here are ignored, and so are words that are
+  not known (a new reason is handed on as it stands). A new version may add fields and types; it renames and
+  removes nothing, and the fields of this version keep their types.
+- Unknown fields are ignored in any version; a missing field without a default, or one of another type, makes
+  the event unreadable, and the error says which.
+
+An event that was read is always of this version. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+from events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
+
+Fields = dict[str, Any]
+"""An event as the JSON object it is, before anything about its fields was checked."""
+
+UPGRADES: Final[dict[int, Callable[[Fields], Fields]]] = {}
+"""For each older version that is still read: how its fields become those of the next version."""
+
+OLDEST_READ: Final = min(UPGRADES, default=SCHEMA_VERSION)
+
+_INT64 = 1 << 63
+
+
+class EventUnreadable(ValueError):
+    """These bytes are no event that can be read here; the message says why."""
+
+
+class UnknownEventType(EventUnreadable):
+    """An event of a type that this version does not know: written by a newer gateway. To be skipped."""
+
+
+class UnsupportedSchemaVersion(EventUnreadable):
+    """Written by a version so old that it is not read any more."""
+
+
+def fields_of(value: bytes) -> Fields:
+    """The fields of an event of any readable version, brought to this version but not checked one by one.
+
+    For readers in a hurry that look at a few fields. Raises EventUnreadable.
+    """
+    try:
+        found: Any = json.loads(value.decode("utf-8"), parse_constant=_not_json)
+    except (ValueError, RecursionError) as problem:
+        raise EventUnreadable(f"not JSON: {problem}") from problem
+    if type(found) is not dict:
+        raise EventUnreadable(f"not a JSON object but {_kind(found)}")
+    version = found.get("schema_version")
+    if type(version) is not int or version < 1:
+        raise EventUnreadable(f"schema_version is {_shown(version)}")
+    if version < OLDEST_READ:
+        raise UnsupportedSchemaVersion(
+            f"schema_version {version} is too old: versions {OLDEST_READ} to {SCHEMA_VERSION} are read"
+        )
+    event: Fields = found
+    for step in range(version, SCHEMA_VERSION):
+        event = UPGRADES[step](event)
+    return event
+
+
+def from_json(value: bytes) -> Event:
+    """The event in these bytes. Raises EventUnreadable, which names the reason."""
+    found = fields_of(value)
+    word = found.get("type")
+    if type(word) is not str:
+        raise EventUnreadable(f"type is {_shown(word)}")
+    event_type = EVENT_TYPES.get(word)
+    if event_type is None:
+        raise UnknownEventType(f"type {_shown(word)} is not known to schema_version {SCHEMA_VERSION}")
+    event: Event = _READERS[event_type](found, f"{word}.", found["schema_version"] > SCHEMA_VERSION)
+    return event
+
+
+# Checks: each takes a value, what to call it in an error, and whether to be lenient; it returns the value.
+
+_Check = Callable[[Any, str, bool], Any]
+
+
+def _integer(value: Any, name: str, lenient: bool) -> int:
+    if type(value) is not int or not -_INT64 <= value < _INT64:
+        raise EventUnreadable(f"{name} must be a whole number of 64 bits, not {_shown(value)}")
+    return value
+
+
+def _text(value: Any, name: str, lenient: bool) -> str:
+    if type(value) is not str:
+        raise EventUnreadable(f"{name} must be text, not {_shown(value)}")
+    return value
+
+
+def _boolean(value: Any, name: str, lenient: bool) -> bool:
+    if type(value) is not bool:
+        raise EventUnreadable(f"{name} must be true or false, not {_shown(value)}")
+    return value
+
+
+def _number(value: Any, name: str, lenient: bool) -> float:
+    if type(value) not in (int, float) or not abs(value) < 1e300:
+        raise EventUnreadable(f"{name} must be a finite number, not {_shown(value)}")
+    return float(value)
+
+
+def _word(words: frozenset[str], value: Any, name: str, lenient: bool) -> str:
+    if type(value) is not str or (value not in words and not lenient):
+        raise EventUnreadable(f"{name} must be one of {', '.join(sorted(words))}, not {_shown(value)}")
+    return value
+
+
+def _optional(check: _Check, value: Any, name: str, lenient: bool) -> Any:
+    return None if value is None else check(value, name, lenient)
+
+
+def _several(check: _Check, value: Any, name: str, lenient: bool) -> list[Any]:
+    if type(value) is not list:
+        raise EventUnreadable(f"{name} must be a list, not {_shown(value)}")
+    return [check(item, f"{name}[{index}]", lenient) for index, item in enumerate(value)]
+
+
+def _record(read: Callable[[Fields, str, bool], Any], value: Any, name: str, lenient: bool) -> Any:
+    if type(value) is not dict:
+        raise EventUnreadable(f"{name} must be an object, not {_shown(value)}")
+    return read(value, f"{name}.", lenient)
+
+
+_SIMPLE: dict[object, _Check] = {int: _integer, str: _text, bool: _boolean, float: _number}
+
+
+def _check_of(hint: Any) -> _Check:
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return partial(_word, frozenset(inner))
+    if get_origin(hint) is list:
+        return partial(_several, _check_of(inner[0]))
+    if type(None) in inner:
+        return partial(_optional, _check_of(inner[0]))
+    if is_dataclass(hint):
+        return partial(_record, _reader(hint))
+    raise TypeError(f"{hint} has no place in an event")
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _reader(made: Any) -> Callable[[Fields, str, bool], Any]:
+    """What makes a `made` out of a JSON object."""
+    hints = get_type_hints(made)
+    checks = {field.name: _check_of(hints[field.name]) for field in fields(made)}
+    required = [field.name for field in fields(made) if _is_required(field)]
+
+    def read(found: Fields, name: str, lenient: bool) -> Any:
+        given = {
+            key: checks[key](value, name + key, lenient) for key, value in found.items() if key in checks
+        }
+        for key in required:
+            if key not in given:
+                raise EventUnreadable(f"{name}{key} is missing")
+        return made(**given)
+
+    return read
+
+
+_READERS = {event_type: _reader(event_type) for event_type in EVENT_TYPES.values()}
+
+
+def _not_json(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number of JSON")
+
+
+def _kind(value: object) -> str:
+    return {list: "a list", str: "text", type(None): "null"}.get(type(value), f"{type(value).__name__}")
+
+
+def _shown(value: object) -> str:
+    """The value for an error message, cut short: it comes from outside."""
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."
