@@ -67,12 +67,16 @@ class Shared:
         self.refusal_log = RefusalLog()
         self.ask: Asker = _nobody_to_ask
         """Puts a question to a quota state in another process."""
-        self._connection_id = 0
+        self._connection_id, self._connection_step = 0, 1
         self.quiet_until_ms = 0
         """Until then no further failure to connect is logged."""
 
+    def number_connections(self, first: int, step: int) -> None:
+        """Workers count in steps of their number, so that a connection's id is the gateway's own."""
+        self._connection_id, self._connection_step = first - step, step
+
     def next_connection_id(self) -> int:
-        self._connection_id += 1
+        self._connection_id += self._connection_step
         return self._connection_id
 
 

@@ -23,10 +23,14 @@ BACKLOG = 1024
 
 
 class Listener:
-    """One entry of `listeners`: its sockets and what it shows its clients."""
+    """One entry of `listeners`: its sockets and what it shows its clients.
 
-    def __init__(self, settings: ListenerSettings, shared: Shared) -> None:
+    `shares_ports`: other workers of this gateway listen on the same ones, and the kernel deals connections out.
+    """
+
+    def __init__(self, settings: ListenerSettings, shared: Shared, *, shares_ports: bool = False) -> None:
         self._settings = settings
+        self._shares_ports = shares_ports
         self._shared = shared
         self._ports = NodePorts(settings)
         self._servers: list[asyncio.Server] = []
@@ -97,6 +101,8 @@ class Listener:
             bound = socket.socket(family, kind, proto)
             try:
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if self._shares_ports:
+                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 bound.bind(address)
                 bound.listen(BACKLOG)
             except OSError:

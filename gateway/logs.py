@@ -46,6 +46,15 @@ class Event(StrEnum):
     STATE_NOT_SAVED = "state_not_saved"
     STATE_JOURNAL_FAILED = "state_journal_failed"
     STATE_JOURNAL_RECOVERED = "state_journal_recovered"
+    HOLDER_CONNECTED = "holder_connected"
+    HOLDER_LOST = "holder_lost"
+    WORKER_CONNECTED = "worker_connected"
+    WORKER_LOST = "worker_lost"
+    PROCESS_STARTED = "process_started"
+    PROCESS_ENDED = "process_ended"
+    STATE_RESTORED = "state_restored"
+    STATE_NOT_RESTORED = "state_not_restored"
+    GRACE_BEGAN = "grace_began"
     DRAINING = "draining"
     STOPPED = "stopped"
     UNEXPECTED_ERROR = "unexpected_error"
@@ -83,6 +92,15 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.STATE_NOT_SAVED: frozenset({"path", "cause", "failures", "remedy"}),
     Event.STATE_JOURNAL_FAILED: frozenset({"path", "cause", "buffered_bytes", "remedy"}),
     Event.STATE_JOURNAL_RECOVERED: frozenset({"path", "dropped"}),
+    Event.HOLDER_CONNECTED: frozenset({"worker"}),
+    Event.HOLDER_LOST: frozenset({"worker", "reason"}),
+    Event.WORKER_CONNECTED: frozenset({"worker", "pid"}),
+    Event.WORKER_LOST: frozenset({"worker", "pid"}),
+    Event.PROCESS_STARTED: frozenset({"role", "pid"}),
+    Event.PROCESS_ENDED: frozenset({"role", "pid", "exit_code", "restart_in_ms"}),
+    Event.STATE_RESTORED: frozenset({"users", "restored_from", "waited_ms", "unreadable"}),
+    Event.STATE_NOT_RESTORED: frozenset({"reason", "remedy"}),
+    Event.GRACE_BEGAN: frozenset({"reason", "grace_ms"}),
     Event.DRAINING: frozenset({"cause", "connections", "drain_timeout_ms"}),
     Event.STOPPED: frozenset({"connections_cut", "seconds"}),
     Event.UNEXPECTED_ERROR: _CONNECTION | {"reason", "exc_info"},

@@ -353,6 +353,12 @@ class Admission:
         prefixed = topic_id if len(topic_id) == 17 else TOPIC_ID_PREFIX + topic_id
         self.sticky.topics.learn(name, prefixed)
 
+    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
+        """Another worker or gateway refused the id: its first batch above 0 on a connection here is refused once,
+        whatever the modes and quotas are by then.
+        """
+        self.sticky.refused_elsewhere(user, producer_id, now_ms)
+
     def owner_learnt(self, user: User, producer_id: int, epoch: int, connection_id: int, now_ms: int) -> None:
         """InitProducerId or EndTxn v5+ was answered with this id and epoch on that connection."""
         self.owners.learnt(user, producer_id, epoch, connection_id)

@@ -177,14 +177,18 @@ async def gateway_before(
     """A started gateway with its brokers as bootstrap servers; `settings` are top-level keys."""
     first = free_block(16)
     port, first_node_port = first + 1, first + 2
-    config = {
+    config: dict[str, Any] = {
         "cluster": {"bootstrap_servers": list(brokers)},
         "listeners": [
             {"bind": f"{HOST}:{port}", "node_ports": {"first": first_node_port}, **(listener or {})}
         ],
         "admin": {"bind": f"{HOST}:{first}"},
+        "events": {"enabled": False},
         **settings,
     }
+    # A fresh gateway would refuse nothing for an hour.
+    quotas = config.setdefault("quotas", {})
+    config["quotas"] = {**quotas, "producer_ids": {"cold_start": "enforce", **quotas.get("producer_ids", {})}}
     gateway = Gateway(parse(yaml.safe_dump(config)))
     await gateway.start()
     running = RunningGateway(gateway, port, first_node_port)

@@ -101,7 +101,7 @@ def test_a_port_that_is_taken_when_its_broker_comes_is_opened_later() -> None:
                 client = await gateway.connect()
                 assert len((await client.ask(METADATA, 12, {"topics": []}))["brokers"]) == 2
                 taken.close()
-                gateway.gateway._open_missing_ports(0)
+                gateway.gateway.traffic.open_missing_ports(0)
                 node = await gateway.connect(first + 2)
                 assert (await node.ask(HEARTBEAT, 0))["error_code"] == 0
 

@@ -1,0 +1,176 @@
+"""What a process needs to serve clients: listeners, connections, the way to the brokers, the once-a-second work.
+
+The whole of a gateway of one process but for its quota state and its admin site, and the whole of a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from gateway.buffers import BufferBudget
+from gateway.connection import Shared
+from gateway.counters import Counters
+from gateway.listeners import Listener
+from gateway.logs import Event, logger
+from gateway.nodes import Nodes
+from gateway.probe import Probe
+from gateway.settings import Settings
+from quota.admission import Admission
+from quota.producer_ids import GaveUp
+
+log = logger()
+
+TICK_S = 1.0
+CUT_OFF_S = 1.0
+"""How long sockets that were cut off may take to say so."""
+STALL_S = 0.1
+"""A tick that comes later than this is a stall: a request that arrived meanwhile waited as long."""
+
+
+class Traffic:
+    """`start`, then `drain` once. `worker` is 0 in a gateway of one process, else this process's number from 1 on.
+
+    `on_gave_up` is told of the ids that gave up waiting, once a second.
+    """
+
+    def __init__(
+        self, settings: Settings, admission: Admission, counters: Counters, *, worker: int = 0
+    ) -> None:
+        self._settings = settings
+        self._admission = admission
+        self.counters = counters
+        self.on_gave_up: Callable[[list[GaveUp]], None] = lambda _gone: None
+        limits = settings.limits
+        self.nodes = Nodes(settings.cluster.bootstrap_servers)
+        self.nodes.on_new_node = self._node_learnt
+        self.nodes.on_address = self._node_found
+        self._budget = BufferBudget(limits.buffered_total_bytes)
+        self.shared = Shared(
+            loop=asyncio.get_running_loop(),
+            admission=admission,
+            nodes=self.nodes,
+            counters=counters,
+            budget=self._budget,
+            frame_limit_bytes=limits.frame_bytes,
+            connect_timeout_ms=limits.connect_timeout_ms,
+            help_url=settings.quotas.help_url,
+        )
+        self.shared.number_connections(first=max(worker, 1), step=settings.workers)
+        self._listeners = [
+            Listener(listener, self.shared, shares_ports=worker > 0) for listener in settings.listeners
+        ]
+        self.probe = Probe(self.nodes, limits.connect_timeout_ms)
+        self._background: list[asyncio.Task[None]] = []
+        self.is_draining = False
+
+    async def start(self) -> None:
+        """Listen, then reach for the cluster. Raises CannotListen."""
+        for listener in self._listeners:
+            await listener.open()
+        loop = self.shared.loop
+        self._background = [loop.create_task(self.probe.run()), loop.create_task(self._tick())]
+
+    @property
+    def is_reached(self) -> bool:
+        """The cluster has answered once."""
+        return self.probe.reached.is_set()
+
+    async def drain(self) -> int:
+        """Accept nothing new, let what is in flight be answered, close; at most `drain_timeout` long.
+
+        Mutes are not waited for: what is held behind one was never forwarded, and its client sends it again.
+        Returns how many connections had to be cut.
+        """
+        self.is_draining = True
+        timeout_ms = self._settings.drain_timeout_ms
+        channels = self.shared.channels
+        log.info(Event.DRAINING, cause="signal", connections=len(channels), drain_timeout_ms=timeout_ms)
+        for listener in self._listeners:
+            listener.close()
+        for channel in list(channels):
+            channel.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.shared.all_closed.wait()
+        cut = len(channels)
+        for channel in list(channels):
+            channel.close("drain", "the drain timeout has passed")
+        # Not closed but cut off: whoever reads nothing would keep the event loop from ending.
+        for transport in list(self.shared.transports):
+            transport.abort()
+        for task in [*self._background, *self.shared.connecting]:
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CUT_OFF_S):
+                await self.shared.all_closed.wait()
+        return cut
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def _node_learnt(self, node_id: int) -> None:
+        host, port = self.nodes.known[node_id]
+        log.info(Event.NODE_LEARNT, node_id=node_id, server=f"{host}:{port}")
+        for listener in self._listeners:
+            listener.node_learnt(node_id)
+
+    def _node_found(self, node_id: int) -> None:
+        # Not at once: the answer that tells the address has to leave first.
+        self.shared.loop.call_soon(self._close_misled, node_id)
+
+    def _close_misled(self, node_id: int) -> None:
+        """Close what came for this node and was connected elsewhere: to a stand-in, or where the node was.
+
+        Whoever is there is not the leader of this node's partitions, and no client would ever leave it for
+        that: by its Metadata this connection is the right one.
+        """
+        address = self.nodes.known.get(node_id)
+        for channel in list(self.shared.channels):
+            if channel.context.node_id == node_id and channel.server not in (None, address):
+                channel.close("moved", "its broker is elsewhere")
+
+    async def _tick(self) -> None:
+        """Once a second: forget idle users and ids that gave up, close idle connections."""
+        loop = self.shared.loop
+        counters = self.counters
+        while True:
+            due_s = loop.time() + TICK_S
+            await asyncio.sleep(TICK_S)
+            late_s = loop.time() - due_s
+            if late_s > STALL_S:
+                counters.stalls += 1
+                counters.stalled_seconds += late_s
+                log.warning(Event.EVENT_LOOP_STALLED, stalled_ms=round(late_s * 1000))
+            for work in (self._sweep_quota, self._check_connections, self.open_missing_ports):
+                try:
+                    work(self.shared.now_ms())
+                except Exception as error:
+                    # The next second tries again: without this work nothing idle is ever closed or forgotten.
+                    log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
+
+    def _sweep_quota(self, now_ms: int) -> None:
+        counters = self.counters
+        if self._admission.failures > counters.quota_failed_open:
+            counters.quota_failed_open = self._admission.failures
+            log.error(
+                Event.QUOTA_FAILED_OPEN,
+                reason="the quota's state raised an error or did not answer in time; requests were let through",
+            )
+        gave_up = self._admission.sweep(now_ms)
+        if gave_up:
+            self.on_gave_up(gave_up)
+
+    def _check_connections(self, now_ms: int) -> None:
+        self.counters.buffered_bytes = self._budget.used_bytes
+        idle_ms = self._settings.limits.idle_ms
+        muted = 0
+        for channel in list(self.shared.channels):
+            muted += channel.conversation.muted_until_ms > now_ms
+            channel.check_age(now_ms, idle_ms)
+        self.counters.muted_connections = muted
+
+    def open_missing_ports(self, _now_ms: int) -> None:
+        """Try again the ports that could not be opened when their brokers were learnt."""
+        for listener in self._listeners:
+            listener.open_missing()

@@ -1,0 +1,231 @@
+"""A worker's end of the socket to the holder of the state: questions out, answers in, at most 50 ms apart.
+
+Whatever becomes of the holder, traffic goes on: a question that is not answered in time, or cannot be put, is
+answered here by letting the request pass; the holder is told of the id when it listens again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Final, cast
+
+from gateway.connection import Shared
+from gateway.logs import Event, logger
+from gateway.workers import wire
+from gateway.workers.wire import Kind, WireError
+from quota.admission import Ask
+from quota.entities import User
+from quota.producer_ids import Answer, GaveUp, Question
+from quota.settings import Quotas
+
+log = logger()
+
+PATIENCE_S: Final = 0.05
+"""What one unseen id may cost when the holder is silent."""
+RECONNECT_S: Final = 0.05
+MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
+"""Beyond it the holder counts as silent: nothing more is written until it reads."""
+MOST_KEPT: Final = 100_000
+"""Ids that passed while nobody listened, and events, each."""
+
+Answered = Callable[[Ask], None]
+
+
+class HolderLink(asyncio.Protocol):
+    """The connection to the holder, made again whenever it is lost."""
+
+    def __init__(self, path: str, worker: int, failed_open: Callable[[Question, int], Answer]) -> None:
+        self._path = path
+        self._worker = worker
+        self._failed_open = failed_open
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._decoder = wire.Decoder()
+        self._lost = asyncio.Event()
+        self._number = 0
+        self._asked: dict[int, tuple[Ask, Answered, asyncio.TimerHandle]] = {}
+        self._passed: deque[tuple[User, int]] = deque(maxlen=MOST_KEPT)
+        self._events: deque[bytes] = deque()
+        self.unanswered = 0
+        """Questions that nobody answered in time: their requests were let pass. Alarm."""
+        self.events_dropped = 0
+        self.applied_offsets: list[int] = []
+        self.on_refused_elsewhere: Callable[[User, int], None] = lambda _user, _producer_id: None
+
+    async def run(self) -> None:
+        """Connect, and connect again; until cancelled."""
+        while True:
+            self._lost.clear()
+            try:
+                await self._loop.create_unix_connection(lambda: self, self._path)
+            except OSError:
+                await asyncio.sleep(RECONNECT_S)
+                continue
+            await self._lost.wait()
+
+    @property
+    def is_connected(self) -> bool:
+        return self._transport is not None
+
+    async def close(self, timeout_s: float) -> None:
+        """Close once what was written has left, or the time is over; `run` has been cancelled before."""
+        if self._transport is not None:
+            self._transport.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._lost.wait()
+
+    # ---- asking ----------------------------------------------------------------------------------------
+
+    def ask(self, asked: Ask, answered: Answered) -> None:
+        """`answered` is called once, within PATIENCE_S, and never before this returns."""
+        if not self._can_write:
+            self._loop.call_soon(self._pass, asked, answered)
+            return
+        self._number += 1
+        number = self._number
+        timer = self._loop.call_later(PATIENCE_S, self._not_answered, number)
+        self._asked[number] = (asked, answered, timer)
+        self._write(wire.encoded(Kind.ASK, [number, asked.asked_ms, wire.packed_question(asked.question)]))
+
+    def _not_answered(self, number: int) -> None:
+        asked, answered, _ = self._asked.pop(number)
+        self._pass(asked, answered)
+
+    def _pass(self, asked: Ask, answered: Answered) -> None:
+        self.unanswered += 1
+        asked.answer = self._failed_open(asked.question, asked.asked_ms)
+        answered(asked)
+
+    # ---- telling ---------------------------------------------------------------------------------------
+
+    def passed_uncharged(self, user: User, producer_id: int) -> None:
+        """The id counts as admitted; kept until the holder can be told."""
+        if self._can_write:
+            self._write(wire.encoded(Kind.UNCHARGED, [[user, producer_id]]))
+        else:
+            self._passed.append((user, producer_id))
+
+    def inherited(self, user: User, old_producer_id: int, new_producer_id: int) -> None:
+        if self._can_write:
+            self._write(wire.encoded(Kind.INHERIT, [user, old_producer_id, new_producer_id]))
+        else:
+            self._passed.append((user, new_producer_id))
+
+    def publish(self, key: str, value: bytes) -> None:
+        """An event for the topic; kept for a while when the holder does not listen, then dropped and counted."""
+        message = wire.encoded_event(key, value)
+        if self._can_write:
+            self._write(message)
+        elif len(self._events) < MOST_KEPT:
+            self._events.append(message)
+        else:
+            self.events_dropped += 1
+
+    def report(self, body: object) -> None:
+        if self._can_write:
+            self._write(wire.encoded(Kind.REPORT, body))
+
+    @property
+    def _can_write(self) -> bool:
+        transport = self._transport
+        return transport is not None and transport.get_write_buffer_size() < MOST_UNSENT_BYTES
+
+    def _write(self, message: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(message)
+
+    # ---- asyncio's side --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._decoder = wire.Decoder()
+        self._write(wire.encoded(Kind.HELLO, [wire.WIRE_VERSION, self._worker, os.getpid()]))
+        if self._passed:
+            self._write(wire.encoded(Kind.UNCHARGED, list(self._passed)))
+            self._passed.clear()
+        while self._events and self._can_write:
+            self._write(self._events.popleft())
+        log.info(Event.HOLDER_CONNECTED, worker=self._worker)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._decoder.feed(data):
+                self._take(message)
+        except WireError as error:
+            log.error(Event.HOLDER_LOST, worker=self._worker, reason=str(error))
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _take(self, message: wire.Message) -> None:
+        if message.kind is Kind.ANSWER:
+            number, packed = message.body
+            waiting = self._asked.pop(number, None)
+            if waiting is not None:  # else it came too late, and the request has passed
+                asked, answered, timer = waiting
+                timer.cancel()
+                asked.answer = wire.unpacked_answer(packed)
+                answered(asked)
+        elif message.kind is Kind.REFUSED:
+            self.on_refused_elsewhere(*message.body)
+        elif message.kind is Kind.OFFSETS:
+            self.applied_offsets = message.body
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        log.warning(Event.HOLDER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
+        self._transport = None
+        self._lost.set()
+        asked, self._asked = self._asked, {}
+        for question, answered, timer in asked.values():
+            timer.cancel()
+            self._pass(question, answered)
+
+
+class RemoteState:
+    """The quota's state as a worker sees it: asked over the link. What is shown of users is the holder's to tell."""
+
+    def __init__(self, link: HolderLink) -> None:
+        self._link = link
+        self.filter_bytes = 0
+        self.overfull_inserts = 0
+
+    def decide(self, question: Question, now_ms: int) -> Answer | None:
+        return None
+
+    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
+        self._link.passed_uncharged(user, producer_id)
+
+    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
+        """Told to the holder, who knows whether the old one is remembered."""
+        self._link.inherited(user, old_producer_id, new_producer_id)
+        return True
+
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        """The holder has its own."""
+
+    def sweep(self, now_ms: int) -> list[GaveUp]:
+        return []
+
+    def users(self) -> list[User]:
+        return []
+
+    def tokens(self, user: User, now_ms: int) -> float | None:
+        return None
+
+    def live_ids(self, user: User, now_ms: int) -> int:
+        return 0
+
+    def waiting(self, user: User) -> int:
+        return 0
+
+    def oldest_waiting_ms(self, user: User, now_ms: int) -> int:
+        return 0
+
+
+def use_link(shared: Shared, link: HolderLink) -> None:
+    """Connections that open from now on ask over this link."""
+    shared.ask = link.ask
