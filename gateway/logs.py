@@ -55,6 +55,15 @@ class Event(StrEnum):
     STATE_RESTORED = "state_restored"
     STATE_NOT_RESTORED = "state_not_restored"
     GRACE_BEGAN = "grace_began"
+    EVENTS_TOPIC_CREATED = "events_topic_created"
+    EVENTS_TOPIC_UNSAFE = "events_topic_unsafe"
+    EVENTS_TOPIC_UNAVAILABLE = "events_topic_unavailable"
+    EVENTS_TOPIC_AVAILABLE = "events_topic_available"
+    EVENTS_DROPPED = "events_dropped"
+    EVENTS_OFFSETS_GONE = "events_offsets_gone"
+    FLEET_MEMBER_SEEN = "fleet_member_seen"
+    FLEET_MEMBER_GONE = "fleet_member_gone"
+    FLEET_MEMBER_DIFFERS = "fleet_member_differs"
     DRAINING = "draining"
     STOPPED = "stopped"
     UNEXPECTED_ERROR = "unexpected_error"
@@ -101,6 +110,19 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.STATE_RESTORED: frozenset({"users", "restored_from", "waited_ms", "unreadable"}),
     Event.STATE_NOT_RESTORED: frozenset({"reason", "remedy"}),
     Event.GRACE_BEGAN: frozenset({"reason", "grace_ms"}),
+    Event.EVENTS_TOPIC_CREATED: frozenset({"topic", "partitions", "replication_factor", "wanted"}),
+    Event.EVENTS_TOPIC_UNSAFE: frozenset({"topic", "setting", "value", "reason", "remedy"}),
+    Event.EVENTS_TOPIC_UNAVAILABLE: frozenset(
+        {"topic", "doing", "cause", "remedy", "retry_ms", "buffered", "dropped"}
+    ),
+    Event.EVENTS_TOPIC_AVAILABLE: frozenset({"topic", "doing", "waited_ms", "buffered", "dropped"}),
+    Event.EVENTS_DROPPED: frozenset({"topic", "dropped", "dropped_total", "reason"}),
+    Event.EVENTS_OFFSETS_GONE: frozenset({"topic", "partition", "offset", "earliest"}),
+    Event.FLEET_MEMBER_SEEN: frozenset({"gateway_id", "incarnation"}),
+    Event.FLEET_MEMBER_GONE: frozenset({"gateway_id", "incarnation", "reason"}),
+    Event.FLEET_MEMBER_DIFFERS: frozenset(
+        {"gateway_id", "incarnation", "setting", "ours", "theirs", "remedy"}
+    ),
     Event.DRAINING: frozenset({"cause", "connections", "drain_timeout_ms"}),
     Event.STOPPED: frozenset({"connections_cut", "seconds"}),
     Event.UNEXPECTED_ERROR: _CONNECTION | {"reason", "exc_info"},
