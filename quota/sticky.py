@@ -33,6 +33,9 @@ WATCHED_IDS_PER_USER = 50_000
 answered.
 """
 
+MOST_WATCHED_ELSEWHERE = WATCHED_IDS_PER_USER // 2
+"""Ids that other processes refused are watched up to here: what is refused here needs the other half."""
+
 MOST_FORWARDED = 100_000
 """Partitions of one watched id; forgetting them costs each one refusal of 100 ms."""
 
@@ -287,6 +290,12 @@ class StickyRefusals:
         leader moves, the client sends the next one here.
         """
         if len(self.watched.get(user, {})) < MOST_WATCHED_WHEN_ADMITTED:
+            self._watch(user, producer_id, now_ms)
+
+    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
+        """Another process or gateway refused the id: its client may send what comes after to this one first."""
+        records = self.watched.get(user, {})
+        if producer_id in records or len(records) < MOST_WATCHED_ELSEWHERE:
             self._watch(user, producer_id, now_ms)
 
     def throttled(self, user: User, producer_id: int, until_ms: int) -> None:
