@@ -49,8 +49,8 @@ _I16 = Struct(">h").unpack_from
 unpack_i32 = Struct(">i").unpack_from
 _ACKS_TIMEOUT_COUNT = Struct(">h4xi").unpack_from
 _INDEX_LENGTH = Struct(">ii").unpack_from
-# A batch's length, magic, attributes, producer id, producer epoch, base sequence.
-unpack_batch = Struct(">8xi4xb4xh20xqhi").unpack_from
+# A batch's length, magic, attributes, producer id, producer epoch, base sequence, number of records.
+unpack_batch = Struct(">8xi4xb4xh20xqhii").unpack_from
 _LENGTH_MAGIC = Struct(">8xi4xb").unpack_from
 
 
@@ -61,6 +61,14 @@ def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBat
     `transactional` is true if the request names a transactional id and each of these batches says that it is
     transactional: a request that only names one would be taken by the broker as plain idempotent.
     Raises MalformedFrame, UnsupportedVersion, or FrameTooLarge above MAX_PARTITIONS.
+    """
+    acks, transactional, batches, _ = walk_counting(buf, start, end)
+    return acks, transactional, batches
+
+
+def walk_counting(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBatch], list[int]]:
+    """What `walk` says, and for each of its batches the number of records as the batch's header claims it:
+    for statistics only, a client may write there what it likes.
     """
     try:
         api_key, version, length = _HEAD(buf, start)
@@ -78,7 +86,7 @@ def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBat
 
 def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
     buf: Buffer, p: int, end: int, version: int
-) -> tuple[int, bool, list[ProducerBatch]]:
+) -> tuple[int, bool, list[ProducerBatch], list[int]]:
     transactional = False
     if version >= 3:
         (length,) = _I16(buf, p)
@@ -93,6 +101,7 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
     if not 0 <= topics * 6 <= end - p:
         raise MalformedFrame(f"{topics} topics in {end - p} bytes")
     batches: list[ProducerBatch] = []
+    counts: list[int] = []
     total = topics
     for _ in range(topics):
         (length,) = _I16(buf, p)
@@ -116,24 +125,25 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
             if q > end:
                 raise MalformedFrame(f"records of {length} bytes, {end - p} left")
             if length < BATCH_HEADER_BYTES:
-                transactional &= _walk_records(buf, p, q, topic, index, batches)
+                transactional &= _walk_records(buf, p, q, topic, index, batches, counts)
             else:
-                batch_length, magic, attributes, producer_id, epoch, sequence = unpack_batch(buf, p)
+                batch_length, magic, attributes, producer_id, epoch, sequence, count = unpack_batch(buf, p)
                 if magic != 2 or batch_length != length - LENGTH_OVERHEAD:
-                    transactional &= _walk_records(buf, p, q, topic, index, batches)
+                    transactional &= _walk_records(buf, p, q, topic, index, batches, counts)
                 elif producer_id >= 0:
                     batches.append((producer_id, epoch, sequence, topic, index))
+                    counts.append(count)
                     if not attributes & TRANSACTIONAL:
                         transactional = False
             p = q
     if p != end:
         raise MalformedFrame(f"a Produce request with {end - p} bytes left over")
-    return acks, transactional, batches
+    return acks, transactional, batches, counts
 
 
 def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time of the hottest code there is
     buf: Buffer, p: int, end: int, version: int
-) -> tuple[int, bool, list[ProducerBatch]]:
+) -> tuple[int, bool, list[ProducerBatch], list[int]]:
     # Varints of one byte (and of two, for records) are read in place. `p` only grows, and is compared with
     # `end` before anything at it is kept; what it may read beyond the frame meanwhile is never used.
     p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
@@ -154,6 +164,7 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
     if not 0 <= topics * 3 <= end - p:
         raise MalformedFrame(f"{topics} topics in {end - p} bytes")
     batches: list[ProducerBatch] = []
+    counts: list[int] = []
     total = topics
     for _ in range(topics):
         if version >= FIRST_TOPIC_ID:
@@ -197,13 +208,16 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
                 if q > end:
                     raise MalformedFrame(f"records of {length} bytes, {end - p} left")
                 if length < BATCH_HEADER_BYTES:
-                    transactional &= _walk_records(buf, p, q, topic, index, batches)
+                    transactional &= _walk_records(buf, p, q, topic, index, batches, counts)
                 else:
-                    batch_length, magic, attributes, producer_id, epoch, sequence = unpack_batch(buf, p)
+                    batch_length, magic, attributes, producer_id, epoch, sequence, count = unpack_batch(
+                        buf, p
+                    )
                     if magic != 2 or batch_length != length - LENGTH_OVERHEAD:
-                        transactional &= _walk_records(buf, p, q, topic, index, batches)
+                        transactional &= _walk_records(buf, p, q, topic, index, batches, counts)
                     elif producer_id >= 0:
                         batches.append((producer_id, epoch, sequence, topic, index))
+                        counts.append(count)
                         if not attributes & TRANSACTIONAL:
                             transactional = False
             p = q + 1 if buf[q] == 0 else skip_tags(buf, q, end)
@@ -211,7 +225,7 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
     p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
     if p != end:
         raise MalformedFrame(f"a Produce request with {end - p} bytes left over")
-    return acks, transactional, batches
+    return acks, transactional, batches, counts
 
 
 def _too_many(partitions: int, total: int, left: int) -> MalformedFrame | FrameTooLarge:
@@ -223,9 +237,9 @@ def _too_many(partitions: int, total: int, left: int) -> MalformedFrame | FrameT
 
 
 def _walk_records(
-    buf: Buffer, p: int, end: int, topic: bytes, index: int, batches: list[ProducerBatch]
+    buf: Buffer, p: int, end: int, topic: bytes, index: int, batches: list[ProducerBatch], counts: list[int]
 ) -> bool:
-    """Walks what is not exactly one magic 2 batch; appends to `batches`; False if one of them is not
+    """Walks what is not exactly one magic 2 batch; appends to `batches` and `counts`; False if one of them is not
     transactional.
 
     Kafka takes several batches of one partition up to version 2 only, and refuses them above.
@@ -242,9 +256,10 @@ def _walk_records(
         if not 0 <= magic <= 2 or q > end or q - p < least:
             raise MalformedFrame(f"a batch of magic {magic} and {length} bytes, {end - p} left")
         if magic == 2:
-            _, _, attributes, producer_id, epoch, sequence = unpack_batch(buf, p)
+            _, _, attributes, producer_id, epoch, sequence, count = unpack_batch(buf, p)
             if producer_id >= 0:
                 batches.append((producer_id, epoch, sequence, topic, index))
+                counts.append(count)
                 if not attributes & TRANSACTIONAL:
                     transactional = False
         p = q

@@ -21,7 +21,7 @@ from protocol.produce import (
     ProducerBatch,
     unpack_batch,
     unpack_i32,
-    walk,
+    walk_counting,
 )
 
 _NOTHING: Final = b"\xff"  # no request begins like this
@@ -38,7 +38,7 @@ MISSES_PER_KEPT: Final = 16
 class RepeatedProduce:
     """Walks the Produce requests of one connection."""
 
-    __slots__ = ("_acks", "_head", "_misses", "_names_transaction", "_same", "_topic")
+    __slots__ = ("_acks", "_head", "_misses", "_names_transaction", "_same", "_topic", "record_counts")
 
     def __init__(self) -> None:
         self._head = _NOTHING
@@ -49,6 +49,8 @@ class RepeatedProduce:
         self._names_transaction = False
         self._topic = b""
         self._misses = 0
+        self.record_counts: list[int] = []
+        """Of the request that was walked last: for each of its batches the number of records, by its header."""
 
     def walk(self, buf: bytes | bytearray, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
         """What `protocol.produce.walk` says of the frame buf[start:end]. Raises as it does."""
@@ -59,13 +61,13 @@ class RepeatedProduce:
                 again = None  # the frame ends too early: `walk` says so
             if again is not None:
                 return again
-        walked = walk(buf, start, end)
-        if len(walked[2]) == 1:
+        acks, transactional, batches, self.record_counts = walk_counting(buf, start, end)
+        if len(batches) == 1:
             # Not every time: a producer that changes between topics would pay for it and gain nothing.
             if self._misses % MISSES_PER_KEPT == 0:
                 self._keep(buf, start, end)
             self._misses += 1
-        return walked
+        return acks, transactional, batches
 
     def _walk_rest(
         self, buf: bytes | bytearray, p: int, end: int
@@ -90,9 +92,10 @@ class RepeatedProduce:
         q = p + length - 1
         if q + len(_NO_TAGS) != end or q - p < BATCH_HEADER_BYTES or not buf.endswith(_NO_TAGS, q, end):
             return None
-        batch_length, magic, attributes, producer_id, epoch, sequence = unpack_batch(buf, p)
+        batch_length, magic, attributes, producer_id, epoch, sequence, count = unpack_batch(buf, p)
         if magic != 2 or batch_length != q - p - LENGTH_OVERHEAD or producer_id < 0:
             return None
+        self.record_counts = [count]
         transactional = self._names_transaction and bool(attributes & TRANSACTIONAL)
         return self._acks, transactional, [(producer_id, epoch, sequence, self._topic, partition)]
 

@@ -1,0 +1,116 @@
+"""Error codes in Produce answers (api key 0, versions 0-13): is there one at all, and which, of which partition.
+
+Nearly every answer holds none, and every answer is asked: `may_hold_errors` therefore looks at the error codes
+alone, at the distances at which they stand when nothing else is in the way. Layout: see produce.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol.errors import UnsupportedVersion
+from protocol.frames import Buffer, Reader, read_uvarint
+from protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, unpack_i32
+
+PartitionError = tuple[bytes, int, int]
+"""(topic as in a ProducerBatch, partition, Kafka's error code)."""
+
+_PLAIN_ENTRY_BYTES: Final = (14, 14, 22, 22, 22, 30, 30, 30, 36, 33, 33, 33, 33, 33)
+"""By version: a partition without record errors, message or tags, as every partition without error is."""
+_TOPIC_ID_BYTES: Final = 16
+
+
+def may_hold_errors(buf: Buffer, start: int, end: int, version: int) -> bool:
+    """Whether the answer buf[start:end] has to be read by `partition_errors`; False: it holds no error code.
+
+    True as well for whatever is not as plain as an answer without errors is. Never raises for what a broker
+    sends; the version is one that is spoken.
+    """
+    entry_bytes = _PLAIN_ENTRY_BYTES[version]
+    try:
+        if version < FIRST_FLEXIBLE:
+            return _may_hold_errors_classic(buf, start + 4, end, version, entry_bytes)
+        topics = buf[start + 5]
+        if buf[start + 4] or not 0 < topics < 0x80:
+            return True
+        p = start + 6
+        for _ in range(topics - 1):
+            if version >= FIRST_TOPIC_ID:
+                p += _TOPIC_ID_BYTES
+            elif buf[p] < 0x80:
+                p += buf[p]
+            else:
+                return True  # a name of more than 126 bytes
+            partitions = buf[p]
+            p += 1
+            if partitions == 2:
+                if buf[p + 4] or buf[p + 5]:
+                    return True
+                p += entry_bytes
+            else:
+                if partitions >= 0x80:
+                    partitions, p = read_uvarint(buf, p - 1)
+                stop = p + entry_bytes * (partitions - 1)
+                if stop > end or any(buf[p + 4 : stop : entry_bytes]) or any(buf[p + 5 : stop : entry_bytes]):
+                    return True
+                p = stop
+            if buf[p]:
+                return True
+            p += 1
+        return p + 5 != end  # throttle_time_ms and no tags
+    except IndexError:
+        return True
+
+
+def _may_hold_errors_classic(buf: Buffer, p: int, end: int, version: int, entry_bytes: int) -> bool:
+    if p + 4 > end:
+        return True
+    (topics,) = unpack_i32(buf, p)
+    p += 4
+    for _ in range(topics):
+        p += 2 + (buf[p] << 8 | buf[p + 1])
+        if p + 4 > end:
+            return True
+        (partitions,) = unpack_i32(buf, p)
+        p += 4
+        stop = p + entry_bytes * partitions
+        if not p <= stop <= end:
+            return True
+        if partitions == 1:
+            if buf[p + 4] or buf[p + 5]:
+                return True
+        elif any(buf[p + 4 : stop : entry_bytes]) or any(buf[p + 5 : stop : entry_bytes]):
+            return True
+        p = stop
+    return p + (4 if version >= 1 else 0) != end
+
+
+def partition_errors(buf: Buffer, start: int, end: int, version: int) -> list[PartitionError]:
+    """Every partition of the answer buf[start:end] (its header included) whose error code is not 0.
+
+    Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
+    """
+    if not 0 <= version <= MAX_VERSION:
+        raise UnsupportedVersion(PRODUCE, version)
+    answer = Reader(buf, start, end, flexible=version >= FIRST_FLEXIBLE)
+    answer.skip(4)
+    answer.skip_tags()
+    after_error_bytes = 8 + (8 if version >= 2 else 0) + (8 if version >= 5 else 0)
+    found: list[PartitionError] = []
+    for _ in range(answer.count(3)):
+        by_id = version >= FIRST_TOPIC_ID
+        topic = b"\x00" + answer.take(_TOPIC_ID_BYTES) if by_id else answer.raw_string() or b""
+        for _ in range(answer.count(6 + after_error_bytes)):
+            partition, error_code = answer.i32(), answer.i16()
+            if error_code:
+                found.append((topic, partition, error_code))
+            answer.skip(after_error_bytes)
+            if version >= 8:
+                for _ in range(answer.count(4)):
+                    answer.skip(4)
+                    answer.skip_string()
+                    answer.skip_tags()
+                answer.skip_string()
+            answer.skip_tags()
+        answer.skip_tags()
+    return found
