@@ -1,0 +1,142 @@
+"""Which files lie in a state directory, what they are called, and how they come, go and are set aside.
+
+    lock                       held while a gateway lives (lock.py)
+    snapshot-<generation>      everything up to the moment when journal-<generation> was begun (snapshot.py)
+    journal-<generation>       decision events since then (journal.py)
+    *.partial                  a snapshot that is being written, or that never came to its end
+    *.damaged-<n>              set aside because it could not be read; the newest three are kept
+
+A generation is a number that only grows. To start, the newest readable snapshot is needed and every journal
+of its generation or a later one. Knows nothing of what is inside. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+DAMAGED_FILES_KEPT: Final = 3
+"""Enough to look into, and no way to fill a disk by restarting."""
+
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+"""Events hold personal data (user, client id, address)."""
+
+_SNAPSHOT: Final = re.compile(r"snapshot-(\d{8,18})")
+_JOURNAL: Final = re.compile(r"journal-(\d{8,18})")
+_PARTIAL: Final = re.compile(r"snapshot-\d{8,18}\.partial")
+_DAMAGED: Final = re.compile(r"(?:snapshot|journal)-(\d{8,18})\.damaged-(\d{1,9})")
+
+
+def snapshot_name(generation: int) -> str:
+    return f"snapshot-{generation:08d}"
+
+
+def journal_name(generation: int) -> str:
+    return f"journal-{generation:08d}"
+
+
+def partial_name(generation: int) -> str:
+    return f"{snapshot_name(generation)}.partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What lies in a directory: generations in rising order, damaged files by their number, oldest first."""
+
+    snapshots: list[int]
+    journals: list[int]
+    partial: list[str]
+    damaged: list[tuple[int, str]]
+    newest_generation: int
+    """Of all files, the damaged ones too; 0 when there is none."""
+
+
+def listing(directory: Path) -> Listing:
+    """Raises OSError. Files with other names are nobody's business here."""
+    snapshots, journals, partial, damaged, newest = [], [], [], [], 0
+    for name in os.listdir(directory):
+        if match := _SNAPSHOT.fullmatch(name):
+            snapshots.append(int(match[1]))
+        elif match := _JOURNAL.fullmatch(name):
+            journals.append(int(match[1]))
+        elif _PARTIAL.fullmatch(name):
+            partial.append(name)
+        elif match := _DAMAGED.fullmatch(name):
+            damaged.append((int(match[2]), name))
+            newest = max(newest, int(match[1]))
+    newest = max([newest, *snapshots, *journals])
+    return Listing(sorted(snapshots), sorted(journals), partial, sorted(damaged), newest)
+
+
+def make_directory(directory: Path) -> None:
+    """For the gateway's user only. A directory that is there keeps the mode its operator gave it."""
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def create(path: Path) -> int:
+    """A new, empty file open for writing; one of the same name is overwritten. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, FILE_MODE)
+
+
+def write_all(fd: int, data: bytes | memoryview) -> None:
+    """Raises OSError; then a part may have been written."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(fd, left) :]
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes a rename last over a power cut. Raises OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def set_aside(directory: Path, name: str) -> str:
+    """Renames a damaged file; returns its new name. Raises OSError."""
+    new_name = _next_damaged_name(directory, name)
+    os.rename(directory / name, directory / new_name)
+    _keep_newest_damaged(directory)
+    return new_name
+
+
+def keep_copy_aside(directory: Path, name: str) -> str:
+    """The same for a file whose good part is still needed: a second name, which stays when the first goes.
+
+    The same file is not named twice. Raises OSError, also where the file system has no second names.
+    """
+    inode = os.stat(directory / name).st_ino
+    for _, damaged in listing(directory).damaged:
+        if os.stat(directory / damaged).st_ino == inode:
+            return damaged
+    new_name = _next_damaged_name(directory, name)
+    os.link(directory / name, directory / new_name)
+    _keep_newest_damaged(directory)
+    return new_name
+
+
+def retire(directory: Path, before_generation: int) -> None:
+    """Deletes snapshots and journals of earlier generations, and what was left half written."""
+    found = listing(directory)
+    names = [snapshot_name(generation) for generation in found.snapshots if generation < before_generation]
+    names += [journal_name(generation) for generation in found.journals if generation < before_generation]
+    for name in [*names, *found.partial]:
+        (directory / name).unlink(missing_ok=True)
+
+
+def _next_damaged_name(directory: Path, name: str) -> str:
+    damaged = listing(directory).damaged
+    number = damaged[-1][0] + 1 if damaged else 1
+    return f"{name}.damaged-{number}"
+
+
+def _keep_newest_damaged(directory: Path) -> None:
+    for _, name in listing(directory).damaged[:-DAMAGED_FILES_KEPT]:
+        (directory / name).unlink(missing_ok=True)
