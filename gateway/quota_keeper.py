@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gateway.settings import Settings
 from quota.entities import User
-from quota.producer_ids import ProducerIdQuota
+from quota.producer_ids import GaveUp, ProducerIdQuota
 from quota.state import QuotaState
 
 
@@ -38,3 +38,12 @@ class QuotaKeeper:
     def start(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+    def publish(self, key: str, value: bytes) -> None:
+        """An event for the topic."""
+
+    def worker_lost(self, worker: int) -> None: ...
+
+    def gave_up(self, gone: list[GaveUp]) -> None: ...
+
+    applied_offsets: list[int] = []

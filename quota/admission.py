@@ -23,11 +23,10 @@ from quota.producer_ids import (
     GaveUp,
     ProducerIdQuota,
     Question,
-    decision_of,
 )
 from quota.settings import Quotas
 from quota.snapshots import snapshot
-from quota.state import Ask, QuotaState
+from quota.state import Ask, QuotaState, failed_open
 from quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
 from quota.verdicts import (
     FORWARD,
@@ -272,14 +271,10 @@ class Admission:
             return self.failed_open(question, now_ms)
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:
-        """The answer when nobody gives one: admitted, inserted when possible. Whoever asks for it counts it."""
-        for asked in question.ids:
-            try:
-                self._state.insert_uncharged(question.user, asked.producer_id, now_ms)
-            except Exception:  # noqa: BLE001  (insert when possible)
-                self.failures += 1
-        decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)
-        return Answer(False, tuple(decisions))
+        """The answer when nobody gives one. Whoever asks for it counts it."""
+        answer, failures = failed_open(self._state, question, now_ms)
+        self.failures += failures
+        return answer
 
     def _refused_by_state(
         self, visitor: Visitor, looked: _Looked, answer: Answer, now_ms: int
@@ -399,19 +394,20 @@ class Admission:
                 del self._counters[user]
         return gave_up
 
-    def user_snapshots(self, now_ms: int) -> list[UserSnapshot]:
-        """Every user that is known, for metrics."""
+    def user_snapshots(self, now_ms: int, *, counted_since_ms: int | None = None) -> list[UserSnapshot]:
+        """Every user that is known, for metrics; or those of whom something was counted since that time."""
         users = dict.fromkeys([*self._state.users(), *self._counters])
         return [
             snapshot(
                 user,
-                self._counters.get(user, UserCounters()),
+                counters,
                 resolve(self._quotas, user),
                 self._state,
                 self.sticky.entries_of(user),
                 now_ms,
             )
             for user in users
+            if (counters := self._counters.get(user, UserCounters())).last_ms >= (counted_since_ms or 0)
         ]
 
     @property

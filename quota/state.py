@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quota.entities import User
-from quota.producer_ids import Answer, GaveUp, Question
+from quota.producer_ids import Answer, GaveUp, Question, decision_of
 from quota.settings import Quotas
+from quota.verdicts import Reason
 
 
 class QuotaState(Protocol):
@@ -39,6 +40,18 @@ class QuotaState(Protocol):
     def filter_bytes(self) -> int: ...
     @property
     def overfull_inserts(self) -> int: ...
+
+
+def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Answer, int]:
+    """The answer when nobody gives one, and how many of its ids could not even be inserted: everything is admitted."""
+    failures = 0
+    for asked in question.ids:
+        try:
+            state.insert_uncharged(question.user, asked.producer_id, now_ms)
+        except Exception:  # noqa: BLE001  (insert when possible)
+            failures += 1
+    decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)
+    return Answer(False, tuple(decisions)), failures
 
 
 @dataclass(slots=True)

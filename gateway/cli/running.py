@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import uvloop
 
@@ -14,6 +14,7 @@ from gateway import config, config_conflicts, logs
 from gateway.allocator import keep_freed_memory
 from gateway.config import ConfigError, Settings
 from gateway.config_source import dotted
+from gateway.lifetime import CannotStart, RunsAndDrains
 from gateway.listening import CannotListen
 from gateway.logs import Event
 from gateway.version import version
@@ -29,14 +30,6 @@ _OPTIONS: Final = {
 }
 
 
-class RunsAndDrains(Protocol):
-    """What this file needs of a gateway (gateway/server.py)."""
-
-    async def start(self) -> None: ...
-    async def until_stopped(self) -> None: ...
-    async def drain(self) -> None: ...
-
-
 def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, Any]) -> int:
     """Serve until stopped; returns the exit code."""
     try:
@@ -46,15 +39,25 @@ def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, 
         return USAGE_ERROR
     logs.configure(settings.log.format, settings.log.level)
     _log_start(settings, file)
-    # Imported here: a wrong option should be told at once, and everything above is all it takes.
-    from gateway.server import Gateway
-
     keep_freed_memory()
     try:
-        return uvloop.run(serve(lambda: Gateway(settings)))
+        return uvloop.run(serve(lambda: _made(settings)))
     except CannotListen as error:
         print(f"{_where(file, error.what)}: {error}", file=sys.stderr)
-        return USAGE_ERROR
+    except CannotStart as error:
+        print(f"pidgate: {error}", file=sys.stderr)
+    return USAGE_ERROR
+
+
+def _made(settings: Settings) -> RunsAndDrains:
+    # Imported here: a wrong option should be told at once, and everything above is all it takes.
+    if settings.workers > 1:
+        from gateway.workers.supervisor import Supervisor
+
+        return Supervisor(settings)
+    from gateway.server import Gateway
+
+    return Gateway(settings)
 
 
 def _settings(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, Any]) -> Settings:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, cast
 
-from gateway.connection import Shared
 from gateway.logs import Event, logger
 from gateway.workers import wire
 from gateway.workers.wire import Kind, WireError
@@ -50,10 +49,9 @@ class HolderLink(asyncio.Protocol):
         self._asked: dict[int, tuple[Ask, Answered, asyncio.TimerHandle]] = {}
         self._passed: deque[tuple[User, int]] = deque(maxlen=MOST_KEPT)
         self._events: deque[bytes] = deque()
-        self.unanswered = 0
-        """Questions that nobody answered in time: their requests were let pass. Alarm."""
         self.events_dropped = 0
         self.applied_offsets: list[int] = []
+        self.on_connected: Callable[[], None] = lambda: None
         self.on_refused_elsewhere: Callable[[User, int], None] = lambda _user, _producer_id: None
 
     async def run(self) -> None:
@@ -97,7 +95,6 @@ class HolderLink(asyncio.Protocol):
         self._pass(asked, answered)
 
     def _pass(self, asked: Ask, answered: Answered) -> None:
-        self.unanswered += 1
         asked.answer = self._failed_open(asked.question, asked.asked_ms)
         answered(asked)
 
@@ -151,6 +148,7 @@ class HolderLink(asyncio.Protocol):
         while self._events and self._can_write:
             self._write(self._events.popleft())
         log.info(Event.HOLDER_CONNECTED, worker=self._worker)
+        self.on_connected()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -224,8 +222,3 @@ class RemoteState:
 
     def oldest_waiting_ms(self, user: User, now_ms: int) -> int:
         return 0
-
-
-def use_link(shared: Shared, link: HolderLink) -> None:
-    """Connections that open from now on ask over this link."""
-    shared.ask = link.ask

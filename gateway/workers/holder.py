@@ -1,0 +1,237 @@
+"""The holder of the quota's state: answers the workers, speaks to the events topic, shows the gateway's metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from functools import cached_property
+from importlib.metadata import version
+from typing import Final, cast
+
+from prometheus_client import CollectorRegistry
+
+from gateway.logs import Event, logger
+from gateway.quota_keeper import QuotaKeeper
+from gateway.settings import Settings
+from gateway.workers import wire
+from gateway.workers.reports import Reports
+from gateway.workers.wire import Kind, Message, WireError
+from quota.counters import UserCounters, UserSnapshot
+from quota.entities import User, resolve
+from quota.producer_ids import Answer, Question
+from quota.shared_refusals import SharedRefusals
+from quota.snapshots import snapshot
+from quota.state import failed_open
+
+log = logger()
+
+TICK_S: Final = 1.0
+MOST_UNREAD_BYTES: Final = 16 * 1024 * 1024
+"""A worker that reads nothing is told nothing more; its questions answer themselves."""
+
+
+class StateHolder:
+    """`start`, then `until_stopped`; `drain` ends it, after the workers."""
+
+    def __init__(self, settings: Settings, socket_path: str) -> None:
+        self._settings = settings
+        self._quotas = settings.to_quotas()
+        self._socket_path = socket_path
+        self._loop = asyncio.get_running_loop()
+        self.keeper = QuotaKeeper(settings)
+        self.keeper.on_refused_elsewhere = lambda user, producer_id, _now_ms: self.tell_refused(
+            user, [producer_id]
+        )
+        self._refusals = SharedRefusals()
+        self._reports = Reports()
+        self._sessions: set[WorkerSession] = set()
+        self._gave_up: dict[User, int] = {}
+        self._failures = 0
+        self._latest_ms = 0
+        self._background: list[asyncio.Task[None]] = []
+        self._stopped = asyncio.Event()
+        self._is_draining = False
+
+    async def start(self) -> None:
+        """Answer workers, then reach for what is remembered. Raises CannotListen, StateDirInUse."""
+        self.keeper.open()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._socket_path)
+        self._server = await self._loop.create_unix_server(lambda: WorkerSession(self), self._socket_path)
+        from gateway.admin import site
+
+        self._admin = await site.start(self._settings.admin.bind, self)
+        self.keeper.start()
+        self._background.append(self._loop.create_task(self._tick()))
+
+    async def until_stopped(self) -> None:
+        await self._stopped.wait()
+
+    async def drain(self) -> None:
+        if self._is_draining:
+            return
+        self._is_draining = True
+        for task in self._background:
+            task.cancel()
+        self._server.close()
+        await self.keeper.stop()
+        await self._admin.close()
+        self._stopped.set()
+
+    # ---- workers ---------------------------------------------------------------------------------------
+
+    def worker_connected(self, session: WorkerSession) -> None:
+        self._sessions.add(session)
+        log.info(Event.WORKER_CONNECTED, worker=session.worker, pid=session.process)
+        session.send(Kind.OFFSETS, self.keeper.applied_offsets)
+
+    def worker_lost(self, session: WorkerSession) -> None:
+        self._sessions.discard(session)
+        if session.process:
+            log.warning(Event.WORKER_LOST, worker=session.worker, pid=session.process)
+            self._reports.retire(session.process)
+            if not self._is_draining:
+                self.keeper.worker_lost(session.worker)
+
+    def take(self, session: WorkerSession, message: Message) -> None:
+        """One message of a worker."""
+        body = message.body
+        if message.kind is Kind.EVENT:
+            self.keeper.publish(*body)
+        elif message.kind is Kind.ASK:
+            self._answer(session, *body)
+        elif message.kind is Kind.REPORT:
+            self._reports.take(session.process, body)
+        elif message.kind is Kind.UNCHARGED:
+            for user, producer_id in body:
+                self.keeper.state.insert_uncharged(user, producer_id, self._now_ms(0))
+        elif message.kind is Kind.INHERIT:
+            user, old, new = body
+            self.keeper.state.inherit(user, old, new, self._now_ms(0))
+
+    def _now_ms(self, asked_ms: int) -> int:
+        """Never back: workers read the machine's one monotonic clock, but their messages overtake each other."""
+        self._latest_ms = max(self._latest_ms, asked_ms)
+        return self._latest_ms
+
+    def _answer(self, session: WorkerSession, number: int, asked_ms: int, packed: list[object]) -> None:
+        question = wire.unpacked_question(packed)
+        now_ms = self._now_ms(asked_ms)
+        self._refusals.complete(question, now_ms)
+        answer = self._decided(question, now_ms)
+        session.send(Kind.ANSWER, [number, wire.packed_answer(answer)])
+        refused = self._refusals.note(question, answer, now_ms)
+        if refused:
+            self.tell_refused(question.user, refused, but=session)
+
+    def _decided(self, question: Question, now_ms: int) -> Answer:
+        try:
+            answer = self.keeper.state.decide(question, now_ms)
+        except Exception as problem:
+            log.exception(Event.QUOTA_FAILED_OPEN, reason=str(problem))
+            answer = None
+        if answer is None:
+            answer, failures = failed_open(self.keeper.state, question, now_ms)
+            self._failures += 1 + failures
+        return answer
+
+    def tell_refused(self, user: User, producer_ids: list[int], *, but: WorkerSession | None = None) -> None:
+        """Every worker watches the id from now on: its first batch above 0 there is refused once."""
+        for producer_id in producer_ids:
+            for session in self._sessions:
+                if session is not but:
+                    session.send(Kind.REFUSED, [user, producer_id])
+
+    # ---- what the admin site asks ----------------------------------------------------------------------
+
+    def is_ready(self) -> bool:
+        """What is remembered is restored, and some worker has reached the cluster."""
+        return self.keeper.is_restored and self._reports.is_reached and not self._is_draining
+
+    def not_ready_reason(self) -> str:
+        if self._is_draining:
+            return "the gateway drains"
+        return self._reports.failure if not self._reports.is_reached else self.keeper.progress
+
+    @cached_property
+    def registry(self) -> CollectorRegistry:
+        """Metrics of the gateway: what all workers counted, and what the state knows of users."""
+        from gateway.metrics import build_registry
+
+        return build_registry(
+            self._reports.counters,
+            users=self._users,
+            is_ready=self.is_ready,
+            version=version("pidgate"),
+        )
+
+    def _users(self) -> list[UserSnapshot]:
+        return self._reports.users(self._snapshot, self.keeper.state.users())
+
+    def _snapshot(self, user: User) -> UserSnapshot:
+        counted = UserCounters(gave_up=self._gave_up.get(user, 0))
+        now_ms = int(self._loop.time() * 1000)
+        return snapshot(user, counted, resolve(self._quotas, user), self.keeper.state, 0, now_ms)
+
+    # ---- once a second ---------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_ms = self._now_ms(int(self._loop.time() * 1000))
+            try:
+                self._refusals.sweep(now_ms)
+                gave_up = self.keeper.state.sweep(now_ms)
+            except Exception as error:
+                log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
+                continue
+            for gone in gave_up:
+                self._gave_up[gone.user] = self._gave_up.get(gone.user, 0) + 1
+            if gave_up:
+                self.keeper.gave_up(gave_up)
+            self._reports.counters.quota_failed_open += self._failures
+            self._failures = 0
+            for session in self._sessions:
+                session.send(Kind.OFFSETS, self.keeper.applied_offsets)
+
+
+class WorkerSession(asyncio.Protocol):
+    """The connection of one worker process."""
+
+    def __init__(self, holder: StateHolder) -> None:
+        self._holder = holder
+        self._decoder = wire.Decoder()
+        self._transport: asyncio.Transport | None = None
+        self.worker = 0
+        self.process = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._decoder.feed(data):
+                if self.process:
+                    self._holder.take(self, message)
+                else:
+                    self._welcome(message)
+        except Exception as error:
+            log.exception(Event.UNEXPECTED_ERROR, reason=f"worker {self.worker}: {error}")
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _welcome(self, message: Message) -> None:
+        if message.kind is not Kind.HELLO or message.body[0] != wire.WIRE_VERSION:
+            raise WireError("a worker of another version; restart the whole gateway")
+        _, self.worker, self.process = message.body
+        self._holder.worker_connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._holder.worker_lost(self)
+
+    def send(self, kind: Kind, body: object) -> None:
+        transport = self._transport
+        if transport is not None and transport.get_write_buffer_size() < MOST_UNREAD_BYTES:
+            transport.write(wire.encoded(kind, body))

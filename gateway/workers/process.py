@@ -1,0 +1,94 @@
+"""Where a child process of the supervisor begins: `python -m gateway.workers.process`.
+
+What it is to be comes through its standard input, from the very process that started it. That pipe stays open: when
+it ends, the supervisor is gone, and nobody is left who would end this process. It drains then, or it would go on
+sharing its ports with the gateway that is started next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import uvloop
+
+from gateway import logs
+from gateway.allocator import keep_freed_memory
+from gateway.lifetime import RunsAndDrains
+from gateway.listening import CannotListen
+from gateway.settings import Settings
+
+Role = Literal["holder", "worker"]
+
+CANNOT_START: Final = 2
+"""Exit code: starting it again would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a child is to be. `incarnation` is its own, `number` 0 for the holder."""
+
+    role: Role
+    settings: Settings
+    number: int
+    socket_path: str
+    incarnation: str
+
+
+def main() -> int:
+    """Returns the exit code."""
+    # Written by our own parent into our own pipe: nobody else can reach it.
+    task: Task = pickle.load(sys.stdin.buffer)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor says what to do
+    logs.configure(task.settings.log.format, task.settings.log.level)
+    keep_freed_memory()
+    try:
+        uvloop.run(_serve(task))
+    except CannotListen as error:
+        print(f"{error.what}: {error}", file=sys.stderr)
+        return CANNOT_START
+    return 0
+
+
+async def _serve(task: Task) -> None:
+    serving = _made(task)
+    loop = asyncio.get_running_loop()
+    drains: set[asyncio.Task[None]] = set()
+
+    def drain() -> None:
+        drains.add(loop.create_task(serving.drain()))
+
+    loop.add_signal_handler(signal.SIGTERM, drain)
+    await serving.start()
+    await loop.connect_read_pipe(lambda: _ParentWatch(drain), sys.stdin)
+    print("started", flush=True)
+    await serving.until_stopped()
+
+
+def _made(task: Task) -> RunsAndDrains:
+    if task.role == "holder":
+        from gateway.workers.holder import StateHolder
+
+        return StateHolder(task.settings, task.socket_path)
+    from gateway.workers.worker import Worker
+
+    return Worker(task.settings, task.number, task.socket_path)
+
+
+class _ParentWatch(asyncio.Protocol):
+    """The pipe's end is the parent's."""
+
+    def __init__(self, drain: Callable[[], None]) -> None:
+        self._drain = drain
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._drain()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""A worker: the traffic of some of the gateway's connections, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from gateway.counters import Counters
+from gateway.logs import Event, logger
+from gateway.settings import Settings
+from gateway.traffic import Traffic
+from gateway.workers.link import HolderLink, RemoteState
+from gateway.workers.reports import report_of
+from quota.admission import Admission
+from quota.counters import SAMPLE_MS
+from quota.producer_ids import Answer, Question
+
+log = logger()
+
+REPORT_S = 1.0
+LAST_WORDS_S = 1.0
+"""How long the holder may take to read a worker's last events."""
+
+
+class Worker:
+    """`start`, then `until_stopped`; `drain` ends it."""
+
+    def __init__(self, settings: Settings, number: int, socket_path: str) -> None:
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        self._link = HolderLink(socket_path, number, self._failed_open)
+        self._admission = Admission(
+            settings.to_quotas(), lambda: secrets.randbits(32), now_ms, state=RemoteState(self._link)
+        )
+        self._traffic = Traffic(settings, self._admission, Counters(), worker=number)
+        self._traffic.shared.ask = self._link.ask
+        self._link.on_refused_elsewhere = lambda user, producer_id: self._admission.refused_elsewhere(
+            user, producer_id, self._traffic.shared.now_ms()
+        )
+        self._link.on_connected = self._say_everything
+        self._background: list[asyncio.Task[None]] = []
+        self._stopped = asyncio.Event()
+        self._reported_ms = 0
+
+    async def start(self) -> None:
+        """Listen on the ports of all workers. Raises CannotListen."""
+        loop = self._traffic.shared.loop
+        self._background.append(loop.create_task(self._link.run()))
+        await self._traffic.start()
+        self._background.append(loop.create_task(self._report()))
+
+    async def until_stopped(self) -> None:
+        await self._stopped.wait()
+
+    async def drain(self) -> None:
+        """See Traffic.drain; then the holder gets the last words."""
+        if self._traffic.is_draining:
+            return
+        began = self._traffic.shared.loop.time()
+        cut = await self._traffic.drain()
+        for task in self._background:
+            task.cancel()
+        self._say_what_was_counted()
+        await self._link.close(LAST_WORDS_S)
+        log.info(
+            Event.STOPPED, connections_cut=cut, seconds=round(self._traffic.shared.loop.time() - began, 3)
+        )
+        self._stopped.set()
+
+    def _failed_open(self, question: Question, now_ms: int) -> Answer:
+        self._admission.failures += 1
+        return self._admission.failed_open(question, now_ms)
+
+    async def _report(self) -> None:
+        while True:
+            self._say_what_was_counted()
+            await asyncio.sleep(REPORT_S)
+
+    def _say_everything(self) -> None:
+        """To a holder that is new, or may be."""
+        self._reported_ms = 0
+        self._say_what_was_counted()
+
+    def _say_what_was_counted(self) -> None:
+        traffic, now_ms = self._traffic, self._traffic.shared.now_ms()
+        # Rates go on falling for two samples after the last count.
+        since_ms = self._reported_ms - 2 * SAMPLE_MS - int(2000 * REPORT_S)
+        users = self._admission.user_snapshots(now_ms, counted_since_ms=since_ms)
+        self._reported_ms = now_ms
+        self._link.report(
+            report_of(
+                traffic.counters, users, is_reached=traffic.is_reached, failure=traffic.probe.last_failure
+            )
+        )
