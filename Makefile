@@ -9,7 +9,7 @@ QUOTA  ?= 100
 ROGUES ?= 4
 SEED   ?= 1
 
-.PHONY: test check format demo clients faults bench lock clean help
+.PHONY: test check format events-docs demo clients faults bench lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,10 @@ check: $(STAMP)  ## ruff and mypy
 format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+events-docs: $(STAMP) ## docs/events.md and its JSON schema, from events/definitions.py
+	$(BIN)/python -m events.document > docs/events.md
+	$(BIN)/python -m events.schema_file > docs/events.schema.json
 
 demo: $(STAMP)   ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
 	$(BIN)/python -m sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)

@@ -27,10 +27,13 @@ from events.reading import (
     fields_of,
     from_json,
 )
+from events.redaction import REDACTABLE, UserNames, pseudonym, redacted
+from events.schema import json_schema
 from events.writing import key_of, prefix_of, to_json
 
 __all__ = [
     "EVENT_TYPES",
+    "REDACTABLE",
     "SCHEMA_VERSION",
     "BrokerPlace",
     "ConfigEvent",
@@ -48,9 +51,13 @@ __all__ = [
     "TopologyEvent",
     "UnknownEventType",
     "UnsupportedSchemaVersion",
+    "UserNames",
     "fields_of",
     "from_json",
+    "json_schema",
     "key_of",
     "prefix_of",
+    "pseudonym",
+    "redacted",
     "to_json",
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -30,7 +30,7 @@ UPGRADES: Final[dict[int, Callable[[Fields], Fields]]] = {}
 
 OLDEST_READ: Final = min(UPGRADES, default=SCHEMA_VERSION)
 
-_INT64 = 1 << 63
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 class EventUnreadable(ValueError):
@@ -88,7 +88,7 @@ _Check = Callable[[Any, str, bool], Any]
 
 
 def _integer(value: Any, name: str, lenient: bool) -> int:
-    if type(value) is not int or not -_INT64 <= value < _INT64:
+    if type(value) is not int or not _LOWEST <= value <= _HIGHEST:
         raise EventUnreadable(f"{name} must be a whole number of 64 bits, not {_shown(value)}")
     return value
 
@@ -124,7 +124,7 @@ def _optional(check: _Check, value: Any, name: str, lenient: bool) -> Any:
 def _several(check: _Check, value: Any, name: str, lenient: bool) -> list[Any]:
     if type(value) is not list:
         raise EventUnreadable(f"{name} must be a list, not {_shown(value)}")
-    return [check(item, f"{name}[{index}]", lenient) for index, item in enumerate(value)]
+    return [check(item, f"{name}[]", lenient) for item in value]
 
 
 def _record(read: Callable[[Fields, str, bool], Any], value: Any, name: str, lenient: bool) -> Any:
@@ -151,23 +151,36 @@ def _check_of(hint: Any) -> _Check:
     raise TypeError(f"{hint} has no place in an event")
 
 
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
+def _at_once(hint: Any) -> frozenset[type]:
+    """The classes whose values need no further look; a whole number must fit into 64 bits besides."""
+    kinds = set() if get_origin(hint) in (list, Literal) else {hint, *get_args(hint)}
+    return frozenset(kind for kind in (str, bool, int, type(None)) if kind in kinds)
 
 
 def _reader(made: Any) -> Callable[[Fields, str, bool], Any]:
-    """What makes a `made` out of a JSON object."""
+    """What makes a `made` out of a JSON object. Most values are accepted at once, by their class."""
     hints = get_type_hints(made)
     checks = {field.name: _check_of(hints[field.name]) for field in fields(made)}
-    required = [field.name for field in fields(made) if _is_required(field)]
+    at_once = {field.name: _at_once(hints[field.name]) for field in fields(made)}
+    required = {
+        field.name for field in fields(made) if field.default is MISSING and field.default_factory is MISSING
+    }
+
+    lowest, highest = _LOWEST, _HIGHEST
 
     def read(found: Fields, name: str, lenient: bool) -> Any:
-        given = {
-            key: checks[key](value, name + key, lenient) for key, value in found.items() if key in checks
-        }
-        for key in required:
-            if key not in given:
-                raise EventUnreadable(f"{name}{key} is missing")
+        given = {}
+        for key, value in found.items():
+            classes = at_once.get(key)
+            if classes is None:
+                continue
+            kind = value.__class__
+            if kind in classes and (kind is not int or lowest <= value <= highest):
+                given[key] = value
+            else:
+                given[key] = checks[key](value, name + key, lenient)
+        if not required <= given.keys():
+            raise EventUnreadable(f"{name}{min(required - given.keys())} is missing")
         return made(**given)
 
     return read

@@ -1,0 +1,113 @@
+"""Names that must not stand in the topic: users, client ids and addresses as short hashes.
+
+The hash has no key, so that every gateway and every restart gives the same person the same name: that is
+what lets gateways share one quota without telling each other who it is about. It is a pseudonym, not a
+secret: whoever has a list of candidates can hash them too. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, TypeVar
+
+from events.definitions import ConfigEvent, Event
+
+REDACTABLE: Final = ("user", "client_id", "address")
+
+_HASH_BYTES = 8  # among a million names two are alike with a chance of 3 in 100 million
+
+_E = TypeVar("_E", bound=Event)
+
+
+@lru_cache(maxsize=10_000)
+def pseudonym(field: str, name: str) -> str:
+    """What stands in an event for this name: `h:` and 16 hex digits; an empty name stays empty.
+
+    The field takes part (at most 16 bytes), so that a user and a client id of the same name do not give each
+    other away.
+    """
+    if not name:
+        return ""
+    # surrogatepass: a client id is what a client sent, and need not have been UTF-8.
+    data = name.encode("utf-8", "surrogatepass")
+    return "h:" + blake2b(data, digest_size=_HASH_BYTES, person=field.encode()).hexdigest()
+
+
+def redacted(event: _E, redact: Collection[str]) -> _E:
+    """The event with the named fields hashed; the same event when there are none. To be applied once.
+
+    With `user`, the users in a config event are hashed too, and owner and note are left out: they would say
+    whom the hash stands for. Raises ValueError for a field that is not in REDACTABLE.
+    """
+    if not redact:
+        return event
+    unknown = sorted(set(redact) - set(REDACTABLE))
+    if unknown:
+        raise ValueError(f"{', '.join(unknown)} cannot be redacted: {', '.join(REDACTABLE)} can")
+    names: dict[str, Any] = {field: pseudonym(field, getattr(event, field)) for field in redact}
+    hashed = replace(event, **names)
+    if "user" in redact and isinstance(hashed, ConfigEvent):
+        hashed.quotas = [
+            replace(
+                quota,
+                user=pseudonym("user", quota.user),
+                set_by=pseudonym("user", quota.set_by),
+                owner="",
+                note="",
+            )
+            for quota in hashed.quotas
+        ]
+    return hashed
+
+
+class UserNames:
+    """What users are called in events, and whom a name in an event means; where users are not redacted, both
+    are the same.
+
+    With `redact: [user]` a gateway finds a name's user by hashing the users that it knows: those with quotas
+    of their own (given here, and to `meet` when quotas change) and those that have connected. State that
+    comes in under a name of nobody it knows is kept under that name; when its user is met, `meet` says which
+    name that was, and the state is moved. Until then only the default quota can hold for it, since a user
+    with a quota of its own is known from the start.
+
+    A user is a principal's name, or None if it cannot be identified; that is the empty name in events.
+    """
+
+    __slots__ = ("_redacts", "_users")
+
+    def __init__(self, redact: Collection[str] = (), users: Iterable[str] = ()) -> None:
+        self._redacts = "user" in redact
+        self._users: dict[str, str] = {}
+        for user in users:
+            self.meet(user)
+
+    def in_events(self, user: str | None) -> str:
+        """The name of this user in events."""
+        if user is None:
+            return ""
+        return pseudonym("user", user) if self._redacts else user
+
+    def user_of(self, name: str) -> str | None:
+        """Whom a name in an event means: a known user, or as long as it is of nobody known, the name itself."""
+        if not name:
+            return None
+        return self._users.get(name, name)
+
+    def meet(self, user: str | None) -> str | None:
+        """This user is known from now on. The first time it returns the name under which its state may have
+        been kept so far, otherwise None.
+        """
+        if not self._redacts or not user:
+            return None
+        name = pseudonym("user", user)
+        if name in self._users:
+            return None
+        self._users[name] = user
+        return name
+
+    def forget(self, user: str) -> None:
+        """Nothing is kept of this user any more, so that the table is no larger than what is kept of users."""
+        self._users.pop(pseudonym("user", user), None)
