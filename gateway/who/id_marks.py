@@ -1,0 +1,61 @@
+"""What is known of every producer id, one byte each, exactly. Pure.
+
+A producer id belongs to one user and one cluster, and ids are handed out one after another, in blocks of
+1,000 per broker (KIP-730): so one table of blocks for all users together holds a million ids in a megabyte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+BLOCK: Final = 1_000
+"""Ids a broker gets at once (KIP-730: ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE)."""
+MOST_BLOCKS: Final = 100_000
+"""100 MB at worst: every id in a block of its own. What comes in further blocks is counted as `beyond`."""
+
+
+class Mark:
+    """What happened to an id within the window. Plain numbers: they are set for every event."""
+
+    NEW: Final = 1  # brought: an unseen id was admitted or refused
+    ADMITTED: Final = 2  # as a new one
+    REFUSED: Final = 4  # at least once
+    WOULD_REFUSE: Final = 8  # forwarded, but enforcing would have refused it
+    ALLOCATED: Final = 16  # handed out, for the first time, in an answer that passed a gateway
+    USED: Final = 32  # tried to produce, in whatever way
+    TRANSACTIONAL: Final = 64
+    BUMPED: Final = 128  # seen with an epoch above 0
+
+
+class IdMarks:
+    """Marks by producer id. `beyond`: marks that found no room; each of them counts as an id of its own."""
+
+    __slots__ = ("_blocks", "beyond")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, bytearray] = {}
+        self.beyond = 0
+
+    def mark(self, producer_id: int, marks: int) -> int:
+        """Set marks; returns those that the id had before."""
+        number = producer_id // BLOCK
+        block = self._blocks.get(number)
+        if block is None:
+            if len(self._blocks) >= MOST_BLOCKS:
+                self.beyond += 1
+                return 0
+            block = self._blocks[number] = bytearray(BLOCK)
+        place = producer_id - number * BLOCK
+        before = block[place]
+        block[place] = before | marks
+        return before
+
+    def of(self, producer_id: int) -> int:
+        """The marks of one id; 0 when it is not known."""
+        block = self._blocks.get(producer_id // BLOCK)
+        return 0 if block is None else block[producer_id % BLOCK]
+
+    def blocks(self) -> Iterator[tuple[int, bytearray]]:
+        """Number and marks of each block, by number."""
+        yield from sorted(self._blocks.items())

@@ -1,0 +1,43 @@
+"""Words and sums about several places, which findings share. Pure. Places come with the most ids first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gateway.who import wording
+from gateway.who.bounded import Spread
+from gateway.who.picture import Place
+
+
+def ids_of(places: Iterable[Place]) -> int:
+    """Ids brought; those that were only handed out, where none was brought."""
+    places = list(places)
+    return sum(place.new_ids for place in places) or sum(len(place.starts_ms) for place in places)
+
+
+def addresses(places: Iterable[Place]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(place.address for place in places))
+
+
+def clients(places: Sequence[Place]) -> str:
+    client = places[0].client_ids or "without name"
+    software = wording.software(places[0].software)
+    return f"client {client}, {software}" if software else f"client {client}"
+
+
+def from_places(places: Sequence[Place]) -> str:
+    return f"from {wording.listed(addresses(places))} ({clients(places)})"
+
+
+def each_used_for(places: Sequence[Place]) -> str:
+    lives = [place.life_ms for place in places if place.life_ms is not None]
+    if not lives:
+        return ""
+    median = max(lives, key=lambda life: life.count).median
+    return f", each in use for {wording.duration(median)}"
+
+
+def mean(spreads: Iterable[Spread | None]) -> float:
+    known = [one for one in spreads if one is not None]
+    count = sum(one.count for one in known)
+    return sum(one.total for one in known) / count if count else 0.0

@@ -1,0 +1,110 @@
+"""Which events came twice and which are missing, by the gapless `seq` of each incarnation. Pure.
+
+A topic is written at least once, and a gateway whose buffer is full drops events: both show in `seq`. Events
+of one incarnation are spread over all partitions, and partitions are read at different speeds, so nothing can
+be said by order: each number is ticked off in a bitmap.
+
+A gap counts only between the first and the last number that were surely inside of what was read (`inside`):
+beside both edges numbers are missing because they lie outside. An incarnation whose last events were lost
+shows no gap: nothing came after them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_CHUNK_BITS: Final = 1 << 16
+_WHOLE: Final = (1 << _CHUNK_BITS) - 1
+MOST_INCARNATIONS: Final = 2_000
+"""Beyond these (a gateway in a crash loop), events are taken as they come."""
+MOST_CHUNKS: Final = 200
+"""Unfinished bitmaps of 8 KiB for one incarnation; numbers lie side by side, so that is 13 million events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What is missing of one incarnation."""
+
+    gateway_id: str
+    incarnation: str
+    events: int
+
+
+class Sequences:
+    """Ticks off what came. `untracked`: events that could not be checked, because there were too many kinds."""
+
+    __slots__ = ("_incarnations", "untracked")
+
+    def __init__(self) -> None:
+        self._incarnations: dict[str, _Ticked] = {}
+        self.untracked = 0
+
+    def is_new(self, gateway_id: str, incarnation: str, seq: int, *, inside: bool) -> bool:
+        """Tick one off; False if it came before."""
+        ticked = self._incarnations.get(incarnation)
+        if ticked is None:
+            if len(self._incarnations) >= MOST_INCARNATIONS:
+                self.untracked += 1
+                return True
+            ticked = self._incarnations[incarnation] = _Ticked(gateway_id)
+        if seq < 0:
+            return True
+        return ticked.tick(seq, inside)
+
+    def lost(self) -> list[Lost]:
+        """What is missing, the most first."""
+        found = [
+            Lost(ticked.gateway_id, incarnation, missing)
+            for incarnation, ticked in self._incarnations.items()
+            if (missing := ticked.missing())
+        ]
+        return sorted(found, key=lambda lost: (-lost.events, lost.incarnation))
+
+
+class _Ticked:
+    __slots__ = ("_chunks", "_overflowed", "first", "gateway_id", "last")
+
+    def __init__(self, gateway_id: str) -> None:
+        self.gateway_id = gateway_id
+        self.first = -1
+        self.last = -1
+        # None: all of it came. Only chunks with gaps cost memory.
+        self._chunks: dict[int, bytearray | None] = {}
+        self._overflowed = False
+
+    def tick(self, seq: int, inside: bool) -> bool:
+        number, bit = divmod(seq, _CHUNK_BITS)
+        if inside:
+            self.last = max(self.last, seq)
+            self.first = seq if self.first < 0 else min(self.first, seq)
+        if number not in self._chunks:
+            if len(self._chunks) >= MOST_CHUNKS:
+                self._overflowed = True
+                return True
+            self._chunks[number] = bytearray(_CHUNK_BITS // 8)
+        chunk = self._chunks[number]
+        if chunk is None:
+            return False
+        mask = 1 << (bit & 7)
+        if chunk[bit >> 3] & mask:
+            return False
+        chunk[bit >> 3] |= mask
+        if chunk[bit >> 3] == 0xFF and int.from_bytes(chunk, "little") == _WHOLE:
+            self._chunks[number] = None
+        return True
+
+    def missing(self) -> int:
+        if self.first < 0 or self._overflowed:
+            return 0
+        return self.last - self.first + 1 - sum(self._ticked_in(number) for number in self._chunks)
+
+    def _ticked_in(self, number: int) -> int:
+        """How many of this chunk's numbers, between first and last, came."""
+        lowest = max(self.first - number * _CHUNK_BITS, 0)
+        highest = min(self.last - number * _CHUNK_BITS, _CHUNK_BITS - 1)
+        if lowest > highest:
+            return 0
+        chunk = self._chunks[number]
+        bits = _WHOLE if chunk is None else int.from_bytes(chunk, "little")
+        return ((bits >> lowest) & ((1 << (highest - lowest + 1)) - 1)).bit_count()

@@ -1,0 +1,56 @@
+"""Numbers, times and names as people read them. Pure: the time zone is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
+from typing import Final
+
+UNIDENTIFIED: Final = "(unidentified)"
+_SOFTWARE: Final = {"apache-kafka-java": "Java"}
+_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def duration(milliseconds: int) -> str:
+    """About how long: 350 ms, 4 s, 1.2 s, 12 min, 3.5 h."""
+    for unit_ms, unit in _UNITS:
+        # 59.97 s reads as 60 s, and 60 s as 1 min.
+        if milliseconds >= unit_ms * 0.9995:
+            value = milliseconds / unit_ms
+            text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
+            return f"{text} {unit}"
+    return f"{milliseconds} ms"
+
+
+def clock(wall_ms: int, zone: tzinfo | None) -> str:
+    """14:02; `zone` None: the machine's."""
+    return datetime.fromtimestamp(wall_ms / 1_000, zone).strftime("%H:%M")
+
+
+def moment(wall_ms: int, zone: tzinfo | None) -> str:
+    """With the day: 2026-11-21 14:02."""
+    return datetime.fromtimestamp(wall_ms / 1_000, zone).strftime("%Y-%m-%d %H:%M")
+
+
+def software(name_and_version: str) -> str:
+    """As told in ApiVersions ("apache-kafka-java 3.7.0"), in the words people use ("Java 3.7.0")."""
+    name, _, version = name_and_version.partition(" ")
+    return f"{_SOFTWARE.get(name, name)} {version}".strip()
+
+
+def user(name: str) -> str:
+    return name or UNIDENTIFIED
+
+
+def counted(number: int, one: str, more: str = "") -> str:
+    """1 id, 4,812 ids."""
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+def listed(names: Sequence[str], shown: int = 2) -> str:
+    """a, a and b, a, b and 3 more."""
+    if len(names) <= 1:
+        return "".join(names)
+    if len(names) <= shown:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{', '.join(names[:shown])} and {len(names) - shown:,} more"
