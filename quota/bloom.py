@@ -44,6 +44,33 @@ class BloomLayer:
         self.design_count = design_count
         self.count = 0
 
+    @classmethod
+    def restored(cls, design_count: int, bits: int, hashes: int, count: int, data: bytes) -> BloomLayer:
+        """A layer as it was exported, with the shape it had. Raises ValueError when the parts do not fit."""
+        if design_count < 1 or bits < 1 or hashes < 1 or count < 0 or len(data) != (bits + 7) // 8:
+            raise ValueError(f"no layer has {bits} bits, {hashes} hashes, {count} ids in {len(data)} bytes")
+        layer = cls.__new__(cls)
+        layer._m, layer._k = bits, hashes
+        layer._bits = bytearray(data)
+        layer.design_count = design_count
+        layer.count = count
+        return layer
+
+    @property
+    def bits(self) -> int:
+        """m, the number of bits."""
+        return self._m
+
+    @property
+    def hashes(self) -> int:
+        """k, the number of bits of one entry."""
+        return self._k
+
+    @property
+    def data(self) -> bytes:
+        """The bits; bit i is bit i % 8 of byte i // 8."""
+        return bytes(self._bits)
+
     @property
     def size_bytes(self) -> int:
         return len(self._bits)
@@ -54,8 +81,8 @@ class BloomLayer:
         return self.count >= self.design_count
 
     def __contains__(self, pair: HashPair) -> bool:
-        # `indices` written out: this loop runs for every layer of every check, and a generator doubles its
-        # time.
+        # `indices` written out, here and in `add`: these loops run for every layer of every check and for every
+        # id of a history, and a generator doubles their time.
         bits, m = self._bits, self._m
         index, step = pair[0] % m, pair[1] % m
         for i in range(1, self._k + 1):
@@ -67,7 +94,10 @@ class BloomLayer:
 
     def add(self, pair: HashPair) -> None:
         """Puts in an entry that the caller knows is not in this layer (it is counted as distinct)."""
-        bits = self._bits
-        for index in indices(pair, self._k, self._m):
+        bits, m = self._bits, self._m
+        index, step = pair[0] % m, pair[1] % m
+        for i in range(1, self._k + 1):
             bits[index >> 3] |= 1 << (index & 7)
+            index = (index - step) % m
+            step = (step - i) % m
         self.count += 1

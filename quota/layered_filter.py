@@ -2,14 +2,16 @@
 
 Layers oldest first, the last is the target. Slices of time are aligned (slice number = now // slice
 length), so that a connection may serve an id from its own cache until the slice ends: a layer therefore
-lives until `remember_ms` after the END of its slice. No false negative within `remember_ms` of the last
-use; a false positive admits an id unpaid.
+lives until `remember_ms` after the END of its slice. Other processes and earlier ones cut their slices at
+other times, and tell of an id once in each of theirs: what comes from them lives a slice longer. No false
+negative within `remember_ms` of the last use; a false positive admits an id unpaid.
 
 Only this file knows layers. It knows no quota: it is told the floor of a layer's size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -17,6 +19,7 @@ import mmh3
 
 from quota.bloom import BloomLayer, HashPair
 from quota.settings import ProducerIdSettings
+from quota.user_state import LayerState
 
 SMALLEST_LAYER = 100
 """Below this a layer has too few index sets: with n = 1 the false positives are 15 times the target."""
@@ -60,6 +63,7 @@ class FilterBudget:
 class _Layer:
     slice_end_ms: int
     bits: BloomLayer
+    used_until_ms: int  # no id in it was used later, by whatever process: it is remembered from here on
     newest_of: int = 0  # ids whose newest layer this is: forgotten when it is dropped
 
 
@@ -91,7 +95,7 @@ class LayeredFilter:
         layer = self._newest_holding(pair, now_ms)
         if layer is None:
             return Sighting.UNSEEN
-        if layer.slice_end_ms == self._slice_end_ms(now_ms):
+        if layer.slice_end_ms >= self._slice_end_ms(now_ms):
             return Sighting.CURRENT
         return Sighting.REMEMBERED
 
@@ -100,32 +104,106 @@ class LayeredFilter:
         new layer.
         """
         slice_end_ms = self._slice_end_ms(now_ms)
-        holder = self._newest_holding(pair, now_ms)
-        if holder is not None:
-            if holder.slice_end_ms == slice_end_ms:
-                return
-            holder.newest_of -= 1
-        target = self._target(slice_end_ms, max(floor, SMALLEST_LAYER))
-        if target.bits.is_full:
-            self._budget.overfull += 1
-        target.bits.add(pair)
-        target.newest_of += 1
+        self._put(pair, slice_end_ms, slice_end_ms, now_ms, floor)
+
+    def insert_elsewhere(self, pair: HashPair, used_ms: int, now_ms: int, *, floor: int) -> bool:
+        """The same for what another process, or an earlier one, told of at `used_ms` (not after `now_ms`).
+
+        It may have used the id for a whole slice of its own without a further word. Says whether the id was
+        unseen here.
+        """
+        slice_end_ms = self._slice_end_ms(used_ms)
+        used_until_ms = max(slice_end_ms, used_ms + silence_ms(self._settings))
+        return self._put(pair, slice_end_ms, used_until_ms, now_ms, floor)
+
+    def _put(self, pair: HashPair, slice_end_ms: int, used_until_ms: int, now_ms: int, floor: int) -> bool:
+        holder = layer = self._newest_holding(pair, now_ms)
+        if layer is None or layer.slice_end_ms < slice_end_ms:
+            if holder is not None:
+                holder.newest_of -= 1
+            layer = self._target(slice_end_ms, max(floor, SMALLEST_LAYER))
+            if layer.bits.is_full:
+                self._budget.overfull += 1
+            layer.bits.add(pair)
+            layer.newest_of += 1
+        if used_until_ms > layer.used_until_ms:
+            layer.used_until_ms = used_until_ms
+        return holder is None
 
     def expire(self, now_ms: int) -> None:
-        """Drops the layers whose slice ended `remember_ms` ago or earlier."""
+        """Drops the layers of which nothing was used for `remember_ms`."""
         if now_ms < self._next_expiry_ms or not self._layers:
             return
         remember_ms = self._settings.remember_ms
-        kept = [layer for layer in self._layers if layer.slice_end_ms + remember_ms > now_ms]
+        kept = [layer for layer in self._layers if layer.used_until_ms + remember_ms > now_ms]
         self._budget.held -= sum(layer.bits.design_count for layer in self._layers)
         self._budget.held += sum(layer.bits.design_count for layer in kept)
         self._layers = kept
         self._note_next_expiry()
 
-    def reshape(self, settings: ProducerIdSettings) -> None:
+    def reshape(self, settings: ProducerIdSettings, now_ms: int) -> None:
         """New settings; layers that exist keep their size, and are kept as long as the new settings say."""
+        if settings.slice_ms != self._settings.slice_ms:
+            # Slices of another length: none of these layers is the current one, or a long old slice would go
+            # on through many short new ones.
+            closed_ms = now_ms // settings.slice_ms * settings.slice_ms
+            for layer in self._layers:
+                layer.slice_end_ms = min(layer.slice_end_ms, closed_ms)
         self._settings = settings
         self._note_next_expiry()
+
+    def export_layers(self, now_ms: int) -> tuple[LayerState, ...]:
+        """What `restore_layers` takes, oldest first."""
+        self.expire(now_ms)
+        return tuple(
+            LayerState(
+                layer.bits.design_count,
+                layer.bits.bits,
+                layer.bits.hashes,
+                layer.bits.count,
+                layer.newest_of,
+                now_ms - layer.slice_end_ms,
+                now_ms - layer.used_until_ms,
+                layer.bits.data,
+            )
+            for layer in self._layers
+        )
+
+    def restore_layers(self, layers: Iterable[LayerState], now_ms: int) -> None:
+        """Layers exported at `now_ms`, in place of what is here; they keep their shape and their own slices.
+
+        Raises ValueError when one of them is impossible.
+        """
+        restored = [self._restored(state, now_ms) for state in layers]
+        self.clear()
+        self._layers = sorted(restored, key=lambda layer: layer.slice_end_ms)
+        self._budget.held += sum(layer.bits.design_count for layer in restored)
+        self._note_next_expiry()
+
+    def _restored(self, state: LayerState, now_ms: int) -> _Layer:
+        slice_ms = self._settings.slice_ms
+        slice_end_ms = now_ms - state.slice_age_ms
+        if slice_end_ms > now_ms + slice_ms:
+            slice_end_ms = now_ms // slice_ms * slice_ms  # its slices were longer, see `reshape`
+        # A clock read twice is off by a little: a slice that ends just before one of ours is that one, or each
+        # restart would start a layer. The ids in it are used for a little longer without a word; others have
+        # allowed for that (`silence_ms`).
+        aligned_ms = self._slice_end_ms(slice_end_ms - 1)
+        if aligned_ms - slice_end_ms <= _tolerance_ms(self._settings):
+            slice_end_ms = aligned_ms
+        latest_ms = now_ms + silence_ms(self._settings)
+        used_until_ms = max(slice_end_ms, min(now_ms - state.used_age_ms, latest_ms))
+        bits = BloomLayer.restored(state.design_count, state.bits, state.hashes, state.count, state.data)
+        return _Layer(slice_end_ms, bits, used_until_ms, state.newest_of)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._budget.held -= sum(layer.bits.design_count for layer in self._layers)
+        self._layers = []
+
+    @property
+    def seed(self) -> int:
+        return self._seed
 
     def live_ids(self, now_ms: int) -> int:
         """Distinct ids remembered."""
@@ -150,7 +228,7 @@ class LayeredFilter:
         return (now_ms // slice_ms + 1) * slice_ms
 
     def _note_next_expiry(self) -> None:
-        ends = [layer.slice_end_ms for layer in self._layers]
+        ends = [layer.used_until_ms for layer in self._layers]
         self._next_expiry_ms = min(ends) + self._settings.remember_ms if ends else 0
 
     def _newest_holding(self, pair: HashPair, now_ms: int) -> _Layer | None:
@@ -165,7 +243,11 @@ class LayeredFilter:
         is full.
         """
         last = self._layers[-1] if self._layers else None
-        in_slice = last is not None and last.slice_end_ms == slice_end_ms
+        # A restored slice may end after ours, and a history may tell of what was before: the last layer it is,
+        # in which everything is remembered long enough.
+        in_slice = last is not None and last.slice_end_ms >= slice_end_ms
+        if last is not None:
+            slice_end_ms = max(slice_end_ms, last.slice_end_ms)
         if last is not None and in_slice and not last.bits.is_full:
             return last
         design_count = self._affordable(self._design_count(last if in_slice else None, floor))
@@ -173,12 +255,13 @@ class LayeredFilter:
             return self._start_layer(slice_end_ms, design_count or SMALLEST_LAYER)
         # No room: the last layer goes on. It is closed later now, so what is in it is remembered longer.
         last.slice_end_ms = slice_end_ms
+        last.used_until_ms = max(last.used_until_ms, slice_end_ms)
         self._note_next_expiry()
         return last
 
     def _start_layer(self, slice_end_ms: int, design_count: int) -> _Layer:
         share = self._settings.false_positive_rate / _SHARES_OF_TARGET
-        layer = _Layer(slice_end_ms, BloomLayer(design_count, share))
+        layer = _Layer(slice_end_ms, BloomLayer(design_count, share), slice_end_ms)
         self._layers.append(layer)
         self._budget.held += design_count
         self._note_next_expiry()
@@ -192,8 +275,9 @@ class LayeredFilter:
             return max(floor, 2 * filled.bits.design_count)
         if not self._layers:
             return floor
-        previous_end_ms = self._layers[-1].slice_end_ms
-        previous = sum(layer.bits.count for layer in self._layers if layer.slice_end_ms == previous_end_ms)
+        # Over a whole slice's time: after a restart a slice may have been cut short.
+        since_ms = self._layers[-1].slice_end_ms - self._settings.slice_ms
+        previous = sum(layer.newest_of for layer in self._layers if layer.slice_end_ms > since_ms)
         # A sixteenth more, or one id above last slice's number would double the layer.
         return max(floor, previous + previous // 16)
 
@@ -201,6 +285,20 @@ class LayeredFilter:
         """The design count that the budget still allows, 0 when not even the smallest layer fits."""
         room = self._budget.limit - self._budget.held
         return min(design_count, room) if room >= SMALLEST_LAYER else 0
+
+
+def silence_ms(settings: ProducerIdSettings) -> int:
+    """How long another process may use an id after it has told of it, before it tells of it again."""
+    return settings.slice_ms + _tolerance_ms(settings)
+
+
+def kept_ms(settings: ProducerIdSettings) -> int:
+    """How long after it was told of an id may still have to be remembered: older history says nothing."""
+    return settings.remember_ms + silence_ms(settings)
+
+
+def _tolerance_ms(settings: ProducerIdSettings) -> int:
+    return settings.slice_ms // 64
 
 
 def usable_seed(seed: int) -> int:

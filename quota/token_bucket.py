@@ -59,7 +59,32 @@ class TokenBucket:
 
         So that a switch from observing to enforcing finds no debt.
         """
-        self._units = max(-self.token_units, self.units(now_ms) - self.token_units)
+        self._spend_down_to(-self.token_units, now_ms)
+
+    def charge_elsewhere(self, now_ms: int) -> None:
+        """Spends one token that another gateway has let an id in for: without making a debt of more than a full
+        bucket, so that what is heard late and at once is no long outage.
+        """
+        self._spend_down_to(self._deepest_units, now_ms)
+
+    def _spend_down_to(self, floor_units: int, now_ms: int) -> None:
+        units = self.units(now_ms)
+        self._units = min(units, max(floor_units, units - self.token_units))
+
+    @property
+    def _deepest_units(self) -> int:
+        return -max(self.capacity_units, self.token_units)
+
+    def restore(self, units: int, token_units: int, at_ms: int) -> None:
+        """The balance as it was at `at_ms`, which may lie in the past: it has been refilled since.
+
+        `token_units` of these units were one token.
+        """
+        if token_units != self.token_units:
+            scaled = abs(units) * self.token_units // token_units
+            units = scaled if units >= 0 else -scaled
+        self._units = max(self._deepest_units, min(self.capacity_units, units))
+        self._last_ms = at_ms
 
     def reshape(self, rate_milli: int, window_ms: int, burst: Fraction, now_ms: int) -> None:
         """Changes rate, window or burst. A positive balance keeps its fraction of the capacity.

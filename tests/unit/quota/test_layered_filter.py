@@ -152,12 +152,12 @@ def test_the_global_bound_lets_layers_fill_up_instead_of_growing() -> None:
 def test_new_settings_hold_for_layers_that_exist() -> None:
     ids = new_filter()
     use(ids, 1, 0)
-    ids.reshape(ProducerIdSettings(remember_ms=3_600_000))
+    ids.reshape(ProducerIdSettings(remember_ms=3_600_000), 0)
     assert remembers(ids, 1, SLICE_MS + 3_600_000 - 1)
     assert not remembers(ids, 1, SLICE_MS + 3_600_000)
     longer = new_filter()
     use(longer, 1, 0)
-    longer.reshape(ProducerIdSettings(remember_ms=2 * DAY_MS))
+    longer.reshape(ProducerIdSettings(remember_ms=2 * DAY_MS), 0)
     assert remembers(longer, 1, SLICE_MS + 2 * DAY_MS - 1)
 
 

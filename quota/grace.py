@@ -1,0 +1,32 @@
+"""Cold start: for a while, unseen ids are let in uncharged, as every running producer looks new.
+
+Bounded by user, so that a start is no way around the quota. Knows rates and numbers, and neither ids nor
+filters.
+"""
+
+from __future__ import annotations
+
+GRACE_TIMES_RATE = 10
+"""Ids of one user that are let in, in windows of its rate."""
+
+
+class Grace:
+    """`until_ms` is 0 when there is none."""
+
+    __slots__ = ("until_ms",)
+
+    def __init__(self) -> None:
+        self.until_ms = 0
+
+    def admits(self, rate_milli: int | None, admitted: int, now_ms: int) -> bool:
+        """Whether one more unseen id is let in of a user with this rate (None: without limit) and so many let in.
+
+        A rate of 0 blocks under grace too.
+        """
+        if now_ms >= self.until_ms:
+            return False
+        return rate_milli is None or admitted * 1000 < GRACE_TIMES_RATE * rate_milli
+
+    def end_if_over(self, now_ms: int) -> None:
+        if now_ms >= self.until_ms:
+            self.until_ms = 0

@@ -1,0 +1,121 @@
+"""The quota while the real state is still being restored: everything passes, and is remembered for later.
+
+It answers the same questions as `ProducerIdQuota`, knows no rates, charges nothing, and hands over what it has
+let pass once the restored state can say what of it was known.
+"""
+
+from __future__ import annotations
+
+from quota.entities import User
+from quota.producer_ids import ProducerIdQuota
+from quota.questions import Answer, AskedId, GaveUp, Question, decision_of
+from quota.settings import Quotas
+from quota.verdicts import Decision, Reason
+
+MOST_INTERIM_IDS = 200_000
+"""About 25 MB; what is beyond passes too, and is new again once the state is there."""
+
+
+class InterimState:
+    """Ids by user since the start. `not_kept`: how many passed for which there was no room. Alarm."""
+
+    def __init__(self) -> None:
+        self.not_kept = 0
+        self._ids: dict[User, dict[int, Reason]] = {}
+        self._kept = 0
+        self._predecessors: dict[tuple[User, int], int] = {}
+
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        """Everything is let pass; what was not asked about before is said to be observed."""
+        decisions = (self._observed(question, asked, now_ms) for asked in question.ids)
+        return Answer(False, tuple(decision for decision in decisions if decision is not None))
+
+    def _observed(self, question: Question, asked: AskedId, now_ms: int) -> Decision | None:
+        if asked.producer_id in self._ids.get(question.user, ()):
+            return None
+        self._keep(question.user, asked.producer_id, Reason.OBSERVE)
+        return decision_of(question, asked, True, Reason.OBSERVE, now_ms)
+
+    def _keep(self, user: User, producer_id: int, reason: Reason) -> bool:
+        ids = self._ids.setdefault(user, {})
+        if producer_id in ids:
+            return True
+        if self._kept >= MOST_INTERIM_IDS:
+            self.not_kept += 1
+            return False
+        ids[producer_id] = reason
+        self._kept += 1
+        return True
+
+    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
+        """The id passes, and will not be charged."""
+        if self._keep(user, producer_id, Reason.FAIL_OPEN):
+            self._ids[user][producer_id] = Reason.FAIL_OPEN
+
+    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
+        """Always: whether the old id was admitted, and so whether the new one is charged, shows when handing
+        over.
+        """
+        if self._keep(user, new_producer_id, Reason.INHERITED):
+            self._predecessors[user, new_producer_id] = old_producer_id
+        return True
+
+    def hand_over(self, state: ProducerIdQuota, now_ms: int, at_most: int = MOST_INTERIM_IDS) -> int:
+        """Puts up to `at_most` ids into the restored state, in the order in which they came; returns how many
+        are left.
+
+        What the state does not hold yet is charged as what is observed: without a debt beyond one token. In
+        portions, as it takes some microseconds an id; questions may be answered here in between.
+        """
+        done = 0
+        for user, ids in list(self._ids.items()):
+            for producer_id in list(ids):
+                if done >= at_most:
+                    return self._kept
+                self._hand_over_one(state, user, producer_id, ids.pop(producer_id), now_ms)
+                self._kept -= 1
+                done += 1
+            del self._ids[user]
+        return self._kept
+
+    def _hand_over_one(
+        self, state: ProducerIdQuota, user: User, producer_id: int, reason: Reason, now_ms: int
+    ) -> None:
+        predecessor = self._predecessors.pop((user, producer_id), None)
+        if predecessor is not None and state.inherit(user, predecessor, producer_id, now_ms):
+            return
+        if reason is Reason.INHERITED:
+            reason = Reason.OBSERVE
+        state.admitted_elsewhere(user, producer_id, now_ms, reason)
+
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        """Nothing here depends on them."""
+
+    def sweep(self, now_ms: int) -> list[GaveUp]:
+        """Nobody waits."""
+        return []
+
+    def users(self) -> list[User]:
+        return list(self._ids)
+
+    def tokens(self, user: User, now_ms: int) -> float | None:
+        """Not known yet."""
+        return None
+
+    def live_ids(self, user: User, now_ms: int) -> int:
+        return len(self._ids.get(user, ()))
+
+    def waiting(self, user: User) -> int:
+        return 0
+
+    def oldest_waiting_ms(self, user: User, now_ms: int) -> int:
+        return 0
+
+    @property
+    def filter_bytes(self) -> int:
+        """There is no filter yet."""
+        return 0
+
+    @property
+    def overfull_inserts(self) -> int:
+        return 0
