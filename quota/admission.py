@@ -358,14 +358,15 @@ class Admission:
         """InitProducerId or EndTxn v5+ was answered with this id and epoch on that connection."""
         self.owners.learnt(user, producer_id, epoch, connection_id)
 
-    def inherits(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> None:
-        """EndTxn v5+ handed out a new id: it is admitted as its predecessor was, uncharged."""
+    def inherits(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
+        """EndTxn v5+ handed out a new id: it is admitted as its predecessor was, uncharged. Says whether it was."""
         if old_producer_id == new_producer_id:
-            return
+            return False
         if not self._state.inherit(user, old_producer_id, new_producer_id, now_ms):
-            return
+            return False
         admitted = self._counters_of(user, now_ms).admitted
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
+        return True
 
     def use_state(self, state: QuotaState) -> None:
         """Ask this one from now on (it has been restored). What connections keep in their caches is looked up anew."""
