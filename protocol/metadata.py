@@ -58,6 +58,22 @@ def _to_brokers(answer: Reader, version: int) -> None:
         answer.skip(4)
 
 
+def to_topics(answer: Reader, version: int) -> None:
+    """Takes a reader at the beginning of an answer (its header included) to the number of topics."""
+    _to_brokers(answer, version)
+    for _ in range(answer.count(10)):
+        answer.skip(4)
+        answer.skip_string()
+        answer.skip(4)
+        if version >= 1:
+            answer.skip_string()
+        answer.skip_tags()
+    if version >= 2:
+        answer.skip_string()
+    if version >= 1:
+        answer.skip(4)
+
+
 def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple[str, bytes]]:
     """(name, id of 16 bytes) of each topic in the Metadata answer buf[start:end] that has both.
 
@@ -65,17 +81,10 @@ def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple
     change meanwhile. Nothing below version 10. Raises MalformedFrame or UnsupportedVersion on the way.
     """
     answer = Reader(buf, start, end)
-    _to_brokers(answer, version)
     if version < FIRST_WITH_TOPIC_IDS:
+        _to_brokers(answer, version)
         return
-    for _ in range(answer.count(11)):
-        answer.skip(4)
-        answer.skip_string()
-        answer.skip(4)
-        answer.skip_string()
-        answer.skip_tags()
-    answer.skip_string()
-    answer.skip(4)
+    to_topics(answer, version)
     for _ in range(answer.count(26)):
         answer.skip(2)
         name = answer.nullable_string()

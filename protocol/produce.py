@@ -7,6 +7,7 @@ of records, every length checked before anything is believed. Whatever it accept
 same way, or refuses.
 """
 
+from collections.abc import Collection
 from struct import Struct
 from struct import error as struct_error
 
@@ -31,6 +32,8 @@ ProducerBatch = tuple[int, int, int, bytes, int]
 """(producer id, producer epoch, base sequence, topic, partition). The topic is the name in UTF-8, or from
 version 13 a zero byte and the 16 bytes of the topic id (no topic name holds a zero byte)."""
 
+NONE_FORBIDDEN: frozenset[bytes] = frozenset()
+
 MAX_PARTITIONS = 100_000
 """Most topics, partitions or batches in one request. A broker is advised to hold some thousand partitions; a
 frame of 100 MiB could name 16 million empty ones and stall everybody while they are walked."""
@@ -54,6 +57,14 @@ unpack_batch = Struct(">8xi4xb4xh20xqhii").unpack_from
 _LENGTH_MAGIC = Struct(">8xi4xb").unpack_from
 
 
+class ForbiddenTopic(Exception):
+    """A Produce request is for a topic that nobody may produce to through here; the protocol allows it."""
+
+    def __init__(self, acks: int) -> None:
+        super().__init__("a Produce request for a forbidden topic")
+        self.acks = acks
+
+
 def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
     """(acks, transactional, batches) of the Produce request frame buf[start:end].
 
@@ -66,9 +77,13 @@ def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBat
     return acks, transactional, batches
 
 
-def walk_counting(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBatch], list[int]]:
+def walk_counting(
+    buf: Buffer, start: int, end: int, forbidden: Collection[bytes] = NONE_FORBIDDEN
+) -> tuple[int, bool, list[ProducerBatch], list[int]]:
     """What `walk` says, and for each of its batches the number of records as the batch's header claims it:
     for statistics only, a client may write there what it likes.
+
+    Raises ForbiddenTopic, too, at the first topic that is in `forbidden`, whatever is produced to it.
     """
     try:
         api_key, version, length = _HEAD(buf, start)
@@ -78,14 +93,14 @@ def walk_counting(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[Pr
             raise MalformedFrame(f"a client id of {length} bytes")
         body = start + 10 + length if length > 0 else start + 10
         if version >= FIRST_FLEXIBLE:
-            return _walk_flexible(buf, body, end, version)
-        return _walk_classic(buf, body, end, version)
+            return _walk_flexible(buf, body, end, version, forbidden)
+        return _walk_classic(buf, body, end, version, forbidden)
     except (struct_error, IndexError) as error:
         raise MalformedFrame("a Produce request that ends too early") from error
 
 
 def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
-    buf: Buffer, p: int, end: int, version: int
+    buf: Buffer, p: int, end: int, version: int, forbidden: Collection[bytes]
 ) -> tuple[int, bool, list[ProducerBatch], list[int]]:
     transactional = False
     if version >= 3:
@@ -109,6 +124,8 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
         if length < 0 or q > end:
             raise MalformedFrame(f"a topic name of {length} bytes")
         topic = bytes(buf[p + 2 : q])
+        if topic in forbidden:
+            raise ForbiddenTopic(acks)
         (partitions,) = unpack_i32(buf, q)
         p = q + 4
         total += partitions
@@ -142,7 +159,7 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
 
 
 def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time of the hottest code there is
-    buf: Buffer, p: int, end: int, version: int
+    buf: Buffer, p: int, end: int, version: int, forbidden: Collection[bytes]
 ) -> tuple[int, bool, list[ProducerBatch], list[int]]:
     # Varints of one byte (and of two, for records) are read in place. `p` only grows, and is compared with
     # `end` before anything at it is kept; what it may read beyond the frame meanwhile is never used.
@@ -181,6 +198,8 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
             if length == 0 or q > end:
                 raise MalformedFrame(f"a topic name of {length - 1} bytes")
             topic = bytes(buf[p:q])
+        if topic in forbidden:
+            raise ForbiddenTopic(acks)
         p = q
         partitions = buf[p]
         p += 1

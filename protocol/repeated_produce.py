@@ -8,6 +8,7 @@ else goes to `walk`, whose answer this is in every case: a property test holds t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from struct import error as struct_error
 from typing import Final
 
@@ -17,6 +18,7 @@ from protocol.produce import (
     FIRST_FLEXIBLE,
     FIRST_TOPIC_ID,
     LENGTH_OVERHEAD,
+    NONE_FORBIDDEN,
     TRANSACTIONAL,
     ProducerBatch,
     unpack_batch,
@@ -38,9 +40,20 @@ MISSES_PER_KEPT: Final = 16
 class RepeatedProduce:
     """Walks the Produce requests of one connection."""
 
-    __slots__ = ("_acks", "_head", "_misses", "_names_transaction", "_same", "_topic", "record_counts")
+    __slots__ = (
+        "_acks",
+        "_forbidden",
+        "_head",
+        "_misses",
+        "_names_transaction",
+        "_same",
+        "_topic",
+        "record_counts",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, forbidden: Collection[bytes] = NONE_FORBIDDEN) -> None:
+        """`forbidden`: topics in the form of ProducerBatch; a set that grows later is heeded."""
+        self._forbidden = forbidden
         self._head = _NOTHING
         """Api key and version of the kept beginning."""
         self._same = b""
@@ -53,15 +66,19 @@ class RepeatedProduce:
         """Of the request that was walked last: for each of its batches the number of records, by its header."""
 
     def walk(self, buf: bytes | bytearray, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
-        """What `protocol.produce.walk` says of the frame buf[start:end]. Raises as it does."""
-        if buf.startswith(self._head, start) and buf.startswith(self._same, start + _AFTER_CORRELATION_ID):
+        """What `protocol.produce.walk` says of the frame buf[start:end]. Raises as it does, and ForbiddenTopic."""
+        if (
+            buf.startswith(self._head, start)
+            and buf.startswith(self._same, start + _AFTER_CORRELATION_ID)
+            and self._topic not in self._forbidden
+        ):
             try:
                 again = self._walk_rest(buf, start + _AFTER_CORRELATION_ID + len(self._same), end)
             except (struct_error, IndexError):
                 again = None  # the frame ends too early: `walk` says so
             if again is not None:
                 return again
-        acks, transactional, batches, self.record_counts = walk_counting(buf, start, end)
+        acks, transactional, batches, self.record_counts = walk_counting(buf, start, end, self._forbidden)
         if len(batches) == 1:
             # Not every time: a producer that changes between topics would pay for it and gain nothing.
             if self._misses % MISSES_PER_KEPT == 0:

@@ -1,5 +1,6 @@
 """What is walked by repetition is what `walk` says, whatever came before and whatever lies behind the frame."""
 
+from collections.abc import Collection
 from uuid import UUID
 
 import pytest
@@ -75,10 +76,10 @@ def test_the_second_request_of_a_kind_is_not_walked_again(
     repeated = RepeatedProduce()
     walks = 0
 
-    def counting_walk(buf: bytearray, start: int, end: int) -> object:
+    def counting_walk(buf: bytearray, start: int, end: int, forbidden: Collection[bytes]) -> object:
         nonlocal walks
         walks += 1
-        return walk_counting(buf, start, end)
+        return walk_counting(buf, start, end, forbidden)
 
     monkeypatch.setattr(repeated_produce, "walk_counting", counting_walk)
     for sequence in range(20):
