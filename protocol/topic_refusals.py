@@ -1,0 +1,183 @@
+"""Does a request name an own topic, and the answer that says "not authorised" to all of it.
+
+Through kafka.protocol, whose schemas mark every field that holds a topic's name: a consumer group, a client or a
+setting that happens to be called the same is told from the topic. Only for requests in which the name or the id was
+found already (own_topics.py): none of this is fast.
+
+The answer repeats what was asked, topic by topic and partition by partition, each with TOPIC_AUTHORIZATION_FAILED
+(29): a request is refused as a whole, other topics in it included, because half of it cannot be done here. Where an
+answer is not made of what was asked, the error stands at its top. Where it has no such place either, there is no
+answer: close the connection.
+"""
+
+from typing import Any, Final
+from uuid import UUID
+
+from protocol import messages
+from protocol.errors import ErrorCode
+from protocol.frames import Buffer
+from protocol.headers import peek_request
+from protocol.own_topics import OwnTopicSet
+
+GUARDED: Final = frozenset(
+    {
+        *(1, 2, 3),  # Fetch, ListOffsets, Metadata
+        *(8, 9, 19, 20, 21, 23, 24, 27, 28),  # offsets, topics, epochs, transactions
+        *(29, 30, 31),  # ACLs, by resource name
+        *(32, 33, 34, 35, 37, 43, 44, 45, 46, 47),  # administration
+        *(55, 61, 68, 75, 76, 78, 79, 88, 90, 91, 92),  # descriptions, group protocols, share groups
+    }
+)
+"""API keys of all requests with a field for a topic's name or id, Produce excepted. Literal for the same reason as
+versions.SPOKEN; a test holds it to the schemas."""
+
+_TOPIC_RESOURCE: Final = 2  # org.apache.kafka.common.resource.ResourceType.TOPIC; ConfigResource.Type.TOPIC
+_ANY_RESOURCE: Final = 1  # in filters of ACLs
+_REFUSED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+_ERROR_AT_TOP: Final = frozenset({29, 35, 46, 55, 68, 76, 78, 79, 88})
+"""API keys whose answer lists something else than what was asked, or has a field more than we know to fill."""
+
+_REPEATED: Final = {
+    "responses": ("topics", "topic_names", "resources"),
+    "results": ("topics", "resources", "creations"),
+    "filter_results": ("filters",),
+    "topics": ("topics",),
+    "partitions": ("partitions", "partition_indexes"),
+    "groups": ("groups",),
+    "markers": ("markers",),
+    "replica_election_results": ("topic_partitions",),
+    "partition_result": ("partitions",),
+    "results_by_transaction": ("transactions",),
+    "results_by_topic_v3_and_below": ("v3_and_below_topics",),
+    "topic_results": ("topics",),
+    "results_by_partition": ("partitions",),
+}
+"""An array of the answer -> the array of the request whose elements it repeats; the first that is there."""
+
+_TOPIC_NAMES: Final = ("name", "topic", "topic_name")
+_PARTITION_INDEXES: Final = ("partition_index", "partition", "index", "partition_id")
+_KEYS: Final = ("topic_id", "resource_type", "resource_name", "group_id", "transactional_id", "producer_id")
+"""What the answer repeats of the request: by these its reader finds what he asked for."""
+
+_SAME: Final = {
+    **dict.fromkeys(_TOPIC_NAMES, _TOPIC_NAMES),
+    **dict.fromkeys(_PARTITION_INDEXES, _PARTITION_INDEXES),
+    **{key: (key,) for key in _KEYS},
+}
+
+
+def names_own_topic(buf: Buffer, start: int, end: int, own: OwnTopicSet) -> Any | None:
+    """The decoded request in buf[start:end] if a field that is meant for a topic holds one of `own`, else None.
+
+    Raises as messages.decode_request does; FrameTooLarge above messages.MAX_DECODED_BYTES.
+    """
+    message = messages.decode_request(buf, start, end)
+    names = frozenset(name.decode() for name in own.names)
+    return message if _is_about(message, names, frozenset(own.ids)) else None
+
+
+def _is_about(node: Any, names: frozenset[str], ids: frozenset[bytes]) -> bool:
+    for field in node._struct._fields:
+        if not field.for_version_q(node.version):
+            continue
+        value = getattr(node, field.name)
+        if value is None:
+            continue
+        if field.is_struct_array():
+            if any(_is_about(element, names, ids) for element in value):
+                return True
+        elif field.is_struct():
+            if _is_about(value, names, ids):
+                return True
+        elif isinstance(value, UUID):
+            if field.name == "topic_id" and value.bytes in ids:
+                return True
+        elif field._entity_type == "topicName" and (
+            value in names if isinstance(value, str) else not names.isdisjoint(value)
+        ):
+            return True
+    return _is_topic_resource(node, names)
+
+
+def _is_topic_resource(node: Any, names: frozenset[str]) -> bool:
+    """A resource of DescribeConfigs and its like, or of an ACL, is a topic by its type."""
+    fields = node._struct.fields
+    if "resource_type" in fields:
+        return node.resource_type == _TOPIC_RESOURCE and node.resource_name in names
+    if "resource_type_filter" in fields:
+        return (
+            node.resource_type_filter in (_TOPIC_RESOURCE, _ANY_RESOURCE)
+            and node.resource_name_filter in names
+        )
+    return False
+
+
+def refused(buf: Buffer, start: int, end: int, message: Any) -> bytes | None:
+    """The framed answer to the decoded request `message`; None where no answer can say it."""
+    head = peek_request(buf, start, end)
+    cls = messages.message_class(head.api_key, "response")
+    asked = None if head.api_key in _ERROR_AT_TOP else message
+    answer, errors = _repeat(cls, head.api_version, asked)
+    return messages.encode_response(head.correlation_id, answer) if errors else None
+
+
+def _repeat(cls: Any, version: int, asked: Any) -> tuple[Any, int]:
+    """(a struct of the answer that repeats `asked`, error codes in it). `asked` is a struct of the request, an
+    element of an array of names or partitions, or None: nothing to repeat."""
+    values: dict[str, Any] = {}
+    errors = 0
+    for field in cls._struct._fields:
+        if not field.for_version_q(version) or field.tagged_field_q(version):
+            continue
+        if field.is_struct_array():
+            elements = [
+                _repeat(getattr(cls, field.type_str), version, one) for one in _elements(field.name, asked)
+            ]
+            values[field.name] = [element for element, _ in elements]
+            errors += sum(count for _, count in elements)
+        elif field.is_struct():
+            is_null = field.nullable_for_version_q(version)
+            values[field.name] = None if is_null else _repeat(getattr(cls, field.type_str), version, None)[0]
+        else:
+            values[field.name] = _value(field, version, asked)
+    own_code = next((name for name in ("error_code", "partition_error_code") if name in values), None)
+    if own_code is not None and not errors:
+        values[own_code] = _REFUSED
+        errors = 1
+    return cls(version=version, **values), errors
+
+
+def _elements(name: str, asked: Any) -> Any:
+    for candidate in _REPEATED.get(name, ()):
+        if _has(asked, candidate):
+            found = getattr(asked, candidate)
+            if found:
+                return found
+    return ()
+
+
+def _value(field: Any, version: int, asked: Any) -> Any:
+    same = _SAME.get(field.name, ())
+    if (same is _TOPIC_NAMES and isinstance(asked, str)) or (
+        same is _PARTITION_INDEXES and isinstance(asked, int)
+    ):
+        return asked
+    for name in same:
+        if _has(asked, name):
+            return getattr(asked, name)
+    if field.is_array():
+        return []
+    if field.nullable_for_version_q(version):
+        return None
+    if field.type_str == "string":
+        return field.default or ""
+    if field.type_str == "int64" and not field.default:
+        return -1  # an offset that nobody knows
+    return field.default
+
+
+def _has(asked: Any, name: str) -> bool:
+    """Whether the request's struct has this field in its version."""
+    struct = getattr(asked, "_struct", None)
+    return struct is not None and name in struct.fields and struct.fields[name].for_version_q(asked.version)
