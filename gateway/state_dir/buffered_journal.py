@@ -135,22 +135,26 @@ class BufferedJournal:
         self.buffered_bytes -= written
         if error is not None:
             self._lines.insert(0, data[written:])
-        self._tell(error)
+        # Planned first: a log that goes to the same full disk may raise.
         if self._lines and not self._is_planned:
             self._plan(FLUSH_MS if error is None else RETRY_MS)
+        before, self.last_failure = self.last_failure, error
+        self._tell(before, error)
 
-    def _tell(self, error: OSError | None) -> None:
+    def _tell(self, before: OSError | None, error: OSError | None) -> None:
         """Logs the first failure and the end of failing, not every try between them."""
-        if error is not None:
-            self.failures += 1
-            if self.last_failure is None:
-                log.error(
-                    Event.STATE_JOURNAL_FAILED,
-                    path=str(self._directory),
-                    cause=str(error),
-                    buffered_bytes=self.buffered_bytes,
-                    remedy="make room on the disk, or make the directory writable; it is tried every second",
-                )
-        elif self.last_failure is not None:
-            log.warning(Event.STATE_JOURNAL_RECOVERED, path=str(self._directory), dropped=self.dropped)
-        self.last_failure = error
+        path = str(self._directory)
+        if error is None and before is not None:
+            log.warning(Event.STATE_JOURNAL_RECOVERED, path=path, dropped=self.dropped)
+        if error is None:
+            return
+        self.failures += 1
+        if before is None:
+            remedy = "make room on the disk, or make the directory writable; it is tried every second"
+            log.error(
+                Event.STATE_JOURNAL_FAILED,
+                path=path,
+                cause=str(error),
+                buffered_bytes=self.buffered_bytes,
+                remedy=remedy,
+            )

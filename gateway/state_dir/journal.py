@@ -49,6 +49,9 @@ FIRST_LINE: Final = to_line(
 )
 
 
+_FIRST_KEY: Final = b'{"journal":'
+
+
 class JournalWriter:
     """Writes whole lines to the journal of one generation, which is made with its first line."""
 
@@ -147,7 +150,9 @@ def _values(path: Path, strange: list[str]) -> Iterator[bytes]:
             if value is None:
                 if line.endswith(b"\n"):
                     strange.append(f"line {number + 1} is damaged")
-            elif number == 0 and value.startswith(b'{"journal":'):
+            elif value.startswith(_FIRST_KEY):
+                if number:
+                    strange.append(f"line {number + 1} is a first line")
                 if needs := _newer_reader(value):
                     strange.append(f"was written by a newer version (needs a reader of version {needs})")
                     return

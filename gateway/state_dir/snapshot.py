@@ -122,7 +122,7 @@ def read(path: Path) -> Contents:
                 cluster = _read_bucket(frame.head["bucket"])
             elif frame.kind == _USER:
                 users.append(_read_user(frame))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise SnapshotUnreadable(f"holds what no snapshot holds ({error!r})") from error
     if about is None:
         raise SnapshotUnreadable("does not say when it was written")
