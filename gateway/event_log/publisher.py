@@ -127,6 +127,8 @@ class EventPublisher:
             self._lanes.shape(len(await producer.partitions_for(self._topic.name)))
             self._answered_at_s = time.monotonic()
             self.is_connected = not self.last_failure
+            # What an earlier session left behind waits for nobody's arrival.
+            self._arrived.set()
             await self._write(producer)
         except Exception:
             # Its batches have to run out of time before it can stop; meanwhile nothing is lost here.
