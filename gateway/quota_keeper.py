@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gateway.settings import Settings
 from quota.entities import User
-from quota.producer_ids import GaveUp, ProducerIdQuota
+from quota.producer_ids import ProducerIdQuota
 from quota.state import QuotaState
 
 
@@ -43,7 +43,5 @@ class QuotaKeeper:
         """An event for the topic."""
 
     def worker_lost(self, worker: int) -> None: ...
-
-    def gave_up(self, gone: list[GaveUp]) -> None: ...
 
     applied_offsets: list[int] = []

@@ -81,17 +81,29 @@ class StateDir:
 
     # Starting
 
+    def take(self) -> None:
+        """Make the directory if need be, and let no other gateway have it. Raises StateDirInUse; a directory that
+        cannot be had for another reason is `load`'s to tell.
+        """
+        with contextlib.suppress(OSError):
+            files.make_directory(self.path)
+            self._lock.take()
+
     def load(self) -> Loaded:
-        """Blocks: call in a thread. Makes the directory if need be. Raises StateDirInUse and nothing else."""
+        """Blocks: call in a thread. Takes the directory first, if need be. Raises StateDirInUse and nothing else."""
         started_s = time.monotonic()
         try:
             files.make_directory(self.path)
-            self._lock.take()
+            if not self._lock.is_held:
+                self._lock.take()
             found = files.listing(self.path)
         except OSError as error:
             cause, remedy = str(error), "let the gateway's user make and write the directory state_dir"
             log.error(Event.STATE_DIR_UNUSABLE, path=str(self.path), cause=cause, remedy=remedy)
             return Loaded(JournalReader(self.path, []))
+        for name in found.partial:
+            with contextlib.suppress(OSError):
+                (self.path / name).unlink()
         loaded = self._newest_state(found)
         journals = [number for number in found.journals if number >= (self._complete or 0)]
         loaded.journal = JournalReader(self.path, journals)

@@ -11,12 +11,14 @@ import os
 from pathlib import Path
 from typing import Final
 
+from gateway.lifetime import CannotStart
+
 LOCK_FILE: Final = "lock"
 _NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
 _MOST_OF_A_PID: Final = 20
 
 
-class StateDirInUse(Exception):
+class StateDirInUse(CannotStart):
     """Another live gateway holds the directory: two would delete each other's files."""
 
     def __init__(self, path: Path, holder: str) -> None:
@@ -54,6 +56,10 @@ class DirectoryLock:
                 raise
         self._fd = fd
         self._write_pid()
+
+    @property
+    def is_held(self) -> bool:
+        return self._fd is not None
 
     def release(self) -> None:
         """The file stays: unlinked, a third gateway could lock a new one while a second waits for this one."""

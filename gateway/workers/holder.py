@@ -188,8 +188,8 @@ class StateHolder:
                 continue
             for gone in gave_up:
                 self._gave_up[gone.user] = self._gave_up.get(gone.user, 0) + 1
-            if gave_up:
-                self.keeper.gave_up(gave_up)
+            if gave_up and self.keeper.recorder is not None:
+                self.keeper.recorder.gave_up(gave_up)
             self._reports.counters.quota_failed_open += self._failures
             self._failures = 0
             for session in self._sessions:
