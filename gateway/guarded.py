@@ -1,0 +1,30 @@
+"""One place where it is made sure that telling of traffic never harms traffic. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+
+class Fallible(Protocol):
+    """Whoever is told when one of its methods has failed."""
+
+    def failed(self, error: Exception) -> None: ...
+
+
+_Self = TypeVar("_Self", bound=Fallible)
+_P = ParamSpec("_P")
+
+
+def guarded(method: Callable[Concatenate[_Self, _P], None]) -> Callable[Concatenate[_Self, _P], None]:
+    """A method that never raises: `failed` is told instead."""
+
+    @wraps(method)
+    def never_raises(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - this is what it is for
+            self.failed(error)
+
+    return never_raises

@@ -1,0 +1,98 @@
+"""Metadata answers (api key 3, versions 0-13): which brokers there are, and where each topic's partitions are.
+
+For those who want to know the cluster's shape, not for the way of an answer to its client: metadata.py does that and
+knows the versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from protocol.errors import UnsupportedVersion
+from protocol.frames import Buffer, Reader
+from protocol.metadata import MAX_VERSION, METADATA
+
+_FIRST_FLEXIBLE: Final = 9
+_FIRST_WITH_TOPIC_IDS: Final = 10
+
+
+class Broker(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str
+    """Empty: none, or a version that does not tell."""
+
+
+class Cluster(NamedTuple):
+    """What stands before the topics."""
+
+    cluster_id: str
+    brokers: list[Broker]
+
+
+class TopicPartitions(NamedTuple):
+    """One topic without error: leader and replicas of each partition by index; leader -1: none."""
+
+    name: str
+    leaders: tuple[int, ...]
+    replicas: tuple[tuple[int, ...], ...]
+
+
+def places(buf: Buffer, start: int, end: int, version: int) -> Iterator[Cluster | TopicPartitions]:
+    """The cluster, then its topics, of the Metadata answer buf[start:end] (its header included).
+
+    A generator, so that a large answer can be read a few topics at a time. Topics with an error, without a name, or
+    with partitions whose indexes have gaps are left out. Raises MalformedFrame or UnsupportedVersion on the way.
+    """
+    if not 0 <= version <= MAX_VERSION:
+        raise UnsupportedVersion(METADATA, version)
+    answer = Reader(buf, start, end)
+    answer.skip(4)
+    answer.flexible = version >= _FIRST_FLEXIBLE
+    answer.skip_tags()
+    if version >= 3:
+        answer.skip(4)
+    brokers = [_broker(answer, version) for _ in range(answer.count(10))]
+    cluster_id = (answer.nullable_string() or "") if version >= 2 else ""
+    if version >= 1:
+        answer.skip(4)
+    yield Cluster(cluster_id, brokers)
+    for _ in range(answer.count(8)):
+        topic = _topic(answer, version)
+        if topic is not None:
+            yield topic
+
+
+def _broker(answer: Reader, version: int) -> Broker:
+    node_id, host, port = answer.i32(), answer.string(), answer.i32()
+    rack = (answer.nullable_string() or "") if version >= 1 else ""
+    answer.skip_tags()
+    return Broker(node_id, host, port, rack)
+
+
+def _topic(answer: Reader, version: int) -> TopicPartitions | None:
+    error_code = answer.i16()
+    name = answer.nullable_string()
+    if version >= _FIRST_WITH_TOPIC_IDS:
+        answer.skip(16)
+    if version >= 1:
+        answer.skip(1)
+    found: dict[int, tuple[int, tuple[int, ...]]] = {}
+    for _ in range(answer.count(18)):
+        answer.skip(2)
+        index, leader = answer.i32(), answer.i32()
+        if version >= 7:
+            answer.skip(4)
+        found[index] = (leader, tuple(answer.i32() for _ in range(answer.count(4))))
+        for _ in range(2 if version >= 5 else 1):  # in sync, offline
+            answer.skip(4 * answer.count(4))
+        answer.skip_tags()
+    if version >= 8:
+        answer.skip(4)
+    answer.skip_tags()
+    if error_code or not name or sorted(found) != list(range(len(found))):
+        return None
+    in_order = [found[index] for index in range(len(found))]
+    return TopicPartitions(name, tuple(place[0] for place in in_order), tuple(place[1] for place in in_order))
