@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.conversation import InFlight
+from gateway.own_topics import OwnTopics
 from gateway.topic_names import TopicNames
 from gateway.treatments import METADATA, Treatment
 from protocol import addresses, messages, produce
@@ -22,7 +23,7 @@ Buffer = bytes | bytearray | memoryview
 class Answers:
     """The answers of one connection's broker, seen with the eyes of its listener and its quota."""
 
-    __slots__ = ("_admission", "_sasl", "_topic_names", "_translate", "_visitor")
+    __slots__ = ("_admission", "_own_topics", "_sasl", "_topic_names", "_translate", "_visitor")
 
     def __init__(
         self,
@@ -31,12 +32,14 @@ class Answers:
         sasl: SaslExchange,
         translate: Translate,
         topic_names: TopicNames,
+        own_topics: OwnTopics,
     ) -> None:
         self._admission = admission
         self._visitor = visitor
         self._sasl = sasl
         self._translate = translate
         self._topic_names = topic_names
+        self._own_topics = own_topics
 
     def look(self, request: InFlight, buf: Buffer, start: int, end: int, now_ms: int) -> bytes | None:
         """One whole answer, buf[start:end] without its size prefix. Raises MalformedFrame."""
@@ -46,7 +49,11 @@ class Answers:
         if treatment is Treatment.ADDRESSES:
             if api_key == METADATA:
                 self._topic_names.offer(memoryview(buf)[start:end], api_version)
+                answer = addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
+                return self._own_topics.conceal(api_key, api_version, answer, 4, len(answer)) or answer
             return addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
+        if treatment is Treatment.TOPICS:
+            return self._own_topics.conceal(api_key, api_version, buf, start, end)
         if treatment is Treatment.API_VERSIONS:
             return messages.cap_api_versions(buf, start, end, api_version)
         if treatment is Treatment.SASL_AUTHENTICATE:

@@ -44,6 +44,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
             client.conversation.sasl,
             context.translate,
             context.topic_names,
+            context.own_topics,
         )
         self._inbox = Inbox()
         self._counters = context.counters

@@ -13,7 +13,7 @@ from typing import cast
 from gateway.broker_channel import BrokerChannel
 from gateway.buffers import READ_BUFFER, READ_VIEW
 from gateway.connection import ConnectionContext
-from gateway.conversation import CLOSE, FORWARD, MOST_IN_FLIGHT, SIZE_PREFIX_BYTES, Conversation
+from gateway.conversation import CLOSE, FORWARD, INSTEAD, MOST_IN_FLIGHT, SIZE_PREFIX_BYTES, Conversation
 from gateway.flow import (
     SCARCE_READ_BYTES,
     WRITE_HIGH_BYTES,
@@ -49,7 +49,9 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.context = context
         self.connection_id = context.next_connection_id()
         self.visitor = Visitor(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
-        self.conversation = Conversation(context.admission, self.visitor, context.help_url, context.counters)
+        self.conversation = Conversation(
+            context.admission, self.visitor, context.help_url, context.counters, context.own_topics
+        )
         self.last_byte_ms = context.now_ms()
         self.broker: BrokerChannel | None = None
         self.server: Address | None = None
@@ -324,7 +326,9 @@ class ClientChannel(asyncio.BufferedProtocol):
             if step is not FORWARD:
                 self._forward(buf, run_start, pos)
                 run_start = frame_end
-                if step is CLOSE:
+                if step is INSTEAD and self.broker is not None:
+                    self.broker.write(self.conversation.instead)
+                elif step is CLOSE:
                     self.flush_own_answers()
                     self.close(self.conversation.close_cause, self.conversation.close_reason)
                     return end
@@ -377,6 +381,9 @@ class ClientChannel(asyncio.BufferedProtocol):
         if conversation.refused:
             self.context.refusal_log.note(conversation.refused, self.describe, now_ms)
             conversation.refused.clear()
+        if conversation.own_topic_requests:
+            self.context.own_topic_log.note(conversation.own_topic_requests, self.describe, now_ms)
+            conversation.own_topic_requests.clear()
         self.flush_own_answers()
         if conversation.asked is not None and conversation.asked is not self._asked:
             self._asked = conversation.asked

@@ -12,7 +12,8 @@ from gateway.buffers import BufferBudget
 from gateway.counters import Counters
 from gateway.logs import Event, logger
 from gateway.nodes import Address, NodePorts, Nodes
-from gateway.refusal_log import RefusalLog
+from gateway.own_topics import OwnTopics
+from gateway.refusal_log import OwnTopicLog, RefusalLog
 from gateway.topic_names import TopicNames
 from quota.admission import Admission, Ask
 
@@ -46,6 +47,7 @@ class Shared:
         frame_limit_bytes: int,
         connect_timeout_ms: int,
         help_url: str,
+        own_topics: OwnTopics | None = None,
     ) -> None:
         self.loop = loop
         self.now_ms = _clock_of(loop)
@@ -64,6 +66,8 @@ class Shared:
         self.all_closed.set()
         self.connecting: set[asyncio.Task[None]] = set()
         self.topic_names = TopicNames(loop, admission.topic_alias)
+        self.own_topics = own_topics or OwnTopics()
+        self.own_topic_log = OwnTopicLog()
         self.refusal_log = RefusalLog()
         self.ask: Asker = _nobody_to_ask
         """Puts a question to a quota state in another process."""
@@ -97,6 +101,8 @@ class ConnectionContext:
         self.frame_limit_bytes = shared.frame_limit_bytes
         self.help_url = shared.help_url
         self.topic_names = shared.topic_names
+        self.own_topics = shared.own_topics
+        self.own_topic_log = shared.own_topic_log
         self.refusal_log = shared.refusal_log
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id

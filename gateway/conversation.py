@@ -29,11 +29,12 @@ from typing import Final
 
 from gateway.counters import Counters
 from gateway.notes import note_of_request
+from gateway.own_topics import CLOSE_CAUSE, CLOSE_REASON, OwnTopics
 from gateway.treatments import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, TREATMENTS, Treatment
 from protocol import messages
 from protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
 from protocol.headers import peek_request
-from protocol.produce import refusal, walk
+from protocol.produce import ForbiddenTopic, refusal, walk
 from protocol.repeated_produce import RepeatedProduce
 from protocol.sasl import SaslExchange
 from quota.admission import Admission, Ask, Close, Forward, Refuse, Visitor
@@ -64,11 +65,16 @@ class Step(IntEnum):
     FORWARD = 0
     TAKEN = 1
     CLOSE = 2
+    INSTEAD = 3
+    """Forward `instead` in its place."""
 
 
 FORWARD: Final = Step.FORWARD
 TAKEN: Final = Step.TAKEN
 CLOSE: Final = Step.CLOSE
+INSTEAD: Final = Step.INSTEAD
+
+OWN_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
 
 class Conversation:
@@ -77,8 +83,10 @@ class Conversation:
     __slots__ = (
         "_admission",
         "_counters",
+        "_guarded",
         "_help_url",
         "_in_flight",
+        "_own_topics",
         "_sasl_in_flight",
         "_walk",
         "asked",
@@ -86,8 +94,10 @@ class Conversation:
         "close_reason",
         "held",
         "held_bytes",
+        "instead",
         "muted_until_ms",
         "out",
+        "own_topic_requests",
         "refused",
         "sasl",
         "visitor",
@@ -100,12 +110,15 @@ class Conversation:
         visitor: Visitor,
         help_url: str = "",
         counters: Counters | None = None,
+        own_topics: OwnTopics | None = None,
     ) -> None:
         self.visitor = visitor
         self._admission = admission
         self._help_url = help_url
         self._counters = counters or Counters()
-        self._walk = RepeatedProduce().walk
+        self._own_topics = own_topics or OwnTopics()
+        self._guarded = self._own_topics.guarded
+        self._walk = RepeatedProduce(self._own_topics.produced).walk
         self._in_flight: deque[InFlight | bytes] = deque()
         self._sasl_in_flight = 0
         self.held: deque[bytes] = deque()
@@ -121,6 +134,10 @@ class Conversation:
         """Framed answers of our own whose turn has come: send and clear."""
         self.refused: list[Refuse] = []
         """Refusals that nobody has logged yet: log and clear."""
+        self.own_topic_requests: list[int] = []
+        """Api keys of requests that named an own topic and that nobody has logged yet: log and clear."""
+        self.instead = b""
+        """Set with INSTEAD: the frame to forward."""
         self.sasl = SaslExchange()
         """Who is this: fed with the tokens as they pass."""
         self.close_cause = ""
@@ -166,6 +183,8 @@ class Conversation:
                 return forward, True
             if step is FORWARD:
                 forward.append(frame)
+            elif step is INSTEAD:
+                forward.append(self.instead)
             held.popleft()
             self.held_bytes -= len(frame)
         return forward, False
@@ -232,7 +251,9 @@ class Conversation:
 
     # ---- inside ----------------------------------------------------------------------------------------
 
-    def _next_in_line(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
+    def _next_in_line(  # noqa: C901 - flat: every request passes here, and a call more is paid by each
+        self, buf: Buffer, start: int, end: int, now_ms: int
+    ) -> Step | None:
         """None: hold it, the quota's state has been asked."""
         if end - start < _HEAD.size:
             raise MalformedFrame("a request of less than 8 bytes")
@@ -245,8 +266,13 @@ class Conversation:
         if not self.visitor.client_id:
             self.visitor.client_id = peek_request(buf, start, end).client_id or ""
         note: object = None
+        step = FORWARD
         if api_key == PRODUCE:
-            acks, transactional, batches = self._walk(buf, start, end)
+            try:
+                acks, transactional, batches = self._walk(buf, start, end)
+            except ForbiddenTopic as forbidden:
+                self.asked = None
+                return self._produced_to_own_topic(buf, start, end, forbidden.acks)
             if batches:
                 asked, self.asked = self.asked, None
                 verdict = self._admission.judge(
@@ -263,11 +289,15 @@ class Conversation:
             note = note_of_request(treatment, self.sasl, buf, start, end)
             if treatment in _SASL:
                 self._sasl_in_flight += 1
+        elif api_key in self._guarded:
+            step = self._look_for_own_topic(api_key, buf, start, end)
+            if step is TAKEN or step is CLOSE:
+                return step
         in_flight = self._in_flight
         in_flight.append((correlation_id, treatment, api_key, api_version, note))
         if len(in_flight) >= MOST_IN_FLIGHT:
             self.wants_attention = True
-        return FORWARD
+        return step
 
     def _refused_behind_mute(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
         """First in line behind the mute: answered at once when it is refused anyway; None: hold it."""
@@ -306,6 +336,32 @@ class Conversation:
         text = error_message(verdict, self._help_url)
         self._answer(refusal(buf, start, end, verdict.throttle_time_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
         return TAKEN
+
+    def _produced_to_own_topic(self, buf: Buffer, start: int, end: int, acks: int) -> Step:
+        """Refused as a whole and at no cost: neither quota nor mute knows of it."""
+        self._count_own_topic(PRODUCE)
+        if acks == 0:
+            return self._close(CLOSE_CAUSE, CLOSE_REASON)
+        self._answer(refusal(buf, start, end, 0, OWN_TOPIC_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        return TAKEN
+
+    def _look_for_own_topic(self, api_key: int, buf: Buffer, start: int, end: int) -> Step:
+        named = self._own_topics.look(api_key, buf, start, end)
+        if named is None:
+            return FORWARD
+        self._count_own_topic(api_key)
+        if named.answer is not None:
+            self._answer(named.answer)
+            return TAKEN
+        if named.instead is None:
+            return self._close(CLOSE_CAUSE, CLOSE_REASON)
+        self.instead = named.instead
+        return INSTEAD
+
+    def _count_own_topic(self, api_key: int) -> None:
+        self._counters.own_topic_refused[api_key] += 1
+        self.own_topic_requests.append(api_key)
+        self.wants_attention = True
 
     def _unspoken(self, api_key: int, api_version: int, correlation_id: int) -> Step:
         """A version that was not offered. Two of them have an answer that every client understands."""

@@ -20,6 +20,7 @@ class Counters:
         "connections_total",
         "frames_malformed",
         "muted_connections",
+        "own_topic_refused",
         "quota_failed_open",
         "reads_paused",
         "requests",
@@ -34,6 +35,8 @@ class Counters:
         """By api key."""
         self.requests_refused: Counter[str] = Counter()
         """Produce requests answered with a refusal, by reason."""
+        self.own_topic_refused = [0] * API_KEYS
+        """Requests that named a topic of the gateway's own, by api key."""
         self.connections_total = 0
         self.connections_open = 0
         """A level."""

@@ -2,8 +2,8 @@
 
 "Reached" means that a broker answered ApiVersions, which it does before any authentication. The Metadata
 request after it is a courtesy: a cluster without authentication names its brokers at once, so that their ports
-are open before the first client comes; one with authentication closes the connection, and the brokers are
-learnt from the clients' own answers as they pass.
+are open before the first client comes, and the id of the gateway's own topic if there is one; one with
+authentication closes the connection, and both are learnt from the clients' own answers as they pass.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from struct import Struct
 
 from gateway.logs import Event, logger
 from gateway.nodes import Address, Nodes
-from protocol import addresses, messages
+from gateway.own_topics import OwnTopics
+from protocol import addresses, messages, metadata
 from protocol.errors import KafkaProtocolError
 
 log = logger()
@@ -27,8 +28,9 @@ RETRY_S = 0.5
 class Probe:
     """Reaches for the cluster until it has answered once."""
 
-    def __init__(self, nodes: Nodes, timeout_ms: int) -> None:
+    def __init__(self, nodes: Nodes, timeout_ms: int, own_topics: OwnTopics | None = None) -> None:
         self._nodes = nodes
+        self._own_topics = own_topics or OwnTopics()
         self._timeout_s = timeout_ms / 1000
         self.reached = asyncio.Event()
         self.last_failure = "the cluster has not been asked yet"
@@ -69,10 +71,13 @@ class Probe:
     async def _learn_brokers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
-                writer.write(messages.metadata_request(2, PROBE_CLIENT_ID))
+                writer.write(messages.metadata_request(2, PROBE_CLIENT_ID, sorted(self._own_topics.names)))
                 answer = await _read_frame(reader)
                 version = messages.METADATA_PROBE_VERSION
                 addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
+                for name, topic_id in metadata.topic_ids(answer, 0, len(answer), version):
+                    if name in self._own_topics.names:
+                        self._own_topics.learn_id(topic_id)
         except (OSError, EOFError, KafkaProtocolError):
             pass  # they will be learnt from the clients' answers; see above
         finally:

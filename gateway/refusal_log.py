@@ -1,11 +1,12 @@
-"""One log line a second and user for refusals: a storm of them must not become a storm of lines."""
+"""One log line a second for refusals, of ids by user: a storm of them must not become a storm of lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from gateway.logs import Event, logger
+from protocol.versions import SPOKEN
 from quota.admission import Reason, Refuse
 
 log = logger()
@@ -46,3 +47,27 @@ class RefusalLog:
                 suppressed_count=self._suppressed.pop(user, 0),
                 **describe(),
             )
+
+
+class OwnTopicLog:
+    """One line a second about requests that named a topic of the gateway's own."""
+
+    def __init__(self) -> None:
+        self._quiet_until_ms = 0
+        self._suppressed = 0
+
+    def note(
+        self, api_keys: Sequence[int], describe: Callable[[], Mapping[str, object]], now_ms: int
+    ) -> None:
+        """Log the first of one connection's requests, or count them."""
+        self._suppressed += len(api_keys)
+        if now_ms < self._quiet_until_ms:
+            return
+        self._quiet_until_ms = now_ms + QUIET_MS
+        log.warning(
+            Event.OWN_TOPIC_REFUSED,
+            api=SPOKEN[api_keys[0]].name,
+            suppressed_count=self._suppressed - 1,
+            **describe(),
+        )
+        self._suppressed = 0

@@ -15,6 +15,7 @@ from gateway.counters import Counters
 from gateway.listeners import Listener
 from gateway.logs import Event, logger
 from gateway.nodes import Nodes
+from gateway.own_topics import OwnTopics
 from gateway.probe import Probe
 from gateway.settings import Settings
 from quota.admission import Admission
@@ -56,12 +57,13 @@ class Traffic:
             frame_limit_bytes=limits.frame_bytes,
             connect_timeout_ms=limits.connect_timeout_ms,
             help_url=settings.quotas.help_url,
+            own_topics=OwnTopics([settings.events.topic] if settings.events.enabled else []),
         )
         self.shared.number_connections(first=max(worker, 1), step=settings.workers)
         self._listeners = [
             Listener(listener, self.shared, shares_ports=worker > 0) for listener in settings.listeners
         ]
-        self.probe = Probe(self.nodes, limits.connect_timeout_ms)
+        self.probe = Probe(self.nodes, limits.connect_timeout_ms, self.shared.own_topics)
         self._background: list[asyncio.Task[None]] = []
         self.is_draining = False
 

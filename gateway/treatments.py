@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from protocol.addresses import shows_addresses
+from protocol.own_topics import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS
 from protocol.versions import SPOKEN
 
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, API_VERSIONS = 0, 1, 3, 17, 18
@@ -33,13 +34,15 @@ class Treatment(IntEnum):
     """Read whole, broker addresses rewritten."""
     ENDPOINTS_LAST = 3
     """Streams through a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
-    NOTED = 4
+    TOPICS = 4
+    """Read whole; what it shows of the gateway's own topics is taken out."""
+    NOTED = 5
     """A boundary, not a treatment: those above it need something out of their request."""
-    API_VERSIONS = 5
-    SASL_HANDSHAKE = 6
-    SASL_AUTHENTICATE = 7
-    INIT_PRODUCER_ID = 8
-    END_TXN = 9
+    API_VERSIONS = 6
+    SASL_HANDSHAKE = 7
+    SASL_AUTHENTICATE = 8
+    INIT_PRODUCER_ID = 9
+    END_TXN = 10
 
 
 _BY_API = {
@@ -47,6 +50,8 @@ _BY_API = {
     API_VERSIONS: Treatment.API_VERSIONS,
     SASL_HANDSHAKE: Treatment.SASL_HANDSHAKE,
     SASL_AUTHENTICATE: Treatment.SASL_AUTHENTICATE,
+    CONSUMER_GROUP_HEARTBEAT: Treatment.TOPICS,
+    DESCRIBE_TOPIC_PARTITIONS: Treatment.TOPICS,
     INIT_PRODUCER_ID: Treatment.INIT_PRODUCER_ID,
 }
 

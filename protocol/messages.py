@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import struct
 import warnings
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
@@ -188,14 +189,18 @@ def api_versions_request(correlation_id: int, client_id: str, software_version: 
     )
 
 
-def metadata_request(correlation_id: int, client_id: str) -> bytes:
-    """A framed Metadata request of our own for the brokers alone, no topic, in METADATA_PROBE_VERSION."""
-    no_topics, create_topics, topic_operations, no_tags = b"\x01", b"\x00", b"\x00", b"\x00"
+def metadata_request(correlation_id: int, client_id: str, topics: Sequence[str] = ()) -> bytes:
+    """A framed Metadata request of our own for the brokers and these topics, in METADATA_PROBE_VERSION.
+
+    Creates nothing. At most some dozen topics.
+    """
+    create_topics, topic_operations, no_tags = b"\x00", b"\x00", b"\x00"
+    asked = b"".join(bytes(16) + encode_string(name, flexible=True) + no_tags for name in topics)
     return framed(
         _REQUEST_HEAD.pack(METADATA, METADATA_PROBE_VERSION, correlation_id),
         encode_string(client_id, flexible=False),
         no_tags,
-        no_topics + create_topics + topic_operations + no_tags,
+        _array_count(len(topics), flexible=True) + asked + create_topics + topic_operations + no_tags,
     )
 
 
