@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 
+from gateway.recorder import Recorder
 from gateway.settings import Settings
 from quota.entities import User
 from quota.producer_ids import ProducerIdQuota
@@ -24,6 +25,7 @@ class QuotaKeeper:
             None
         )
         self.is_restored = True
+        self.recorder: Recorder | None = None
         self.progress = ""
 
     @staticmethod

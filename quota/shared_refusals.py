@@ -7,6 +7,7 @@ Losing an entry costs the id its place in the queue, never a record.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quota.entities import User
@@ -35,15 +36,22 @@ class SharedRefusals:
     def __len__(self) -> int:
         return len(self._refused)
 
-    def complete(self, question: Question, now_ms: int) -> None:
+    def decide(
+        self, decide: Callable[[Question, int], Answer], question: Question, now_ms: int
+    ) -> tuple[Answer, list[int]]:
+        """The state's answer to the completed question, and the ids it refuses: other processes have to know."""
+        self._complete(question, now_ms)
+        answer = decide(question, now_ms)
+        return answer, self._note_answer(question, answer, now_ms)
+
+    def _complete(self, question: Question, now_ms: int) -> None:
         """Add to the question what the process that asks may not know."""
         for asked in question.ids:
             known = self._refused.get((question.user, asked.producer_id))
             if known is not None and now_ms - known.latest_ms < WATCH_MS:
                 _complete(asked, known)
 
-    def note(self, question: Question, answer: Answer, now_ms: int) -> list[int]:
-        """Remember what was answered; returns the ids that were refused, of which other processes have to know."""
+    def _note_answer(self, question: Question, answer: Answer, now_ms: int) -> list[int]:
         if not answer.refused:
             for asked in question.ids:
                 self._refused.pop((question.user, asked.producer_id), None)

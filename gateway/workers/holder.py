@@ -118,10 +118,8 @@ class StateHolder:
     def _answer(self, session: WorkerSession, number: int, asked_ms: int, packed: list[object]) -> None:
         question = wire.unpacked_question(packed)
         now_ms = self._now_ms(asked_ms)
-        self._refusals.complete(question, now_ms)
-        answer = self._decided(question, now_ms)
+        answer, refused = self._refusals.decide(self._decided, question, now_ms)
         session.send(Kind.ANSWER, [number, wire.packed_answer(answer)])
-        refused = self._refusals.note(question, answer, now_ms)
         if refused:
             self.tell_refused(question.user, refused, but=session)
 

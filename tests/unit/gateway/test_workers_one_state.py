@@ -1,0 +1,185 @@
+"""Several processes that own connections, and one state: they admit exactly what one process does.
+
+The processes and the state are the real ones; what is between them is the real bytes, carried at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.workers import wire
+from quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
+from quota.producer_ids import Answer, AskedId, Question
+from quota.shared_refusals import SharedRefusals
+from quota.state import Ask
+from quota.verdicts import Bound, Decision, Forward, ProducerBatch, Reason, Refuse, Visitor
+
+SETTINGS = ProducerIdSettings(window_ms=60_000, max_throttle_ms=5_000)
+QUOTAS = Quotas(Mode.ENFORCE, SETTINGS, default=UserQuota.per_window(4))
+
+
+class Holder:
+    """The one state, and who has to be told of refusals."""
+
+    def __init__(self) -> None:
+        self.state = ProducerIdQuota(QUOTAS, lambda: 1, 0)
+        self.refusals = SharedRefusals()
+        self.workers: list[Admission] = []
+
+    def ask(self, asked: Ask, by: Admission) -> None:
+        question = wire.unpacked_question(_over_the_wire(wire.packed_question(asked.question)))
+        answer, refused = self.refusals.decide(self.state.decide, question, asked.asked_ms)
+        asked.answer = wire.unpacked_answer(_over_the_wire(wire.packed_answer(answer)))
+        for worker in self.workers:
+            if worker is not by:
+                for producer_id in refused:
+                    worker.refused_elsewhere(question.user, producer_id, asked.asked_ms)
+
+
+def _over_the_wire(body: list[object]) -> list[object]:
+    (message,) = wire.Decoder().feed(wire.encoded(wire.Kind.ASK, body))
+    decoded: list[object] = message.body
+    return decoded
+
+
+class Elsewhere(ProducerIdQuota):
+    """A state that is asked over the wire. Nothing that it holds itself is ever looked at."""
+
+    def decide(self, question: Question, now_ms: int) -> Answer | None:  # type: ignore[override]
+        return None
+
+
+@dataclass
+class World:
+    """`processes` admissions; a client's connection belongs to one of them."""
+
+    processes: list[Admission]
+    holder: Holder | None
+    now_ms: int = 0
+    admitted: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of_one(cls) -> World:
+        return cls([Admission(QUOTAS, lambda: 1, 0)], None)
+
+    @classmethod
+    def of_workers(cls, number: int) -> World:
+        holder = Holder()
+        holder.workers = [
+            Admission(QUOTAS, lambda: 1, 0, state=Elsewhere(QUOTAS, lambda: 1, 0)) for _ in range(number)
+        ]
+        return cls(holder.workers, holder)
+
+    def judge(self, process: int, visitor: Visitor, batch: ProducerBatch) -> str:
+        admission = self.processes[process % len(self.processes)]
+        asked: Ask | None = None
+        while True:
+            verdict = admission.judge(visitor, [batch], transactional=False, now_ms=self.now_ms, asked=asked)
+            if not isinstance(verdict, Ask):
+                break
+            assert self.holder is not None
+            self.holder.ask(verdict, admission)
+            asked = verdict
+        if isinstance(verdict, Forward):
+            self.admitted.append(batch[0])
+            return "forward"
+        assert isinstance(verdict, Refuse)
+        return f"refuse {verdict.reason} {verdict.throttle_time_ms}"
+
+
+# Each arrival: after how long, which id, over which worker. A connection is made anew for each: the hard case,
+# because nothing that a process knows of a connection helps.
+arrivals = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 100, 900, 5_000, 15_000, 16_000]), st.integers(0, 12), st.integers(0, 3)
+    ),
+    max_size=60,
+)
+
+
+@given(arrivals, st.integers(2, 4))
+def test_workers_admit_what_one_process_does(schedule: list[tuple[int, int, int]], workers: int) -> None:
+    one, several = World.of_one(), World.of_workers(workers)
+    connections = count(1)
+    for after_ms, producer_id, process in schedule:
+        connection_id = next(connections)
+        said = []
+        for world in (one, several):
+            world.now_ms += after_ms
+            visitor = Visitor("alice", "app", "10.0.0.1", connection_id)
+            said.append(world.judge(process, visitor, (producer_id, 0, 0, b"t", 0)))
+            for admission in world.processes:
+                admission.connection_closed(connection_id, world.now_ms)
+        assert said[0] == said[1], (after_ms, producer_id, process)
+    assert one.admitted == several.admitted
+
+
+def test_without_shared_refusals_another_worker_would_shed_the_throttle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The test above can fail: a mutant that keeps nothing."""
+
+    def said() -> list[str]:
+        world = World.of_workers(2)
+        said = []
+        for number, producer_id in enumerate([1, 2, 3, 4, 5, 6, 6]):
+            visitor = Visitor("alice", "app", "10.0.0.1", number)
+            said.append(world.judge(number, visitor, (producer_id, 0, 0, b"t", 0)))
+            for admission in world.processes:
+                admission.connection_closed(number, world.now_ms)
+        return said
+
+    kept = said()
+    monkeypatch.setattr(SharedRefusals, "_note_answer", lambda *_args: [])
+    assert kept[-1].startswith("refuse deadline")
+    assert said() != kept
+
+
+def test_a_refusal_elsewhere_makes_the_first_batch_above_0_wait_whatever_the_mode() -> None:
+    world = World.of_workers(2)
+    for producer_id in range(5):
+        visitor = Visitor("alice", "app", "10.0.0.1", producer_id + 1)
+        assert world.judge(0, visitor, (producer_id, 0, 0, b"t", 0)) == "forward"
+    assert world.judge(0, Visitor("alice", "app", "10.0.0.1", 20), (9, 0, 0, b"t", 0)).startswith(
+        "refuse first"
+    )
+    for process in world.processes:
+        process.set_quotas(Quotas(Mode.OBSERVE, SETTINGS), world.now_ms)
+    above = world.judge(1, Visitor("alice", "app", "10.0.0.1", 21), (9, 0, 7, b"t", 0))
+    assert above == "refuse established 100"
+
+
+def test_a_question_and_an_answer_survive_the_wire() -> None:
+    question = Question(
+        None,
+        "10.0.0.1",
+        "app",
+        True,
+        2,
+        [AskedId(7, 1, 2, b"\x00" + bytes(range(240, 256)), 3, True, False, 9, 8)],
+    )
+    assert wire.unpacked_question(_over_the_wire(wire.packed_question(question))) == question
+    decision = Decision("ü", 7, 1, True, b"\x00\xff", 3, 2, 1, False, Reason.QUEUE, -5, -5, 100, 3, 8, True)
+    answer = Answer(True, (decision,), Bound.CLUSTER)
+    assert wire.unpacked_answer(_over_the_wire(wire.packed_answer(answer))) == answer
+
+
+@given(st.lists(st.tuples(st.text(max_size=9), st.binary(max_size=40)), max_size=5), st.integers(1, 7))
+def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(
+    events: list[tuple[str, bytes]], step: int
+) -> None:
+    sent = b"".join(wire.encoded_event(key, value) for key, value in events)
+    decoder = wire.Decoder()
+    got = [message.body for at in range(0, len(sent), step) for message in decoder.feed(sent[at : at + step])]
+    assert got == events
+
+
+def test_what_is_no_message_ends_the_connection() -> None:
+    for wrong in (b"\x00\x00\x00\x00\x01", b"\x00\x00\x00\x02\x63x", b"\x00\x00\x00\x02\x02x"):
+        with pytest.raises(wire.WireError):
+            wire.Decoder().feed(wrong)
