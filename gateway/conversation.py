@@ -17,6 +17,8 @@ asked (`asked`); everything behind it waits, too.
 A Produce is held, too, while a SASL request is in flight: nobody knows yet whose it is, and a client that does not
 wait for its authentication could charge its ids to ANONYMOUS.
 
+A request that names one of the gateway's own topics is refused here, or another is forwarded for it (INSTEAD).
+
 It must not know sockets, tasks or the clock: time is an argument, and `muted_until_ms` tells when to come back.
 """
 
@@ -37,6 +39,7 @@ from protocol.headers import peek_request
 from protocol.produce import ForbiddenTopic, refusal, walk
 from protocol.repeated_produce import RepeatedProduce
 from protocol.sasl import SaslExchange
+from protocol.versions import SPOKEN
 from quota.admission import Admission, Ask, Close, Forward, Refuse, Visitor
 from quota.wording import error_message
 
@@ -359,7 +362,7 @@ class Conversation:
         return INSTEAD
 
     def _count_own_topic(self, api_key: int) -> None:
-        self._counters.own_topic_refused[api_key] += 1
+        self._counters.own_topic_refused[SPOKEN[api_key].name] += 1
         self.own_topic_requests.append(api_key)
         self.wants_attention = True
 

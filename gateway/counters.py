@@ -35,8 +35,8 @@ class Counters:
         """By api key."""
         self.requests_refused: Counter[str] = Counter()
         """Produce requests answered with a refusal, by reason."""
-        self.own_topic_refused = [0] * API_KEYS
-        """Requests that named a topic of the gateway's own, by api key."""
+        self.own_topic_refused: Counter[str] = Counter()
+        """Requests that named a topic of the gateway's own, by the name of the API."""
         self.connections_total = 0
         self.connections_open = 0
         """A level."""

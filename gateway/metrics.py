@@ -50,9 +50,8 @@ class GatewayCollector(Collector):
         yield counter("requests", "Requests received from clients.", by_api, "api")
         refused = self._counters.requests_refused
         yield counter("requests_refused", "Produce requests that the gateway refused.", refused, "reason")
-        counts = enumerate(self._counters.own_topic_refused)
-        by_api = {SPOKEN[key].name: count for key, count in counts if count}
-        yield counter("own_topic_refused", "Requests for a topic of the gateway's own.", by_api, "api")
+        own = self._counters.own_topic_refused
+        yield counter("own_topic_refused", "Requests that named a topic of the gateway's own.", own, "api")
         failed = self._counters.quota_failed_open
         yield counter(
             "quota_failed_open", "Produce requests let through because the quota code failed.", failed
