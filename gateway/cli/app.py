@@ -1,4 +1,4 @@
-"""The command `pidgate`: run, check, health, version. Exit code 2 means: change what you typed or wrote.
+"""The command `pidgate`: run, check, who, health, version. Exit code 2 means: change what you typed or wrote.
 
 Only parses; each command's work is imported when it runs, because `run` has to listen within half a second.
 """
@@ -70,6 +70,37 @@ def check(config: ConfigOption = None) -> None:
         typer.echo("pidgate check: which file? Name it with --config FILE", err=True)
         raise typer.Exit(USAGE_ERROR)
     raise typer.Exit(checking.check(config))
+
+
+@app.command()
+def who(
+    config: ConfigOption = None,
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="Read without a file, from these brokers: host:port,host:port")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="The events topic (default: events.topic, __pidgate_events).")
+    ] = None,
+    since: Annotated[str, typer.Option(help="How far back: 30m, 1h, 7d.")] = "1h",
+    user: Annotated[str | None, typer.Option(help="This user only, as named in events.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many users to show, most new ids first.")] = 20,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For programs; docs/who.md says what is in it.")
+    ] = False,
+) -> None:
+    """Tell who brings new producer ids, from the events topic, and what to do about it."""
+    from gateway.cli import who as telling
+
+    asked = telling.Asked(
+        config=config,
+        bootstrap_servers=bootstrap_servers,
+        topic=topic,
+        since=since,
+        user=user,
+        top=top,
+        as_json=as_json,
+    )
+    raise typer.Exit(telling.who(asked))
 
 
 @app.command()

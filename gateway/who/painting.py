@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from events import ConfigEvent
 from gateway.who.bounded import Names, spread
 from gateway.who.coverage import Coverage, coverage
 from gateway.who.id_marks import Mark
-from gateway.who.picture import Named, Place, QuotaShown, UserPicture, Window
+from gateway.who.picture import Named, Picture, Place, QuotaShown, UserPicture, Window
+from gateway.who.span import Span
 from gateway.who.tally import UNUSED_AFTER_MS, Tally
 from gateway.who.user_tally import ConnectionTally, IdTally, PlaceTally, UserTally
 from quota.entities import resolve
@@ -33,6 +34,45 @@ def user_pictures(tally: Tally, window: Window, file_quotas: Quotas | None) -> t
     painted = [_paint(user, tally, window, quotas) for user in tally.users.values()]
     seen = [user for user in painted if user.used_ids or user.allocated_ids or user.new_ids]
     return tuple(sorted(seen, key=lambda user: (-user.new_ids, -user.used_ids, user.user)))
+
+
+def picture_of(
+    tally: Tally, topic: str, span: Span, asked_from_ms: int, unreadable: int, file_quotas: Quotas | None
+) -> Picture:
+    """All that there is to tell. `file_quotas` hold where no gateway has told its own within the window."""
+    window = Window(span.from_ms, span.to_ms, asked_from_ms)
+    users = user_pictures(tally, window, file_quotas)
+    return Picture(
+        topic=topic,
+        cluster=tally.cluster,
+        window=window,
+        events=tally.events,
+        duplicates=tally.duplicates,
+        unreadable=unreadable,
+        gateways=tuple(tally.gateways),
+        users=users,
+        users_beyond=tally.users_beyond,
+        lost=tuple(tally.sequences.lost()),
+        coverage=coverage_of(tally),
+        ids_beyond=tally.marks.beyond,
+        notes=tuple(_notes(tally, users, span, asked_from_ms, file_quotas)),
+    )
+
+
+def _notes(
+    tally: Tally, users: Sequence[UserPicture], span: Span, asked_from_ms: int, file_quotas: Quotas | None
+) -> Iterator[str]:
+    if span.from_ms > asked_from_ms and tally.events:
+        yield "The topic begins within the time asked for: nothing is known from before."
+    if not tally.configs and file_quotas is None and users:
+        yield "Quotas are unknown: no gateway told them within this time. Name the gateway's file with --config."
+    told = [quotas_of(event) for event in tally.configs.values()]
+    if any(quotas != told[0] for quotas in told):
+        yield "The gateways' quotas differ; those of the one that told them last are shown."
+    sampled = [user for user in users if user.one_in > 1]
+    if sampled:
+        most = max(user.one_in for user in sampled)
+        yield f"Lives and requests per id of users with very many ids come from a sample, down to 1 id in {most}."
 
 
 def coverage_of(tally: Tally) -> Coverage | None:

@@ -20,13 +20,13 @@ def addresses(places: Iterable[Place]) -> tuple[str, ...]:
 
 
 def clients(places: Sequence[Place]) -> str:
-    client = places[0].client_ids or "without name"
+    client = wording.shown(places[0].client_ids) or "without name"
     software = wording.software(places[0].software)
     return f"client {client}, {software}" if software else f"client {client}"
 
 
 def from_places(places: Sequence[Place]) -> str:
-    return f"from {wording.listed(addresses(places))} ({clients(places)})"
+    return f"from {wording.listed([wording.shown(address) for address in addresses(places)])} ({clients(places)})"
 
 
 def each_used_for(places: Sequence[Place]) -> str:

@@ -4,7 +4,7 @@ A topic is written at least once, and a gateway whose buffer is full drops event
 of one incarnation are spread over all partitions, and partitions are read at different speeds, so nothing can
 be said by order: each number is ticked off in a bitmap.
 
-A gap counts only between the first and the last number that were surely inside of what was read (`inside`):
+A gap counts only between the first and the last number that were surely inside of what was read (`judged`):
 beside both edges numbers are missing because they lie outside. An incarnation whose last events were lost
 shows no gap: nothing came after them.
 """
@@ -40,7 +40,7 @@ class Sequences:
         self._incarnations: dict[str, _Ticked] = {}
         self.untracked = 0
 
-    def is_new(self, gateway_id: str, incarnation: str, seq: int, *, inside: bool) -> bool:
+    def is_new(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool) -> bool:
         """Tick one off; False if it came before."""
         ticked = self._incarnations.get(incarnation)
         if ticked is None:
@@ -50,7 +50,7 @@ class Sequences:
             ticked = self._incarnations[incarnation] = _Ticked(gateway_id)
         if seq < 0:
             return True
-        return ticked.tick(seq, inside)
+        return ticked.tick(seq, judged)
 
     def lost(self) -> list[Lost]:
         """What is missing, the most first."""
@@ -73,9 +73,9 @@ class _Ticked:
         self._chunks: dict[int, bytearray | None] = {}
         self._overflowed = False
 
-    def tick(self, seq: int, inside: bool) -> bool:
+    def tick(self, seq: int, judged: bool) -> bool:
         number, bit = divmod(seq, _CHUNK_BITS)
-        if inside:
+        if judged:
             self.last = max(self.last, seq)
             self.first = seq if self.first < 0 else min(self.first, seq)
         if number not in self._chunks:

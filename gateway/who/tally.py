@@ -65,12 +65,14 @@ class Tally:
             ConfigEvent: self._config,
         }
 
-    def add(self, event: Event, *, inside: bool = True) -> None:
-        """Take one event. `inside` is False for those read only to see what is missing."""
-        if not self.sequences.is_new(event.gateway_id, event.incarnation, event.seq, inside=inside):
-            self.duplicates += inside
-            return
-        if not inside:
+    def tick(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> bool:
+        """Tick an event off; False when it came before. `judged`: see sequences.py."""
+        return self.sequences.is_new(gateway_id, incarnation, seq, judged=judged)
+
+    def add(self, event: Event, *, judged: bool = True) -> None:
+        """Take one event of the window, unless it came before."""
+        if not self.tick(event.gateway_id, event.incarnation, event.seq, judged=judged):
+            self.duplicates += 1
             return
         self.events += 1
         self.last_ms = max(self.last_ms, event.wall_time_ms)

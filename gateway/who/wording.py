@@ -7,6 +7,8 @@ from datetime import datetime, tzinfo
 from typing import Final
 
 UNIDENTIFIED: Final = "(unidentified)"
+MOST_SIGNS: Final = 60
+"""Of a name; client ids may have 32 KiB."""
 _SOFTWARE: Final = {"apache-kafka-java": "Java"}
 _UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
@@ -35,11 +37,21 @@ def moment(wall_ms: int, zone: tzinfo | None) -> str:
 def software(name_and_version: str) -> str:
     """As told in ApiVersions ("apache-kafka-java 3.7.0"), in the words people use ("Java 3.7.0")."""
     name, _, version = name_and_version.partition(" ")
-    return f"{_SOFTWARE.get(name, name)} {version}".strip()
+    return shown(f"{_SOFTWARE.get(name, name)} {version}".strip())
 
 
 def user(name: str) -> str:
-    return name or UNIDENTIFIED
+    return shown(name) or UNIDENTIFIED
+
+
+def shown(name: str) -> str:
+    """A name that comes from outside, fit for a terminal: nothing in it moves the cursor, and it has an end."""
+    text = "".join(sign if sign.isprintable() else _escaped(sign) for sign in name)
+    return text if len(text) <= MOST_SIGNS else text[: MOST_SIGNS - 1] + "\u2026"
+
+
+def _escaped(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii")
 
 
 def counted(number: int, one: str, more: str = "") -> str:
