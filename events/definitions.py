@@ -90,7 +90,9 @@ class DecisionEvent(Event):
         str | None, "Short hash of the transactional id; null: there is none"
     ] = None
     topic: Annotated[
-        str, "Topic of the batch: its name, or its id (base64, as Kafka prints it) if only that is known"
+        str,
+        "Topic of the batch: its name, or its id (base64, as Kafka prints it) if only that is known; empty, with "
+        "partition -1, where no batch was judged (inherited)",
     ]
     partition: Annotated[int, "Partition of the batch"]
     base_sequence: Annotated[int, "First sequence number of the batch"]
@@ -140,7 +142,9 @@ class RefusalOutcomeEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class IdUsageEvent(Event):
-    """What was forwarded of one producer id: at the end of a slice, when its connections close, and at drain."""
+    """What was forwarded of one producer id: at the end of a slice (15 minutes at most), when its connections close,
+    and at drain.
+    """
 
     type: ClassVar[str] = "id_usage"
 

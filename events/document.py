@@ -49,7 +49,7 @@ A decision is about 900 bytes of JSON before compression.
 | --- | --- |
 | `decision` | one per admitted id (bounded by the quotas), one per id in use and slice (a quarter of `remember`: every six hours), one per refusal (`refusals: sampled` bounds them) |
 | `refusal_outcome` | one per refused id |
-| `id_usage` | one per id in use and slice, and one when its connections close |
+| `id_usage` | one per id in use and quarter of an hour (or slice, if that is shorter), and one when its connections close |
 | `init_producer_id`, `connection` | one (two) per connection; beyond 10 a second of one user, client id and address they are summed into one with a `count` |
 | `produce_error` | one per id, code and slice |
 | `config`, `lifecycle`, `topology` | at start and on change; `alive` twice a minute and process |

@@ -1,4 +1,5 @@
-"""A morning at two gateways, in events of every type, with every word that a field may hold.
+"""Events of every type, with every word that a field may hold: a history that gateway code has told (recorded.py),
+and a morning at two gateways made up from the definitions, for what that history does not show.
 
     python -m tests.unit.events.corpus > tests/data/events-v<SCHEMA_VERSION>.jsonl
 
@@ -26,6 +27,7 @@ from events import (
     to_json,
 )
 from events.definitions import LifecyclePhase, ReasonWord, RestoredFrom
+from tests.unit.events.recorded import recorded
 
 WINDOW_MS = 3_600_000
 TOKEN = WINDOW_MS * 1_000
@@ -230,5 +232,7 @@ def corpus() -> Iterator[Event]:
 
 
 if __name__ == "__main__":
+    for value in recorded():
+        print(value.decode())
     for event in corpus():
         print(to_json(event).decode())
