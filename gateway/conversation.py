@@ -293,7 +293,7 @@ class Conversation:
             if treatment in _SASL:
                 self._sasl_in_flight += 1
         elif api_key in self._guarded:
-            step = self._look_for_own_topic(api_key, buf, start, end)
+            step = self._look_for_own_topic(api_key, api_version, buf, start, end)
             if step is TAKEN or step is CLOSE:
                 return step
         in_flight = self._in_flight
@@ -348,8 +348,8 @@ class Conversation:
         self._answer(refusal(buf, start, end, 0, OWN_TOPIC_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return TAKEN
 
-    def _look_for_own_topic(self, api_key: int, buf: Buffer, start: int, end: int) -> Step:
-        named = self._own_topics.look(api_key, buf, start, end)
+    def _look_for_own_topic(self, api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> Step:
+        named = self._own_topics.look(api_key, api_version, buf, start, end)
         if named is None:
             return FORWARD
         self._count_own_topic(api_key)

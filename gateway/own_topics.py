@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from protocol.headers import is_flexible
 from protocol.messages import MAX_DECODED_BYTES
 from protocol.own_topics import DISGUISED, OwnTopicSet, conceal, disguise
 from protocol.topic_refusals import GUARDED, names_own_topic, refused
@@ -49,7 +50,9 @@ class OwnTopics:
         if self._topics:
             self._topics.learn_id(topic_id)
 
-    def look(self, api_key: int, buf: bytes | bytearray, start: int, end: int) -> Refused | None:
+    def look(
+        self, api_key: int, api_version: int, buf: bytes | bytearray, start: int, end: int
+    ) -> Refused | None:
         """Look at a request whose API is in `guarded`; None: it names none of these topics.
 
         One search of the frame's bytes per name and id, nearly always in vain; what is found is decoded. Above
@@ -57,7 +60,9 @@ class OwnTopics:
         there to close. Raises MalformedFrame.
         """
         topics = self._topics
-        if not topics.may_be_named(buf, start, end) or not topics.is_held(buf, start, end):
+        if not topics.may_be_named(buf, start, end):
+            return None
+        if not topics.is_held(buf, start, end, flexible=is_flexible(api_key, api_version)):
             return None
         if end - start > MAX_DECODED_BYTES:
             return Refused()

@@ -88,12 +88,12 @@ class OwnTopicSet:
                 return True
         return False
 
-    def is_held(self, buf: bytes | bytearray, start: int, end: int) -> bool:
+    def is_held(self, buf: bytes | bytearray, start: int, end: int, *, flexible: bool) -> bool:
         """Whether a string that is exactly a name, or an id, stands in buf[start:end]: the length before the name
-        must be the name's, in any form that a broker reads. It may still be something else's name.
+        must be the name's, in any form that a broker reads in this version. It may still be something else's.
         """
         return any(
-            _has_length(buf, start, at, len(name))
+            _has_length(buf, start, at, len(name), flexible=flexible)
             for name in self.names
             for at in _places(buf, name, start, end)
         ) or any(buf.find(topic_id, start, end) >= 0 for topic_id in self._ids)
@@ -110,11 +110,11 @@ def _places(buf: bytes | bytearray, needle: bytes, start: int, end: int) -> Iter
         at = buf.find(needle, at + 1, end)
 
 
-def _has_length(buf: Buffer, start: int, at: int, length: int) -> bool:
-    """Whether the bytes before `at` are the length of a string of so many bytes, as int16 or as varint of any
-    size: a broker does not insist on the shortest form (KIP-482)."""
-    if at - 2 >= start and buf[at - 2] << 8 | buf[at - 1] == length:
-        return True
+def _has_length(buf: Buffer, start: int, at: int, length: int, *, flexible: bool) -> bool:
+    """Whether the bytes before `at` are the length of a string of so many bytes: an int16, or a varint of any
+    size, as a broker does not insist on the shortest form (KIP-482)."""
+    if not flexible:
+        return at - 2 >= start and buf[at - 2] << 8 | buf[at - 1] == length
     for begin in range(at - 1, max(start, at - 5) - 1, -1):
         try:
             if read_uvarint(buf, begin) == (length + 1, at):
