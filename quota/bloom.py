@@ -10,6 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
+from typing import Self
+
+_MASKS = tuple(1 << bit for bit in range(8))
 
 HashPair = tuple[int, int]
 """Two unsigned 64-bit values."""
@@ -21,6 +25,12 @@ def shape(n: int, p: float) -> tuple[int, int]:
         raise ValueError(f"no filter has {n} entries at a false-positive rate of {p}")
     bits = math.ceil(n * math.log(p) / -(math.log(2) ** 2))
     return bits, max(1, round(math.log(2) * bits / n))
+
+
+@cache
+def _turns(hashes: int) -> tuple[int, ...]:
+    """1 to k, made once for all layers: making a range for each check is a tenth of its time."""
+    return tuple(range(1, hashes + 1))
 
 
 def indices(pair: HashPair, k: int, m: int) -> Iterator[int]:
@@ -36,21 +46,22 @@ def indices(pair: HashPair, k: int, m: int) -> Iterator[int]:
 class BloomLayer:
     """Bits of a filter made for `design_count` distinct entries, and how many are in it."""
 
-    __slots__ = ("_bits", "_k", "_m", "count", "design_count")
+    __slots__ = ("_bits", "_m", "_turns", "count", "design_count")
 
     def __init__(self, design_count: int, false_positive_rate: float) -> None:
-        self._m, self._k = shape(design_count, false_positive_rate)
+        self._m, hashes = shape(design_count, false_positive_rate)
+        self._turns = _turns(hashes)
         self._bits = bytearray((self._m + 7) // 8)
         self.design_count = design_count
         self.count = 0
 
     @classmethod
-    def restored(cls, design_count: int, bits: int, hashes: int, count: int, data: bytes) -> BloomLayer:
+    def restored(cls, design_count: int, bits: int, hashes: int, count: int, data: bytes) -> Self:
         """A layer as it was exported, with the shape it had. Raises ValueError when the parts do not fit."""
         if design_count < 1 or bits < 1 or hashes < 1 or count < 0 or len(data) != (bits + 7) // 8:
             raise ValueError(f"no layer has {bits} bits, {hashes} hashes, {count} ids in {len(data)} bytes")
         layer = cls.__new__(cls)
-        layer._m, layer._k = bits, hashes
+        layer._m, layer._turns = bits, _turns(hashes)
         layer._bits = bytearray(data)
         layer.design_count = design_count
         layer.count = count
@@ -64,7 +75,7 @@ class BloomLayer:
     @property
     def hashes(self) -> int:
         """k, the number of bits of one entry."""
-        return self._k
+        return len(self._turns)
 
     @property
     def data(self) -> bytes:
@@ -85,19 +96,19 @@ class BloomLayer:
         # id of a history, and a generator doubles their time.
         bits, m = self._bits, self._m
         index, step = pair[0] % m, pair[1] % m
-        for i in range(1, self._k + 1):
-            if not bits[index >> 3] & (1 << (index & 7)):
+        for i in self._turns:
+            if not bits[index >> 3] & _MASKS[index & 7]:
                 return False
             index = (index - step) % m
-            step = (step - i) % m
+            step -= i
         return True
 
     def add(self, pair: HashPair) -> None:
         """Puts in an entry that the caller knows is not in this layer (it is counted as distinct)."""
         bits, m = self._bits, self._m
         index, step = pair[0] % m, pair[1] % m
-        for i in range(1, self._k + 1):
-            bits[index >> 3] |= 1 << (index & 7)
+        for i in self._turns:
+            bits[index >> 3] |= _MASKS[index & 7]
             index = (index - step) % m
-            step = (step - i) % m
+            step -= i
         self.count += 1

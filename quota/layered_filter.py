@@ -12,7 +12,6 @@ Only this file knows layers. It knows no quota: it is told the floor of a layer'
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
 
 import mmh3
@@ -59,12 +58,19 @@ class FilterBudget:
         self.limit = settings.max_live_ids * (settings.layers + 1)
 
 
-@dataclass(slots=True)
-class _Layer:
+class _Layer(BloomLayer):
+    """A layer and its time.
+
+    slice_end_ms   it takes what is used until then
+    used_until_ms  no id in it was used later, by whatever process: it is remembered from here on
+    newest_of      ids whose newest layer this is: forgotten when it is dropped
+    """
+
+    __slots__ = ("newest_of", "slice_end_ms", "used_until_ms")
+
     slice_end_ms: int
-    bits: BloomLayer
-    used_until_ms: int  # no id in it was used later, by whatever process: it is remembered from here on
-    newest_of: int = 0  # ids whose newest layer this is: forgotten when it is dropped
+    used_until_ms: int
+    newest_of: int
 
 
 class LayeredFilter:
@@ -72,16 +78,21 @@ class LayeredFilter:
     collisions.
     """
 
-    __slots__ = ("_budget", "_layers", "_next_expiry_ms", "_seed", "_settings")
+    __slots__ = ("_budget", "_layers", "_next_expiry_ms", "_seed", "_settings", "_silence_ms", "_slice_ms")
 
     def __init__(self, settings: ProducerIdSettings, budget: FilterBudget, seed: int) -> None:
         if seed == _DEGENERATE_SEED:
             raise ValueError("a seed equal to the key length is degenerate")
-        self._settings = settings
         self._budget = budget
         self._seed = seed
         self._layers: list[_Layer] = []
         self._next_expiry_ms = 0
+        self._take(settings)
+
+    def _take(self, settings: ProducerIdSettings) -> None:
+        self._settings = settings
+        self._slice_ms = settings.slice_ms
+        self._silence_ms = silence_ms(settings)
 
     def hashed(self, producer_id: int) -> HashPair:
         """The id's hash, computed once for all layers."""
@@ -113,7 +124,7 @@ class LayeredFilter:
         unseen here.
         """
         slice_end_ms = self._slice_end_ms(used_ms)
-        used_until_ms = max(slice_end_ms, used_ms + silence_ms(self._settings))
+        used_until_ms = used_ms + self._silence_ms  # not before the slice ends
         return self._put(pair, slice_end_ms, used_until_ms, now_ms, floor)
 
     def _put(self, pair: HashPair, slice_end_ms: int, used_until_ms: int, now_ms: int, floor: int) -> bool:
@@ -121,10 +132,8 @@ class LayeredFilter:
         if layer is None or layer.slice_end_ms < slice_end_ms:
             if holder is not None:
                 holder.newest_of -= 1
-            layer = self._target(slice_end_ms, max(floor, SMALLEST_LAYER))
-            if layer.bits.is_full:
-                self._budget.overfull += 1
-            layer.bits.add(pair)
+            layer = self._target(slice_end_ms, floor)
+            layer.add(pair)
             layer.newest_of += 1
         if used_until_ms > layer.used_until_ms:
             layer.used_until_ms = used_until_ms
@@ -136,20 +145,20 @@ class LayeredFilter:
             return
         remember_ms = self._settings.remember_ms
         kept = [layer for layer in self._layers if layer.used_until_ms + remember_ms > now_ms]
-        self._budget.held -= sum(layer.bits.design_count for layer in self._layers)
-        self._budget.held += sum(layer.bits.design_count for layer in kept)
+        self._budget.held -= sum(layer.design_count for layer in self._layers)
+        self._budget.held += sum(layer.design_count for layer in kept)
         self._layers = kept
         self._note_next_expiry()
 
     def reshape(self, settings: ProducerIdSettings, now_ms: int) -> None:
         """New settings; layers that exist keep their size, and are kept as long as the new settings say."""
-        if settings.slice_ms != self._settings.slice_ms:
+        if settings.slice_ms != self._slice_ms:
             # Slices of another length: none of these layers is the current one, or a long old slice would go
             # on through many short new ones.
             closed_ms = now_ms // settings.slice_ms * settings.slice_ms
             for layer in self._layers:
                 layer.slice_end_ms = min(layer.slice_end_ms, closed_ms)
-        self._settings = settings
+        self._take(settings)
         self._note_next_expiry()
 
     def export_layers(self, now_ms: int) -> tuple[LayerState, ...]:
@@ -157,14 +166,14 @@ class LayeredFilter:
         self.expire(now_ms)
         return tuple(
             LayerState(
-                layer.bits.design_count,
-                layer.bits.bits,
-                layer.bits.hashes,
-                layer.bits.count,
+                layer.design_count,
+                layer.bits,
+                layer.hashes,
+                layer.count,
                 layer.newest_of,
                 now_ms - layer.slice_end_ms,
                 now_ms - layer.used_until_ms,
-                layer.bits.data,
+                layer.data,
             )
             for layer in self._layers
         )
@@ -177,11 +186,11 @@ class LayeredFilter:
         restored = [self._restored(state, now_ms) for state in layers]
         self.clear()
         self._layers = sorted(restored, key=lambda layer: layer.slice_end_ms)
-        self._budget.held += sum(layer.bits.design_count for layer in restored)
+        self._budget.held += sum(layer.design_count for layer in restored)
         self._note_next_expiry()
 
     def _restored(self, state: LayerState, now_ms: int) -> _Layer:
-        slice_ms = self._settings.slice_ms
+        slice_ms = self._slice_ms
         slice_end_ms = now_ms - state.slice_age_ms
         if slice_end_ms > now_ms + slice_ms:
             slice_end_ms = now_ms // slice_ms * slice_ms  # its slices were longer, see `reshape`
@@ -191,14 +200,16 @@ class LayeredFilter:
         aligned_ms = self._slice_end_ms(slice_end_ms - 1)
         if aligned_ms - slice_end_ms <= _tolerance_ms(self._settings):
             slice_end_ms = aligned_ms
-        latest_ms = now_ms + silence_ms(self._settings)
+        latest_ms = now_ms + self._silence_ms
         used_until_ms = max(slice_end_ms, min(now_ms - state.used_age_ms, latest_ms))
-        bits = BloomLayer.restored(state.design_count, state.bits, state.hashes, state.count, state.data)
-        return _Layer(slice_end_ms, bits, used_until_ms, state.newest_of)
+        layer = _Layer.restored(state.design_count, state.bits, state.hashes, state.count, state.data)
+        layer.slice_end_ms, layer.used_until_ms = slice_end_ms, used_until_ms
+        layer.newest_of = state.newest_of
+        return layer
 
     def clear(self) -> None:
         """Forgets everything."""
-        self._budget.held -= sum(layer.bits.design_count for layer in self._layers)
+        self._budget.held -= sum(layer.design_count for layer in self._layers)
         self._layers = []
 
     @property
@@ -216,7 +227,7 @@ class LayeredFilter:
 
     @property
     def size_bytes(self) -> int:
-        return sum(layer.bits.size_bytes for layer in self._layers)
+        return sum(layer.size_bytes for layer in self._layers)
 
     @property
     def depth(self) -> int:
@@ -224,7 +235,7 @@ class LayeredFilter:
         return len(self._layers)
 
     def _slice_end_ms(self, now_ms: int) -> int:
-        slice_ms = self._settings.slice_ms
+        slice_ms = self._slice_ms
         return (now_ms // slice_ms + 1) * slice_ms
 
     def _note_next_expiry(self) -> None:
@@ -232,9 +243,10 @@ class LayeredFilter:
         self._next_expiry_ms = min(ends) + self._settings.remember_ms if ends else 0
 
     def _newest_holding(self, pair: HashPair, now_ms: int) -> _Layer | None:
-        self.expire(now_ms)
+        if now_ms >= self._next_expiry_ms:
+            self.expire(now_ms)
         for layer in reversed(self._layers):
-            if pair in layer.bits:
+            if pair in layer:
                 return layer
         return None
 
@@ -242,26 +254,32 @@ class LayeredFilter:
         """The layer to insert into: the last one, or a new one when the slice has passed or the last one
         is full.
         """
-        last = self._layers[-1] if self._layers else None
+        if not self._layers:
+            return self._start_layer(slice_end_ms, self._affordable(self._design_count(None, floor)))
+        last = self._layers[-1]
         # A restored slice may end after ours, and a history may tell of what was before: the last layer it is,
         # in which everything is remembered long enough.
-        in_slice = last is not None and last.slice_end_ms >= slice_end_ms
-        if last is not None:
-            slice_end_ms = max(slice_end_ms, last.slice_end_ms)
-        if last is not None and in_slice and not last.bits.is_full:
+        in_slice = last.slice_end_ms >= slice_end_ms
+        if in_slice and last.count < last.design_count:
             return last
+        slice_end_ms = max(slice_end_ms, last.slice_end_ms)
         design_count = self._affordable(self._design_count(last if in_slice else None, floor))
-        if last is None or (design_count and len(self._layers) < MOST_LAYERS):
-            return self._start_layer(slice_end_ms, design_count or SMALLEST_LAYER)
+        if design_count and len(self._layers) < MOST_LAYERS:
+            return self._start_layer(slice_end_ms, design_count)
         # No room: the last layer goes on. It is closed later now, so what is in it is remembered longer.
+        if last.is_full:
+            self._budget.overfull += 1
         last.slice_end_ms = slice_end_ms
         last.used_until_ms = max(last.used_until_ms, slice_end_ms)
         self._note_next_expiry()
         return last
 
     def _start_layer(self, slice_end_ms: int, design_count: int) -> _Layer:
-        share = self._settings.false_positive_rate / _SHARES_OF_TARGET
-        layer = _Layer(slice_end_ms, BloomLayer(design_count, share), slice_end_ms)
+        """A layer for `design_count` ids; 0: for as few as possible."""
+        design_count = design_count or SMALLEST_LAYER
+        layer = _Layer(design_count, self._settings.false_positive_rate / _SHARES_OF_TARGET)
+        layer.slice_end_ms = layer.used_until_ms = slice_end_ms
+        layer.newest_of = 0
         self._layers.append(layer)
         self._budget.held += design_count
         self._note_next_expiry()
@@ -271,12 +289,13 @@ class LayeredFilter:
         """Follows what lives, not only the quota: 5,000 producers under a quota of 100 would need
         hundreds of layers.
         """
+        floor = max(floor, SMALLEST_LAYER)
         if filled is not None:
-            return max(floor, 2 * filled.bits.design_count)
+            return max(floor, 2 * filled.design_count)
         if not self._layers:
             return floor
         # Over a whole slice's time: after a restart a slice may have been cut short.
-        since_ms = self._layers[-1].slice_end_ms - self._settings.slice_ms
+        since_ms = self._layers[-1].slice_end_ms - self._slice_ms
         previous = sum(layer.newest_of for layer in self._layers if layer.slice_end_ms > since_ms)
         # A sixteenth more, or one id above last slice's number would double the layer.
         return max(floor, previous + previous // 16)

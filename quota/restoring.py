@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quota.entities import User
-from quota.layered_filter import kept_ms
 from quota.token_bucket import TokenBucket
 from quota.user_state import BucketState, UserState
 from quota.users import UserTable
@@ -28,9 +27,9 @@ class RestorableUsers(UserTable):
         out of order is remembered for longer.
         """
         used_ms = self._possible_ms(used_ms, now_ms)
-        if used_ms + kept_ms(self._quotas.producer_ids) <= now_ms:
+        if used_ms + self._kept_ms <= now_ms:
             return
-        live = self._live(user, now_ms)
+        live = self._users.get(user) or self._live(user, now_ms)
         ids = live.filter
         ids.insert_elsewhere(ids.hashed(producer_id), used_ms, now_ms, floor=live.floor)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from quota.entities import EffectiveQuota, User, resolve
 from quota.grace import Grace
-from quota.layered_filter import FilterBudget, LayeredFilter, usable_seed
+from quota.layered_filter import FilterBudget, LayeredFilter, kept_ms, usable_seed
 from quota.questions import GaveUp
 from quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue, Waiting
 from quota.settings import ProducerIdSettings, Quotas
@@ -66,7 +66,7 @@ class UserTable:
     """The state of all users. `seed_source` gives random integers: one is drawn for each user's filter."""
 
     def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
-        self._quotas = quotas
+        self._take(quotas)
         self._seed_source = seed_source
         self._budget = FilterBudget(quotas.producer_ids)
         self._users: dict[User, LiveUser] = {}
@@ -88,7 +88,7 @@ class UserTable:
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """New quotas for everyone: buckets keep their fraction, filters and queues what is in them."""
-        self._quotas = quotas
+        self._take(quotas)
         settings = quotas.producer_ids
         self._budget.reshape(settings)
         self._shape_cluster(now_ms)
@@ -96,6 +96,10 @@ class UserTable:
             live.take(resolve(quotas, user), settings)
             live.filter.reshape(settings, now_ms)
             self._shape_bucket(live, now_ms)
+
+    def _take(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        self._kept_ms = kept_ms(quotas.producer_ids)
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Drops the users of whom nothing is left to know; returns who gave up since the last sweep."""
