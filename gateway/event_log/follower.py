@@ -12,14 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from gateway.event_log.availability import Availability, stopped
 from gateway.event_log.causes import explained
 from gateway.event_log.library_log import quieten
 from gateway.event_log.own_client import OwnClient
+from gateway.event_log.records import EventRecord
 from gateway.event_log.topic import EventTopic
 from gateway.logs import Event, logger
+
+__all__ = ["EventFollower", "EventRecord", "OnRecords", "StartAt"]
 
 log = logger()
 
@@ -29,20 +32,12 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
 CHECK_EVERY_S: Final = 5.0
 """How often somebody is asked whether the topic is still there: aiokafka keeps its troubles to itself."""
+CHECK_WITHIN_S: Final = 4.0
 CHECKED_PARTITIONS: Final = 3
 PARTITION_FETCH_BYTES: Final = 1024 * 1024
 FETCH_BYTES: Final = 8 * 1024 * 1024
 STOP_WITHIN_S: Final = 1.0
 _CREATE_TIME: Final = 0
-
-
-class EventRecord(NamedTuple):
-    """One event as it lies in the topic. `append_ms`: the broker's clock when it was written, since 1970."""
-
-    partition: int
-    offset: int
-    append_ms: int
-    value: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +276,8 @@ class _Session:
         asked = numbers or [0]
         for number in islice(asked, 0, None, max(1, len(asked) // CHECKED_PARTITIONS)):
             try:
-                await self._consumer.end_offsets([self._partition(number)])
+                async with asyncio.timeout(CHECK_WITHIN_S):
+                    await self._consumer.end_offsets([self._partition(number)])
             except Exception as error:  # noqa: BLE001 - raised below, when nobody else answers
                 failure = error
             else:

@@ -1,0 +1,131 @@
+"""The few fields of a decision event that rebuild the quota's state, read without reading the rest.
+
+A replay of a million events is a race against readiness, and a JSON parser makes thirty objects of each of
+them. What the gateway itself wrote always has the same layout, so one regular expression, put together from
+the definition, finds the fields in a fifth of the time; whatever looks different goes through the reader of
+all events. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Final, NamedTuple, get_origin, get_type_hints
+
+from events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, UnknownEventType, fields_of
+from events.reading import OLDEST_READ
+from quota.verdicts import Reason
+
+_WANTED: Final = frozenset(
+    ("incarnation", "seq", "wall_time_ms", "user", "producer_id", "decision", "reason", "tokens_after")
+)
+_NOT_IN_OLDER_VERSIONS: Final = "token_units"
+_TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
+_REASONS: Final = {reason.value.encode(): reason for reason in Reason}
+
+
+class Scanned(NamedTuple):
+    """What a replay needs of a decision. `user` as it stands in the event: it may be a pseudonym.
+
+    `token_units` None: written when one token was not told; the window is then that of the reader.
+    """
+
+    incarnation: bytes
+    seq: int
+    wall_time_ms: int
+    user: str
+    producer_id: int
+    admitted: bool
+    reason: Reason
+    tokens_after: int | None
+    token_units: int | None
+
+
+def type_of(value: bytes) -> str:
+    """The event's type, from its first bytes when they look as a gateway writes them. Raises EventUnreadable."""
+    match = _TYPE.match(value)
+    if match is not None:
+        return match[1].decode()
+    word = fields_of(value).get("type")
+    if type(word) is not str:
+        raise EventUnreadable("type is missing")
+    return word
+
+
+def _layout() -> re.Pattern[bytes]:
+    """Field by field as events.writing puts them; a text with an escape in it does not match."""
+    versions = "|".join(str(version) for version in range(OLDEST_READ, SCHEMA_VERSION + 1))
+    parts = [rf'\{{"schema_version":(?:{versions}),"type":"{DecisionEvent.type}"']
+    hints = get_type_hints(DecisionEvent)
+    for field in fields(DecisionEvent):
+        name, hint = field.name, hints[field.name]
+        if hint is str or "Literal" in str(get_origin(hint)):
+            look = r'"([^"\\]*)"' if name in _WANTED else r'"[^"\\]*"'
+        elif get_origin(hint) is list:
+            look = r"\[[^\]]*\]"
+        else:
+            look = r"([^,\\]*)" if name in _WANTED else r"[^,\\]*"
+        if name == _NOT_IN_OLDER_VERSIONS:
+            parts.append(rf'(?:,"{name}":([^,\\]*))?')
+        else:
+            parts.append(f',"{name}":{look}')
+        if name in ("tokens_after", _NOT_IN_OLDER_VERSIONS):
+            wanted_end = len(parts)
+    return re.compile("".join(parts[:wanted_end]).encode() + b",")
+
+
+_match = _layout().match
+
+
+def scan(value: bytes) -> Scanned | None:
+    """The decision in these bytes; None when they are an event of another type. Raises EventUnreadable."""
+    match = _match(value)
+    if match is None:
+        return _read(value) if type_of(value) == DecisionEvent.type else None
+    incarnation, seq, wall_time_ms, user, producer_id, decision, reason, tokens, *units = match.groups()
+    try:
+        return Scanned(
+            incarnation,
+            int(seq),
+            int(wall_time_ms),
+            user.decode("ascii"),
+            int(producer_id),
+            decision == b"admit",
+            _REASONS.get(reason, Reason.REFRESH),
+            None if tokens == b"null" else int(tokens),
+            int(units[0]) if units and units[0] not in (None, b"null") else None,
+        )
+    except ValueError as error:
+        raise EventUnreadable(str(error)) from error
+
+
+def _read(value: bytes) -> Scanned:
+    """The same with care, for events with escapes in them and of other versions."""
+    found = fields_of(value)
+    try:
+        tokens, units = found.get("tokens_after"), found.get("token_units")
+        return Scanned(
+            _text(found["incarnation"]).encode("ascii", "replace"),
+            int(found["seq"]),
+            int(found["wall_time_ms"]),
+            _text(found["user"]),
+            int(found["producer_id"]),
+            found["decision"] == "admit",
+            # A reason of a newer version: the id was let in, and nothing is known of a charge.
+            _REASONS.get(_text(found["reason"]).encode("ascii", "replace"), Reason.REFRESH),
+            None if tokens is None else int(tokens),
+            None if units is None else int(units),
+        )
+    except KeyError as missing:
+        raise EventUnreadable(f"decision.{missing.args[0]} is missing") from missing
+    except (TypeError, ValueError) as error:
+        raise EventUnreadable(f"decision: {error}") from error
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+__all__ = ["EventUnreadable", "Scanned", "UnknownEventType", "scan", "type_of"]
