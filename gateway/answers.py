@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gateway.connection_recorder import ConnectionRecorder
 from gateway.conversation import InFlight
 from gateway.own_topics import OwnTopics
 from gateway.topic_names import TopicNames
@@ -23,7 +24,7 @@ Buffer = bytes | bytearray | memoryview
 class Answers:
     """The answers of one connection's broker, seen with the eyes of its listener and its quota."""
 
-    __slots__ = ("_admission", "_own_topics", "_sasl", "_topic_names", "_translate", "_visitor")
+    __slots__ = ("_admission", "_own_topics", "_recorder", "_sasl", "_topic_names", "_translate", "_visitor")
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class Answers:
         translate: Translate,
         topic_names: TopicNames,
         own_topics: OwnTopics,
+        recorder: ConnectionRecorder | None = None,
     ) -> None:
         self._admission = admission
         self._visitor = visitor
@@ -40,6 +42,7 @@ class Answers:
         self._translate = translate
         self._topic_names = topic_names
         self._own_topics = own_topics
+        self._recorder = recorder
 
     def look(self, request: InFlight, buf: Buffer, start: int, end: int, now_ms: int) -> bytes | None:
         """One whole answer, buf[start:end] without its size prefix. Raises MalformedFrame."""
@@ -49,6 +52,8 @@ class Answers:
         if treatment is Treatment.ADDRESSES:
             if api_key == METADATA:
                 self._topic_names.offer(memoryview(buf)[start:end], api_version)
+                if self._recorder is not None:
+                    self._recorder.metadata_passes(memoryview(buf)[start:end], api_version)
                 answer = addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
                 return self._own_topics.conceal(api_key, api_version, answer, 4, len(answer)) or answer
             return addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
@@ -59,7 +64,7 @@ class Answers:
         if treatment is Treatment.SASL_AUTHENTICATE:
             self._authenticated(buf, start, end, api_version)
         elif treatment is Treatment.INIT_PRODUCER_ID:
-            self._producer_id_given(buf, start, end, api_version, now_ms)
+            self._producer_id_given(buf, start, end, api_version, note, now_ms)
         elif treatment is Treatment.END_TXN:
             self._transaction_ended(buf, start, end, api_version, note, now_ms)
         return None
@@ -68,19 +73,30 @@ class Answers:
         error_code, token = messages.sasl_answer(buf, start, end, api_version)
         identity = self._sasl.broker_answer(error_code, token)
         if identity is not None:
+            before = self._visitor.user
             self._visitor.identify(identity.user)
+            if self._recorder is not None and self._visitor.user != before:
+                self._recorder.identified()
 
-    def _producer_id_given(self, buf: Buffer, start: int, end: int, api_version: int, now_ms: int) -> None:
+    def _producer_id_given(
+        self, buf: Buffer, start: int, end: int, api_version: int, note: object, now_ms: int
+    ) -> None:
         answer = messages.init_producer_id_answer(buf, start, end, api_version)
         if answer.error_code == 0 and answer.producer_id >= 0:
             visitor = self._visitor
             self._admission.owner_learnt(
                 visitor.user, answer.producer_id, answer.producer_epoch, visitor.connection_id, now_ms
             )
+        if self._recorder is not None:
+            self._recorder.producer_id_given(note, answer, now_ms)
 
     def _transaction_ended(
         self, buf: Buffer, start: int, end: int, api_version: int, note: object, now_ms: int
     ) -> None:
         answer = messages.end_txn_answer(buf, start, end, api_version)
         if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(note, messages.EndTxnRequest):
-            self._admission.inherits(self._visitor.user, note.producer_id, answer.producer_id, now_ms)
+            inherited = self._admission.inherits(
+                self._visitor.user, note.producer_id, answer.producer_id, now_ms
+            )
+            if self._recorder is not None:
+                self._recorder.transaction_ended(note, answer, inherited, now_ms)

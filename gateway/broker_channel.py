@@ -16,6 +16,7 @@ from gateway.treatments import Treatment
 from protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from protocol.fetch import EndpointsWalker
 from protocol.produce import may_hold_endpoints
+from protocol.produce_answers import may_hold_errors
 
 if TYPE_CHECKING:
     from gateway.client_channel import ClientChannel
@@ -45,9 +46,11 @@ class BrokerChannel(asyncio.BufferedProtocol):
             context.translate,
             context.topic_names,
             context.own_topics,
+            client.recorder,
         )
         self._inbox = Inbox()
         self._counters = context.counters
+        self._recorder = client.recorder
         self._gate = ReadGate()
         self._budget = context.budget
         self._share = client.share
@@ -211,6 +214,14 @@ class BrokerChannel(asyncio.BufferedProtocol):
                 if size > WHOLE_ANSWER_LIMIT_BYTES:
                     raise FrameTooLarge(f"an answer of {size} bytes that has to be read whole")
                 break
+            if (
+                treatment is PRODUCE
+                and self._recorder is not None
+                and may_hold_errors(buf, pos + SIZE_PREFIX_BYTES, frame_end, request[3])
+            ):
+                self._recorder.produce_answered(
+                    request[4], buf, pos + SIZE_PREFIX_BYTES, frame_end, request[3]
+                )
             if treatment is not PRODUCE or may_hold_endpoints(buf, pos + SIZE_PREFIX_BYTES, frame_end):
                 instead = self._answers.look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
                 if instead is not None:

@@ -52,6 +52,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.conversation = Conversation(
             context.admission, self.visitor, context.help_url, context.counters, context.own_topics
         )
+        self.recorder = context.recorder_of(self.visitor, self.conversation.sasl)
+        self.conversation.recorder = self.recorder
         self.last_byte_ms = context.now_ms()
         self.broker: BrokerChannel | None = None
         self.server: Address | None = None
@@ -97,6 +99,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         context = self.context
         self.last_byte_ms = now_ms = context.now_ms()
         context.counters.bytes_from_clients += nbytes
+        if self.recorder is not None:
+            self.recorder.bytes_in += nbytes
         buf, end = READ_BUFFER, nbytes
         if not self._inbox.is_plain:
             arrived = self._inbox.received(nbytes)
@@ -218,6 +222,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         """Bytes for the client, in the order of its requests."""
         if self._transport is not None:
             self.context.counters.bytes_to_clients += len(data)
+            if self.recorder is not None:
+                self.recorder.bytes_out += len(data)
             self._transport.write(data)
 
     def flush_own_answers(self) -> None:

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 
 from gateway.broker_channel import BrokerChannel
 from gateway.buffers import BufferBudget
+from gateway.connection_recorder import ConnectionRecorder
 from gateway.counters import Counters
 from gateway.logs import Event, logger
 from gateway.nodes import Address, NodePorts, Nodes
 from gateway.own_topics import OwnTopics
+from gateway.recorder import Recorder
 from gateway.refusal_log import OwnTopicLog, RefusalLog
 from gateway.topic_names import TopicNames
-from quota.admission import Admission, Ask
+from protocol.sasl import SaslExchange
+from quota.admission import Admission, Ask, Visitor
 
 if TYPE_CHECKING:
     from gateway.client_channel import ClientChannel
@@ -69,6 +72,8 @@ class Shared:
         self.own_topics = own_topics or OwnTopics()
         self.own_topic_log = OwnTopicLog()
         self.refusal_log = RefusalLog()
+        self.recorder: Recorder | None = None
+        """None: no events are written."""
         self.ask: Asker = _nobody_to_ask
         """Puts a question to a quota state in another process."""
         self._connection_id, self._connection_step = 0, 1
@@ -113,6 +118,13 @@ class ConnectionContext:
         self._shared.nodes.learn(node_id, host, port)
         return self._ports.advertised(node_id)
 
+    def recorder_of(self, visitor: Visitor, sasl: SaslExchange) -> ConnectionRecorder | None:
+        """Who tells of a connection on this port."""
+        recorder = self._shared.recorder
+        if recorder is None:
+            return None
+        return ConnectionRecorder(recorder, visitor, sasl, self.listener_name, self.node_id)
+
     def socket_opened(self, transport: asyncio.Transport) -> None:
         """Of either side."""
         self._shared.transports.add(transport)
@@ -134,6 +146,8 @@ class ConnectionContext:
         counters = self.counters
         counters.connections_open -= 1
         counters.connections_closed[cause] += 1
+        if channel.recorder is not None:
+            channel.recorder.closed(cause)
         self.admission.connection_closed(channel.connection_id, self.now_ms())
 
     def connect_upstream(self, channel: ClientChannel) -> None:

@@ -36,7 +36,6 @@ class ConnectionRecorder:
 
     __slots__ = (
         "_errors",
-        "_is_introduced",
         "_node_id",
         "_opened_ms",
         "_opened_wall_ms",
@@ -46,6 +45,7 @@ class ConnectionRecorder:
         "bytes_in",
         "bytes_out",
         "connection_id",
+        "is_introduced",
         "listener",
         "requests",
         "software",
@@ -70,7 +70,8 @@ class ConnectionRecorder:
         """Of the ids that this connection has used in this slice."""
         self._errors: dict[tuple[int, int], int] = {}
         """Of Produce answers: by producer id and error code."""
-        self._is_introduced = False
+        self.is_introduced = False
+        """It has been told that the connection was opened."""
         self._opened_ms = recorder.now_ms()
         self._opened_wall_ms = recorder.wall_ms()
         recorder.connections.add(self)
@@ -202,13 +203,12 @@ class ConnectionRecorder:
     # ---- answers ---------------------------------------------------------------------------------------
 
     @guarded
-    def produce_answered(self, batches: object, buf: Buffer, start: int, end: int, version: int) -> None:
-        """An answer that may hold error codes; `batches` are those of its request."""
-        if not isinstance(batches, list):
-            return
-        ids = {(batch[3], batch[4]): batch[0] for batch in batches}
+    def produce_answered(self, asked: object, buf: Buffer, start: int, end: int, version: int) -> None:
+        """An answer that may hold error codes. `asked`: its request's batches, or its only id; else it had none."""
+        only_id = asked if isinstance(asked, int) else -1
+        ids = {(batch[3], batch[4]): batch[0] for batch in asked} if isinstance(asked, list) else {}
         for topic, partition, code in partition_errors(buf, start, end, version):
-            self._count_error((ids.get((topic, partition), -1), code))
+            self._count_error((ids.get((topic, partition), only_id), code))
 
     def _count_error(self, key: tuple[int, int]) -> None:
         counts = self._errors
@@ -285,15 +285,11 @@ class ConnectionRecorder:
         """The client has said who it is and goes on to its own business."""
         self.introduce()
 
-    @property
-    def is_introduced(self) -> bool:
-        return self._is_introduced
-
     def introduce(self) -> None:
         """Tell that the connection was opened, once."""
-        if self._is_introduced:
+        if self.is_introduced:
             return
-        self._is_introduced = True
+        self.is_introduced = True
         event = self._event("open")
         event.wall_time_ms, event.decision_time_ms = self._opened_wall_ms, self._opened_ms
         self._recorder.tell_unless_storm(event, self._recorder.now_ms())

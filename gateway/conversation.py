@@ -29,6 +29,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
+from gateway.connection_recorder import ConnectionRecorder
 from gateway.counters import Counters
 from gateway.notes import note_of_request
 from gateway.own_topics import CLOSE_CAUSE, CLOSE_REASON, OwnTopics
@@ -51,6 +52,9 @@ The frame that crosses it is still taken whole; then reading stops until the mut
 
 MOST_IN_FLIGHT: Final = 4096
 """Requests that wait for an answer; beyond it reading pauses. Brokers work on one at a time (KIP-219)."""
+
+MOST_BATCHES_NOTED: Final = 8
+"""Of a Produce that waits for its answer: which ids they have; of a larger one only the first id is kept."""
 
 _HEAD: Final = Struct(">hhi")
 
@@ -90,6 +94,7 @@ class Conversation:
         "_help_url",
         "_in_flight",
         "_own_topics",
+        "_produce",
         "_sasl_in_flight",
         "_walk",
         "asked",
@@ -101,6 +106,7 @@ class Conversation:
         "muted_until_ms",
         "out",
         "own_topic_requests",
+        "recorder",
         "refused",
         "sasl",
         "visitor",
@@ -121,7 +127,10 @@ class Conversation:
         self._counters = counters or Counters()
         self._own_topics = own_topics or OwnTopics()
         self._guarded = self._own_topics.guarded
-        self._walk = RepeatedProduce(self._own_topics.produced).walk
+        self._produce = RepeatedProduce(self._own_topics.produced)
+        self._walk = self._produce.walk
+        self.recorder: ConnectionRecorder | None = None
+        """Told of what happens here; None: no events are written."""
         self._in_flight: deque[InFlight | bytes] = deque()
         self._sasl_in_flight = 0
         self.held: deque[bytes] = deque()
@@ -156,6 +165,8 @@ class Conversation:
         Raises MalformedFrame when the client breaks the protocol and UnsupportedVersion when it asks what
         was never offered: both end this connection, and only this one.
         """
+        if self.recorder is not None:
+            self.recorder.requests += 1
         if self.held or (self._sasl_in_flight and _is_produce(buf, start, end)):
             return self._hold(buf, start, end)
         if now_ms < self.muted_until_ms:
@@ -268,6 +279,9 @@ class Conversation:
             self._counters.requests[api_key] += 1
         if not self.visitor.client_id:
             self.visitor.client_id = peek_request(buf, start, end).client_id or ""
+        recorder = self.recorder
+        if recorder is not None and not recorder.is_introduced and treatment < Treatment.NOTED:
+            recorder.introduced()
         note: object = None
         step = FORWARD
         if api_key == PRODUCE:
@@ -286,12 +300,20 @@ class Conversation:
                         self.asked = verdict
                         return None
                     return self._stop(verdict, buf, start, end, acks, now_ms)
+                if recorder is not None:
+                    if verdict.decisions:
+                        recorder.decided(verdict.decisions, buf, start, end, now_ms)
+                    recorder.forwarded(batches, self._produce.record_counts, end - start, now_ms)
+                    # The id alone, as a rule: what waits for an answer should be small.
+                    note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
             if acks == 0:
                 return FORWARD
         elif treatment > Treatment.NOTED:
             note = note_of_request(treatment, self.sasl, buf, start, end)
             if treatment in _SASL:
                 self._sasl_in_flight += 1
+            elif recorder is not None and treatment is Treatment.API_VERSIONS and isinstance(note, tuple):
+                recorder.software = note
         elif api_key in self._guarded:
             step = self._look_for_own_topic(api_key, api_version, buf, start, end)
             if step is TAKEN or step is CLOSE:
@@ -326,6 +348,8 @@ class Conversation:
         """Answer a refusal and mute, or close where nothing can be answered."""
         if isinstance(verdict, Close):
             return self._close("quota", verdict.reason)
+        if self.recorder is not None:
+            self.recorder.decided(verdict.decisions, buf, start, end, now_ms)
         if acks == 0:
             # As Kafka does on an error with acks=0: there is no answer that could carry it.
             return self._close(

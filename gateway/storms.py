@@ -41,12 +41,14 @@ class Storms:
     def may_tell(self, event: Summed, now_ms: int) -> bool:
         """Whether it is told by itself; False: it has been added to a sum."""
         self._turn(now_ms)
-        alike = self._alike_of(event)
+        key = self._key_of(event)
+        alike = self._alike.setdefault(key, _Alike())
         if alike.told < PER_SECOND:
             alike.told += 1
             return True
         if alike.sum is None:
             event.connection_id = None
+            _, _, event.user, event.client_id, event.address = key
             alike.sum = event
         else:
             _add(alike.sum, event)
@@ -74,7 +76,7 @@ class Storms:
         self._over += [alike.sum for alike in self._alike.values() if alike.sum is not None]
         self._alike.clear()
 
-    def _alike_of(self, event: Summed) -> _Alike:
+    def _key_of(self, event: Summed) -> _Key:
         kind = event.phase if isinstance(event, ConnectionEvent) else event.error
         key: _Key = (event.type, kind, event.user, event.client_id, event.address)
         if key not in self._alike:
@@ -82,7 +84,7 @@ class Storms:
                 key = (event.type, kind, event.user, "", event.address)
             if len(self._alike) >= 2 * MOST_CLIENTS:
                 key = (event.type, kind, "", "", "")
-        return self._alike.setdefault(key, _Alike())
+        return key
 
 
 def _add(total: Summed, event: Summed) -> None:
