@@ -19,9 +19,11 @@ EVEN_P90: Final = 1.5
 """Nine in ten intervals are at most this multiple of the median ..."""
 EVEN_P10: Final = 0.5
 """... and at least this one. Starts by chance have a p90 of 3.3 medians and a p10 of 0.15."""
-BACK_OFF_GROWTH: Final = 4
-"""A back-off's last interval is at least this multiple of its first one, and none is shorter than before."""
-BACK_OFF_TOLERANCE: Final = 0.8
+BACK_OFF_STEPS: Final = 3
+"""So many intervals in a row grow, each about twice the one before ..."""
+BACK_OFF_GROWTH: Final = (1.5, 3.0)
+BACK_OFF_AFTER: Final = (0.8, 3.0)
+"""... and later ones grow on, or stay at a cap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,5 +78,9 @@ def _is_even(intervals: Sequence[int], median: int) -> bool:
 
 
 def _backs_off(intervals: Sequence[int]) -> bool:
-    steady = all(later >= BACK_OFF_TOLERANCE * earlier for earlier, later in pairwise(intervals))
-    return steady and intervals[-1] >= BACK_OFF_GROWTH * intervals[0]
+    growth = [later / max(1, earlier) for earlier, later in pairwise(intervals)]
+    return len(growth) >= BACK_OFF_STEPS and all(
+        least <= step <= most
+        for number, step in enumerate(growth)
+        for least, most in [BACK_OFF_GROWTH if number < BACK_OFF_STEPS else BACK_OFF_AFTER]
+    )
