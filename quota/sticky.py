@@ -78,6 +78,13 @@ class StickyEntry:
     later: list[int] = field(default_factory=list)
 
 
+# Most watched ids need one of these three, and an empty dict that once held something has 230 bytes: an empty
+# one is shared, and replaced before something is put in.
+_NO_ENTRIES: dict[PartitionKey, StickyEntry] = {}
+_NOTHING_CUT: dict[PartitionKey, tuple[int, int]] = {}
+_NOTHING_FORWARDED: dict[tuple[int, bytes, int], int] = {}
+
+
 @dataclass(slots=True)
 class RefusedId:
     """A watched id. `deadline_ms`: end of its throttle; `cut`: epoch and sequence of entries that ended with
@@ -88,9 +95,9 @@ class RefusedId:
     refused_at_ms: int
     first_refused_ms: int
     deadline_ms: int = 0
-    entries: dict[PartitionKey, StickyEntry] = field(default_factory=dict)
-    cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=dict)
-    forwarded: dict[tuple[int, bytes, int], int] = field(default_factory=dict)
+    entries: dict[PartitionKey, StickyEntry] = field(default_factory=lambda: _NO_ENTRIES)
+    cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=lambda: _NOTHING_CUT)
+    forwarded: dict[tuple[int, bytes, int], int] = field(default_factory=lambda: _NOTHING_FORWARDED)
 
 
 class TopicNames:
@@ -266,6 +273,7 @@ class StickyRefusals:
         key = self._key_in(record, topic, partition)
         entry = record.entries.get(key)
         if entry is None:
+            record.entries = record.entries or {}
             record.entries[key] = StickyEntry(epoch, base_sequence, connection_id)
             self._entries_of_user[user] = self._entries_of_user.get(user, 0) + 1
         elif epoch < entry.epoch:
@@ -313,6 +321,7 @@ class StickyRefusals:
             record.forwarded.clear()
         canonical = self.topics.canonical(topic)
         record.cut.pop((canonical, partition), None)
+        record.forwarded = record.forwarded or {}
         record.forwarded[epoch, canonical, partition] = connection_id
         record.forwarded[epoch, topic, partition] = connection_id
         for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
@@ -325,7 +334,9 @@ class StickyRefusals:
         for user, producer_id, key in self._by_connection.pop(connection_id, {}):
             record = self.watched[user][producer_id]
             entry = record.entries.pop(key)
+            record.entries = record.entries or _NO_ENTRIES
             if len(record.cut) < MOST_CUT:
+                record.cut = record.cut or {}
                 record.cut[self.topics.canonical(key[0]), key[1]] = (entry.epoch, entry.base_sequence)
             self._count_ended(user)
 

@@ -37,3 +37,24 @@ def test_the_latest_ids_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert owners.owner(1) is None
     assert owners.owner(3) == Owner("alice", 0, False)
     assert owners.connection_closed(7) == {"alice": 2}
+
+
+def test_millions_of_ids_on_one_connection_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners_module, "MOST_OWNED_IDS", 10)
+    owners = ProducerIdOwners()
+    for producer_id in range(1_000):
+        owners.learnt("alice", producer_id, 0, connection_id=7)
+    assert sum(owners.owner(producer_id) is not None for producer_id in range(1_000)) <= 10
+    assert all(owners.owner(producer_id) is not None for producer_id in range(995, 1_000))
+    assert owners.connection_closed(7)["alice"] <= 10
+
+
+def test_an_id_in_use_is_kept_by_its_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owners_module, "MOST_OWNED_IDS", 10)
+    owners = ProducerIdOwners()
+    owners.learnt("alice", 1, 0, connection_id=7)
+    for producer_id in range(2, 100):
+        owners.learnt("bob", producer_id, 0, connection_id=8)
+        owners.learnt("alice", 1, producer_id, connection_id=7)
+    assert owners.owner(1) == Owner("alice", 99, False)
+    assert owners.connection_closed(7) == {"alice": 1}
