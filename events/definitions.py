@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Written into every event. Readers take this version and the one before it, and newer ones leniently."""
 
 DecisionWord = Literal["admit", "refuse"]
@@ -109,9 +109,14 @@ class DecisionEvent(Event):
     would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
     tokens_before: Annotated[
         int | None,
-        "The user's balance before, in units of 1/(window_ms x 1000) token; null: no bucket was asked",
+        "The user's balance before, in units of which token_units make one token; null: no bucket was asked",
     ] = None
     tokens_after: Annotated[int | None, "The balance after, in the same units; below 0: throttled"] = None
+    token_units: Annotated[
+        int | None,
+        "What one token is in tokens_before and tokens_after: window_ms x 1000 of the window then in force; null: no "
+        "bucket was asked, or version 1 wrote it (readers then assume their own window)",
+    ] = None
     throttle_time_ms: Annotated[int, "Throttle told to the client; 0: none"] = 0
     queue_position: Annotated[int | None, "Place in the user's queue, 0 = next; null: not in line"] = None
     waited_ms: Annotated[int | None, "Since the id's first refusal; null: it was not refused before"] = None

@@ -25,7 +25,18 @@ from events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 Fields = dict[str, Any]
 """An event as the JSON object it is, before anything about its fields was checked."""
 
-UPGRADES: Final[dict[int, Callable[[Fields], Fields]]] = {}
+
+def upgrade_1_to_2(event: Fields) -> Fields:
+    """Version 2 tells with a balance what one token was (`token_units`). None: it was not told, and a reader
+    takes the window that it knows.
+    """
+    event["schema_version"] = 2
+    if event.get("type") == "decision":
+        event["token_units"] = None
+    return event
+
+
+UPGRADES: Final[dict[int, Callable[[Fields], Fields]]] = {1: upgrade_1_to_2}
 """For each older version that is still read: how its fields become those of the next version."""
 
 OLDEST_READ: Final = min(UPGRADES, default=SCHEMA_VERSION)

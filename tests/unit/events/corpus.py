@@ -103,6 +103,7 @@ def decisions(process: Process) -> Iterator[Event]:
                 would_refuse=reason == "observe",
                 tokens_before=tokens,
                 tokens_after=after,
+                token_units=None if tokens is None else TOKEN,
                 throttle_time_ms=9_876 if refused else 0,
                 queue_position=number if reason == "queue" else None,
                 waited_ms=12_345 if reason in ("queue", "deadline") else None,
@@ -142,7 +143,9 @@ def traffic(process: Process) -> Iterator[Event]:
             last_ms=START_WALL_MS + 60_000,
             connections=2,
         )
-        yield process.event(ProduceErrorEvent, who, producer_id=asked, code=45, count=7, node_id=1)
+        yield process.event(
+            ProduceErrorEvent, who, producer_id=asked, code=45, count=7, node_id=number or None
+        )
         outcome = "gave_up" if number % 2 else "admitted"
         yield process.event(
             RefusalOutcomeEvent, who, producer_id=4_000, attempts=4, waited_ms=36_000, outcome=outcome
@@ -167,8 +170,8 @@ def config(process: Process) -> Event:
     return process.event(
         ConfigEvent,
         quota_version=1,
-        mode="enforce",
-        transactional="observe",
+        mode="enforce" if process.seq else "observe",
+        transactional="observe" if process.seq else "enforce",
         window_ms=WINDOW_MS,
         burst=1.5,
         remember_ms=86_400_000,
@@ -184,7 +187,9 @@ def config(process: Process) -> Event:
         quotas=[
             QuotaInForce(user="etl", rate_milli=100_000, owner="data@example.org", note="nightly"),
             QuotaInForce(user="batch", rate_milli=0, mode="observe", exempt=True),
-            QuotaInForce(user="shop", source="run_time", set_by="admin", set_wall_ms=START_WALL_MS),
+            QuotaInForce(
+                user="shop", mode="enforce", source="run_time", set_by="admin", set_wall_ms=START_WALL_MS
+            ),
         ],
     )
 
