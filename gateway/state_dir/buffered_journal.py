@@ -39,6 +39,7 @@ class BufferedJournal:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pidgate-journal")
         self._lines: list[bytes] = []
         self._is_open = False
+        self._is_refusing = False
         self._is_planned = False
         self._writing: asyncio.Future[tuple[int, OSError | None]] | None = None
         self._older_bytes = 0
@@ -64,8 +65,15 @@ class BufferedJournal:
         self._older_bytes = older_bytes
         self._is_open = True
 
+    def refuse(self) -> None:
+        """There is no directory to write to: what is appended is counted, and no more."""
+        self._is_refusing = True
+
     def append(self, value: bytes) -> None:
-        """Never blocks, never raises."""
+        """Never blocks, never raises. What comes before `open` waits for it."""
+        if self._is_refusing:
+            self.dropped += 1
+            return
         line = to_line(value)
         size = len(line)
         is_full = self.size_bytes >= FULL_AT_LIMITS * self._limit_bytes
@@ -103,6 +111,7 @@ class BufferedJournal:
     async def close(self) -> None:
         await self.flush()
         self._is_open = False
+        self._is_refusing = True
         await self._in_thread(self._writer.close)
         self._thread.shutdown(wait=False)
 
@@ -119,6 +128,10 @@ class BufferedJournal:
             return
         if self._is_open:
             self._write()
+        elif self._is_refusing:
+            self.dropped += len(self._lines)
+            self.buffered_bytes = 0
+            self._lines.clear()
         else:
             self._plan(FLUSH_MS)
 

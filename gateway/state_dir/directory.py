@@ -100,6 +100,7 @@ class StateDir:
         except OSError as error:
             cause, remedy = str(error), "let the gateway's user make and write the directory state_dir"
             log.error(Event.STATE_DIR_UNUSABLE, path=str(self.path), cause=cause, remedy=remedy)
+            self._journal.refuse()
             return Loaded(JournalReader(self.path, []))
         for name in found.partial:
             with contextlib.suppress(OSError):
@@ -163,7 +164,7 @@ class StateDir:
 
     @property
     def dropped(self) -> int:
-        """Events that went into no journal, because the disk was full or hung for long."""
+        """Events that went into no journal: the disk was full or hung for long, or the directory is unusable."""
         return self._journal.dropped
 
     @property
@@ -186,9 +187,11 @@ class StateDir:
         return self.saves == 0 or self._journal.is_over_limit
 
     def append(self, value: bytes) -> None:
-        """One decision event. Never blocks, never raises; on disk within 100 ms on a machine that keeps up."""
-        if self._is_usable:
-            self._journal.append(value)
+        """One decision event. Never blocks, never raises; on disk within 100 ms on a machine that keeps up.
+
+        What is appended while `load` runs is written when it is done.
+        """
+        self._journal.append(value)
 
     async def flush(self) -> bool:
         """Writes what was appended before this call; False when that failed."""

@@ -191,10 +191,25 @@ def test_a_directory_that_cannot_be_made_is_no_reason_not_to_start(tmp_path: Pat
         state_dir, loaded = await opened(tmp_path / "file" / "state")
         assert (loaded.users, list(loaded.journal), state_dir.needs_save) == ([], [], False)
         state_dir.append(b"{}")
+        assert state_dir.dropped == 1
         assert not await state_dir.save(users(1), written_wall_ms=1)
         await state_dir.close()
 
     asyncio.run(run())
+
+
+def test_what_is_appended_before_the_directory_is_loaded_is_written_then(tmp_path: Path) -> None:
+    async def run() -> None:
+        state_dir = StateDir(tmp_path)
+        state_dir.append(b"early")
+        await asyncio.to_thread(state_dir.load)
+        state_dir.append(b"late")
+        await state_dir.close()
+        state_dir.append(b"too late")
+        assert state_dir.dropped == 1
+
+    asyncio.run(run())
+    assert meaning(tmp_path).journal == [b"early", b"late"]
 
 
 def test_a_snapshot_that_does_not_fit_leaves_the_one_before_and_its_journals(tmp_path: Path) -> None:
