@@ -162,16 +162,16 @@ class Absorber:
                 continue
             if decision is None:
                 self._hear(record.value, now_ms)
-            elif not self._is_own(decision.incarnation):
+            elif not self._is_own(decision[0]):
                 self._follow(decision, state, watch, now_ms)
 
     def _follow(self, decision: Scanned, state: Followable, watch: Watch, now_ms: int) -> None:
         self.decisions += 1
-        user = self._user_of(decision.user)
-        if decision.admitted:
-            state.admitted_elsewhere(user, decision.producer_id, now_ms, decision.reason)
+        _, _, _, name, producer_id, admitted, reason, _, _ = decision
+        if admitted:
+            state.admitted_elsewhere(self._user_of(name), producer_id, now_ms, reason)
         else:
-            watch(user, decision.producer_id)
+            watch(self._user_of(name), producer_id)
 
     def _is_own(self, incarnation: bytes) -> bool:
         return incarnation == self._run or incarnation.startswith(self._run_worker)

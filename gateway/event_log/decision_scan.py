@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Final, NamedTuple, get_origin, get_type_hints
+from typing import Final, get_origin, get_type_hints
 
 from events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, UnknownEventType, fields_of
 from events.reading import OLDEST_READ
@@ -24,21 +24,13 @@ _TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
 _REASONS: Final = {reason.value.encode(): reason for reason in Reason}
 
 
-class Scanned(NamedTuple):
-    """What a replay needs of a decision. `user` as it stands in the event: it may be a pseudonym.
+Scanned = tuple[bytes, int, int, str, int, bool, Reason, int | None, int | None]
+"""What a replay needs of a decision: incarnation, seq, wall_time_ms, user, producer_id, admitted, reason,
+tokens_after, token_units.
 
-    `token_units` None: written when one token was not told; the window is then that of the reader.
-    """
-
-    incarnation: bytes
-    seq: int
-    wall_time_ms: int
-    user: str
-    producer_id: int
-    admitted: bool
-    reason: Reason
-    tokens_after: int | None
-    token_units: int | None
+`user` as it stands in the event: it may be a pseudonym. `token_units` None: written when one token was not
+told; the window is then that of the reader. A bare tuple: a named one takes a third of a microsecond longer.
+"""
 
 
 def type_of(value: bytes) -> str:
@@ -64,14 +56,14 @@ def _layout() -> re.Pattern[bytes]:
         elif get_origin(hint) is list:
             look = r"\[[^\]]*\]"
         else:
-            look = r"([^,\\]*)" if name in _WANTED else r"[^,\\]*"
+            look = r"([^,}\\]*)" if name in _WANTED else r"[^,}\\]*"
         if name == _NOT_IN_OLDER_VERSIONS:
-            parts.append(rf'(?:,"{name}":([^,\\]*))?')
+            parts.append(rf'(?:,"{name}":([^,}\\]*))?')
         else:
             parts.append(f',"{name}":{look}')
         if name in ("tokens_after", _NOT_IN_OLDER_VERSIONS):
             wanted_end = len(parts)
-    return re.compile("".join(parts[:wanted_end]).encode() + b",")
+    return re.compile("".join(parts[:wanted_end]).encode() + b"[,}]")
 
 
 _match = _layout().match
@@ -84,7 +76,7 @@ def scan(value: bytes) -> Scanned | None:
         return _read(value) if type_of(value) == DecisionEvent.type else None
     incarnation, seq, wall_time_ms, user, producer_id, decision, reason, tokens, *units = match.groups()
     try:
-        return Scanned(
+        return (
             incarnation,
             int(seq),
             int(wall_time_ms),
@@ -104,7 +96,7 @@ def _read(value: bytes) -> Scanned:
     found = fields_of(value)
     try:
         tokens, units = found.get("tokens_after"), found.get("token_units")
-        return Scanned(
+        return (
             _text(found["incarnation"]).encode("ascii", "replace"),
             int(found["seq"]),
             int(found["wall_time_ms"]),
