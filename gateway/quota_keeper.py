@@ -1,49 +1,346 @@
-"""The quota's one state, and what keeps it over restarts and in step with other gateways."""
+"""The quota's one state, and what keeps it over restarts and in step with other gateways.
+
+From the first moment on `state` answers: while what is remembered is being read, an interim state lets everything
+pass and notes it. Then the restored state takes over, and enforcing begins. What is remembered comes from the state
+directory, then from the events topic, from where the directory left off; without either, or when both are empty, the
+start is a cold one: every running producer looks new, and `cold_start` says what that means.
+
+In a gateway of several processes this lives in the holder of the state.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Coroutine
+from itertools import islice
+from typing import Any, Final
 
+from events import ConfigEvent, LifecycleEvent
+from events.definitions import LifecyclePhase, RestoredFrom
+from events.redaction import UserNames
+from gateway.event_log.absorber import Absorber
+from gateway.event_log.fleet import Fleet, FleetChange, OwnSettings
+from gateway.event_log.follower import EventFollower, StartAt
+from gateway.event_log.own_client import OwnClient
+from gateway.event_log.publisher import EventPublisher
+from gateway.event_log.records import EventRecord
+from gateway.event_log.topic import EventTopic
+from gateway.logs import Event, logger
 from gateway.recorder import Recorder
 from gateway.settings import Settings
+from gateway.state_dir import Loaded, StateDir
 from quota.entities import User
+from quota.interim import InterimState
 from quota.producer_ids import ProducerIdQuota
 from quota.state import QuotaState
 
+log = logger()
+
+TOPIC_PATIENCE_S: Final = 20.0
+"""Without any progress in reading the topic, the gateway goes on with what it knows."""
+PORTION: Final = 200
+"""Records, or ids, between two turns of the event loop."""
+ALIVE_EVERY_S: Final = 30.0
+SAVE_EVERY_S: Final = 60.0
+TICK_S: Final = 1.0
+LAST_EVENTS_S: Final = 2.0
+"""How long a stop waits for the topic to take the last events."""
+_IS_DECISION: Final = b'"type":"decision"'
+_TYPE_WITHIN_BYTES: Final = 48
+
 
 class QuotaKeeper:
-    """`open`, `start`, `stop`. `state` answers from the first moment on; `on_state` tells of its successor."""
+    """`open`, `start`, `stop`. `state` answers from the first moment on; `on_state` tells of its successor.
 
-    def __init__(self, settings: Settings) -> None:
+    `recorder` is set by whoever makes one for this process, before `start`.
+    """
+
+    def __init__(self, settings: Settings, run: str = "") -> None:
         self._settings = settings
+        self._ids = settings.quotas.producer_ids
         self._loop = asyncio.get_running_loop()
-        self.state: QuotaState = ProducerIdQuota(settings.to_quotas(), self.random_seed, self._now_ms())
-        self.on_state: Callable[[QuotaState], None] = lambda _state: None
-        self.on_refused_elsewhere: Callable[[User, int, int], None] = lambda _user, _producer_id, _now_ms: (
-            None
-        )
-        self.is_restored = True
+        self.run = run or secrets.token_hex(6)
         self.recorder: Recorder | None = None
-        self.progress = ""
+        self.on_state: Callable[[QuotaState], None] = lambda _state: None
+        self.on_refused_elsewhere: Callable[[User, int, int], None] = lambda _user, _id, _now_ms: None
+        self.is_reached: Callable[[], bool] = lambda: True
+        """Whether the cluster has answered anybody: before that nothing is served, and waiting costs nothing."""
+        self.is_restored = False
+        self.progress = "what is remembered has not been read yet"
+        self._real = ProducerIdQuota(settings.to_quotas(), self.random_seed, self._now_ms())
+        self._interim = InterimState()
+        self.state: QuotaState = self._interim
+        self._grace_until_wall_ms: int | None = None
+        self._state_dir = StateDir(settings.state_dir) if settings.state_dir else None
+        self.publisher: EventPublisher | None = None
+        self.follower: EventFollower | None = None
+        if settings.events.enabled:
+            kafka, topic = OwnClient.from_settings(settings), EventTopic.from_settings(settings)
+            self.publisher = EventPublisher(kafka, topic)
+            self.follower = EventFollower(kafka, topic)
+        self._names = UserNames(settings.events.redact, settings.quotas.users)
+        self._absorber = Absorber(
+            self.run, self._ids.window_ms * 1000, user_of=self._names.user_of, on_gateway=self._heard
+        )
+        self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
+        self._has_history = False
+        self._caught_up = asyncio.Event()
+        self._background: list[asyncio.Task[None]] = []
 
     @staticmethod
     def random_seed() -> int:
+        """For a user's filter."""
         return secrets.randbits(32)
+
+    @property
+    def applied_offsets(self) -> list[int]:
+        """By partition of the topic: what of other gateways' events is in the state."""
+        return self.follower.applied_offsets if self.follower is not None else []
+
+    def publish(self, key: str, value: bytes) -> None:
+        """An event, for the topic and, if it is a decision, for the journal. Neither waits nor raises."""
+        if self._state_dir is not None and value.find(_IS_DECISION, 0, _TYPE_WITHIN_BYTES) >= 0:
+            self._state_dir.append(value)
+        if self.publisher is not None:
+            self.publisher.publish(key, value)
+
+    def open(self) -> None:
+        """Take the state directory, before anything is served. Raises StateDirInUse."""
+        if self._state_dir is not None:
+            self._state_dir.take()
+
+    def start(self) -> None:
+        """Restore, then keep; in the background. Without anything that remembers, the state is there at once."""
+        self._tell("start")
+        if self.recorder is not None:
+            self.recorder.quotas_set(self._settings.to_quotas())
+        if self._state_dir is None and self.follower is None:
+            self._begin_grace_when_cold()
+            self._take_over("nothing", 0.0)
+        else:
+            self._background.append(self._loop.create_task(self._restore()))
+        if self.publisher is not None:
+            self._background.append(self._loop.create_task(self._guarded(self.publisher.run())))
+        self._background.append(self._loop.create_task(self._keep()))
+
+    async def stop(self) -> None:
+        """Say so, write down what is known, and let the topic take what it takes within LAST_EVENTS_S."""
+        self._tell("stop")
+        if self.publisher is not None:
+            await self.publisher.flush(LAST_EVENTS_S)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        if self._state_dir is not None:
+            if self.is_restored:
+                await self._save()
+            await self._state_dir.close()
+
+    def worker_lost(self, worker: int) -> None:
+        self._tell("worker_lost", text=f"worker {worker}")
+
+    # ---- restoring -------------------------------------------------------------------------------------
+
+    async def _restore(self) -> None:
+        began_s = self._loop.time()
+        try:
+            loaded = await self._restore_from_directory()
+            await self._restore_from_topic(loaded)
+        except Exception as error:
+            # Whatever is wrong with what was written down: the gateway goes on without it.
+            log.exception(Event.STATE_NOT_RESTORED, reason=str(error), remedy="look at the lines above")
+            loaded = None
+        self._absorber.finish_restore(self._real)
+        restored_from = self._source(loaded)
+        if loaded is not None and loaded.grace_until_wall_ms is not None:
+            self._share_grace(loaded.grace_until_wall_ms, "a grace that had begun before the restart goes on")
+        if restored_from == "nothing":
+            self._begin_grace_when_cold()
+        left = 1
+        while left:
+            left = self._interim.hand_over(self._real, self._now_ms(), PORTION)
+            await asyncio.sleep(0)
+        self._take_over(restored_from, self._loop.time() - began_s)
+
+    def _source(self, loaded: Loaded | None) -> RestoredFrom:
+        """What the state was restored from; "nothing" means a cold start."""
+        if self._has_history or (self.follower is not None and self._absorber.decisions):
+            return "topic"
+        written_wall_ms = loaded.written_wall_ms if loaded is not None else None
+        is_fresh = written_wall_ms is not None and _wall_ms() - written_wall_ms < self._ids.remember_ms
+        return "state_dir" if is_fresh or self._absorber.decisions else "nothing"
+
+    async def _restore_from_directory(self) -> Loaded | None:
+        if self._state_dir is None:
+            return None
+        loaded = await asyncio.to_thread(self._state_dir.load)
+        written_ms = self._now_ms() - max(0, _wall_ms() - (loaded.written_wall_ms or 0))
+        if loaded.cluster_bucket is not None:
+            self._real.import_cluster_bucket(loaded.cluster_bucket, written_ms)
+        for number, user in enumerate(loaded.users):
+            self._real.import_user(user, written_ms)
+            if number % PORTION == 0:
+                await asyncio.sleep(0)
+        loaded.users.clear()
+        while portion := await asyncio.to_thread(lambda: list(islice(loaded.journal, PORTION))):
+            self._absorber.restore_journal(
+                portion, self._real, self._now_ms(), _wall_ms(), self._refused_elsewhere
+            )
+        return loaded
+
+    async def _restore_from_topic(self, loaded: Loaded | None) -> None:
+        follower = self.follower
+        if follower is None:
+            return
+        self.progress = "the events topic is being read"
+        start = StartAt(dict(loaded.offsets) if loaded else {}, _wall_ms() - self._ids.remember_ms)
+        following = self._loop.create_task(
+            self._guarded(follower.run(start, self._records_arrived, self._caught_up.set))
+        )
+        self._background.append(following)
+        seen = -1
+        while not self._caught_up.is_set():
+            if follower.followed == seen and self.is_reached():
+                reason = follower.last_failure or f"nothing came for {TOPIC_PATIENCE_S:.0f} s"
+                remedy = (
+                    "see the line about the events topic; until then the gateway goes on with what it knows"
+                )
+                log.error(Event.STATE_NOT_RESTORED, reason=reason, remedy=remedy)
+                return
+            seen = follower.followed
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TOPIC_PATIENCE_S):
+                    await self._caught_up.wait()
+
+    def _records_arrived(self, records: list[EventRecord]) -> None:
+        now_ms = self._now_ms()
+        if self._caught_up.is_set():
+            self._absorber.follow(records, self._real, self._refused_elsewhere, now_ms)
+        else:
+            self._absorber.restore(records, self._real, now_ms, _wall_ms(), self._refused_elsewhere)
+
+    def _heard(self, event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
+        """A gateway, perhaps an earlier run of this one, tells of itself."""
+        for change in self.fleet.heard(event, at_ms, self._now_ms()):
+            self._name(change)
+        if isinstance(event, LifecycleEvent) and event.phase != "start":
+            self._has_history = True
+            if event.grace_until_wall_ms is not None:
+                self._share_grace(event.grace_until_wall_ms, f"{event.gateway_id} is in its grace")
+
+    def _refused_elsewhere(self, user: User, producer_id: int) -> None:
+        self.on_refused_elsewhere(user, producer_id, self._now_ms())
+
+    def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
+        self.state = self._real
+        self.is_restored = True
+        self.on_state(self._real)
+        log.info(
+            Event.STATE_RESTORED,
+            users=len(self._real.users()),
+            restored_from=restored_from,
+            waited_ms=round(seconds * 1000),
+            unreadable=self._absorber.unreadable,
+        )
+        self._tell("caught_up", restored_from=restored_from, restored_users=len(self._real.users()))
+
+    # ---- a cold start ----------------------------------------------------------------------------------
+
+    def _share_grace(self, until_wall_ms: int, reason: str) -> None:
+        """A restart does not end a grace, and gateways that start together share one."""
+        left_ms = until_wall_ms - _wall_ms()
+        if self._ids.cold_start == "grace" and self.grace_left_ms < left_ms <= self._ids.grace_ms:
+            self._begin_grace(left_ms, reason)
+
+    def _begin_grace_when_cold(self) -> None:
+        if self._ids.cold_start == "grace" and not self.grace_left_ms:
+            self._begin_grace(self._ids.grace_ms, "nothing is remembered: every running producer looks new")
+
+    def _begin_grace(self, grace_ms: int, reason: str) -> None:
+        self._grace_until_wall_ms = _wall_ms() + grace_ms
+        self._real.begin_grace(self._now_ms() + grace_ms)
+        log.warning(Event.GRACE_BEGAN, reason=reason, grace_ms=grace_ms)
+
+    @property
+    def grace_left_ms(self) -> int:
+        """How long unseen ids are still admitted uncharged; 0 without a grace."""
+        return max(0, (self._grace_until_wall_ms or 0) - _wall_ms())
+
+    # ---- keeping ---------------------------------------------------------------------------------------
+
+    async def _keep(self) -> None:
+        """Once a second: who else is there, a sign of life, the snapshot."""
+        alive_at_s = saved_at_s = self._loop.time()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = self._loop.time()
+            try:
+                for change in self.fleet.sweep(self._now_ms()):
+                    self._name(change)
+                if now_s - alive_at_s >= ALIVE_EVERY_S:
+                    alive_at_s = now_s
+                    self._tell("alive")
+                if self._is_to_save(now_s - saved_at_s):
+                    await self._save()
+                    saved_at_s = self._loop.time()
+            except Exception as error:
+                log.exception(Event.UNEXPECTED_ERROR, reason=f"keeping the quota's state: {error}")
+
+    def _is_to_save(self, since_s: float) -> bool:
+        return (
+            self._state_dir is not None
+            and self.is_restored
+            and (since_s >= SAVE_EVERY_S or self._state_dir.needs_save)
+        )
+
+    async def _save(self) -> None:
+        assert self._state_dir is not None
+        now_ms = self._now_ms()
+        await self._state_dir.save(
+            self._real.export_users(now_ms),
+            written_wall_ms=_wall_ms(),
+            cluster_bucket=self._real.export_cluster_bucket(now_ms),
+            offsets=dict(enumerate(self.applied_offsets)),
+            grace_until_wall_ms=self._grace_until_wall_ms,
+        )
+
+    def _name(self, change: FleetChange) -> None:
+        """In the log, and on the topic."""
+        member = {"gateway_id": change.gateway_id, "incarnation": change.incarnation}
+        if change.kind == "seen":
+            log.info(Event.FLEET_MEMBER_SEEN, **member)
+            self._tell("member_seen", text=change.gateway_id)
+        elif change.kind == "gone":
+            log.warning(Event.FLEET_MEMBER_GONE, reason=change.reason, **member)
+            self._tell("member_gone", text=f"{change.gateway_id}: {change.reason}")
+        else:
+            log.error(
+                Event.FLEET_MEMBER_DIFFERS,
+                setting=change.setting,
+                ours=change.ours,
+                theirs=change.theirs,
+                **member,
+            )
+
+    def _tell(self, phase: LifecyclePhase, **fields: Any) -> None:
+        if self.recorder is not None:
+            self.recorder.lifecycle(
+                phase, grace_until_wall_ms=self._grace_until_wall_ms, workers=self._settings.workers, **fields
+            )
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """What ends by itself is wrong, and must not end unheard."""
+        try:
+            await work
+        except Exception as error:
+            log.exception(Event.UNEXPECTED_ERROR, reason=f"the events topic: {error}")
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
-    def open(self) -> None: ...
 
-    def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    def publish(self, key: str, value: bytes) -> None:
-        """An event for the topic."""
-
-    def worker_lost(self, worker: int) -> None: ...
-
-    applied_offsets: list[int] = []
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

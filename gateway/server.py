@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from gateway.counters import Counters
 from gateway.logs import Event, logger
 from gateway.quota_keeper import QuotaKeeper
+from gateway.recording import recorder_of
 from gateway.settings import Settings
 from gateway.traffic import Traffic
 from quota.admission import Admission
@@ -29,9 +30,16 @@ class Gateway:
         self._admission = Admission(
             settings.to_quotas(), self._keeper.random_seed, now_ms, state=self._keeper.state
         )
+        self._keeper.recorder = recorder = recorder_of(
+            settings,
+            self._keeper.publish,
+            self._keeper.run,
+            applied_offsets=lambda: self._keeper.applied_offsets,
+        )
         self._keeper.on_state = self._admission.use_state
         self._keeper.on_refused_elsewhere = self._admission.refused_elsewhere
-        self.traffic = Traffic(settings, self._admission, Counters())
+        self.traffic = Traffic(settings, self._admission, Counters(), recorder)
+        self._keeper.is_reached = lambda: self.traffic.is_reached
         self._stopped = asyncio.Event()
         self._is_draining = False
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 
 from gateway.buffers import BufferBudget
 from gateway.connection import Shared
@@ -17,9 +16,9 @@ from gateway.logs import Event, logger
 from gateway.nodes import Nodes
 from gateway.own_topics import OwnTopics
 from gateway.probe import Probe
+from gateway.recorder import Recorder
 from gateway.settings import Settings
 from quota.admission import Admission
-from quota.producer_ids import GaveUp
 
 log = logger()
 
@@ -31,18 +30,21 @@ STALL_S = 0.1
 
 
 class Traffic:
-    """`start`, then `drain` once. `worker` is 0 in a gateway of one process, else this process's number from 1 on.
-
-    `on_gave_up` is told of the ids that gave up waiting, once a second.
-    """
+    """`start`, then `drain` once. `worker` is 0 in a gateway of one process, else this process's number from 1 on."""
 
     def __init__(
-        self, settings: Settings, admission: Admission, counters: Counters, *, worker: int = 0
+        self,
+        settings: Settings,
+        admission: Admission,
+        counters: Counters,
+        recorder: Recorder | None = None,
+        *,
+        worker: int = 0,
     ) -> None:
         self._settings = settings
         self._admission = admission
         self.counters = counters
-        self.on_gave_up: Callable[[list[GaveUp]], None] = lambda _gone: None
+        self._recorder = recorder
         limits = settings.limits
         self.nodes = Nodes(settings.cluster.bootstrap_servers)
         self.nodes.on_new_node = self._node_learnt
@@ -59,6 +61,7 @@ class Traffic:
             help_url=settings.quotas.help_url,
             own_topics=OwnTopics([settings.events.topic] if settings.events.enabled else []),
         )
+        self.shared.recorder = recorder
         self.shared.number_connections(first=max(worker, 1), step=settings.workers)
         self._listeners = [
             Listener(listener, self.shared, shares_ports=worker > 0) for listener in settings.listeners
@@ -72,7 +75,11 @@ class Traffic:
         for listener in self._listeners:
             await listener.open()
         loop = self.shared.loop
-        self._background = [loop.create_task(self.probe.run()), loop.create_task(self._tick())]
+        self._background = [
+            loop.create_task(self.probe.run()),
+            loop.create_task(self.probe.learn_own_topics()),
+            loop.create_task(self._tick()),
+        ]
 
     @property
     def is_reached(self) -> bool:
@@ -104,10 +111,17 @@ class Traffic:
             transport.abort()
         for task in [*self._background, *self.shared.connecting]:
             task.cancel()
+        await self._tell_what_was_counted()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CUT_OFF_S):
                 await self.shared.all_closed.wait()
         return cut
+
+    async def _tell_what_was_counted(self) -> None:
+        has_more = self._recorder is not None
+        while has_more and self._recorder is not None:
+            has_more = self._recorder.flush()
+            await asyncio.sleep(0)
 
     # ---- inside ----------------------------------------------------------------------------------------
 
@@ -118,6 +132,8 @@ class Traffic:
             listener.node_learnt(node_id)
 
     def _node_found(self, node_id: int) -> None:
+        if self._recorder is not None:
+            self._recorder.broker_learnt(node_id, *self.nodes.known[node_id])
         # Not at once: the answer that tells the address has to leave first.
         self.shared.loop.call_soon(self._close_misled, node_id)
 
@@ -160,8 +176,9 @@ class Traffic:
                 reason="the quota's state raised an error or did not answer in time; requests were let through",
             )
         gave_up = self._admission.sweep(now_ms)
-        if gave_up:
-            self.on_gave_up(gave_up)
+        if self._recorder is not None:
+            self._recorder.gave_up(gave_up)
+            self._recorder.tick()
 
     def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes

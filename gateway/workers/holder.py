@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway.logs import Event, logger
 from gateway.quota_keeper import QuotaKeeper
+from gateway.recording import recorder_of
 from gateway.settings import Settings
 from gateway.workers import wire
 from gateway.workers.reports import Reports
@@ -34,12 +35,16 @@ MOST_UNREAD_BYTES: Final = 16 * 1024 * 1024
 class StateHolder:
     """`start`, then `until_stopped`; `drain` ends it, after the workers."""
 
-    def __init__(self, settings: Settings, socket_path: str) -> None:
+    def __init__(self, settings: Settings, socket_path: str, incarnation: str) -> None:
         self._settings = settings
         self._quotas = settings.to_quotas()
         self._socket_path = socket_path
         self._loop = asyncio.get_running_loop()
-        self.keeper = QuotaKeeper(settings)
+        self.keeper = QuotaKeeper(settings, run=incarnation.split(".")[0])
+        self.keeper.is_reached = lambda: self._reports.is_reached
+        self.keeper.recorder = recorder_of(
+            settings, self.keeper.publish, incarnation, applied_offsets=lambda: self.keeper.applied_offsets
+        )
         self.keeper.on_refused_elsewhere = lambda user, producer_id, _now_ms: self.tell_refused(
             user, [producer_id]
         )
@@ -89,10 +94,10 @@ class StateHolder:
     def worker_lost(self, session: WorkerSession) -> None:
         self._sessions.discard(session)
         if session.process:
-            log.warning(Event.WORKER_LOST, worker=session.worker, pid=session.process)
             self._reports.retire(session.process)
-            if not self._is_draining:
-                self.keeper.worker_lost(session.worker)
+        if session.process and not session.said_bye:
+            log.warning(Event.WORKER_LOST, worker=session.worker, pid=session.process)
+            self.keeper.worker_lost(session.worker)
 
     def take(self, session: WorkerSession, message: Message) -> None:
         """One message of a worker."""
@@ -103,6 +108,8 @@ class StateHolder:
             self._answer(session, *body)
         elif message.kind is Kind.REPORT:
             self._reports.take(session.process, body)
+        elif message.kind is Kind.BYE:
+            session.said_bye = True
         elif message.kind is Kind.UNCHARGED:
             for user, producer_id in body:
                 self.keeper.state.insert_uncharged(user, producer_id, self._now_ms(0))
@@ -203,6 +210,7 @@ class WorkerSession(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.worker = 0
         self.process = 0
+        self.said_bye = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

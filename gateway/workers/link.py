@@ -45,6 +45,7 @@ class HolderLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder = wire.Decoder()
         self._lost = asyncio.Event()
+        self._is_closing = False
         self._number = 0
         self._asked: dict[int, tuple[Ask, Answered, asyncio.TimerHandle]] = {}
         self._passed: deque[tuple[User, int]] = deque(maxlen=MOST_KEPT)
@@ -72,6 +73,8 @@ class HolderLink(asyncio.Protocol):
     async def close(self, timeout_s: float) -> None:
         """Close once what was written has left, or the time is over; `run` has been cancelled before."""
         if self._transport is not None:
+            self._is_closing = True
+            self._write(wire.encoded(Kind.BYE, []))
             self._transport.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -174,7 +177,8 @@ class HolderLink(asyncio.Protocol):
             self.applied_offsets = message.body
 
     def connection_lost(self, exc: Exception | None) -> None:
-        log.warning(Event.HOLDER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
+        if not self._is_closing:
+            log.warning(Event.HOLDER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
         self._transport = None
         self._lost.set()
         asked, self._asked = self._asked, {}

@@ -19,7 +19,7 @@ import uvloop
 
 from gateway import logs
 from gateway.allocator import keep_freed_memory
-from gateway.lifetime import RunsAndDrains
+from gateway.lifetime import CannotStart, RunsAndDrains
 from gateway.listening import CannotListen
 from gateway.settings import Settings
 
@@ -52,6 +52,9 @@ def main() -> int:
     except CannotListen as error:
         print(f"{error.what}: {error}", file=sys.stderr)
         return CANNOT_START
+    except CannotStart as error:
+        print(f"pidgate: {error}", file=sys.stderr)
+        return CANNOT_START
     return 0
 
 
@@ -74,10 +77,10 @@ def _made(task: Task) -> RunsAndDrains:
     if task.role == "holder":
         from gateway.workers.holder import StateHolder
 
-        return StateHolder(task.settings, task.socket_path)
+        return StateHolder(task.settings, task.socket_path, task.incarnation)
     from gateway.workers.worker import Worker
 
-    return Worker(task.settings, task.number, task.socket_path)
+    return Worker(task.settings, task.number, task.socket_path, task.incarnation)
 
 
 class _ParentWatch(asyncio.Protocol):

@@ -47,6 +47,8 @@ class Kind(IntEnum):
     """Holder: [user, producer id], refused by another worker or gateway."""
     OFFSETS = 9
     """Holder: how far other gateways' events are applied, by partition."""
+    BYE = 10
+    """Worker: nothing; it has drained, and ends."""
 
 
 class WireError(Exception):

@@ -7,6 +7,7 @@ import secrets
 
 from gateway.counters import Counters
 from gateway.logs import Event, logger
+from gateway.recording import recorder_of
 from gateway.settings import Settings
 from gateway.traffic import Traffic
 from gateway.workers.link import HolderLink, RemoteState
@@ -25,13 +26,22 @@ LAST_WORDS_S = 1.0
 class Worker:
     """`start`, then `until_stopped`; `drain` ends it."""
 
-    def __init__(self, settings: Settings, number: int, socket_path: str) -> None:
+    def __init__(self, settings: Settings, number: int, socket_path: str, incarnation: str) -> None:
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         self._link = HolderLink(socket_path, number, self._failed_open)
         self._admission = Admission(
             settings.to_quotas(), lambda: secrets.randbits(32), now_ms, state=RemoteState(self._link)
         )
-        self._traffic = Traffic(settings, self._admission, Counters(), worker=number)
+        recorder = recorder_of(
+            settings,
+            self._link.publish,
+            incarnation,
+            worker=number,
+            applied_offsets=lambda: self._link.applied_offsets,
+        )
+        if recorder is not None:
+            recorder.quota_version = 1  # of the quotas that the holder started with
+        self._traffic = Traffic(settings, self._admission, Counters(), recorder, worker=number)
         self._traffic.shared.ask = self._link.ask
         self._link.on_refused_elsewhere = lambda user, producer_id: self._admission.refused_elsewhere(
             user, producer_id, self._traffic.shared.now_ms()

@@ -1,0 +1,37 @@
+"""The recorder of one process, out of its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from gateway.logs import Event, logger
+from gateway.recorder import Clocks, Identity, Recorder, RecorderSettings, Sink
+from gateway.settings import Settings
+
+log = logger()
+
+
+def recorder_of(
+    settings: Settings,
+    sink: Sink,
+    incarnation: str,
+    *,
+    worker: int = 0,
+    applied_offsets: Callable[[], list[int]] = list,
+) -> Recorder | None:
+    """None when nobody would read what it tells: no topic, and no state directory."""
+    if not settings.events.enabled and settings.state_dir is None:
+        return None
+    loop = asyncio.get_running_loop()
+    return Recorder(
+        sink,
+        Identity(settings.gateway_id, incarnation, worker),
+        Clocks(lambda: int(loop.time() * 1000), lambda: time.time_ns() // 1_000_000),
+        RecorderSettings(settings.events.redact, sampled=settings.events.refusals == "sampled"),
+        settings.to_quotas(),
+        cluster=settings.cluster.name,
+        applied_offsets=applied_offsets,
+        on_failure=lambda error: log.error(Event.UNEXPECTED_ERROR, reason=f"telling events: {error!r}"),
+    )
