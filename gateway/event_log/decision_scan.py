@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Final, get_origin, get_type_hints
+from typing import Final, Literal, get_origin, get_type_hints
 
 from events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, UnknownEventType, fields_of
 from events.reading import OLDEST_READ
 from quota.verdicts import Reason
 
 _WANTED: Final = frozenset(
-    ("incarnation", "seq", "wall_time_ms", "user", "producer_id", "decision", "reason", "tokens_after")
+    "incarnation seq wall_time_ms user producer_id decision reason tokens_after token_units".split()
 )
 _NOT_IN_OLDER_VERSIONS: Final = "token_units"
 _TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
@@ -51,16 +51,14 @@ def _layout() -> re.Pattern[bytes]:
     hints = get_type_hints(DecisionEvent)
     for field in fields(DecisionEvent):
         name, hint = field.name, hints[field.name]
-        if hint is str or "Literal" in str(get_origin(hint)):
+        if hint is str or get_origin(hint) is Literal:
             look = r'"([^"\\]*)"' if name in _WANTED else r'"[^"\\]*"'
         elif get_origin(hint) is list:
             look = r"\[[^\]]*\]"
         else:
             look = r"([^,}\\]*)" if name in _WANTED else r"[^,}\\]*"
-        if name == _NOT_IN_OLDER_VERSIONS:
-            parts.append(rf'(?:,"{name}":([^,}\\]*))?')
-        else:
-            parts.append(f',"{name}":{look}')
+        field_pattern = f',"{name}":{look}'
+        parts.append(f"(?:{field_pattern})?" if name == _NOT_IN_OLDER_VERSIONS else field_pattern)
         if name in ("tokens_after", _NOT_IN_OLDER_VERSIONS):
             wanted_end = len(parts)
     return re.compile("".join(parts[:wanted_end]).encode() + b"[,}]")
