@@ -45,6 +45,11 @@ class OwnTopics:
     def names(self) -> frozenset[str]:
         return frozenset(name.decode() for name in self._topics.names)
 
+    @property
+    def ids_known(self) -> bool:
+        """Whether a request by id can be told from others."""
+        return any(True for _ in self._topics.ids)
+
     def learn_id(self, topic_id: bytes) -> None:
         """An own topic has this id, 16 bytes: from now on requests that name it by id are refused, too."""
         if self._topics:

@@ -23,6 +23,10 @@ _SIZE = Struct(">i")
 PROBE_CLIENT_ID = "pidgate"
 PROBE_ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
 RETRY_S = 0.5
+OWN_TOPICS_RETRY_S = 5.0
+"""How often to look for the gateway's own topic until it is there: whoever comes first makes it."""
+UNANSWERED_RETRY_S = 60.0
+"""The same where nobody answers: very likely because we did not authenticate."""
 
 
 class Probe:
@@ -44,6 +48,20 @@ class Probe:
                     return
             await asyncio.sleep(RETRY_S)
 
+    async def learn_own_topics(self) -> None:
+        """Returns once the id of an own topic is known."""
+        await self.reached.wait()
+        wait_s = OWN_TOPICS_RETRY_S
+        while self._own_topics.names and not self._own_topics.ids_known:
+            await asyncio.sleep(wait_s)
+            host, port = self._nodes.candidates(None)[0]
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    reader, writer = await asyncio.open_connection(host, port)
+            except (OSError, ValueError, OverflowError):
+                continue
+            wait_s = OWN_TOPICS_RETRY_S if await self._learn_from(reader, writer) else UNANSWERED_RETRY_S
+
     async def _ask(self, address: Address) -> bool:
         host, port = address
         writer: asyncio.StreamWriter | None = None
@@ -64,11 +82,12 @@ class Probe:
             if writer is not None:
                 writer.close()
             return False
-        await self._learn_brokers(reader, writer)
+        await self._learn_from(reader, writer)
         log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known))
         return True
 
-    async def _learn_brokers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """The brokers and the own topic's id; False: no answer. They will be learnt from clients' answers then."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 writer.write(messages.metadata_request(2, PROBE_CLIENT_ID, sorted(self._own_topics.names)))
@@ -79,9 +98,10 @@ class Probe:
                     if name in self._own_topics.names:
                         self._own_topics.learn_id(topic_id)
         except (OSError, EOFError, KafkaProtocolError):
-            pass  # they will be learnt from the clients' answers; see above
+            return False
         finally:
             writer.close()
+        return True
 
     def _learn(self, node_id: int, host: str, port: int) -> Address:
         self._nodes.learn(node_id, host, port)
