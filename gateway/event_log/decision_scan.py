@@ -16,10 +16,21 @@ from events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, UnknownEventT
 from events.reading import OLDEST_READ
 from quota.verdicts import Reason
 
+_ADDED: Final = "token_units"
+"""Came with version 2."""
 _WANTED: Final = frozenset(
-    "incarnation seq wall_time_ms user producer_id decision reason tokens_after token_units".split()
+    (
+        "incarnation",
+        "seq",
+        "wall_time_ms",
+        "user",
+        "producer_id",
+        "decision",
+        "reason",
+        "tokens_after",
+        _ADDED,
+    )
 )
-_NOT_IN_OLDER_VERSIONS: Final = "token_units"
 _TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
 _REASONS: Final = {reason.value.encode(): reason for reason in Reason}
 
@@ -58,10 +69,10 @@ def _layout() -> re.Pattern[bytes]:
         else:
             look = r"([^,}\\]*)" if name in _WANTED else r"[^,}\\]*"
         field_pattern = f',"{name}":{look}'
-        parts.append(f"(?:{field_pattern})?" if name == _NOT_IN_OLDER_VERSIONS else field_pattern)
-        if name in ("tokens_after", _NOT_IN_OLDER_VERSIONS):
-            wanted_end = len(parts)
-    return re.compile("".join(parts[:wanted_end]).encode() + b"[,}]")
+        parts.append(f"(?:{field_pattern})?" if name == _ADDED else field_pattern)
+        if name == _ADDED:
+            break
+    return re.compile("".join(parts).encode() + b"[,}]")
 
 
 _match = _layout().match
@@ -72,7 +83,7 @@ def scan(value: bytes) -> Scanned | None:
     match = _match(value)
     if match is None:
         return _read(value) if type_of(value) == DecisionEvent.type else None
-    incarnation, seq, wall_time_ms, user, producer_id, decision, reason, tokens, *units = match.groups()
+    incarnation, seq, wall_time_ms, user, producer_id, decision, reason, tokens, units = match.groups()
     try:
         return (
             incarnation,
@@ -83,7 +94,7 @@ def scan(value: bytes) -> Scanned | None:
             decision == b"admit",
             _REASONS.get(reason, Reason.REFRESH),
             None if tokens == b"null" else int(tokens),
-            int(units[0]) if units and units[0] not in (None, b"null") else None,
+            None if units is None or units == b"null" else int(units),
         )
     except ValueError as error:
         raise EventUnreadable(str(error)) from error
