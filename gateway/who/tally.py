@@ -41,7 +41,7 @@ _SEEN: Final = Mark.NEW | Mark.ALLOCATED | Mark.USED
 class Tally:
     """Takes the events of a window and holds what is known in the end."""
 
-    def __init__(self, only_user: str | None = None) -> None:
+    def __init__(self, only_user: str | None = None, ids_kept: int = IDS_KEPT) -> None:
         self.users: dict[str, UserTally] = {}
         self.marks = IdMarks()
         self.sequences = Sequences()
@@ -54,7 +54,7 @@ class Tally:
         self.configs: dict[str, ConfigEvent] = {}
         """The newest of each gateway."""
         self._only_user = only_user
-        self._ids_kept = IDS_KEPT
+        self._ids_kept = ids_kept
         self._kept = 0
         self._incarnations: dict[str, int] = {}
         self._take: Mapping[type[Event], Callable[[Any], None]] = {

@@ -148,7 +148,8 @@ def _looks_deployed(span: Sequence[int], addresses: set[str]) -> bool:
 
 def steady(user: UserPicture, deployed_ids: int) -> Finding | None:
     """Few producers that live long, and hardly anything beside them but a deployment."""
-    passing = max(0, user.new_ids - deployed_ids - user.long_lived_ids)
+    settled = max(deployed_ids, user.long_lived_ids - user.returned_ids)
+    passing = user.new_ids - settled
     if not user.long_lived_ids or passing > max(STEADY_SHORT, STEADY_SHORT_SHARE * user.long_lived_ids):
         return None
     text = f"steady: {counted(user.long_lived_ids, 'long-lived producer')}"
