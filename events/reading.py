@@ -63,6 +63,9 @@ def fields_of(value: bytes) -> Fields:
     """
     try:
         found: Any = json.loads(value.decode("utf-8"), parse_constant=_not_json)
+        if b"\\u" in value:
+            # An escaped half of a surrogate pair is text that nobody can print, send or hash.
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as problem:
         raise EventUnreadable(f"not JSON: {problem}") from problem
     if type(found) is not dict:

@@ -31,8 +31,7 @@ def pseudonym(field: str, name: str) -> str:
     """
     if not name:
         return ""
-    # surrogatepass: a client id is what a client sent, and need not have been UTF-8.
-    data = name.encode("utf-8", "surrogatepass")
+    data = name.encode("utf-8", "replace")
     return "h:" + blake2b(data, digest_size=_HASH_BYTES, person=field.encode()).hexdigest()
 
 

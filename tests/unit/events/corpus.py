@@ -76,7 +76,7 @@ def client(number: int, user: str, client_id: str, software: str, version: str) 
 CLIENTS = (
     client(1, "etl", "producer-1", "apache-kafka-java", "3.9.0"),
     client(2, 'jürgen \N{SNOWMAN} "quoted" {braces} \\ \'n', "rdkafka", "librdkafka", "2.6.1"),
-    client(3, "CN=payments,OU=shop,O=Example", "\ud800 not utf-8\n", "", ""),
+    client(3, "CN=payments,OU=shop,O=Example", "\ufffd not utf-8 \U0001f600\n", "", ""),
     client(4, "", "unidentified", "aiokafka", "0.14.0"),
 )
 

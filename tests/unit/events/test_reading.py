@@ -93,6 +93,7 @@ def test_an_event_that_was_cut_off_is_unreadable(event: Event, data: st.DataObje
         (b"\xff\xfe", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"[]", "not a JSON object but a list"),
+        (to_json(a_decision(client_id="\ud83d")), "surrogates not allowed"),
         (b"{}", "schema_version is None"),
         (b'{"schema_version":"1"}', "schema_version is '1'"),
         (b'{"schema_version":true}', "schema_version is True"),
