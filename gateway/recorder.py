@@ -46,6 +46,7 @@ LONGEST_USAGE_MS: Final = 15 * 60_000
 """What live ids do is told at least this often: a slice of a day's memory is six hours long."""
 TOLD_PER_TICK: Final = 1_000
 """Of what leaves at the end of a slice: about 10 ms a second."""
+BETWEEN_FAILURES_MS: Final = 10_000
 MOST_ERROR_COUNTS: Final = 20_000
 """(connection, id, error code) that are counted at one time."""
 
@@ -79,8 +80,7 @@ class Recorder:
     """Everything that is told, goes through `tell`.
 
     `cluster`: its name until the brokers tell its id. `applied_offsets`: what was applied of the events topic, by
-    partition. `topic_name`: what is known to be the name of a topic that a batch names by id. `on_failure` is told
-    what went wrong in here.
+    partition. `on_failure` is told what went wrong in here, at most once in ten seconds.
     """
 
     def __init__(
@@ -93,23 +93,24 @@ class Recorder:
         *,
         cluster: str = "",
         applied_offsets: Callable[[], list[int]] = list,
-        topic_name: Callable[[bytes], bytes] = bytes,
         on_failure: Callable[[Exception], None] = lambda _error: None,
     ) -> None:
         self._sink = sink
         self._identity = identity
         self._settings = settings
         self._on_failure = on_failure
-        self._topic_name = topic_name
         self.now_ms, self.wall_ms = clocks.now_ms, clocks.wall_ms
         self.cluster = cluster
         self.applied_offsets = applied_offsets
+        self.topic_name: Callable[[bytes], bytes] = bytes
+        """The name of a topic that a batch names by id, where it is known; otherwise what it is given."""
         self.quotas = quotas
         self.quota_version = 0
         """Of the quotas in force; a worker is told by the holder of the state."""
         self.seq = 0
         """Of the latest event."""
         self.failures = 0
+        self._quiet_until_ms = -BETWEEN_FAILURES_MS
         self.connections: set[ConnectionRecorder] = set()
         self.storms = Storms()
         self.usage = UsageTable()
@@ -139,7 +140,10 @@ class Recorder:
         """Something in here went wrong; never raises."""
         self.failures += 1
         try:
-            self._on_failure(error)
+            now_ms = self.now_ms()
+            if now_ms >= self._quiet_until_ms:
+                self._quiet_until_ms = now_ms + BETWEEN_FAILURES_MS
+                self._on_failure(error)
         except Exception:  # noqa: BLE001 - there is nobody left to tell
             self.failures += 1
 
@@ -173,7 +177,7 @@ class Recorder:
 
     def name_of(self, topic: bytes) -> str:
         """A batch's topic as it stands in events."""
-        name = self._topic_name(topic)
+        name = self.topic_name(topic)
         if name[:1] == b"\x00":
             return base64.urlsafe_b64encode(name[1:]).decode("ascii").rstrip("=")
         return name.decode("utf-8", "replace")
