@@ -74,7 +74,7 @@ class QuotaKeeper:
         self._interim = InterimState()
         self.state: QuotaState = self._interim
         self._grace_until_wall_ms: int | None = None
-        self._state_dir = StateDir(settings.state_dir) if settings.state_dir else None
+        self.state_dir = StateDir(settings.state_dir) if settings.state_dir else None
         self.publisher: EventPublisher | None = None
         self.follower: EventFollower | None = None
         if settings.events.enabled:
@@ -100,24 +100,29 @@ class QuotaKeeper:
         """By partition of the topic: what of other gateways' events is in the state."""
         return self.follower.applied_offsets if self.follower is not None else []
 
+    @property
+    def unreadable_events(self) -> int:
+        """Events of the topic that could not be understood."""
+        return self._absorber.unreadable
+
     def publish(self, key: str, value: bytes) -> None:
         """An event, for the topic and, if it is a decision, for the journal. Neither waits nor raises."""
-        if self._state_dir is not None and value.find(_IS_DECISION, 0, _TYPE_WITHIN_BYTES) >= 0:
-            self._state_dir.append(value)
+        if self.state_dir is not None and value.find(_IS_DECISION, 0, _TYPE_WITHIN_BYTES) >= 0:
+            self.state_dir.append(value)
         if self.publisher is not None:
             self.publisher.publish(key, value)
 
     def open(self) -> None:
         """Take the state directory, before anything is served. Raises StateDirInUse."""
-        if self._state_dir is not None:
-            self._state_dir.take()
+        if self.state_dir is not None:
+            self.state_dir.take()
 
     def start(self) -> None:
         """Restore, then keep; in the background. Without anything that remembers, the state is there at once."""
         self._tell("start")
         if self.recorder is not None:
             self.recorder.quotas_set(self._settings.to_quotas())
-        if self._state_dir is None and self.follower is None:
+        if self.state_dir is None and self.follower is None:
             self._begin_grace_when_cold()
             self._take_over("nothing", 0.0)
         else:
@@ -134,10 +139,10 @@ class QuotaKeeper:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        if self._state_dir is not None:
+        if self.state_dir is not None:
             if self.is_restored:
                 await self._save()
-            await self._state_dir.close()
+            await self.state_dir.close()
 
     def worker_lost(self, worker: int) -> None:
         self._tell("worker_lost", text=f"worker {worker}")
@@ -174,9 +179,9 @@ class QuotaKeeper:
         return "state_dir" if is_fresh or self._absorber.decisions else "nothing"
 
     async def _restore_from_directory(self) -> Loaded | None:
-        if self._state_dir is None:
+        if self.state_dir is None:
             return None
-        loaded = await asyncio.to_thread(self._state_dir.load)
+        loaded = await asyncio.to_thread(self.state_dir.load)
         written_ms = self._now_ms() - max(0, _wall_ms() - (loaded.written_wall_ms or 0))
         if loaded.cluster_bucket is not None:
             self._real.import_cluster_bucket(loaded.cluster_bucket, written_ms)
@@ -291,15 +296,15 @@ class QuotaKeeper:
 
     def _is_to_save(self, since_s: float) -> bool:
         return (
-            self._state_dir is not None
+            self.state_dir is not None
             and self.is_restored
-            and (since_s >= SAVE_EVERY_S or self._state_dir.needs_save)
+            and (since_s >= SAVE_EVERY_S or self.state_dir.needs_save)
         )
 
     async def _save(self) -> None:
-        assert self._state_dir is not None
+        assert self.state_dir is not None
         now_ms = self._now_ms()
-        await self._state_dir.save(
+        await self.state_dir.save(
             self._real.export_users(now_ms),
             written_wall_ms=_wall_ms(),
             cluster_bucket=self._real.export_cluster_bucket(now_ms),

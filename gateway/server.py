@@ -85,11 +85,14 @@ class Gateway:
     @cached_property
     def registry(self) -> CollectorRegistry:
         """Everything that /metrics shows."""
+        from gateway.keeper_metrics import KeeperCollector
         from gateway.metrics import build_registry
 
-        return build_registry(
+        registry = build_registry(
             self.traffic.counters,
             users=lambda: self._admission.user_snapshots(self.traffic.shared.now_ms()),
             is_ready=self.is_ready,
             version=version("pidgate"),
         )
+        registry.register(KeeperCollector(self._keeper))
+        return registry

@@ -162,14 +162,17 @@ class StateHolder:
     @cached_property
     def registry(self) -> CollectorRegistry:
         """Metrics of the gateway: what all workers counted, and what the state knows of users."""
+        from gateway.keeper_metrics import KeeperCollector
         from gateway.metrics import build_registry
 
-        return build_registry(
+        registry = build_registry(
             self._reports.counters,
             users=self._users,
             is_ready=self.is_ready,
             version=version("pidgate"),
         )
+        registry.register(KeeperCollector(self.keeper))
+        return registry
 
     def _users(self) -> list[UserSnapshot]:
         return self._reports.users(self._snapshot, self.keeper.state.users())
