@@ -30,6 +30,7 @@ from gateway.event_log.records import EventRecord
 from gateway.event_log.topic import EventTopic
 from gateway.logs import Event, logger
 from gateway.recorder import Recorder
+from gateway.redacted_users import RedactedUsersQuota
 from gateway.settings import Settings
 from gateway.state_dir import Loaded, StateDir
 from quota.entities import User
@@ -70,7 +71,10 @@ class QuotaKeeper:
         """Whether the cluster has answered anybody: before that nothing is served, and waiting costs nothing."""
         self.is_restored = False
         self.progress = "what is remembered has not been read yet"
-        self._real = ProducerIdQuota(settings.to_quotas(), self.random_seed, self._now_ms())
+        self._names = UserNames(settings.events.redact, settings.quotas.users)
+        self._real: ProducerIdQuota = RedactedUsersQuota(
+            self._names, settings.to_quotas(), self.random_seed, self._now_ms()
+        )
         self._interim = InterimState()
         self.state: QuotaState = self._interim
         self._grace_until_wall_ms: int | None = None
@@ -81,7 +85,6 @@ class QuotaKeeper:
             kafka, topic = OwnClient.from_settings(settings), EventTopic.from_settings(settings)
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)
-        self._names = UserNames(settings.events.redact, settings.quotas.users)
         self._absorber = Absorber(
             self.run, self._ids.window_ms * 1000, user_of=self._names.user_of, on_gateway=self._heard
         )

@@ -113,6 +113,14 @@ class UserTable:
         gave_up, self._gave_up = self._gave_up, []
         return gave_up
 
+    def rename(self, name: User, user: User, now_ms: int) -> None:
+        """What was kept under another name is this user's; where something is known of the user, that stays."""
+        live = self._users.pop(name, None)
+        if live is not None and user not in self._users:
+            live.take(resolve(self._quotas, user), self._quotas.producer_ids)
+            self._shape_bucket(live, now_ms)
+            self._users[user] = live
+
     def _live(self, user: User, now_ms: int) -> LiveUser:
         live = self._users.get(user)
         if live is None:

@@ -1,0 +1,47 @@
+"""With users redacted, what the topic remembers of a hash is the user's own as soon as the user is seen."""
+
+from __future__ import annotations
+
+from events.redaction import UserNames, pseudonym
+from gateway.redacted_users import RedactedUsersQuota
+from quota import AskedId, Mode, ProducerIdSettings, Question, Quotas, UserQuota
+
+QUOTAS = Quotas(
+    Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(10), {"alice": UserQuota.per_window(1)}
+)
+
+
+def asking(user: str, producer_id: int) -> Question:
+    return Question(user, "10.0.0.1", "app", False, 1, [AskedId(producer_id, 0, 0, b"t", 0)])
+
+
+def restored(user: str) -> RedactedUsersQuota:
+    names = UserNames(["user"], ["alice"])
+    state = RedactedUsersQuota(names, QUOTAS, lambda: 1, 0)
+    name = names.user_of(pseudonym("user", user))
+    state.restore_id(name, 7, -1_000, 0)
+    state.restore_tokens(name, -1, 3_600_000_000, 0)
+    return state
+
+
+def test_a_user_with_a_quota_is_known_from_the_start() -> None:
+    state = restored("alice")
+    assert state.users() == ["alice"]
+    assert not state.decide(asking("alice", 7), 0).refused
+    assert state.decide(asking("alice", 8), 0).refused
+
+
+def test_what_was_kept_under_the_hash_of_another_is_its_own_once_it_is_seen() -> None:
+    state = restored("bob")
+    assert state.users() == [pseudonym("user", "bob")]
+    assert not state.decide(asking("bob", 7), 0).refused
+    assert state.decide(asking("bob", 8), 0).refused
+    assert state.users() == ["bob"]
+
+
+def test_without_redaction_a_name_is_a_name() -> None:
+    state = RedactedUsersQuota(UserNames(), QUOTAS, lambda: 1, 0)
+    state.restore_id("bob", 7, -1_000, 0)
+    state.decide(asking("bob", 7), 0)
+    assert state.users() == ["bob"]
+    assert state.live_ids("bob", 0) == 1
