@@ -100,41 +100,33 @@ class ConnectionRecorder:
     ) -> None:
         """A Produce with these batches goes on to the broker. Hot: no guard that costs a call of its own."""
         try:
-            if len(batches) == 1:
-                batch = batches[0]
-                usage = self.usages.get(batch[0])
-                if usage is None:
-                    usage = self._begin(batch[0], now_ms)
-                    if usage is None:
-                        return
+            batch = batches[0]
+            usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
+            if usage is not None:
                 usage.requests += 1
                 usage.bytes += frame_bytes
                 usage.last_ms = now_ms
-                usage.count(batch, record_counts[0])
-            else:
-                self._several_forwarded(batches, record_counts, frame_bytes, now_ms)
+                if len(batches) == 1:
+                    usage.count(batch, record_counts[0])
+                    return
+                if usage.count_all(batches, record_counts):
+                    return
+            self._count_each(batches, record_counts, now_ms)
         except Exception as error:  # noqa: BLE001 - see guarded.py
             self.failed(error)
 
-    def _several_forwarded(
-        self, batches: list[ProducerBatch], record_counts: list[int], frame_bytes: int, now_ms: int
-    ) -> None:
-        """The request counts once for each of its ids, and its bytes for the first: clients send one id."""
-        last: IdUsage | None = None
-        counted: set[int] = set()
+    def _count_each(self, batches: list[ProducerBatch], record_counts: list[int], now_ms: int) -> None:
+        """A request of several ids counts for each of them, its bytes for the first alone: clients send one id."""
+        counted = {batches[0][0]}
         for batch, records in zip(batches, record_counts, strict=True):
-            producer_id = batch[0]
-            if last is None or last.producer_id != producer_id:
-                last = self.usages.get(producer_id) or self._begin(producer_id, now_ms)
-                if last is None:
-                    continue
-                if producer_id not in counted:
-                    last.requests += 1
-                    last.last_ms = now_ms
-                    if not counted:
-                        last.bytes += frame_bytes
-                    counted.add(producer_id)
-            last.count(batch, records)
+            usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
+            if usage is None:
+                continue
+            if batch[0] not in counted:
+                usage.requests += 1
+                usage.last_ms = now_ms
+                counted.add(batch[0])
+            usage.count(batch, records)
 
     def _begin(self, producer_id: int, now_ms: int) -> IdUsage | None:
         return self._recorder.usage.begin(self, self._visitor.user, producer_id, now_ms)

@@ -18,8 +18,10 @@ from quota.verdicts import ProducerBatch
 MOST_IDS: Final = 100_000
 """Ids in use within one slice, about 50 MB; what is forwarded of ids beyond them is not counted by id."""
 
-MOST_PARTITIONS: Final = 256
-"""Of one id, told apart exactly; beyond it the number is a lower bound."""
+MOST_TOPICS: Final = 8
+MOST_PARTITIONS: Final = 512
+"""Of one topic. Partitions that an id writes to are told apart within these bounds; beyond them their number is a
+lower bound."""
 
 
 class IdUsage:
@@ -27,8 +29,8 @@ class IdUsage:
 
     __slots__ = (
         "_partition",
-        "_partitions",
         "_topic",
+        "_written",
         "batches",
         "bytes",
         "caller",
@@ -58,33 +60,63 @@ class IdUsage:
         self.open_connections = 0
         self._topic = b""
         self._partition = -1
-        self._partitions: set[tuple[bytes, int]] | None = None
-        """None while there is but one: most ids write to few, and a set costs more than all the rest."""
+        self._written: dict[bytes, int] | None = None
+        """By topic, one bit for each partition. None while there is but one partition: a dict costs more than all the
+        rest.
+        """
 
     @property
     def partitions(self) -> int:
-        return 1 if self._partitions is None else len(self._partitions)
+        if self._written is None:
+            return 1
+        return sum(partitions.bit_count() for partitions in self._written.values())
 
     def count(self, batch: ProducerBatch, records: int) -> None:
         """One batch of a request that was forwarded."""
-        epoch, topic, partition = batch[1], batch[3], batch[4]
-        self.epoch = epoch
+        _, self.epoch, _, topic, partition = batch
         self.batches += 1
         if records > 0:
             self.records += records
         if partition != self._partition or topic != self._topic:
             self._other_partition(topic, partition)
 
+    def count_all(self, batches: list[ProducerBatch], record_counts: list[int]) -> bool:
+        """The same for all batches of a request at once. False, and nothing is counted, when they are not all of
+        this id and in partitions that are told apart: count them one by one then.
+        """
+        mine, of_topic = self.producer_id, batches[0][3]
+        written = 0
+        for producer_id, _, _, topic, partition in batches:
+            if producer_id != mine or topic != of_topic or not 0 <= partition < MOST_PARTITIONS:
+                return False
+            written |= 1 << partition
+        if min(record_counts) < 0:
+            return False
+        self._other_partition(of_topic, batches[0][4])
+        self._other_partition(of_topic, batches[-1][4])
+        if self._written is not None and of_topic in self._written:
+            self._written[of_topic] |= written
+        self.epoch = batches[0][1]
+        self.batches += len(batches)
+        self.records += sum(record_counts)
+        return True
+
     def _other_partition(self, topic: bytes, partition: int) -> None:
-        seen = self._partitions
-        if self._partition < 0:
-            self._topic, self._partition = topic, partition
-            return
-        if seen is None:
-            seen = self._partitions = {(self._topic, self._partition)}
-        if len(seen) < MOST_PARTITIONS:
-            seen.add((topic, partition))
+        if self._partition >= 0:
+            if self._written is None:
+                self._written = {}
+                self._write(self._topic, self._partition)
+            self._write(topic, partition)
         self._topic, self._partition = topic, partition
+
+    def _write(self, topic: bytes, partition: int) -> None:
+        written = self._written
+        if written is None or not 0 <= partition < MOST_PARTITIONS:
+            return
+        if topic in written:
+            written[topic] |= 1 << partition
+        elif len(written) < MOST_TOPICS:
+            written[topic] = 1 << partition
 
 
 class Caller(Protocol):

@@ -6,6 +6,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from events import ConnectionEvent, InitProducerIdEvent
@@ -67,22 +69,36 @@ def test_a_slice_ends_for_all_and_the_next_one_begins_anew() -> None:
     assert (before.requests, after.requests) == (1, 1)
 
 
-def test_partitions_are_counted_exactly_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(usage, "MOST_PARTITIONS", 5)
+Written = list[tuple[bytes, int]]
+WRITTEN = st.lists(
+    st.tuples(st.sampled_from((b"orders", b"clicks", b"\0id")), st.integers(0, 4)), min_size=1, max_size=5
+)
+
+
+@given(st.lists(WRITTEN, min_size=1, max_size=6), st.booleans())
+def test_partitions_are_counted_exactly(requests: list[Written], one_by_one: bool) -> None:
+    """Whether batches come alone or several in a request, as ConnectionRecorder counts them."""
     table, caller = UsageTable(), Caller(1)
-    for partition, expected in [
-        (0, 1),
-        (0, 1),
-        (1, 2),
-        (0, 2),
-        (2, 3),
-        (1, 3),
-        (3, 4),
-        (4, 5),
-        (5, 5),
-        (6, 5),
-    ]:
-        assert used(table, caller, 7, partition).partitions == expected
+    found = table.begin(caller, "alice", 7, 0)
+    assert found is not None
+    for request in requests:
+        batches = [(7, 0, 0, topic, partition) for topic, partition in request]
+        if one_by_one or not found.count_all(batches, [2] * len(batches)):
+            for batch in batches:
+                found.count(batch, 2)
+    everything = [where for request in requests for where in request]
+    assert found.partitions == len(set(everything))
+    assert (found.batches, found.records) == (len(everything), 2 * len(everything))
+
+
+def test_beyond_its_bounds_the_number_of_partitions_is_a_lower_bound() -> None:
+    table, caller = UsageTable(), Caller(1)
+    for topic in range(usage.MOST_TOPICS + 5):
+        used(table, caller, 7).count((7, 0, 0, b"t%d" % topic, 3), 1)
+    for partition in (-1, usage.MOST_PARTITIONS, 2**31 - 1):
+        found = used(table, caller, 7, partition)
+        assert not found.count_all([(7, 0, 0, b"orders", partition)] * 2, [1, 1])
+    assert found.partitions == usage.MOST_TOPICS
 
 
 def test_a_count_of_records_that_is_a_lie_is_not_added() -> None:
