@@ -30,6 +30,7 @@ from gateway.event_log.records import EventRecord
 from gateway.event_log.topic import EventTopic
 from gateway.logs import Event, logger
 from gateway.recorder import Recorder
+from gateway.recording import provenance_of
 from gateway.redacted_users import RedactedUsersQuota
 from gateway.settings import Settings
 from gateway.state_dir import Loaded, StateDir
@@ -124,7 +125,7 @@ class QuotaKeeper:
         """Restore, then keep; in the background. Without anything that remembers, the state is there at once."""
         self._tell("start")
         if self.recorder is not None:
-            self.recorder.quotas_set(self._settings.to_quotas())
+            self.recorder.quotas_set(self._settings.to_quotas(), provenance_of(self._settings))
         if self.state_dir is None and self.follower is None:
             self._begin_grace_when_cold()
             self._take_over("nothing", 0.0)

@@ -6,11 +6,18 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from gateway.config_event import Provenance
 from gateway.logs import Event, logger
 from gateway.recorder import Clocks, Identity, Recorder, RecorderSettings, Sink
 from gateway.settings import Settings
 
 log = logger()
+
+
+def provenance_of(settings: Settings) -> dict[str, Provenance]:
+    """Of the quotas that the configuration sets."""
+    users = settings.quotas.users.items()
+    return {name: Provenance(owner=user.owner, note=user.note) for name, user in users}
 
 
 def recorder_of(

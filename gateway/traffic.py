@@ -62,6 +62,8 @@ class Traffic:
             own_topics=OwnTopics([settings.events.topic] if settings.events.enabled else []),
         )
         self.shared.recorder = recorder
+        if recorder is not None:
+            recorder.topic_name = admission.sticky.topics.canonical
         self.shared.number_connections(first=max(worker, 1), step=settings.workers)
         self._listeners = [
             Listener(listener, self.shared, shares_ports=worker > 0) for listener in settings.listeners
