@@ -1,0 +1,225 @@
+"""What events do to the quota's state: a history restores it, other gateways' events keep it in step."""
+
+from typing import Any
+
+import pytest
+
+from events import ConfigEvent, LifecycleEvent, UserNames, to_json
+from gateway.event_log.absorber import WATCHED_FOR_MS, Absorber
+from gateway.event_log.records import EventRecord
+from quota.entities import User
+from quota.producer_ids import ProducerIdQuota
+from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from tests.unit.gateway.test_event_log_scan import decision
+
+HOUR_MS = 3_600_000
+TOKEN = HOUR_MS * 1_000
+NOW_MS = 50 * HOUR_MS
+WALL_MS = 1_763_000_000_000
+
+
+def quota(rate: int = 100) -> ProducerIdQuota:
+    quotas = Quotas(mode=Mode.ENFORCE, producer_ids=ProducerIdSettings(), default=UserQuota.per_window(rate))
+    return ProducerIdQuota(quotas, lambda: 1_234_567, 0)
+
+
+def record(age_ms: int, offset: int = 0, **changes: Any) -> EventRecord:
+    return EventRecord(0, offset, WALL_MS - age_ms, to_json(decision(**changes)))
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.ids: list[tuple[User, int]] = []
+
+    def __call__(self, user: User, producer_id: int) -> None:
+        self.ids.append((user, producer_id))
+
+
+def restored(*records: EventRecord, run: str = "me") -> tuple[Absorber, ProducerIdQuota]:
+    state, absorber = quota(), Absorber(run, TOKEN)
+    absorber.restore(records, state, NOW_MS, WALL_MS)
+    absorber.finish_restore(state)
+    return absorber, state
+
+
+class TestHistory:
+    def test_admitted_ids_are_remembered_by_the_age_that_the_broker_tells(self) -> None:
+        _, state = restored(
+            record(HOUR_MS, producer_id=1),
+            record(23 * HOUR_MS, producer_id=2, reason="refresh", tokens_after=None),
+            record(40 * HOUR_MS, producer_id=3),
+            # A broker whose clock is ahead of ours: not after now.
+            record(-HOUR_MS, producer_id=4),
+        )
+        assert [state.remembers("alice", number, NOW_MS) for number in (1, 2, 3, 4)] == [
+            True,
+            True,
+            False,
+            True,
+        ]
+
+    def test_an_id_is_forgotten_when_its_own_time_is_over(self) -> None:
+        _, state = restored(record(20 * HOUR_MS, producer_id=1), record(0, producer_id=2))
+        later = NOW_MS + 12 * HOUR_MS
+        assert not state.remembers("alice", 1, later)
+        assert state.remembers("alice", 2, later)
+
+    def test_refused_ids_are_not_remembered(self) -> None:
+        absorber, state = restored(record(1_000, decision="refuse", producer_id=1))
+        assert not state.remembers("alice", 1, NOW_MS)
+        assert absorber.decisions == 1
+
+    def test_the_newest_balance_counts_with_what_was_refilled_since(self) -> None:
+        _, state = restored(
+            record(2 * HOUR_MS, seq=1, tokens_after=90 * TOKEN, token_units=TOKEN),
+            # 100 an hour: 36 s for one.
+            record(36_000, seq=2, tokens_after=20 * TOKEN, token_units=TOKEN),
+        )
+        assert state.tokens("alice", NOW_MS) == 21
+
+    def test_a_refusal_tells_the_balance_too(self) -> None:
+        _, state = restored(
+            record(10_000, seq=1, tokens_after=50 * TOKEN, token_units=TOKEN),
+            record(0, seq=2, decision="refuse", tokens_after=-TOKEN, token_units=TOKEN),
+        )
+        assert state.tokens("alice", NOW_MS) == -1
+
+    def test_an_event_that_was_written_twice_tells_its_balance_once(self) -> None:
+        _, state = restored(
+            record(30_000, seq=1, tokens_after=70 * TOKEN, token_units=TOKEN),
+            record(20_000, seq=2, tokens_after=10 * TOKEN, token_units=TOKEN),
+            # The first batch again: its acknowledgement was lost.
+            record(0, seq=1, tokens_after=70 * TOKEN, token_units=TOKEN),
+        )
+        assert state.tokens("alice", NOW_MS) == pytest.approx(10 + 20 / 36, abs=0.001)
+
+    def test_another_gateways_balance_counts_when_it_is_newer(self) -> None:
+        _, state = restored(
+            record(30_000, seq=900, incarnation="me", tokens_after=70 * TOKEN, token_units=TOKEN),
+            record(0, seq=1, incarnation="other", tokens_after=10 * TOKEN, token_units=TOKEN),
+        )
+        assert state.tokens("alice", NOW_MS) == 10
+
+    def test_a_balance_of_another_window_is_scaled_and_one_of_version_1_is_of_ours(self) -> None:
+        _, state = restored(record(0, tokens_after=30 * TOKEN * 2, token_units=TOKEN * 2))
+        assert state.tokens("alice", NOW_MS) == 30
+        _, state = restored(record(0, tokens_after=30 * TOKEN, token_units=None))
+        assert state.tokens("alice", NOW_MS) == 30
+
+    def test_pieces_of_a_history_are_one_history(self) -> None:
+        state, absorber = quota(), Absorber("me", TOKEN)
+        for seq, age_ms in enumerate((5_000, 4_000, 3_000), 1):
+            piece = [record(age_ms, seq=seq, producer_id=seq, tokens_after=seq * TOKEN)]
+            absorber.restore(piece, state, NOW_MS, WALL_MS)
+        absorber.finish_restore(state)
+        assert state.tokens("alice", NOW_MS) == pytest.approx(3 + 3 / 36, abs=0.001)
+        assert all(state.remembers("alice", seq, NOW_MS) for seq in (1, 2, 3))
+
+    def test_only_ids_that_were_refused_a_short_while_ago_are_watched(self) -> None:
+        state, absorber, watched = quota(), Absorber("me", TOKEN), Watched()
+        records = [
+            record(WATCHED_FOR_MS, decision="refuse", producer_id=1),
+            record(WATCHED_FOR_MS - 1, decision="refuse", producer_id=2),
+            record(0, producer_id=3),
+        ]
+        absorber.restore(records, state, NOW_MS, WALL_MS, watched)
+        assert watched.ids == [("alice", 2)]
+
+    def test_a_journal_tells_ages_by_the_wall_clock(self) -> None:
+        state, absorber = quota(), Absorber("me", TOKEN)
+        values = [
+            to_json(decision(producer_id=1, wall_time_ms=WALL_MS - 40 * HOUR_MS)),
+            to_json(decision(producer_id=2, wall_time_ms=WALL_MS - HOUR_MS)),
+            b"torn",
+            to_json(decision(producer_id=3, wall_time_ms=WALL_MS - 36_000, seq=9, tokens_after=4 * TOKEN)),
+        ]
+        absorber.restore_journal(values, state, NOW_MS, WALL_MS)
+        absorber.finish_restore(state)
+        assert [state.remembers("alice", number, NOW_MS) for number in (1, 2, 3)] == [False, True, True]
+        assert state.tokens("alice", NOW_MS) == 5
+        assert absorber.unreadable == 1
+
+    def test_a_machine_that_booted_a_minute_ago_remembers_what_was_before(self) -> None:
+        state, absorber = quota(), Absorber("me", TOKEN)
+        absorber.restore([record(5 * HOUR_MS, tokens_after=-TOKEN)], state, 60_000, WALL_MS)
+        absorber.finish_restore(state)
+        assert state.remembers("alice", 4711, 60_000)
+        assert state.tokens("alice", 60_000) == 100
+
+    def test_what_is_no_event_is_counted_and_passed_over(self) -> None:
+        absorber, state = restored(EventRecord(0, 0, WALL_MS, b"{"), record(0, producer_id=1))
+        assert (absorber.unreadable, absorber.decisions) == (1, 1)
+        assert "JSON" in absorber.last_unreadable
+        assert state.remembers("alice", 1, NOW_MS)
+
+
+class TestOthers:
+    def followed(self, *records: EventRecord, **options: Any) -> tuple[Watched, ProducerIdQuota]:
+        state, watched = quota(), Watched()
+        Absorber("me", TOKEN, **options).follow(records, state, watched, NOW_MS)
+        return watched, state
+
+    def test_a_remote_admission_is_remembered_and_charged_once(self) -> None:
+        twice = [record(0, producer_id=1, seq=seq, incarnation=f"other-{seq}") for seq in (1, 2)]
+        _, state = self.followed(*twice)
+        assert state.remembers("alice", 1, NOW_MS)
+        assert state.tokens("alice", NOW_MS) == 99
+
+    @pytest.mark.parametrize(
+        ("reason", "tokens"), [("first_seen", 99), ("queue", 99), ("refresh", 100), ("grace", 100)]
+    )
+    def test_what_was_free_there_is_free_here(self, reason: str, tokens: int) -> None:
+        _, state = self.followed(record(0, reason=reason))
+        assert state.tokens("alice", NOW_MS) == tokens
+
+    @pytest.mark.parametrize(("incarnation", "is_own"), [("me", True), ("me.w1-3", True), ("mex", False)])
+    def test_own_events_are_passed_over(self, incarnation: str, is_own: bool) -> None:
+        _, state = self.followed(record(0, incarnation=incarnation))
+        assert state.remembers("alice", 4711, NOW_MS) is not is_own
+
+    def test_a_remote_refusal_is_watched_and_neither_remembered_nor_charged(self) -> None:
+        watched, state = self.followed(record(0, decision="refuse", producer_id=5))
+        assert watched.ids == [("alice", 5)]
+        assert not state.remembers("alice", 5, NOW_MS)
+        assert state.tokens("alice", NOW_MS) in (None, 100)
+
+    def test_users_are_told_by_their_pseudonyms(self) -> None:
+        names = UserNames(["user"], ["alice"])
+        _, state = self.followed(record(0, user=names.in_events("alice")), user_of=names.user_of)
+        assert state.remembers("alice", 4711, NOW_MS)
+
+    def test_somebody_unidentified_has_no_name(self) -> None:
+        _, state = self.followed(record(0, user=""))
+        assert state.remembers(None, 4711, NOW_MS)
+
+
+def lifecycle(**changes: Any) -> LifecycleEvent:
+    given: dict[str, Any] = dict(
+        cluster="", gateway_id="gw-2", incarnation="other", seq=1, wall_time_ms=WALL_MS, decision_time_ms=1,
+        phase="alive", mode="enforce", window_ms=HOUR_MS, remember_ms=24 * HOUR_MS,
+    )  # fmt: skip
+    return LifecycleEvent(**(given | changes))
+
+
+class TestGateways:
+    def test_what_gateways_tell_of_themselves_is_handed_on_with_its_time(self) -> None:
+        heard: list[tuple[str, int]] = []
+
+        def note(event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
+            heard.append((event.incarnation, at_ms))
+
+        absorber, state = Absorber("me", TOKEN, on_gateway=note), quota()
+        records = [
+            EventRecord(0, 0, WALL_MS - 5_000, to_json(lifecycle())),
+            EventRecord(0, 1, WALL_MS, to_json(lifecycle(incarnation="me"))),
+            record(0),
+        ]
+        absorber.restore(records, state, NOW_MS, WALL_MS)
+        absorber.follow(records, state, Watched(), NOW_MS + 7)
+        assert heard == [("other", NOW_MS - 5_000), ("other", NOW_MS + 7)]
+
+    def test_what_is_cut_short_is_counted(self) -> None:
+        absorber = Absorber("me", TOKEN, on_gateway=lambda _event, _at_ms: None)
+        value = to_json(lifecycle())[:-5]
+        absorber.follow([EventRecord(0, 0, 0, value)], quota(), Watched(), NOW_MS)
+        assert absorber.unreadable == 1

@@ -1,0 +1,127 @@
+"""Events that wait to be written: bounded, in order, one lane for each partition."""
+
+from gateway.event_log import lanes
+from gateway.event_log.lanes import LARGEST_EVENT_BYTES, MOST_BYTES, MOST_EVENTS, Lanes
+
+
+def by_first_byte(key: bytes, partitions: int) -> int:
+    return key[0] % partitions
+
+
+def shaped(partitions: int = 3) -> Lanes:
+    made = Lanes(by_first_byte)
+    made.shape(partitions)
+    return made
+
+
+def waiting(made: Lanes) -> dict[int, list[bytes]]:
+    return {lane.partition: [event.value for event in lane.events] for lane in made.ready()}
+
+
+def test_events_are_dealt_out_by_key_and_keep_their_order() -> None:
+    made = shaped()
+    for number in range(4):
+        made.put("a", b"a%d" % number)
+        made.put("b", b"b%d" % number)
+    assert waiting(made) == {97 % 3: [b"a0", b"a1", b"a2", b"a3"], 98 % 3: [b"b0", b"b1", b"b2", b"b3"]}
+    assert (made.events, made.size_bytes, made.dropped) == (8, 16, 0)
+
+
+def test_what_waits_before_the_partitions_are_known_is_kept() -> None:
+    made = Lanes(by_first_byte)
+    made.put("a", b"1")
+    made.shape(2)
+    assert waiting(made) == {1: [b"1"]}
+
+
+def test_an_event_leaves_only_when_it_is_done_with() -> None:
+    made = shaped()
+    for value in (b"1", b"22", b"333"):
+        made.put("a", value)
+    (lane,) = made.ready()
+    lane.is_busy = True
+    assert [event.value for event in lane.first()] == [b"1", b"22", b"333"]
+    assert made.ready() == []
+    made.leave(lane, 2)
+    lane.is_busy = False
+    assert waiting(made) == {1: [b"333"]}
+    assert (made.events, made.size_bytes) == (1, 3)
+
+
+def test_the_newest_is_dropped_when_there_are_too_many() -> None:
+    made = shaped()
+    for number in range(MOST_EVENTS + 3):
+        made.put("a", b"%d" % number)
+    (lane,) = made.ready()
+    assert (len(lane.events), lane.events[-1].value) == (MOST_EVENTS, b"%d" % (MOST_EVENTS - 1))
+    assert (made.dropped, made.last_drop) == (3, "the buffer is full")
+    made.leave(lane, 1)
+    made.put("a", b"again")
+    assert made.dropped == 3
+
+
+def test_bytes_are_bounded_too() -> None:
+    made = shaped()
+    value = bytes(800_000)
+    fit = MOST_BYTES // len(value)
+    for _ in range(fit + 2):
+        made.put("a", value)
+    assert (made.events, made.dropped) == (fit, 2)
+    assert made.size_bytes <= MOST_BYTES
+
+
+def test_an_event_that_no_broker_would_take_is_dropped_alone() -> None:
+    made = shaped()
+    made.put("a", bytes(LARGEST_EVENT_BYTES + 1))
+    made.put("a", bytes(LARGEST_EVENT_BYTES))
+    assert (made.events, made.dropped, made.last_drop) == (1, 1, "the event is too large")
+
+
+def test_other_partitions_deal_out_what_waits_anew_in_order() -> None:
+    made = shaped(1)
+    for number in range(3):
+        made.put("a", b"a%d" % number)
+        made.put("b", b"b%d" % number)
+    (lane,) = made.ready()
+    lane.is_busy = True
+    made.put("a", b"a3")
+    made.shape(2)
+    assert waiting(made) == {1: [b"a0", b"a1", b"a2", b"a3"], 0: [b"b0", b"b1", b"b2"]}
+    assert made.events == 7
+
+
+def test_the_same_partitions_free_what_a_lost_session_held() -> None:
+    made = shaped()
+    made.put("a", b"1")
+    (lane,) = made.ready()
+    lane.is_busy, lane.most = True, 1
+    made.shape(3)
+    assert waiting(made) == {1: [b"1"]}
+    assert lane.most == MOST_EVENTS
+
+
+def test_a_key_that_is_no_utf_8_survives_being_dealt_out_twice() -> None:
+    made = shaped(1)
+    made.put("a\udcff", b"1")
+    assert waiting(made) == {0: [b"1"]}
+    made.shape(2)
+    assert [lane.events[0].key for lane in made.ready()] == ["a\udcff".encode("utf-8", "surrogatepass")]
+
+
+def test_the_memory_of_keys_is_bounded() -> None:
+    asked = []
+
+    def counted(key: bytes, partitions: int) -> int:
+        asked.append(key)
+        return 0
+
+    made = Lanes(counted)
+    made.shape(1)
+    for _ in range(2):
+        for number in range(lanes._REMEMBERED_KEYS + 1):
+            made.put(f"user-{number}", b"")
+        (lane,) = made.ready()
+        made.leave(lane, len(lane.events))
+    # The second round finds most keys only if all were kept.
+    assert len(asked) > lanes._REMEMBERED_KEYS + 1
+    assert len(made._lane_of) <= lanes._REMEMBERED_KEYS
