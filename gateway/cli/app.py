@@ -82,7 +82,7 @@ def who(
         str | None, typer.Option(help="The events topic (default: events.topic, __pidgate_events).")
     ] = None,
     since: Annotated[str, typer.Option(help="How far back: 30m, 1h, 7d.")] = "1h",
-    user: Annotated[str | None, typer.Option(help="This user only, as named in events.")] = None,
+    user: Annotated[str | None, typer.Option(help="This user only.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many users to show, most new ids first.")] = 20,
     as_json: Annotated[
         bool, typer.Option("--json", help="For programs; docs/who.md says what is in it.")

@@ -6,11 +6,12 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Final
 
+from events.redaction import UserNames
 from gateway import config, units
 from gateway.config import ConfigError, Settings
 from gateway.event_log.follower import EventRecord
@@ -25,6 +26,7 @@ from gateway.who.report import report
 from gateway.who.span import Span
 from gateway.who.table import WIDTH_WITHOUT_TERMINAL, show
 from gateway.who.tally import Tally
+from quota.settings import Quotas
 
 SHOWN: Final = 0
 USAGE_ERROR: Final = 2
@@ -85,9 +87,11 @@ def _settings(asked: Asked) -> Settings:
 
 
 async def _picture(settings: Settings, asked: Asked, since_ms: int) -> Picture:
+    redact = settings.events.redact
+    only_user = None if asked.user is None else UserNames(redact).in_events(asked.user)
     now_ms = int(datetime.now(UTC).timestamp() * 1_000)
     topic = asked.topic or settings.events.topic
-    tally = Tally(asked.user)
+    tally = Tally(only_user)
     spans: list[Span] = []
     intakes: list[Intake] = []
 
@@ -103,8 +107,13 @@ async def _picture(settings: Settings, asked: Asked, since_ms: int) -> Picture:
     kafka = OwnClient.from_settings(settings)
     await read(kafka, topic, now_ms - since_ms, now_ms, on_span, on_records)
     progress.over()
-    quotas = None if asked.config is None else settings.to_quotas()
+    quotas = None if asked.config is None else _as_in_events(settings.to_quotas(), UserNames(redact))
     return picture_of(tally, topic, spans[0], now_ms - since_ms, intakes[0].unreadable, quotas)
+
+
+def _as_in_events(quotas: Quotas, names: UserNames) -> Quotas:
+    """Users by the names that they have in events: hashed, where those are redacted."""
+    return replace(quotas, users={names.in_events(user): quota for user, quota in quotas.users.items()})
 
 
 class _Progress:

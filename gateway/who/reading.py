@@ -93,7 +93,10 @@ async def _partitions(consumer: Any, topic: str) -> list[Any]:
                 f"the principal of own_client Read and Describe on topic {topic}",
             )
         )
-    return [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic) or ())]
+    # Named for the first time here, now that it is known to exist; the answer tells of all partitions.
+    consumer.assign([TopicPartition(topic, 0)])
+    await consumer.beginning_offsets([TopicPartition(topic, 0)])
+    return [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
 
 
 async def _edges(consumer: Any, partitions: list[Any], from_ms: int) -> dict[Any, Edge]:

@@ -100,12 +100,12 @@ def _table(users: Sequence[UserPicture]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, expand=True)
-    table.add_column("user", overflow="fold", ratio=2)
-    table.add_column("new ids", justify="right", min_width=9)
-    table.add_column("from", overflow="fold", ratio=5)
-    table.add_column("per id, median (p90)", overflow="fold", ratio=3)
-    table.add_column("quota", overflow="fold", ratio=3)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("user", overflow="fold", min_width=len(wording.UNIDENTIFIED), max_width=24)
+    table.add_column("new ids", justify="right", no_wrap=True)
+    table.add_column("from", overflow="fold", min_width=24)
+    table.add_column("median (p90) per id", overflow="fold", min_width=22)
+    table.add_column("quota", overflow="fold", min_width=18)
     for user in users:
         cells = (wording.user(user.user), _new_ids(user), _from(user), _per_id(user), _quota(user))
         table.add_row(*(Text(cell) for cell in cells))
@@ -142,14 +142,15 @@ def _names(one: str, more: str, named: Named, show: Callable[[str], str]) -> str
 def _per_id(user: UserPicture) -> str:
     lines = []
     if user.life_ms is not None:
-        still = f", {user.open_ids:,} open" if user.open_ids else ""
         median, p90 = wording.duration(user.life_ms.median), wording.duration(user.life_ms.p90)
-        lines.append(f"life {median} ({p90}){still}")
+        lines.append(f"life {median} ({p90})")
     lines += [
         f"{name} {_two(spread)}"
         for name, spread in (("requests", user.requests), ("ids/connection", user.ids_per_connection))
         if spread is not None
     ]
+    if user.open_ids:
+        lines.append(f"{user.open_ids:,} in use")
     return "\n".join(lines)
 
 
@@ -167,15 +168,16 @@ def _quota(user: UserPicture) -> str:
 
 
 def quota_in_words(quota: QuotaShown) -> str:
-    """For example "100 per 1h, enforce"."""
+    """For example "100 per 1h" and below it "enforce"."""
     effective = quota.effective
     if effective.exempt:
         return "exempt"
     if effective.rate_milli is None:
         return "no limit"
     if effective.rate_milli == 0:
-        return f"0, {effective.mode}"
-    return f"{units.show_milli(effective.rate_milli)} per {units.show_duration(quota.window_ms)}, {effective.mode}"
+        return f"blocked\n{effective.mode}"
+    rate, window = units.show_milli(effective.rate_milli), units.show_duration(quota.window_ms)
+    return f"{rate} per {window}\n{effective.mode}"
 
 
 def _print_findings(console: Console, user: UserPicture, findings: Sequence[Finding]) -> None:

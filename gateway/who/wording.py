@@ -10,14 +10,19 @@ UNIDENTIFIED: Final = "(unidentified)"
 MOST_SIGNS: Final = 60
 """Of a name; client ids may have 32 KiB."""
 _SOFTWARE: Final = {"apache-kafka-java": "Java"}
-_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+_UNITS: Final = (
+    (84_600_000, 86_400_000, "d"),
+    (3_570_000, 3_600_000, "h"),
+    (59_500, 60_000, "min"),
+    (1_000, 1_000, "s"),
+)
+"""From when on, how long, name: what would round to 60 min is 1 h."""
 
 
 def duration(milliseconds: int) -> str:
     """About how long: 350 ms, 4 s, 1.2 s, 12 min, 3.5 h."""
-    for unit_ms, unit in _UNITS:
-        # 59.97 s reads as 60 s, and 60 s as 1 min.
-        if milliseconds >= unit_ms * 0.9995:
+    for from_ms, unit_ms, unit in _UNITS:
+        if milliseconds >= from_ms:
             value = milliseconds / unit_ms
             text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
             return f"{text} {unit}"

@@ -1,0 +1,302 @@
+"""`pidgate who` against real brokers: the command as its users run it, before a topic as gateways fill it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from events import Event, key_of, to_json
+from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from tests.support.topics import create_topic
+from tests.support.who_events import HOUR_MS, Client, Stream
+
+pytestmark = pytest.mark.kafka
+
+PIDGATE = Path(sys.executable).with_name("pidgate")
+TopicName = Callable[[str], str]
+MINUTE_MS = 60_000
+
+
+def who(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PIDGATE, "who", *arguments], capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def told(*arguments: str | Path) -> dict[str, Any]:
+    answer = who(*arguments, "--json")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def fill(bootstrap_servers: str, topic: str, events: Iterable[Event]) -> None:
+    """As gateways do it: keyed; with the time of the event, which a topic with LogAppendTime replaces."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 20})
+    for event in events:
+        producer.produce(topic, to_json(event), key_of(event), timestamp=event.wall_time_ms)
+    assert producer.flush(60) == 0
+
+
+def hour_of(now_ms: int) -> Stream:
+    """An hour, up to now: a restart loop, an id per batch, two ids that went around, and quiet people."""
+    stream, from_ms = Stream(), now_ms - HOUR_MS
+    stream.config(from_ms + 1_000, 100, billing=5)
+    for start in range(300):
+        stream.producer(
+            Client(user="etl"),
+            from_ms + 2_000 + 11_900 * start,
+            life_ms=1_000,
+            requests=3,
+            would_refuse=start > 99,
+        )
+    stream.next_id += 2
+    pool = stream.connection()
+    for number in range(100):
+        client = Client(user="mallory", client_id=f"producer-{number}", address="10.0.9.9")
+        stream.producer(client, now_ms - 20 * MINUTE_MS + 700 * number, life_ms=0, connection=pool)
+    for number in range(5):
+        client = Client(user="billing", address=f"10.0.1.{number}")
+        stream.decide(client, from_ms + number * 1_000 + 5_000, number, reason="refresh")
+    return stream
+
+
+@pytest.fixture(scope="module")
+def now_ms() -> int:
+    # 15 s ago, as everything nearer than 10 s to the end is not judged.
+    return time.time_ns() // 1_000_000 - 15_000
+
+
+@pytest.fixture(scope="module")
+def filled(cluster: Cluster, now_ms: int) -> str:
+    """A topic with three events lost and ten twice."""
+    servers = cluster.bootstrap_servers()
+    name = create_topic(servers, "who-filled", 3, config={"message.timestamp.type": "CreateTime"})
+    events = hour_of(now_ms).events()
+    lost = {events[200].seq, events[400].seq, events[401].seq}
+    came = [event for event in events if event.seq not in lost]
+    fill(servers, name, came)
+    fill(servers, name, came[500:510])
+    return name
+
+
+def test_everything_is_told_from_a_topic(cluster: Cluster, filled: str) -> None:
+    found = told("--bootstrap-servers", cluster.bootstrap_servers(), "--topic", filled, "--since", "61m")
+
+    users = {user["user"]: user for user in found["users"]}
+    assert list(users) == ["etl", "mallory", "billing"]
+    kinds = {name: [finding["kind"] for finding in user["findings"]] for name, user in users.items()}
+    assert kinds == {"etl": ["restart_loop"], "mallory": ["one_id_per_batch"], "billing": ["steady"]}
+    assert 298 <= users["etl"]["new_ids"] <= 300
+    assert users["etl"]["quota"]["producer_ids_rate"] == 100
+    assert users["billing"]["quota"]["producer_ids_rate"] == 5
+    assert users["billing"]["quota"]["source"] == "gw-a:9290"
+    assert users["mallory"]["ids_per_connection"]["max"] >= 98
+    assert (found["lost_events"], found["events"]["duplicates"]) == (3, 10)
+    assert found["schema_version"] == 1
+    assert found["coverage"]["missing"] == 2
+    assert found["coverage"]["hidden"] == 2
+
+
+def test_as_a_table(cluster: Cluster, filled: str) -> None:
+    answer = who("--bootstrap-servers", cluster.bootstrap_servers(), "--topic", filled, "--since", "61m")
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert "etl: restart loop every 12 s from 10.0.3.7 (client etl, Java 3.7.0): " in answer.stdout
+    assert "mallory: one id per batch: 1.0 requests and 1.0 records per id, " in answer.stdout
+    assert "billing: steady: 5 long-lived producers" in answer.stdout
+    assert "3 events were lost (dropped by a gateway, of gw-a:9290)." in answer.stdout
+
+
+def test_the_last_minutes_only(cluster: Cluster, filled: str) -> None:
+    found = told("--bootstrap-servers", cluster.bootstrap_servers(), "--topic", filled, "--since", "10m")
+
+    [user] = found["users"]
+    assert user["user"] == "etl"
+    assert 44 <= user["new_ids"] <= 50
+    assert found["lost_events"] == 0
+    assert user["quota"] is None
+    assert found["notes"] == [
+        "Quotas are unknown: no gateway told them within this time. Name the gateway's file with --config."
+    ]
+
+
+def test_one_user_and_the_top(cluster: Cluster, filled: str) -> None:
+    servers = cluster.bootstrap_servers()
+    common = ("--bootstrap-servers", servers, "--topic", filled, "--since", "61m")
+
+    assert [user["user"] for user in told(*common, "--user", "mallory")["users"]] == ["mallory"]
+    top = told(*common, "--top", "1")
+    assert [user["user"] for user in top["users"]] == ["etl"]
+    assert top["users_not_shown"] == 2
+
+
+def test_quotas_of_the_file_hold_when_no_gateway_told_its_own(
+    cluster: Cluster, filled: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "pidgate.yaml"
+    file.write_text(
+        f"cluster: {{bootstrap_servers: [{cluster.bootstrap_servers()}]}}\n"
+        f"events: {{topic: {filled}}}\n"
+        "quotas: {mode: enforce, default: {producer_ids_rate: 50}}\n"
+    )
+    [user] = told("--config", file, "--since", "10m")["users"]
+
+    assert user["quota"] == {
+        "producer_ids_rate": 50,
+        "window_ms": HOUR_MS,
+        "mode": "enforce",
+        "exempt": False,
+        "source": "file",
+    }
+
+
+def test_a_topic_with_the_brokers_clock(cluster: Cluster, topic_name: TopicName) -> None:
+    servers = cluster.bootstrap_servers()
+    topic = create_topic(
+        servers, topic_name("who-append"), 2, config={"message.timestamp.type": "LogAppendTime"}
+    )
+    stream, at_ms = Stream(), time.time_ns() // 1_000_000
+    for number in range(9):
+        stream.producer(Client(address=f"10.0.0.{number}"), at_ms - 90_000 + number)
+    events = stream.events()
+    fill(servers, topic, [*events[:4], *events[9:]])
+    found = told("--bootstrap-servers", servers, "--topic", topic)
+
+    assert found["users"][0]["new_ids"] >= 4
+    # Just written: what is missing may be on its way.
+    assert found["lost_events"] == 0
+    assert found["notes"][0] == "The topic begins within the time asked for: nothing is known from before."
+
+
+def test_what_is_no_event_is_counted(cluster: Cluster, topic_name: TopicName) -> None:
+    servers = cluster.bootstrap_servers()
+    topic = create_topic(servers, topic_name("who-foreign"))
+    producer = Producer({"bootstrap.servers": servers})
+    newer = b'{"schema_version":9,"type":"weather","gateway_id":"gw","incarnation":"r","seq":4}'
+    for value in (b"hello", b"{}", newer, None):
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    found = told("--bootstrap-servers", servers, "--topic", topic)
+
+    assert found["events"] == {"read": 0, "duplicates": 0, "unreadable": 3}
+    assert found["users"] == []
+
+
+def test_an_empty_topic_says_so(cluster: Cluster, topic_name: TopicName) -> None:
+    servers = cluster.bootstrap_servers()
+    topic = create_topic(servers, topic_name("who-empty"))
+    answer = who("--bootstrap-servers", servers, "--topic", topic)
+
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert f"No producer ids in the last 1h in topic {topic}." in answer.stdout
+
+
+def test_a_missing_topic_is_told_and_not_created(cluster: Cluster, topic_name: TopicName) -> None:
+    servers, topic = cluster.bootstrap_servers(), topic_name("who-missing")
+    answer = who("--bootstrap-servers", servers, "--topic", topic)
+
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert f"topic {topic} does not exist, or may not be described" in answer.stderr
+    assert "start a gateway with events enabled" in answer.stderr
+    assert topic not in AdminClient({"bootstrap.servers": servers}).list_topics(timeout=10).topics
+
+
+def test_no_broker() -> None:
+    answer = who("--bootstrap-servers", "127.0.0.1:1")
+
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "Connect call failed" in answer.stderr
+    assert "check cluster.bootstrap_servers" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((), "--config: is missing"),
+        (("--bootstrap-servers", "127.0.0.1:1", "--since", "1"), "--since: '1' is not a duration"),
+        (("--config", "/nowhere.yaml"), "/nowhere.yaml: cannot be read"),
+        (("--config", "/x.yaml", "--bootstrap-servers", "127.0.0.1:1"), "does not go with --config"),
+    ],
+)
+def test_wrong_options(arguments: tuple[str, ...], text: str) -> None:
+    answer = who(*arguments)
+
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert text in answer.stderr
+
+
+# Permissions
+
+
+@pytest.fixture(scope="module")
+def guarded(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    cluster = Cluster(ClusterSpec(sasl=True, acl=True))
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.stop(keep_logs=request.session.testsfailed > 0)
+
+
+def config_of(folder: Path, cluster: Cluster, topic: str, user: str, password: str) -> Path:
+    secret, file = folder / "secret", folder / "pidgate.yaml"
+    secret.write_text(password + "\n")
+    file.write_text(
+        f"cluster: {{bootstrap_servers: [{cluster.bootstrap_servers(SASL_PLAINTEXT)}]}}\n"
+        f"own_client: {{sasl: {{mechanism: SCRAM-SHA-256, username: {user}, password_file: {secret}}}}}\n"
+        f"events: {{topic: {topic}}}\n"
+    )
+    return file
+
+
+def allow(cluster: Cluster, topic: str, user: str, operation: Any) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
+    binding = AclBinding(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        f"User:{user}",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+    for future in admin.create_acls([binding]).values():
+        future.result(timeout=30)
+
+
+def test_permissions_and_passwords(guarded: Cluster, tmp_path: Path, topic_name: TopicName) -> None:
+    servers = guarded.bootstrap_servers()
+    topic = create_topic(servers, topic_name("who-guarded"))
+    stream = Stream()
+    stream.producer(Client(), time.time_ns() // 1_000_000 - 20_000)
+    fill(servers, topic, stream.events())
+
+    wrong = who("--config", config_of(tmp_path, guarded, topic, "alice", "wrong"))
+    assert wrong.returncode == 2
+    assert "check own_client.sasl: mechanism, username and password_file" in wrong.stderr
+    assert "wrong" not in wrong.stderr
+
+    file = config_of(tmp_path, guarded, topic, "alice", "alice-secret")
+    hidden = who("--config", file)
+    assert hidden.returncode == 2
+    assert f"the principal of own_client Read and Describe on topic {topic}" in hidden.stderr
+
+    allow(guarded, topic, "alice", AclOperation.DESCRIBE)
+    closed = who("--config", file)
+    assert closed.returncode == 2
+    assert f"allow the gateway's principal Read and Describe on topic {topic}" in closed.stderr
+
+    allow(guarded, topic, "alice", AclOperation.READ)
+    assert [user["new_ids"] for user in told("--config", file)["users"]] == [1]
