@@ -21,6 +21,12 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
     yield from _port_conflicts(settings)
     yield from _name_conflicts(settings)
     yield from _quota_conflicts(settings)
+    for index, listener in enumerate(settings.listeners):
+        if settings.workers > 1 and listener.bind.port == 0:
+            yield (
+                ("listeners", index, "bind"),
+                "has port 0, and each worker would get another one; write the port, or leave out workers",
+            )
     limits = settings.limits
     if limits.buffered_total_bytes < limits.frame_bytes:
         yield (
@@ -34,6 +40,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
     for index, listener in enumerate(settings.listeners):
         yield from _listener_warnings(listener, ("listeners", index))
     yield from _open_range_warnings(settings)
+    yield from _memory_warnings(settings)
     ids = settings.quotas.producer_ids
     if ids.remember_ms < ids.window_ms:
         yield (
@@ -44,6 +51,23 @@ def warnings(settings: Settings) -> Iterator[Finding]:
         yield (
             ("quotas", "producer_ids", "max_throttle"),
             "is near or above the clients' request timeout (30s); 10s is safe",
+        )
+
+
+def _memory_warnings(settings: Settings) -> Iterator[Finding]:
+    """About what should outlive a restart."""
+    events, ids = settings.events, settings.quotas.producer_ids
+    if events.enabled and events.retention_ms < ids.remember_ms:
+        yield (
+            ("events", "retention"),
+            f"is below quotas.producer_ids.remember ({show_duration(ids.remember_ms)}): after a restart older ids "
+            "are charged again",
+        )
+    enforces = "enforce" in (settings.quotas.mode, *(user.mode for user in settings.quotas.users.values()))
+    if enforces and not events.enabled and settings.state_dir is None:
+        yield (
+            ("events", "enabled"),
+            "with no topic and no state_dir nothing is remembered over a restart; write a state_dir, or true here",
         )
 
 

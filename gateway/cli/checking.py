@@ -47,7 +47,31 @@ def explanation(settings: Settings) -> Iterator[str]:
     for listener in settings.listeners:
         yield from _listener(listener)
     yield f"Health and metrics: http://{settings.admin.bind}/livez, /readyz, /metrics."
+    if settings.workers > 1:
+        yield f"{settings.workers} worker processes share the ports and one quota."
     yield from _quotas(settings.to_quotas())
+    yield from _memory(settings)
+
+
+def _memory(settings: Settings) -> Iterator[str]:
+    """What outlives a restart, and what a start without it does."""
+    events = settings.events
+    if events.enabled:
+        kept = units.show_duration(events.retention_ms)
+        sasl = settings.own_client.sasl
+        as_whom = "" if sasl is None else f", written as {sasl.username} ({sasl.mechanism})"
+        yield f"Every decision is an event on the topic {events.topic}, kept for {kept}{as_whom}."
+        yield "  All gateways of the cluster that use this topic hold each user to one quota together."
+    if settings.state_dir is not None:
+        yield f"The state is also kept in the directory {settings.state_dir}."
+    if not events.enabled and settings.state_dir is None:
+        yield "Nothing is remembered over a restart: each start is a cold one."
+    ids = settings.quotas.producer_ids
+    if ids.cold_start == "grace":
+        grace = units.show_duration(ids.grace_ms)
+        yield f"After a cold start unseen ids are let in uncharged for {grace}, 10 times a user's rate at most."
+    else:
+        yield "After a cold start every running producer is charged as a new one (cold_start: enforce)."
 
 
 def _listener(listener: ListenerSettings) -> Iterator[str]:

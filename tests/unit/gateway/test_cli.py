@@ -110,6 +110,32 @@ quotas:
     ]
 
 
+def test_check_says_what_outlives_a_restart(tmp_path: Path) -> None:
+    cluster = "cluster: {bootstrap_servers: [127.0.0.1:19092]}\n"
+    shared = """\
+own_client: {sasl: {mechanism: PLAIN, username: gw, password_file: /run/secrets/gw}}
+events: {retention: 3d}
+state_dir: /var/lib/pidgate
+workers: 2
+"""
+    alone = """\
+quotas: {mode: enforce, producer_ids: {cold_start: enforce}}
+events: {enabled: false}
+"""
+    said = [pidgate("check", "--config", written(tmp_path, cluster + text)) for text in (shared, alone)]
+
+    assert [(done.returncode, done.stderr) for done in said] == [(0, "")] * 2
+    for line in (
+        "2 worker processes share the ports and one quota.",
+        "Every decision is an event on the topic __pidgate_events, kept for 3d, written as gw (PLAIN).",
+        "The state is also kept in the directory /var/lib/pidgate.",
+        "After a cold start unseen ids are let in uncharged for 1h, 10 times a user's rate at most.",
+    ):
+        assert line in said[0].stdout.splitlines()
+    assert "Nothing is remembered over a restart: each start is a cold one." in said[1].stdout
+    assert "events.enabled: with no topic and no state_dir nothing is remembered" in said[1].stdout
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_every_example_is_valid_and_surprises_nobody(example: Path) -> None:
     done = pidgate("check", "--config", example)

@@ -204,6 +204,11 @@ log: {format: xml}
             "f.yaml:2: quotas.producer_ids.cold_start: 'graze' is not possible here; write 'grace' or 'enforce'",
         ),
         (
+            CLUSTER + "workers: 2\nlisteners: [{bind: 127.0.0.1:0, advertise: localhost}]",
+            "f.yaml:3: listeners[0].bind: has port 0, and each worker would get another one; "
+            "write the port, or leave out workers",
+        ),
+        (
             CLUSTER + "limits: {frame: 100MB, buffered_total: 1MiB}",
             "f.yaml:2: limits.buffered_total: is below one frame; write 100MB or more, or lower limits.frame",
         ),
