@@ -171,6 +171,7 @@ class ConnectionRecorder:
                 would_refuse=decision.would_refuse,
                 tokens_before=decision.tokens_before,
                 tokens_after=decision.tokens_after,
+                token_units=None if decision.tokens_after is None else recorder.token_units,
                 throttle_time_ms=decision.throttle_time_ms,
                 queue_position=decision.queue_position,
                 waited_ms=decision.waited_ms,

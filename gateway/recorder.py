@@ -124,6 +124,11 @@ class Recorder:
         self._slice = self._slice_of(self.now_ms())
 
     @property
+    def token_units(self) -> int:
+        """What a balance is told in: so many units make one token."""
+        return self.quotas.producer_ids.window_ms * 1000
+
+    @property
     def is_sampled(self) -> bool:
         """Not every refusal is told."""
         return self._settings.sampled

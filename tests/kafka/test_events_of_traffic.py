@@ -194,7 +194,8 @@ def test_a_steady_producer(traffic: Traffic) -> None:
     assert (decided.decision, decided.reason, decided.user) == ("admit", "first_seen", "alice")
     assert (decided.topic, decided.base_sequence, decided.request_partitions) == (traffic.topic, 0, 1)
     assert decided.tokens_before is not None
-    assert decided.tokens_after == decided.tokens_before - 4_000 * 1_000
+    assert decided.token_units == 4_000 * 1_000
+    assert decided.tokens_after == decided.tokens_before - decided.token_units
     usages = story.of(IdUsageEvent, producer_id=mine)
     assert sum(usage.records for usage in usages) == RECORDS
     assert sum(usage.requests for usage in usages) == sum(usage.batches for usage in usages) == RECORDS

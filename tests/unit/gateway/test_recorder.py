@@ -107,7 +107,8 @@ def test_a_decision_says_everything() -> None:
         software_name="apache-kafka-java", software_version="3.7.0", address="10.0.0.1",
         producer_id=7, epoch=1, transactional=False, topic="orders", partition=2, base_sequence=0,
         request_partitions=1, decision="admit", reason="first_seen", would_refuse=True, tokens_before=60_000,
-        tokens_after=0, throttle_time_ms=100, queue_position=3, quota_version=0, applied_offsets=[4, 0, 9],
+        tokens_after=0, token_units=60_000_000, throttle_time_ms=100, queue_position=3,
+        quota_version=0, applied_offsets=[4, 0, 9],
     )  # fmt: skip
     assert [key for key, _ in told.values] == ["alice", "alice"]
 
