@@ -176,11 +176,12 @@ class QuotaKeeper:
 
     def _source(self, loaded: Loaded | None) -> RestoredFrom:
         """What the state was restored from; "nothing" means a cold start."""
-        if self._has_history or (self.follower is not None and self._absorber.decisions):
+        if self._has_history or self._absorber.has_history:
             return "topic"
         written_wall_ms = loaded.written_wall_ms if loaded is not None else None
+        # Without a snapshot a journal tells of some ids only: the start is a cold one.
         is_fresh = written_wall_ms is not None and _wall_ms() - written_wall_ms < self._ids.remember_ms
-        return "state_dir" if is_fresh or self._absorber.decisions else "nothing"
+        return "state_dir" if is_fresh else "nothing"
 
     async def _restore_from_directory(self) -> Loaded | None:
         if self.state_dir is None:
@@ -331,8 +332,11 @@ class QuotaKeeper:
                 setting=change.setting,
                 ours=change.ours,
                 theirs=change.theirs,
+                remedy="set it alike in all gateways of the cluster: the quota holds only as well as they agree",
                 **member,
             )
+            difference = f"{change.setting} is {change.theirs} there, {change.ours} here"
+            self._tell("member_seen", text=f"{change.gateway_id}: {difference}")
 
     def _tell(self, phase: LifecyclePhase, **fields: Any) -> None:
         if self.recorder is not None:

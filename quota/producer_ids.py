@@ -104,7 +104,9 @@ class ProducerIdQuota(RestorableUsers):
 
     def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
         """What was charged there is charged here; what was let in as grace there counts as grace here."""
-        if reason is Reason.GRACE:
+        # What passes while a state is being restored is said to be observed; under grace it would have been granted.
+        graced = reason is Reason.OBSERVE and live.quota.enforces and self._grants_grace(live, 0, now_ms)
+        if graced or reason is Reason.GRACE:
             live.grace_admitted += 1
         elif live.quota.exempt:
             return

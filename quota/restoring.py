@@ -33,6 +33,17 @@ class RestorableUsers(UserTable):
         ids = live.filter
         ids.insert_elsewhere(ids.hashed(producer_id), used_ms, now_ms, floor=live.floor)
 
+    def restore_grace(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None:
+        """The same for an id that was let in as grace: a restart is no way to ten more times the rate."""
+        used_ms = self._possible_ms(used_ms, now_ms)
+        if used_ms + self._kept_ms <= now_ms:
+            return
+        live = self._live(user, now_ms)
+        ids = live.filter
+        live.grace_admitted += ids.insert_elsewhere(
+            ids.hashed(producer_id), used_ms, now_ms, floor=live.floor
+        )
+
     @staticmethod
     def _possible_ms(used_ms: int, now_ms: int) -> int:
         """Nothing was used later than now, whatever the clock it was told by."""

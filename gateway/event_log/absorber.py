@@ -19,6 +19,12 @@ from quota.verdicts import Reason
 WATCHED_FOR_MS: Final = 300_000
 """How long a refused id is watched, in every process (quota/sticky.py)."""
 _OF_GATEWAYS: Final = frozenset({LifecycleEvent.type, ConfigEvent.type})
+_OF_A_STATE: Final = frozenset(
+    {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
+)
+"""Decided by a gateway that had its state. What passes while there is none yet is said to be observed: of this
+gateway's own start, or of others that start with it, and none of them remembers anything.
+"""
 
 Watch = Callable[[User, int], None]
 """(user, producer id): another process has refused this id."""
@@ -30,6 +36,7 @@ class Restorable(Protocol):
     """What is needed of the state while it is restored (quota.ProducerIdQuota)."""
 
     def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None: ...
+    def restore_grace(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None: ...
     def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None: ...
 
 
@@ -74,6 +81,8 @@ class Absorber:
         self._balances: dict[User, _Balance] = {}
         self.decisions = 0
         """Decisions taken in, restored and followed."""
+        self.has_history = False
+        """The topic told of an earlier state: what was restored is no cold start."""
         self.unreadable = 0
         self.last_unreadable = ""
 
@@ -115,7 +124,7 @@ class Absorber:
         wall_ms: int = 0,
     ) -> None:
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
-        own_units = self._token_units
+        own_units, has_history = self._token_units, self.has_history
         for value, at_ms in past:
             try:
                 decision = scan(value)
@@ -125,12 +134,16 @@ class Absorber:
             if decision is None:
                 self._hear(value, now_ms if at_ms is None else at_ms)
                 continue
-            incarnation, seq, told_ms, name, producer_id, admitted, _, units, token_units = decision
+            incarnation, seq, told_ms, name, producer_id, admitted, reason, units, token_units = decision
             if at_ms is None:
                 at_ms = min(now_ms, now_ms - wall_ms + told_ms)
+            elif not has_history and reason in _OF_A_STATE and not self._is_own(incarnation):
+                has_history = self.has_history = True
             user = user_of(name)
             self.decisions += 1
-            if admitted:
+            if admitted and reason is Reason.GRACE:
+                state.restore_grace(user, producer_id, at_ms, now_ms)
+            elif admitted:
                 restore_id(user, producer_id, at_ms, now_ms)
             elif watch is not None and now_ms - at_ms < WATCHED_FOR_MS:
                 watch(user, producer_id)

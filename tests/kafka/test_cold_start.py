@@ -1,0 +1,310 @@
+"""Cold start: producers that run already are switched over to a gateway that enforces and remembers nothing.
+
+Hundreds here; thousands in tests/faults/test_restart_faults.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from sandbox import Cluster
+from sandbox.gateway import GatewayProcess
+from tests.support.running_producers import (
+    admitted,
+    check_exactly_once,
+    close_all,
+    codes_of,
+    delete_topic,
+    move_all,
+    running_producers,
+    send_all,
+    send_all_once,
+    tokens,
+)
+from tests.support.swarm import SwarmProducer, started
+from tests.support.topics import create_topic
+
+pytestmark = pytest.mark.kafka
+
+PRODUCERS = 300
+RATE = 100
+
+
+@pytest.fixture
+def topic(cluster: Cluster, topic_name: Callable[[str], str]) -> str:
+    name = topic_name("cold-start")
+    create_topic(cluster.bootstrap_servers(), name)
+    return name
+
+
+@pytest.fixture
+def events(topic_name: Callable[[str], str]) -> dict[str, Any]:
+    """A topic of its own: what other tests wrote would be remembered."""
+    return {"topic": topic_name("__cold-start-events"), "partitions": 3, "replication_factor": 1}
+
+
+def enforcing(
+    cluster: Cluster,
+    *,
+    rate: int = RATE,
+    producer_ids: Mapping[str, Any] | None = None,
+    **settings: object,
+) -> GatewayProcess:
+    quotas = {
+        "mode": "enforce",
+        "default": {"producer_ids_rate": rate},
+        "producer_ids": {"cold_start": "grace", "max_throttle": "1s", **(producer_ids or {})},
+    }
+    return GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, settings=settings)
+
+
+def graces(gateway: GatewayProcess) -> list[dict[str, Any]]:
+    return gateway.log_events("grace_began")
+
+
+def without_events(_events: dict[str, Any]) -> dict[str, Any]:
+    return {"events": {"enabled": False}}
+
+
+def with_events(events: dict[str, Any]) -> dict[str, Any]:
+    return {"events": events}
+
+
+def with_workers(events: dict[str, Any]) -> dict[str, Any]:
+    return {"events": events, "workers": 2}
+
+
+@pytest.mark.parametrize("settings", [without_events, with_events, with_workers])
+def test_running_producers_are_switched_over_without_a_refusal(
+    cluster: Cluster,
+    topic: str,
+    events: dict[str, Any],
+    settings: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    """Three times as many as the quota lets in; the default grace of one window."""
+
+    async def scenario(gateway: GatewayProcess) -> list[SwarmProducer]:
+        producers = await running_producers(cluster.bootstrap_servers(), topic, PRODUCERS)
+        gateway.start()
+        move_all(producers, gateway.bootstrap_servers)
+        assert codes_of(await send_all(producers)) == {(0,): PRODUCERS}
+        assert codes_of(await send_all(producers)) == {(0,): PRODUCERS}
+        close_all(producers)
+        return producers
+
+    gateway = enforcing(cluster, **settings(events))
+    try:
+        producers = asyncio.run(scenario(gateway))
+        # Workers tell once a second what they have counted.
+        time.sleep(1.2 if "workers" in settings(events) else 0)
+        assert admitted(gateway, "grace") == PRODUCERS
+        assert tokens(gateway) == RATE, "nothing was charged"
+        assert len(graces(gateway)) == 1
+        assert 3_500 < gateway.metrics().value("pidgate_grace_left_seconds") <= 3_600
+        assert gateway.metrics().value("pidgate_requests_refused_total") == 0
+        check_exactly_once(cluster.bootstrap_servers(), topic, producers)
+    finally:
+        gateway.kill()
+
+
+def test_producers_that_come_while_a_fresh_gateway_still_reads_its_topic(
+    cluster: Cluster, topic: str, events: dict[str, Any]
+) -> None:
+    """What was let through in the first moments is neither charged later nor taken for a remembered past."""
+
+    async def scenario(gateway: GatewayProcess) -> list[SwarmProducer]:
+        producers = await running_producers(cluster.bootstrap_servers(), topic, PRODUCERS)
+        move_all(producers, gateway.bootstrap_servers)
+        gateway.start(wait=False)
+        for _ in range(3):
+            assert codes_of(await send_all(producers)) == {(0,): PRODUCERS}
+        close_all(producers)
+        return producers
+
+    gateway = enforcing(cluster, events=events)
+    try:
+        producers = asyncio.run(scenario(gateway))
+        gateway.wait_until_ready()
+        (restored,) = gateway.log_events("state_restored")
+        assert restored["restored_from"] == "nothing"
+        assert len(graces(gateway)) == 1
+        early, later = admitted(gateway, "observe"), admitted(gateway, "grace")
+        assert early > 0, "some came before the state was there"
+        assert early + later == PRODUCERS
+        assert tokens(gateway) == RATE
+        check_exactly_once(cluster.bootstrap_servers(), topic, producers)
+    finally:
+        gateway.kill()
+
+
+def test_without_a_grace_they_are_refused(cluster: Cluster, topic: str) -> None:
+    """What the tests above would see if there were no grace."""
+
+    async def scenario(gateway: GatewayProcess) -> None:
+        producers = await running_producers(cluster.bootstrap_servers(), topic, PRODUCERS)
+        move_all(producers, gateway.bootstrap_servers)
+        assert await send_all_once(producers) == {19: PRODUCERS}, "above sequence 0: refused once"
+        close_all(producers)
+
+    with enforcing(cluster, producer_ids={"cold_start": "enforce"}) as gateway:
+        asyncio.run(scenario(gateway))
+        assert graces(gateway) == []
+
+
+def test_after_the_grace_they_go_on_and_a_rogue_is_held(
+    cluster: Cluster, topic: str, events: dict[str, Any]
+) -> None:
+    async def scenario(gateway: GatewayProcess) -> list[SwarmProducer]:
+        producers = await running_producers(cluster.bootstrap_servers(), topic, PRODUCERS)
+        gateway.start()
+        began_s = time.monotonic()
+        move_all(producers, gateway.bootstrap_servers)
+        assert codes_of(await send_all(producers)) == {(0,): PRODUCERS}
+        await asyncio.sleep(max(0.0, 4.2 - (time.monotonic() - began_s)))
+        assert gateway.metrics().value("pidgate_grace_left_seconds") == 0
+        rogue = await started(gateway.bootstrap_servers, topic, RATE + 30, client_id="rogue")
+        assert await send_all_once(rogue) == {0: RATE + 1, 19: 29}
+        assert codes_of(await send_all(producers)) == {(0,): PRODUCERS}
+        close_all([*rogue, *producers])
+        return [*producers, *rogue]
+
+    gateway = enforcing(cluster, producer_ids={"grace": "4s", "window": "10h"}, events=events)
+    try:
+        everybody = asyncio.run(scenario(gateway))
+        assert admitted(gateway, "grace") == PRODUCERS
+        assert admitted(gateway, "first_seen") == RATE + 1
+        check_exactly_once(cluster.bootstrap_servers(), topic, everybody)
+    finally:
+        gateway.kill()
+
+
+def test_a_grace_lets_in_ten_times_the_rate_also_over_a_restart(
+    cluster: Cluster, topic: str, events: dict[str, Any]
+) -> None:
+    """A start is no way around the quota, and neither are two."""
+    rate = 10
+
+    async def scenario(gateway: GatewayProcess) -> None:
+        producers = await running_producers(cluster.bootstrap_servers(), topic, 160)
+        move_all(producers, gateway.bootstrap_servers)
+        # New ones at sequence 0 would be judged by the bucket; these are established: refused at first.
+        assert await send_all_once(producers) == {0: 10 * rate, 19: 60}
+        close_all(producers)
+        await asyncio.sleep(1.0)
+        gateway.kill()
+        gateway.start()
+        others = await running_producers(cluster.bootstrap_servers(), topic, 50)
+        move_all(others, gateway.bootstrap_servers)
+        assert await send_all_once(others) == {19: 50}
+        close_all(others)
+
+    with enforcing(cluster, rate=rate, producer_ids={"window": "10h"}, events=events) as gateway:
+        asyncio.run(scenario(gateway))
+        assert gateway.log_events("state_restored")[-1]["restored_from"] == "topic"
+
+
+@pytest.mark.parametrize("memory", ["topic", "state_dir"])
+def test_a_restart_in_the_middle_of_a_grace_continues_it_and_a_later_one_begins_none(
+    cluster: Cluster, topic: str, events: dict[str, Any], tmp_path: Any, memory: str
+) -> None:
+    async def scenario(gateway: GatewayProcess) -> None:
+        first, second, third = [
+            await running_producers(cluster.bootstrap_servers(), topic, 20) for _ in range(3)
+        ]
+        began_s = time.monotonic()
+        move_all([*first, *second, *third], gateway.bootstrap_servers)
+        assert codes_of(await send_all(first)) == {(0,): 20}
+        await asyncio.sleep(1.5)
+        gateway.kill()
+        gateway.start()
+        left_s = gateway.metrics().value("pidgate_grace_left_seconds")
+        assert 0 < left_s <= 8 - (time.monotonic() - began_s) + 1
+        assert codes_of(await send_all([*first, *second])) == {(0,): 40}
+        await asyncio.sleep(left_s + 0.2)
+        gateway.kill()
+        gateway.start()
+        assert gateway.metrics().value("pidgate_grace_left_seconds") == 0
+        assert codes_of(await send_all([*first, *second])) == {(0,): 40}
+        assert await send_all_once(third) == {19: 20}
+        close_all([*first, *second, *third])
+
+    kept: dict[str, Any] = {"events": events} if memory == "topic" else {"state_dir": str(tmp_path / "state")}
+    with enforcing(cluster, rate=10, producer_ids={"grace": "8s", "window": "10h"}, **kept) as gateway:
+        asyncio.run(scenario(gateway))
+        assert [line["restored_from"] for line in gateway.log_events("state_restored")] == [
+            "nothing",
+            memory,
+            memory,
+        ]
+        assert next(line["grace_ms"] for line in graces(gateway)) == 8_000
+        assert len(graces(gateway)) == 2
+
+
+def test_when_the_topic_is_lost_and_nothing_else_remembers_there_is_a_grace_again(
+    cluster: Cluster, topic: str, events: dict[str, Any]
+) -> None:
+    async def scenario(gateway: GatewayProcess) -> None:
+        producers = await running_producers(cluster.bootstrap_servers(), topic, 40)
+        move_all(producers, gateway.bootstrap_servers)
+        assert codes_of(await send_all(producers)) == {(0,): 40}
+        gateway.kill()
+        delete_topic(cluster.bootstrap_servers(), events["topic"])
+        gateway.start()
+        assert codes_of(await send_all(producers)) == {(0,): 40}
+        close_all(producers)
+
+    with enforcing(cluster, rate=10, events=events) as gateway:
+        asyncio.run(scenario(gateway))
+        assert [line["grace_ms"] for line in graces(gateway)] == [3_600_000, 3_600_000]
+        assert admitted(gateway, "grace") == 40
+
+
+def test_two_gateways_that_are_started_together_share_the_grace(
+    cluster: Cluster, topic: str, events: dict[str, Any]
+) -> None:
+    """And one that comes later takes what is left of it: also of the ten times the rate."""
+    rate = 10
+
+    async def scenario(one: GatewayProcess, other: GatewayProcess, late: GatewayProcess) -> None:
+        producers = await running_producers(cluster.bootstrap_servers(), topic, 90)
+        for gateway in (one, other):
+            gateway.start(wait=False)
+        move_all(producers[:30], one.bootstrap_servers)
+        move_all(producers[30:60], other.bootstrap_servers)
+        assert codes_of(await send_all(producers[:60])) == {(0,): 60}
+        one.wait_until_ready()
+        other.wait_until_ready()
+        await asyncio.sleep(0.5)
+        lefts_s = [gateway.metrics().value("pidgate_grace_left_seconds") for gateway in (one, other)]
+        assert min(lefts_s) > 1_790
+        await asyncio.sleep(3.0)
+        late.start()
+        move_all(producers[60:], late.bootstrap_servers)
+        assert codes_of(await send_all(producers[60:])) == {(0,): 30}
+        left_s = late.metrics().value("pidgate_grace_left_seconds")
+        assert 0 < left_s < max(lefts_s) - 3
+        await asyncio.sleep(0.5)
+        close_all(producers)
+        # 90 of 100 were let in, over all three.
+        more = await running_producers(cluster.bootstrap_servers(), topic, 60)
+        for gateway, few in ((one, more[:20]), (other, more[20:40]), (late, more[40:])):
+            move_all(few, gateway.bootstrap_servers)
+        codes = [await send_all_once(few) for few in (more[:20], more[20:40], more[40:])]
+        assert sum(code[0] for code in codes) <= 30, codes
+        assert codes[0][0] == 10
+        close_all(more)
+
+    producer_ids = {"grace": "30m", "window": "10h"}
+    one, other, late = (
+        enforcing(cluster, rate=rate, producer_ids=producer_ids, events=events) for _ in range(3)
+    )
+    try:
+        asyncio.run(scenario(one, other, late))
+    finally:
+        for gateway in (one, other, late):
+            gateway.kill()
