@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -266,3 +266,58 @@ def test_the_quotas_and_the_shape_of_the_cluster(traffic: Traffic, sasl_cluster:
     (broker,) = story.of(TopologyEvent)[-1].brokers
     assert f"{broker.host}:{broker.port}" == sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)
     assert story.of(DecisionEvent)[-1].cluster not in ("", "told")
+
+
+def crash_loop(gateway: GatewayProcess, topic: str, times: int) -> None:
+    """One client that connects, asks for an id, sends one record and is gone, again and again."""
+    asked = {"transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1}
+    for _ in range(times):
+        with RawClient(("127.0.0.1", gateway.first_node_port + 1)) as client:
+            producer_id = int(client.call(INIT_PRODUCER_ID, 4, asked)["producer_id"])
+            frame = produce_request(
+                9, [(topic, [(0, record_batch(producer_id, records=ONE_RECORD))])], client_id="raw"
+            )
+            client.ask(len(frame).to_bytes(4, "big") + frame)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_crash_loop_in_full_redacted_and_summed(
+    cluster: Cluster, topic_name: Callable[[str], str], workers: int
+) -> None:
+    times, admitted = 120, 11
+    topic = create_topic(cluster.bootstrap_servers(), topic_name("crashes"))
+    events_topic = topic_name("__events-of-a-crash-loop")
+    settings = {
+        "events": {
+            "topic": events_topic, "partitions": 1, "replication_factor": 1, "refusals": "sampled",
+            "redact": ["user", "client_id", "address"],
+        },
+        "workers": workers,
+    }  # fmt: skip
+    quotas = {
+        "mode": "enforce",
+        "default": {"producer_ids_rate": admitted - 1},
+        "producer_ids": {"window": "10h"},
+    }
+    with GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, settings=settings) as gateway:
+        crash_loop(gateway, topic, times)
+        assert gateway.stop() == 0
+    story = Story(asyncio.run(every_event(cluster.bootstrap_servers(), events_topic)))
+
+    for incarnation in {event.incarnation for event in story.events}:
+        numbers = [event.seq for event in story.events if event.incarnation == incarnation]
+        assert numbers == list(range(1, len(numbers) + 1)), incarnation
+    traffic = [event for event in story.events if event.type not in ("config", "lifecycle", "topology")]
+    assert {event.worker for event in traffic} <= set(range(workers + 1))
+    assert {event.user[:2] for event in traffic} == {event.client_id[:2] for event in traffic} == {"h:"}
+
+    assert sum(event.count for event in story.of(InitProducerIdEvent)) == times
+    for phase in ("open", "close"):
+        assert sum(event.count for event in story.of(ConnectionEvent, phase=phase)) == times
+    decided = story.of(DecisionEvent)
+    refused = [event for event in decided if event.decision == "refuse"]
+    assert len(decided) - len(refused) == len(story.of(IdUsageEvent)) == admitted
+    left_out = sum(event.suppressed_count for event in refused)
+    assert 0 < len(refused) + left_out <= times - admitted
+    assert max(event.count for event in story.of(ConnectionEvent)) > 1
+    assert len(traffic) < 2 * times
