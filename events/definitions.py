@@ -197,7 +197,9 @@ class ProduceErrorEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionEvent(Event):
-    """A client's connection was opened or closed."""
+    """A client's connection was opened or closed. That it was opened is told once it is known whose it is, with the
+    time at which it was.
+    """
 
     type: ClassVar[str] = "connection"
 
