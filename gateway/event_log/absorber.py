@@ -25,6 +25,8 @@ _OF_A_STATE: Final = frozenset(
 """Decided by a gateway that had its state. What passes while there is none yet is said to be observed: of this
 gateway's own start, or of others that start with it, and none of them remembers anything.
 """
+_UNCHARGED: Final = frozenset({Reason.GRACE, Reason.OBSERVE})
+"""Under enforcement what is said to be observed passed in the first moments of a cold start's grace."""
 
 Watch = Callable[[User, int], None]
 """(user, producer id): another process has refused this id."""
@@ -141,7 +143,7 @@ class Absorber:
                 has_history = self.has_history = True
             user = user_of(name)
             self.decisions += 1
-            if admitted and reason is Reason.GRACE:
+            if admitted and reason in _UNCHARGED:
                 state.restore_grace(user, producer_id, at_ms, now_ms)
             elif admitted:
                 restore_id(user, producer_id, at_ms, now_ms)
