@@ -117,7 +117,7 @@ def _paint(user: UserTally, tally: Tally, window: Window, quotas: tuple[Quotas, 
         never_admitted_ids=user.never_admitted,
         would_refuse_ids=user.would_refuse,
         allocated_ids=user.allocated,
-        unused_ids=_unused(user, tally),
+        unused_ids=_unused(user, tally, window),
         used_ids=user.used,
         transactional_ids=user.transactional,
         bumped_ids=user.bumped,
@@ -142,8 +142,8 @@ def long_life_ms(window: Window) -> int:
     return min(LONG_LIFE_MS, window.length_ms // 2)
 
 
-def _unused(user: UserTally, tally: Tally) -> int:
-    since_ms = tally.last_ms - UNUSED_AFTER_MS
+def _unused(user: UserTally, tally: Tally, window: Window) -> int:
+    since_ms = window.to_ms - UNUSED_AFTER_MS
     recent = sum(
         at_ms > since_ms and not tally.marks.of(producer_id) & Mark.USED for at_ms, producer_id in user.recent
     )
@@ -212,7 +212,7 @@ def _place(
         client_ids=names[0][0] if len(place.names) == 1 else place.client_ids,
         distinct_client_ids=len(place.names),
         counted_up=_are_counted_up(place.names),
-        software=next((name for name, _ in place.software.top(1)), ""),
+        software=place.software,
         new_ids=place.new_ids,
         starts_ms=tuple(sorted(place.starts_ms)),
         requests=spread(one.requests for one in over),

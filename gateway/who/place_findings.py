@@ -42,7 +42,9 @@ def loop_of(place: Place) -> Cadence | None:
         return None
     if place.peak_alive > LOOP_OVERLAP * beat.per_burst:
         return None
-    return beat
+    # No connection outlives its process.
+    shared = place.ids_per_connection is not None and place.ids_per_connection.p90 > beat.per_burst
+    return None if shared else beat
 
 
 def is_counted_up(place: Place) -> bool:

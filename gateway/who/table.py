@@ -13,7 +13,7 @@ from gateway import units
 from gateway.who import wording
 from gateway.who.bounded import Spread
 from gateway.who.coverage import Coverage
-from gateway.who.finding import Finding
+from gateway.who.finding import Finding, Kind
 from gateway.who.findings import CALM
 from gateway.who.picture import Named, Picture, QuotaShown, UserPicture
 from gateway.who.wording import counted
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 WIDTH_WITHOUT_TERMINAL: Final = 120
 _SHOWN_NAMES: Final = 2
+_QUIET: Final = CALM | {Kind.NO_PATTERN}
+"""Findings without a remedy below them."""
 
 
 def show(
@@ -77,21 +79,18 @@ def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
     """How much of what brokers handed out passed the gateways, in one sentence or two."""
     since = wording.clock(coverage.since_ms, zone)
     if not coverage.missing:
-        return (
-            f"All of the {counted(coverage.allocated, 'id')} seen to be allocated since {since} passed "
-            "a gateway."
-        )
+        return f"All of the {counted(coverage.allocated, 'id')} allocated since {since} passed a gateway."
     if not coverage.around:
         return (
-            f"{counted(coverage.missing, 'id')} of {coverage.allocated:,} allocated since {since} were not seen; "
+            f"{counted(coverage.missing, 'id')} of {coverage.allocated:,} allocated since {since} "
+            f"{'was' if coverage.missing == 1 else 'were'} not seen; "
             "lost events or summed-up storms account for that."
         )
     percent = min(99.9, 100 * coverage.share)
-    verb = "does" if coverage.around == 1 else "did"
     maybe = f" (and {coverage.hidden:,} more may not have)" if coverage.hidden else ""
     return (
         f"About {percent:.3g} % of the ids allocated since {since} passed the gateway; "
-        f"{coverage.around:,} {verb} not{maybe}: somebody produces around it."
+        f"{coverage.around:,} did not{maybe}: somebody produces around it."
     )
 
 
@@ -185,8 +184,8 @@ def _print_findings(console: Console, user: UserPicture, findings: Sequence[Find
     from rich.text import Text
 
     for finding in findings:
-        style = "" if finding.kind in CALM else "bold"
+        style = "" if finding.kind in _QUIET else "bold"
         text = Text.assemble((wording.user(user.user), "cyan"), ": ", (finding.text, style))
         console.print(text)
-        if finding.kind not in CALM:
+        if finding.kind not in _QUIET:
             console.print(Padding(Text(f"-> {finding.remedy}", style="dim"), (0, 0, 0, 4)))

@@ -6,7 +6,7 @@ Whatever found no room is counted and told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from zlib import crc32
 
@@ -18,14 +18,27 @@ from events import (
     InitProducerIdEvent,
     RefusalOutcomeEvent,
 )
+from gateway.who.bounded import Sample
 from gateway.who.id_marks import IdMarks, Mark
 from gateway.who.sequences import Sequences
-from gateway.who.user_tally import IDS_KEPT, ConnectionTally, IdTally, PlaceTally, UserTally
+from gateway.who.user_tally import (
+    CONNECTIONS_KEPT,
+    IDS_KEPT,
+    MOST_PLACES,
+    ConnectionTally,
+    IdTally,
+    PlaceTally,
+    UserTally,
+    software_of,
+)
 
 MOST_USERS: Final = 10_000
-MOST_IDS_KEPT: Final = 200_000
-"""Of all users together; beyond, each user keeps half as many."""
-LEAST_IDS_KEPT: Final = 16
+MOST_KEPT: Final = 200_000
+"""Ids, and connections, of all users together; beyond, each user keeps half as many."""
+LEAST_KEPT: Final = 16
+MOST_PLACES_IN_ALL: Final = 30_000
+FEW_PLACES: Final = 16
+"""So many every user may have, however many there are in all."""
 MOST_GATEWAYS: Final = 1_000
 UNUSED_AFTER_MS: Final = 60_000
 """An id that was handed out less than this before the end may still be produced with."""
@@ -48,14 +61,14 @@ class Tally:
         self.events = self.duplicates = self.users_beyond = 0
         self.hidden_allocations = 0
         self.first_allocation_ms: int | None = None
-        self.last_ms = 0
         self.cluster = ""
         self.gateways: dict[str, None] = {}
         self.configs: dict[str, ConfigEvent] = {}
         """The newest of each gateway."""
         self._only_user = only_user
-        self._ids_kept = ids_kept
-        self._kept = 0
+        self._ids = _Share(ids_kept)
+        self._connections = _Share(CONNECTIONS_KEPT)
+        self._places = 0
         self._incarnations: dict[str, int] = {}
         self._take: Mapping[type[Event], Callable[[Any], None]] = {
             DecisionEvent: self._decision,
@@ -75,13 +88,19 @@ class Tally:
             self.duplicates += 1
             return
         self.events += 1
-        self.last_ms = max(self.last_ms, event.wall_time_ms)
         if event.gateway_id not in self.gateways and len(self.gateways) < MOST_GATEWAYS:
             self.gateways[event.gateway_id] = None
         self.cluster = self.cluster or event.cluster
         take = self._take.get(type(event))
         if take is not None:
             take(event)
+
+    def passed(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> None:
+        """Take an event of which only its number is of use here."""
+        if self.tick(gateway_id, incarnation, seq, judged=judged):
+            self.events += 1
+        else:
+            self.duplicates += 1
 
     def _decision(self, event: DecisionEvent) -> None:
         marks = Mark.USED
@@ -98,7 +117,7 @@ class Tally:
             return
         user.suppressed += event.suppressed_count
         user.count(marks, before)
-        place = user.place(event.address, event.client_id)
+        place = self._place(user, event)
         detail = self._sight(user, place, event, event.producer_id, marks, before)
         if marks & ~before & Mark.NEW:
             place.new_ids += 1
@@ -114,7 +133,7 @@ class Tally:
         if user is None:
             return
         user.count(marks, before)
-        place = user.place(event.address, event.client_id)
+        place = self._place(user, event)
         detail = self._sight(user, place, event, event.producer_id, marks, before)
         if detail is not None:
             detail.requests += event.requests
@@ -141,7 +160,7 @@ class Tally:
         user.count(marks, before)
         if handed_out:
             user.recent.append((event.wall_time_ms, producer_id))
-            self._sight(user, user.place(event.address, event.client_id), event, producer_id, marks, before)
+            self._sight(user, self._place(user, event), event, producer_id, marks, before)
 
     def _outcome(self, event: RefusalOutcomeEvent) -> None:
         user = self._user(event.user)
@@ -163,7 +182,7 @@ class Tally:
             if len(self.users) >= MOST_USERS:
                 self.users_beyond += 1
                 return None
-            user = self.users[name] = UserTally(name, self._ids_kept)
+            user = self.users[name] = UserTally(name, self._ids.limit, self._connections.limit)
         return user
 
     def _sight(
@@ -173,32 +192,26 @@ class Tally:
         if not before & _SEEN:
             user.client_ids.add(event.client_id)
             user.addresses.add(event.address)
-            software = f"{event.software_name} {event.software_version}".strip()
-            user.software.add(software)
+            user.software.add(software_of(event))
             place.names.add(event.client_id)
-            place.software.add(software)
             if marks & (Mark.NEW | Mark.ALLOCATED):
-                place.starts_ms.append(event.wall_time_ms)
+                place.starts(event.wall_time_ms)
         detail = user.ids.get(producer_id)
         if detail is None:
             if not user.ids.takes(producer_id):
                 return None
             detail = IdTally(place, event.wall_time_ms)
             user.ids.put(producer_id, detail)
-            self._kept += 1
-            if self._kept > MOST_IDS_KEPT:
-                self._keep_fewer()
+            self._ids.added(lambda: (user.ids for user in self.users.values()))
         detail.used = detail.used or bool(marks & Mark.USED)
         detail.allocated = detail.allocated or bool(marks & Mark.ALLOCATED)
         return detail
 
-    def _keep_fewer(self) -> None:
-        self._kept = sum(len(user.ids) for user in self.users.values())
-        while self._kept > MOST_IDS_KEPT and self._ids_kept > LEAST_IDS_KEPT:
-            self._ids_kept //= 2
-            for user in self.users.values():
-                user.ids.limit_to(self._ids_kept)
-            self._kept = sum(len(user.ids) for user in self.users.values())
+    def _place(self, user: UserTally, event: Event) -> PlaceTally:
+        before = len(user.places)
+        place = user.place(event, MOST_PLACES if self._places < MOST_PLACES_IN_ALL else FEW_PLACES)
+        self._places += len(user.places) - before
+        return place
 
     def _brought_by(self, user: UserTally, place: PlaceTally, event: DecisionEvent) -> None:
         if event.connection_id is None:
@@ -215,4 +228,24 @@ class Tally:
                 return
             connection = ConnectionTally(place)
             user.connections.put(key, connection)
+            self._connections.added(lambda: (user.connections for user in self.users.values()))
         connection.ids += 1
+
+
+class _Share:
+    """How much each user may keep, so that all together keep no more than MOST_KEPT."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._kept = 0
+
+    def added(self, samples: Callable[[], Iterable[Sample[Any]]]) -> None:
+        """One more is kept."""
+        self._kept += 1
+        while self._kept > MOST_KEPT:
+            self._kept = sum(map(len, samples()))
+            if self._kept <= MOST_KEPT or self.limit <= LEAST_KEPT:
+                break
+            self.limit //= 2
+            for sample in samples():
+                sample.limit_to(self.limit)

@@ -9,17 +9,18 @@ import re
 from collections import deque
 from typing import Final
 
+from events import Event
 from gateway.who.bounded import Names, Sample
 from gateway.who.id_marks import Mark
 
-MOST_NAMES: Final = 1_000
+MOST_NAMES: Final = 500
 """Client ids, software and addresses of one user."""
 MOST_PLACES: Final = 300
 """Of one user; further ones are counted together, as a place without address."""
 MOST_PLACE_NAMES: Final = 50
 MOST_STARTS: Final = 256
 """Times of first sight kept for one place."""
-MOST_CACHED_PLACES: Final = 5_000
+MOST_CACHED_PLACES: Final = 200
 IDS_KEPT: Final = 2_000
 """Ids of one user whose life and requests are kept; beyond, a sample of them."""
 CONNECTIONS_KEPT: Final = 1_000
@@ -43,18 +44,35 @@ def _word_pattern(match: re.Match[str]) -> str:
     return f"{numbered[1]}*" if numbered else "*"
 
 
+def software_of(event: Event) -> str:
+    """Name and version, as far as they were told."""
+    return f"{event.software_name} {event.software_version}".strip()
+
+
 class PlaceTally:
-    """One address and pattern of client ids."""
+    """One address and pattern of client ids. There may be very many of them, so each is small."""
 
-    __slots__ = ("address", "client_ids", "names", "new_ids", "software", "starts_ms")
+    __slots__ = ("_starts_ms", "address", "client_ids", "names", "new_ids", "software")
 
-    def __init__(self, address: str, client_ids: str) -> None:
+    def __init__(self, address: str, client_ids: str, software: str) -> None:
         self.address = address
         self.client_ids = client_ids
+        self.software = software
+        """Of the first id."""
         self.names = Names(MOST_PLACE_NAMES)
-        self.software = Names(MOST_PLACE_NAMES)
         self.new_ids = 0
-        self.starts_ms: deque[int] = deque(maxlen=MOST_STARTS)
+        self._starts_ms: list[int] = []
+
+    def starts(self, at_ms: int) -> None:
+        """An id was seen for the first time."""
+        if len(self._starts_ms) >= 2 * MOST_STARTS:
+            del self._starts_ms[:MOST_STARTS]
+        self._starts_ms.append(at_ms)
+
+    @property
+    def starts_ms(self) -> list[int]:
+        """The newest of these times."""
+        return self._starts_ms[-MOST_STARTS:]
 
 
 class IdTally:
@@ -114,7 +132,7 @@ class UserTally:
         "would_refuse",
     )
 
-    def __init__(self, name: str, ids_kept: int) -> None:
+    def __init__(self, name: str, ids_kept: int, connections_kept: int) -> None:
         self.name = name
         self.new = self.admitted = self.refused = self.never_admitted = self.would_refuse = 0
         self.allocated = self.allocated_and_used = self.used = self.transactional = self.bumped = 0
@@ -123,32 +141,35 @@ class UserTally:
         self.software = Names(MOST_NAMES)
         self.addresses = Names(MOST_NAMES)
         self.ids: Sample[IdTally] = Sample(ids_kept)
-        self.connections: Sample[ConnectionTally] = Sample(CONNECTIONS_KEPT)
+        self.connections: Sample[ConnectionTally] = Sample(connections_kept)
         self.places: dict[tuple[str, str], PlaceTally] = {}
         self.elsewhere: PlaceTally | None = None
         self._places_by_client: dict[tuple[str, str], PlaceTally] = {}
         # Handed out a moment ago: not unused yet.
         self.recent: deque[tuple[int, int]] = deque(maxlen=10_000)
 
-    def place(self, address: str, client_id: str) -> PlaceTally:
-        """Where a client belongs."""
-        known = self._places_by_client.get((address, client_id))
+    def place(self, event: Event, most_places: int) -> PlaceTally:
+        """Where a client belongs; with `most_places` others already, to the place of all the rest."""
+        known = self._places_by_client.get((event.address, event.client_id))
         if known is not None:
             return known
         if len(self._places_by_client) >= MOST_CACHED_PLACES:
             self._places_by_client.clear()
-        found = self._find_place(address, pattern_of(client_id))
-        self._places_by_client[address, client_id] = found
+        found = self._find_place(event, most_places)
+        self._places_by_client[event.address, event.client_id] = found
         return found
 
-    def _find_place(self, address: str, pattern: str) -> PlaceTally:
-        place = self.places.get((address, pattern))
-        if place is None and len(self.places) >= MOST_PLACES:
+    def _find_place(self, event: Event, most_places: int) -> PlaceTally:
+        pattern = pattern_of(event.client_id)
+        place = self.places.get((event.address, pattern))
+        if place is None and len(self.places) >= most_places:
             if self.elsewhere is None:
-                self.elsewhere = PlaceTally("", "")
+                self.elsewhere = PlaceTally("", "", "")
             return self.elsewhere
         if place is None:
-            place = self.places[address, pattern] = PlaceTally(address, pattern)
+            place = self.places[event.address, pattern] = PlaceTally(
+                event.address, pattern, software_of(event)
+            )
         return place
 
     def count(self, marks: int, before: int) -> None:

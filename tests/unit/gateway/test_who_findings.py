@@ -149,6 +149,15 @@ def test_near_miss_a_beat_of_producers_that_stay_is_no_loop() -> None:
     assert Kind.RESTART_LOOP not in kinds(stream)
 
 
+def test_near_miss_a_beat_of_ids_on_one_connection_is_no_loop() -> None:
+    stream = Stream()
+    pool = stream.connection()
+    for start in range(60):
+        stream.producer(Client(), START_MS + start * 10_000, life_ms=0, requests=1, connection=pool)
+
+    assert kinds(stream) == [Kind.ONE_ID_PER_BATCH]
+
+
 def test_near_miss_four_starts_are_no_loop() -> None:
     assert kinds(restart_loop(starts=4)) == [Kind.NO_PATTERN]
 

@@ -334,13 +334,15 @@ def test_a_user_with_very_many_ids_is_told_exactly_and_by_a_sample() -> None:
 
 
 def test_all_users_together_keep_no_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.who.tally.MOST_IDS_KEPT", 1_000)
+    monkeypatch.setattr("gateway.who.tally.MOST_KEPT", 1_000)
     stream = Stream()
     for number in range(5_000):
-        stream.decide(Client(user=f"user-{number % 20}"), START_MS + number, number)
+        client = Client(user=f"user-{number % 20}")
+        stream.decide(client, START_MS + number, number, connection_id=number)
     tally = tallied(stream.events())
 
     assert sum(len(user.ids) for user in tally.users.values()) <= 1_000
+    assert sum(len(user.connections) for user in tally.users.values()) <= 1_000
     assert all(len(user.ids) for user in tally.users.values())
     assert [user.new_ids for user in user_pictures(tally, WINDOW, None)] == [250] * 20
 
@@ -357,7 +359,7 @@ def test_users_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_more_places_than_fit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.who.user_tally.MOST_PLACES", 5)
+    monkeypatch.setattr("gateway.who.tally.MOST_PLACES", 5)
     stream = Stream()
     for number in range(20):
         stream.producer(Client(address=f"10.0.0.{number}"), START_MS + number)
