@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from gateway.event_log.availability import Availability, stopped
 from gateway.event_log.causes import explained
-from gateway.event_log.library_log import quieten
+from gateway.event_log.library_log import load
 from gateway.event_log.own_client import OwnClient
 from gateway.event_log.records import EventRecord
 from gateway.event_log.topic import EventTopic
@@ -89,7 +89,7 @@ class EventFollower:
         `on_caught_up` is called once: when every partition has reached the end that it had when its reading
         began.
         """
-        quieten()
+        await load()
         while True:
             session = _Session(self, start, on_records, on_caught_up)
             try:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from gateway.event_log.availability import Availability, stopped
 from gateway.event_log.causes import explained
 from gateway.event_log.lanes import Lane, Lanes, Waiting
-from gateway.event_log.library_log import quieten
+from gateway.event_log.library_log import load
 from gateway.event_log.own_client import OwnClient
 from gateway.event_log.topic import EventTopic
 from gateway.logs import Event, logger
@@ -89,7 +89,7 @@ class EventPublisher:
 
     async def run(self) -> None:
         """Write for ever; ends when cancelled. Whatever goes wrong is logged, and tried again."""
-        quieten()
+        await load()
         telling = asyncio.ensure_future(self._tell_drops())
         try:
             while True:

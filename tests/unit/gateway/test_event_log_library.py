@@ -1,0 +1,183 @@
+"""aiokafka: not loaded before it is needed, quiet, its last complaint remembered; causes in words; credentials."""
+
+import io
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway import config
+from gateway.event_log import availability, library_log
+from gateway.event_log.availability import FIRST_RETRY_S, LONGEST_RETRY_S, SAY_AGAIN_S, Availability
+from gateway.event_log.causes import Cause, explained
+from gateway.event_log.library_log import last_words, quieten
+from gateway.event_log.own_client import CredentialsUnreadable, OwnClient
+from gateway.settings import SaslSettings
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(library_log, "time", made)
+    monkeypatch.setattr(availability, "time", made)
+    return made
+
+
+@pytest.fixture
+def root_log() -> Iterator[io.StringIO]:
+    """What reaches the gateway's log; aiokafka's loggers as they were afterwards."""
+    library, root = logging.getLogger("aiokafka"), logging.getLogger()
+    before = list(library.handlers), library.propagate, library.level
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    root.addHandler(handler)
+    yield stream
+    root.removeHandler(handler)
+    library.handlers[:], library.propagate = before[0], before[1]
+    library.setLevel(before[2])
+
+
+def test_the_gateway_loads_without_aiokafka() -> None:
+    script = (
+        "import sys, gateway.server, gateway.event_log.publisher, gateway.event_log.follower,"
+        " gateway.event_log.absorber, gateway.event_log.fleet;"
+        "sys.exit('aiokafka' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+class TestLibraryLog:
+    def test_complaints_are_remembered_for_a_minute_and_not_passed_on(
+        self, clock: Clock, root_log: io.StringIO
+    ) -> None:
+        quieten()
+        for _ in range(100):
+            logging.getLogger("aiokafka.conn").warning("cannot reach %s", "there")
+        logging.getLogger("aiokafka.consumer.fetcher").info("not worth a word")
+        assert (last_words(), root_log.getvalue()) == ("cannot reach there", "")
+        clock.now_s += library_log.RECENT_S
+        assert last_words() == ""
+
+    def test_a_fault_in_the_library_is_passed_on_now_and_then(
+        self, clock: Clock, root_log: io.StringIO
+    ) -> None:
+        quieten()
+        for _ in range(3):
+            try:
+                raise ZeroDivisionError
+            except ZeroDivisionError:
+                logging.getLogger("aiokafka.producer.sender").exception("unexpected")
+        assert root_log.getvalue().count("unexpected\nTraceback") == 1
+        clock.now_s += library_log.UNEXPECTED_EVERY_S + 1
+        logging.getLogger("aiokafka").error("again", exc_info=ZeroDivisionError())
+        assert root_log.getvalue().splitlines()[-2:] == ["again", "ZeroDivisionError"]
+
+
+class TestAvailability:
+    def test_a_cause_is_told_once_a_minute_and_when_it_changes(self, clock: Clock) -> None:
+        state = Availability("events", "writing")
+        with capture_logs() as lines:
+            for _ in range(50):
+                state.failed(Cause("refused 1", "start it"), buffered=3)
+                clock.now_s += 1
+            state.failed(Cause("not allowed", "allow it"))
+            clock.now_s += SAY_AGAIN_S
+            state.failed(Cause("not allowed", "allow it"))
+            state.works(buffered=7)
+            state.works()
+        told = [(line["event"], line.get("remedy")) for line in lines]
+        assert told == [
+            ("events_topic_unavailable", "start it"),
+            ("events_topic_unavailable", "allow it"),
+            ("events_topic_unavailable", "allow it"),
+            ("events_topic_available", None),
+        ]
+        assert lines[-1]["waited_ms"] == (50 + SAY_AGAIN_S) * 1000
+        assert lines[-1]["buffered"] == 7
+        assert state.last_failure == ""
+
+    def test_attempts_come_less_and_less_often_until_one_succeeds(self, clock: Clock) -> None:
+        state = Availability("events", "reading")
+        with capture_logs():
+            waits = [state.failed(Cause("", "")) for _ in range(10)]
+            assert waits[:3] == [FIRST_RETRY_S, 2 * FIRST_RETRY_S, 4 * FIRST_RETRY_S]
+            assert waits[-1] == LONGEST_RETRY_S
+            state.works()
+            assert state.failed(Cause("", "")) == FIRST_RETRY_S
+
+
+class TestCauses:
+    @pytest.mark.parametrize(
+        ("name", "text", "remedy"),
+        [
+            ("TopicAuthorizationFailedError", "[Error 29]", "Write and Describe on topic events"),
+            ("KafkaConnectionError", "[Error 58] SaslAuthenticationFailed", "own_client.sasl"),
+            ("UnknownTopicOrPartitionError", "", "create topic events"),
+            ("NotEnoughReplicasError", "", "min.insync.replicas"),
+            ("UnsupportedCodecError", "", "compression.type"),
+            ("KafkaConnectionError", "Unable to bootstrap", "bootstrap_servers"),
+            ("SomethingNew", "", "bootstrap_servers"),
+        ],
+    )
+    def test_each_has_its_remedy(self, clock: Clock, name: str, text: str, remedy: str) -> None:
+        clock.now_s += 1_000_000
+        error = type(name, (RuntimeError,), {})(text)
+        found = explained(error, "writing", "events")
+        assert remedy in found.remedy
+        assert found.cause == (text or name)
+
+    def test_an_error_that_says_little_is_told_with_the_librarys_last_words(
+        self, clock: Clock, root_log: io.StringIO
+    ) -> None:
+        quieten()
+        logging.getLogger("aiokafka").error("Unable connect: [Error 58] SaslAuthenticationFailed")
+        error = type("KafkaConnectionError", (RuntimeError,), {})("Unable to bootstrap")
+        found = explained(error, "reading", "events")
+        assert found.cause == "Unable to bootstrap; Unable connect: [Error 58] SaslAuthenticationFailed"
+        assert "own_client.sasl" in found.remedy
+
+
+class TestOwnClient:
+    def test_arguments_out_of_the_settings(self, tmp_path: Path) -> None:
+        password = tmp_path / "password"
+        password.write_text("se cret \n")
+        file = tmp_path / "pidgate.yaml"
+        file.write_text(
+            "cluster: {bootstrap_servers: ['kafka-1:9092', '[::1]:9093']}\n"
+            f"own_client: {{sasl: {{mechanism: SCRAM-SHA-512, username: pidgate, password_file: {password}}}}}\n"
+        )
+        client = OwnClient.from_settings(config.load(file))
+        assert client.arguments() == {
+            "bootstrap_servers": ["kafka-1:9092", "[::1]:9093"],
+            "client_id": "pidgate",
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_plain_username": "pidgate",
+            "sasl_plain_password": "se cret ",
+        }
+        password.write_text("new")
+        assert client.arguments()["sasl_plain_password"] == "new"
+        assert "cret" not in repr(client)
+
+    def test_without_sasl_there_is_nothing_to_read(self) -> None:
+        assert OwnClient(["kafka:9092"]).arguments("who") == {
+            "bootstrap_servers": ["kafka:9092"],
+            "client_id": "who",
+        }
+
+    def test_a_password_file_that_is_not_there_is_named(self, tmp_path: Path) -> None:
+        sasl = SaslSettings(mechanism="PLAIN", username="u", password_file=str(tmp_path / "none"))
+        with pytest.raises(CredentialsUnreadable, match=r"password_file: .*none"):
+            OwnClient([], sasl).arguments()
