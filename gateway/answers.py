@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.connection_recorder import ConnectionRecorder
-from gateway.conversation import InFlight
+from gateway.conversation import DISGUISED, InFlight
 from gateway.own_topics import OwnTopics
 from gateway.topic_names import TopicNames
 from gateway.treatments import METADATA, Treatment
@@ -55,10 +55,15 @@ class Answers:
                 if self._recorder is not None:
                     self._recorder.metadata_passes(memoryview(buf)[start:end], api_version)
                 answer = addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
-                return self._own_topics.conceal(api_key, api_version, answer, 4, len(answer)) or answer
+                without_own = self._own_topics.conceal(
+                    api_key, api_version, answer, 4, len(answer), was_disguised=note is DISGUISED
+                )
+                return without_own or answer
             return addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
         if treatment is Treatment.TOPICS:
-            return self._own_topics.conceal(api_key, api_version, buf, start, end)
+            return self._own_topics.conceal(
+                api_key, api_version, buf, start, end, was_disguised=note is DISGUISED
+            )
         if treatment is Treatment.API_VERSIONS:
             return messages.cap_api_versions(buf, start, end, api_version)
         if treatment is Treatment.SASL_AUTHENTICATE:

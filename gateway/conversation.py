@@ -81,6 +81,9 @@ TAKEN: Final = Step.TAKEN
 CLOSE: Final = Step.CLOSE
 INSTEAD: Final = Step.INSTEAD
 
+DISGUISED: Final = "disguised"
+"""The note of a request for which another one was forwarded."""
+
 OWN_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
 
@@ -318,6 +321,8 @@ class Conversation:
             step = self._look_for_own_topic(api_key, api_version, buf, start, end)
             if step is TAKEN or step is CLOSE:
                 return step
+            if step is INSTEAD:
+                note = DISGUISED
         in_flight = self._in_flight
         in_flight.append((correlation_id, treatment, api_key, api_version, note))
         if len(in_flight) >= MOST_IN_FLIGHT:

@@ -41,7 +41,7 @@ class Counters:
         self.connections_open = 0
         """A level."""
         self.connections_closed: Counter[str] = Counter()
-        """By cause: client, reset, idle, drain, protocol, limit, upstream, sticky."""
+        """By cause: client, reset, idle, drain, protocol, limit, upstream, sticky, own_topic."""
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve."""
         self.bytes_from_clients = 0

@@ -65,7 +65,10 @@ class OwnTopics:
         there to close. Raises MalformedFrame.
         """
         topics = self._topics
-        if not topics.may_be_named(buf, start, end):
+        for needle in topics.needles:
+            if buf.find(needle, start, end) >= 0:
+                break
+        else:
             return None
         if not topics.is_held(buf, start, end, flexible=is_flexible(api_key, api_version)):
             return None
@@ -77,6 +80,13 @@ class OwnTopics:
         message = names_own_topic(buf, start, end, topics)
         return None if message is None else Refused(answer=refused(buf, start, end, message))
 
-    def conceal(self, api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> bytes | None:
-        """The framed answer without these topics, in place of buf[start:end]; None: as it came."""
-        return conceal(api_key, api_version, buf, start, end, self._topics) if self._topics else None
+    def conceal(
+        self, api_key: int, api_version: int, buf: Buffer, start: int, end: int, *, was_disguised: bool
+    ) -> bytes | None:
+        """The framed answer without these topics, in place of buf[start:end]; None: as it came.
+
+        `was_disguised`: another request was forwarded for its own.
+        """
+        if not self._topics:
+            return None
+        return conceal(api_key, api_version, buf, start, end, self._topics, was_disguised=was_disguised)

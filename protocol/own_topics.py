@@ -35,12 +35,14 @@ _NO_TOPIC_CHARACTER: Final = b"!"
 _TOPIC_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LARGEST_CERTAIN_ERROR: Final = 45
 _MOST_IDS: Final = 64
+_MOST_PLACES: Final = 1_000
+"""Whoever says a name more often than this in one request means it: looking at each place would stall everybody."""
 
 
 class OwnTopicSet:
     """Names and ids of the topics, in the forms in which frames hold them. Ids are learnt; names are given."""
 
-    __slots__ = ("_ids", "answer_needles", "disguised_ids", "disguised_names", "names", "needles", "produced")
+    __slots__ = ("_ids", "disguised_ids", "disguised_names", "names", "needles", "produced")
 
     def __init__(self, names: Iterable[str]) -> None:
         self.names = frozenset(name.encode() for name in names)
@@ -50,6 +52,8 @@ class OwnTopicSet:
         self.produced = set(self.names)
         """What a Produce batch may not be for, in the form of produce.ProducerBatch. Grows as ids are learnt:
         whoever keeps it keeps this very set."""
+        self.needles: tuple[bytes, ...] = ()
+        """Names and ids: a frame in which none of them stands as bytes names none of the topics."""
         self._collect()
 
     def __bool__(self) -> bool:
@@ -76,27 +80,18 @@ class OwnTopicSet:
     def _collect(self) -> None:
         self.disguised_ids = {_disguised_id(topic_id): topic_id for topic_id in self._ids}
         self.needles = (*self.names, *self._ids)
-        self.answer_needles = (*self.needles, *self.disguised_names, *self.disguised_ids)
-
-    def may_be_named(self, buf: bytes | bytearray, start: int, end: int) -> bool:
-        """Whether a name or an id stands anywhere in buf[start:end], as a part of something else perhaps.
-
-        Runs for every request that can name a topic: one search of the frame for each name and id.
-        """
-        for needle in self.needles:  # noqa: SIM110 - any() would cost as much as the search
-            if buf.find(needle, start, end) >= 0:
-                return True
-        return False
 
     def is_held(self, buf: bytes | bytearray, start: int, end: int, *, flexible: bool) -> bool:
         """Whether a string that is exactly a name, or an id, stands in buf[start:end]: the length before the name
         must be the name's, in any form that a broker reads in this version. It may still be something else's.
         """
+        if any(buf.find(topic_id, start, end) >= 0 for topic_id in self._ids):
+            return True
+        places = ((name, at) for name in self.names for at in _places(buf, name, start, end))
         return any(
-            _has_length(buf, start, at, len(name), flexible=flexible)
-            for name in self.names
-            for at in _places(buf, name, start, end)
-        ) or any(buf.find(topic_id, start, end) >= 0 for topic_id in self._ids)
+            looked_at == _MOST_PLACES or _has_length(buf, start, at, len(name), flexible=flexible)
+            for looked_at, (name, at) in enumerate(places)
+        )
 
 
 def _disguised_id(topic_id: bytes) -> bytes:
@@ -146,19 +141,27 @@ def disguise(buf: Buffer, start: int, end: int, own: OwnTopicSet) -> bytes | Non
 
 
 def conceal(
-    api_key: int, api_version: int, buf: Buffer, start: int, end: int, own: OwnTopicSet
+    api_key: int,
+    api_version: int,
+    buf: Buffer,
+    start: int,
+    end: int,
+    own: OwnTopicSet,
+    *,
+    was_disguised: bool,
 ) -> bytes | None:
     """The framed answer to give in place of buf[start:end] (its header included); None: as it came.
 
     Learns the topics' ids on the way. For METADATA, DESCRIBE_TOPIC_PARTITIONS and CONSUMER_GROUP_HEARTBEAT.
-    Searches before it walks, and then walks an own topic's entry only: a list of ten thousand topics costs a copy.
-    Raises MalformedFrame.
+    `was_disguised`: its request was. Searches before it walks, and then walks an own topic's entry only: a list of
+    ten thousand topics costs a search and a copy. Raises MalformedFrame.
     """
     held = bytes(buf) if isinstance(buf, memoryview) else buf
-    if not any(held.find(needle, start, end) >= 0 for needle in own.answer_needles):
-        return None
     if api_key == CONSUMER_GROUP_HEARTBEAT:
-        return _without_assignment(held, start, end, own)
+        is_there = any(held.find(topic_id, start, end) >= 0 for topic_id in own.ids)
+        return _without_assignment(held, start, end, own) if is_there else None
+    if not was_disguised and all(held.find(name, start, end) < 0 for name in own.names):
+        return None
     answer = Reader(held, start, end)
     if api_key == METADATA:
         to_topics(answer, api_version)
@@ -167,7 +170,7 @@ def conceal(
         answer.skip(4)
         answer.skip_tags()
         answer.skip(4)
-    return _conceal_topics(answer, api_key, api_version, own, start)
+    return _conceal_topics(answer, api_key, api_version, own, start, was_disguised=was_disguised)
 
 
 class _Entry(NamedTuple):
@@ -242,12 +245,15 @@ class _Topics:
         rest.skip_tags()
 
 
-def _own_entries(topics: _Topics, buf: bytes | bytearray, own: OwnTopicSet) -> Iterator[_Entry]:
+def _listed(topics: _Topics, buf: bytes | bytearray, own: OwnTopicSet) -> Iterator[_Entry]:
     for name in own.names:
         for start, at, end in topics.named(name):
             if topics.has_ids:
                 own.learn_id(bytes(buf[at + len(name) : at + len(name) + 16]))
             yield _Entry(start, end, None)
+
+
+def _asked_for(topics: _Topics, buf: bytes | bytearray, own: OwnTopicSet) -> Iterator[_Entry]:
     for disguised, name in own.disguised_names.items():
         for start, at, end in topics.named(disguised):
             yield _Entry(start, end, _REFUSED + bytes(buf[start + 2 : at]) + name)
@@ -258,19 +264,22 @@ def _own_entries(topics: _Topics, buf: bytes | bytearray, own: OwnTopicSet) -> I
 
 
 def _conceal_topics(
-    answer: Reader, api_key: int, api_version: int, own: OwnTopicSet, start: int
+    answer: Reader, api_key: int, api_version: int, own: OwnTopicSet, start: int, *, was_disguised: bool
 ) -> bytes | None:
     """The reader stands at the number of topics."""
     buf, count_at = bytes(answer.buf), answer.pos
     count = answer.count(7)
     body = answer.pos
-    entries = sorted(_own_entries(_Topics(answer, api_key, api_version), buf, own))
+    topics = _Topics(answer, api_key, api_version)
+    entries = list(_listed(topics, buf, own))
+    if was_disguised:
+        entries += _asked_for(topics, buf, own)
     if not entries:
         return None
     change = Splice(buf, start, answer.end)
     left = count - sum(entry.instead is None for entry in entries)
     change.replace(count_at, body, uvarint(left + 1) if answer.flexible else size_prefix(left))
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: entry.start):
         if entry.instead is None:
             change.replace(entry.start, entry.end, b"")
         else:
