@@ -78,7 +78,7 @@ def _notes(
 def coverage_of(tally: Tally) -> Coverage | None:
     """What passed of what was handed out; what is lost or summed up may hide some of it."""
     lost = sum(lost.events for lost in tally.sequences.lost())
-    return coverage(tally.marks, tally.first_allocation_ms, tally.hidden_allocations + lost)
+    return coverage(tally.marks, tally.first_allocation_ms, tally.summed_allocations, lost)
 
 
 def quotas_of(event: ConfigEvent) -> Quotas:

@@ -59,7 +59,7 @@ class Tally:
         self.marks = IdMarks()
         self.sequences = Sequences()
         self.events = self.duplicates = self.users_beyond = 0
-        self.hidden_allocations = 0
+        self.summed_allocations = 0
         self.first_allocation_ms: int | None = None
         self.cluster = ""
         self.gateways: dict[str, None] = {}
@@ -150,7 +150,7 @@ class Tally:
         marks |= event.answered_epoch > 0 and Mark.BUMPED
         if handed_out:
             marks |= Mark.ALLOCATED
-            self.hidden_allocations += event.count - 1
+            self.summed_allocations += event.count - 1
             if self.first_allocation_ms is None or event.wall_time_ms < self.first_allocation_ms:
                 self.first_allocation_ms = event.wall_time_ms
         before = self.marks.mark(producer_id, marks)

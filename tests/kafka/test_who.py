@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
@@ -18,6 +20,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from events import Event, key_of, to_json
 from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from sandbox.gateway import GatewayProcess
 from tests.support.topics import create_topic
 from tests.support.who_events import HOUR_MS, Client, Stream
 
@@ -235,6 +238,68 @@ def test_wrong_options(arguments: tuple[str, ...], text: str) -> None:
 
     assert (answer.returncode, answer.stdout) == (2, "")
     assert text in answer.stderr
+
+
+# Behind a real gateway
+
+
+def producer(bootstrap_servers: str, user: str, client_id: str) -> AIOKafkaProducer:
+    return AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers,
+        client_id=client_id,
+        enable_idempotence=True,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_plain_username=user,
+        sasl_plain_password=f"{user}-secret",
+    )
+
+
+async def send_some(bootstrap_servers: str, topic: str, user: str, client_id: str, records: int) -> None:
+    async with producer(bootstrap_servers, user, client_id) as opened:
+        for _ in range(records):
+            await opened.send_and_wait(topic, b"x", partition=0)
+
+
+async def live(gateway: str, around: str, topic: str) -> None:
+    """alice opens a producer for each of her records, mallory goes around the gateway, bob just works."""
+    async with producer(gateway, "bob", "billing") as bobs:
+        for number in range(30):
+            await send_some(gateway, topic, "alice", "ingest", 1)
+            if number % 10 == 5:
+                await send_some(around, topic, "admin", "around", 1)
+            await bobs.send_and_wait(topic, b"x", partition=0)
+
+
+def test_behind_a_real_gateway(sasl_cluster: Cluster, topic_name: TopicName, tmp_path: Path) -> None:
+    topic = create_topic(sasl_cluster.bootstrap_servers(), topic_name("who-traffic"))
+    around = sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)
+    events = {"topic": topic_name("who-events"), "partitions": 3, "replication_factor": 1}
+    login = {"mechanism": "PLAIN", "username": "admin", "password_file": str(tmp_path / "secret")}
+    (tmp_path / "secret").write_text("admin-secret")
+    with GatewayProcess(
+        around,
+        quotas={"mode": "observe", "default": {"producer_ids_rate": 5}},
+        settings={"events": events, "own_client": {"sasl": login}},
+    ) as gateway:
+        asyncio.run(live(gateway.bootstrap_servers, around, topic))
+        # Its drain tells what became of every id.
+        assert gateway.stop() == 0
+        assert gateway.directory is not None
+        found = told("--config", gateway.directory / "pidgate.yaml")
+
+    users = {user["user"]: user for user in found["users"]}
+    assert users["alice"]["new_ids"] == 30
+    assert users["alice"]["would_refuse_ids"] == 24
+    assert users["alice"]["requests_per_id"]["max"] == 1
+    assert users["alice"]["client_ids"]["top"] == [{"name": "ingest", "ids": 30}]
+    assert users["alice"]["addresses"]["top"] == [{"name": "127.0.0.1", "ids": 30}]
+    assert users["alice"]["quota"]["producer_ids_rate"] == 5
+    [finding] = users["alice"]["findings"]
+    assert finding["kind"] == "one_id_per_batch"
+    assert users["bob"]["new_ids"] == 1
+    assert (found["coverage"]["allocated"], found["coverage"]["around"]) == (34, 3)
+    assert (found["lost_events"], found["events"]["unreadable"]) == (0, 0)
 
 
 # Permissions

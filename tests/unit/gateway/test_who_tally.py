@@ -305,6 +305,20 @@ def test_storms_and_lost_events_may_hide_what_passed() -> None:
     assert (told.missing, told.hidden) == (18, 4)
 
 
+def test_summed_up_ids_that_produced_are_known_and_those_above_were_handed_out_later() -> None:
+    stream = Stream()
+    stream.next_id = 5_000
+    stream.allocate(Client(), START_MS)
+    stream.allocate(Client(), START_MS + 1, count=7)
+    for producer_id in (5_003, 5_004, 5_006, 5_007, 5_009):
+        stream.decide(Client(), START_MS + 2, producer_id)
+    told = coverage_of(tallied(stream.events()))
+
+    assert told is not None
+    # 5002, 5005 and 5008 are missing; six were summed up, five of which are known.
+    assert (told.allocated, told.missing, told.hidden, told.around) == (10, 3, 1, 2)
+
+
 def test_an_answer_that_is_an_error_allocates_nothing() -> None:
     stream = Stream()
     stream.allocate(Client(), START_MS, error=14, answered_producer_id=-1, answered_epoch=-1)
