@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from protocol.headers import is_flexible
-from protocol.messages import MAX_DECODED_BYTES
+from protocol.headers import is_flexible, peek_request
 from protocol.own_topics import DISGUISED, OwnTopicSet, conceal, disguise
 from protocol.topic_refusals import GUARDED, names_own_topic, refused
 
 Buffer = bytes | bytearray | memoryview
+
+LOOKED_INTO_BYTES: Final = 8 * 1024
+"""Longest request that is decoded: whoever asks for thousands of things and an own topic may not stall others."""
 
 CLOSE_CAUSE: Final = "own_topic"
 CLOSE_REASON: Final = "a request that cannot be answered otherwise names a topic of the gateway's own"
@@ -61,7 +63,7 @@ class OwnTopics:
         """Look at a request whose API is in `guarded`; None: it names none of these topics.
 
         One search of the frame's bytes per name and id, nearly always in vain; what is found is decoded. Above
-        MAX_DECODED_BYTES nothing is decoded: a string that is exactly an own topic's name, or its id, is enough
+        LOOKED_INTO_BYTES nothing is decoded: a string that is exactly an own topic's name, or its id, is enough
         there to close. Raises MalformedFrame.
         """
         topics = self._topics
@@ -70,9 +72,10 @@ class OwnTopics:
                 break
         else:
             return None
-        if not topics.is_held(buf, start, end, flexible=is_flexible(api_key, api_version)):
+        body = peek_request(buf, start, end).body
+        if not topics.is_held(buf, body, end, flexible=is_flexible(api_key, api_version)):
             return None
-        if end - start > MAX_DECODED_BYTES:
+        if end - start > LOOKED_INTO_BYTES:
             return Refused()
         if api_key in DISGUISED:
             instead = disguise(buf, start, end, topics)

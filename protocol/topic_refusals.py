@@ -55,6 +55,9 @@ _REPEATED: Final = {
 }
 """An array of the answer -> the array of the request whose elements it repeats; the first that is there."""
 
+MOST_REPEATED: Final = 1_000
+"""Topics, partitions and others in one request; each takes some 20 us to repeat, and 1 byte to ask for."""
+
 _TOPIC_NAMES: Final = ("name", "topic", "topic_name")
 _PARTITION_INDEXES: Final = ("partition_index", "partition", "index", "partition_id")
 _KEYS: Final = ("topic_id", "resource_type", "resource_name", "group_id", "transactional_id", "producer_id")
@@ -114,12 +117,28 @@ def _is_topic_resource(node: Any, names: frozenset[str]) -> bool:
 
 
 def refused(buf: Buffer, start: int, end: int, message: Any) -> bytes | None:
-    """The framed answer to the decoded request `message`; None where no answer can say it."""
+    """The framed answer to the decoded request `message`; None where no answer can say it, or only a long one."""
+    if _elements_in(message) > MOST_REPEATED:
+        return None
     head = peek_request(buf, start, end)
     cls = messages.message_class(head.api_key, "response")
     asked = None if head.api_key in _ERROR_AT_TOP else message
     answer, errors = _repeat(cls, head.api_version, asked)
     return messages.encode_response(head.correlation_id, answer) if errors else None
+
+
+def _elements_in(node: Any) -> int:
+    """Elements of all arrays in a struct of the request."""
+    total = 0
+    for field in node._struct._fields:
+        value = getattr(node, field.name) if field.for_version_q(node.version) else None
+        if isinstance(value, list):
+            total += len(value)
+            if field.is_struct_array():
+                total += sum(map(_elements_in, value))
+        elif value is not None and field.is_struct():
+            total += _elements_in(value)
+    return total
 
 
 def _repeat(cls: Any, version: int, asked: Any) -> tuple[Any, int]:

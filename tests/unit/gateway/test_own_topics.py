@@ -14,7 +14,7 @@ from kio.schema.types import TopicName
 from kio.static.constants import EntityType
 
 from gateway.conversation import CLOSE, FORWARD, INSTEAD, TAKEN, Conversation
-from gateway.own_topics import OwnTopics
+from gateway.own_topics import LOOKED_INTO_BYTES, OwnTopics
 from protocol import messages
 from protocol.errors import MalformedFrame
 from protocol.topic_refusals import GUARDED
@@ -258,15 +258,24 @@ def test_a_length_in_more_bytes_than_it_needs_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 12])
-def test_a_request_too_large_to_be_decoded_is_closed_for_the_name_only(version: int) -> None:
+def test_a_request_too_large_to_be_looked_into_is_closed_for_the_name_only(version: int) -> None:
     def fetch(*names: str) -> bytes:
-        topics = [{"topic": f"topic-{index:05}"} for index in range(6_000)]
-        return raw.request(1, version, {"topics": [*topics, *({"topic": name} for name in names)]})
+        topics = [{"topic": f"topic-{index:05}"} for index in range(1_000)]
+        body = {"topics": [*topics, *({"topic": name} for name in names)]}
+        return raw.request(1, version, body, client_id=OWN)
 
-    assert len(fetch()) > messages.MAX_DECODED_BYTES
+    assert len(fetch()) > LOOKED_INTO_BYTES
     assert Talk().send(fetch(*ELSEWHERE)) is FORWARD
     talk = Talk()
     assert talk.send(fetch(OWN)) is CLOSE
+    assert talk.talk.close_cause == "own_topic"
+
+
+def test_who_asks_for_thousands_of_things_with_it_gets_no_long_answer() -> None:
+    talk = Talk()
+    assert talk.send(raw.request(20, 5, {"topic_names": [OWN, *[""] * 999]})) is TAKEN
+    talk = Talk()
+    assert talk.send(raw.request(20, 5, {"topic_names": [OWN, *[""] * 1_000]})) is CLOSE
     assert talk.talk.close_cause == "own_topic"
 
 
