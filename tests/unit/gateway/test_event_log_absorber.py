@@ -115,6 +115,32 @@ class TestHistory:
         assert state.tokens("alice", NOW_MS) == pytest.approx(3 + 3 / 36, abs=0.001)
         assert all(state.remembers("alice", seq, NOW_MS) for seq in (1, 2, 3))
 
+    def test_what_was_let_in_as_grace_counts_against_its_bound_again(self) -> None:
+        state, absorber = quota(rate=1), Absorber("me", TOKEN)
+        records = [record(1_000, producer_id=number, seq=number, reason="grace") for number in range(1, 11)]
+        absorber.restore(records, state, NOW_MS, WALL_MS)
+        absorber.finish_restore(state)
+        (exported,) = state.export_users(NOW_MS)
+        assert exported.grace_admitted == 10
+        assert state.remembers("alice", 10, NOW_MS)
+
+    @pytest.mark.parametrize(
+        ("reason", "incarnation", "has_history"),
+        [
+            ("first_seen", "other", True),
+            ("refresh", "other", True),
+            # Of this run, or of somebody who starts at the same moment and knows nothing either.
+            ("refresh", "me", False),
+            ("observe", "other", False),
+            ("grace", "other", False),
+        ],
+    )
+    def test_only_who_had_a_state_makes_history(
+        self, reason: str, incarnation: str, has_history: bool
+    ) -> None:
+        absorber, _ = restored(record(0, reason=reason, incarnation=incarnation))
+        assert absorber.has_history is has_history
+
     def test_only_ids_that_were_refused_a_short_while_ago_are_watched(self) -> None:
         state, absorber, watched = quota(), Absorber("me", TOKEN), Watched()
         records = [
