@@ -18,6 +18,7 @@ class Counters:
         "connections_closed",
         "connections_open",
         "connections_total",
+        "events_not_told",
         "frames_malformed",
         "muted_connections",
         "own_topic_refused",
@@ -44,6 +45,8 @@ class Counters:
         """By cause: client, reset, idle, drain, protocol, limit, upstream, sticky, own_topic."""
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve."""
+        self.events_not_told = 0
+        """What happened to clients and could not be made an event of: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0
         self.bytes_to_clients = 0
         self.bytes_from_brokers = 0

@@ -57,6 +57,11 @@ class GatewayCollector(Collector):
             "quota_failed_open", "Produce requests let through because the quota code failed.", failed
         )
 
+        not_told = (
+            "What happened and could not be made an event of: a bug, or more than there is room to count."
+        )
+        yield counter("events_not_told", not_told, self._counters.events_not_told)
+
     def _connections(self) -> Iterator[Metric]:
         counters = self._counters
         yield counter("connections", "Client connections accepted.", counters.connections_total)

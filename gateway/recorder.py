@@ -107,6 +107,7 @@ class Recorder:
         self.quotas = quotas
         self.quota_version = 0
         """Of the quotas in force; a worker is told by the holder of the state."""
+        self._provenance: Mapping[str, Provenance] = {}
         self.seq = 0
         """Of the latest event."""
         self.failures = 0
@@ -140,6 +141,11 @@ class Recorder:
             return False
         self.error_counts += 1
         return True
+
+    @property
+    def not_told(self) -> int:
+        """What happened and could not be told: failures in here, and what there was no room to count."""
+        return self.failures + self.uncounted_errors + self.usage.uncounted_requests
 
     def failed(self, error: Exception) -> None:
         """Something in here went wrong; never raises."""
@@ -223,8 +229,14 @@ class Recorder:
         """These quotas are in force from now on: at start, and at each change. The next quota version begins."""
         self.quotas = quotas
         self.quota_version += 1
+        self._provenance = provenance or {}
+        self.quotas_told()
+
+    @guarded
+    def quotas_told(self) -> None:
+        """The quotas in force once more, for those who read the topic of the latest hours only."""
         event: ConfigEvent = config_event(
-            self.stamp(self.now_ms()), quotas, self.quota_version, provenance or {}
+            self.stamp(self.now_ms()), self.quotas, self.quota_version, self._provenance
         )
         self.tell(event)
 

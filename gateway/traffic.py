@@ -181,6 +181,7 @@ class Traffic:
         if self._recorder is not None:
             self._recorder.gave_up(gave_up)
             self._recorder.tick()
+            counters.events_not_told = self._recorder.not_told
 
     def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes
