@@ -87,7 +87,11 @@ class QuotaKeeper:
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)
         self._absorber = Absorber(
-            self.run, self._ids.window_ms * 1000, user_of=self._names.user_of, on_gateway=self._heard
+            self.run,
+            self._ids.window_ms * 1000,
+            began_wall_ms=_wall_ms(),
+            user_of=self._names.user_of,
+            on_gateway=self._heard,
         )
         self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
         self._has_history = False

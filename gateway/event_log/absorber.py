@@ -64,7 +64,8 @@ class _Balance:
 class Absorber:
     """`run`: what this gateway's incarnations begin with. `token_units`: of one token under today's window.
 
-    `user_of`: whom a name in an event means (events.UserNames, where users are redacted).
+    `user_of`: whom a name in an event means (events.UserNames, where users are redacted). `began_wall_ms`: when
+    this process began, by the clock that its own events tell: what it lets pass while it restores is no history.
     """
 
     def __init__(
@@ -72,12 +73,14 @@ class Absorber:
         run: str,
         token_units: int,
         *,
+        began_wall_ms: int | None = None,
         user_of: Callable[[str], User] | None = None,
         on_gateway: OnGateway | None = None,
     ) -> None:
         self._run = run.encode()
         self._run_worker = self._run + b"."
         self._token_units = token_units
+        self._began_wall_ms = 1 << 62 if began_wall_ms is None else began_wall_ms
         self._user_of = user_of or _same_name
         self._on_gateway = on_gateway
         self._balances: dict[User, _Balance] = {}
@@ -98,7 +101,7 @@ class Absorber:
         wall_ms: int,
         watch: Watch | None = None,
     ) -> None:
-        """Take in a piece of the topic's history, this gateway's own events too.
+        """Take in a piece of the topic's history, also what this gateway told before this process began.
 
         `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is told of ids
         that were refused a short while ago.
@@ -126,7 +129,7 @@ class Absorber:
         wall_ms: int = 0,
     ) -> None:
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
-        own_units, has_history = self._token_units, self.has_history
+        own_units, has_history, began_wall_ms = self._token_units, self.has_history, self._began_wall_ms
         for value, at_ms in past:
             try:
                 decision = scan(value)
@@ -137,6 +140,9 @@ class Absorber:
                 self._hear(value, now_ms if at_ms is None else at_ms)
                 continue
             incarnation, seq, told_ms, name, producer_id, admitted, reason, units, token_units = decision
+            if told_ms >= began_wall_ms and self._is_own(incarnation):
+                # The interim state holds it, and hands it over.
+                continue
             if at_ms is None:
                 at_ms = min(now_ms, now_ms - wall_ms + told_ms)
             elif not has_history and reason in _OF_A_STATE and not self._is_own(incarnation):
