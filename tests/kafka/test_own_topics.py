@@ -113,6 +113,39 @@ def test_asking_for_it_does_not_make_it(broker: Cluster, topic_name: TopicName) 
         client.call(DELETE_TOPICS, 5, {"topic_names": [missing], "timeout_ms": 5_000})
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_its_id_is_known_soon_after_it_was_made(broker: Cluster, topic_name: TopicName, workers: int) -> None:
+    name = topic_name("__made-later")
+    settings = {"events": {"enabled": True, "topic": name, "replication_factor": 1}, "workers": workers}
+    with GatewayProcess(broker.bootstrap_servers(), settings=settings) as running:
+        topic = eventually(lambda: listed(broker.bootstrap_servers(), 12).get(name), within_s=20)
+        body = {"topics": [{"topic_id": UUID(topic["topic_id"]), "partitions": [{"partition": 0}]}]}
+
+        def is_refused() -> bool:
+            codes = set()
+            for _ in range(12):  # connections enough to meet every worker
+                with RawClient(running.bootstrap_servers) as client:
+                    ((partition,),) = (
+                        topic["partitions"] for topic in client.call(FETCH, 13, body)["responses"]
+                    )
+                    codes.add(partition["error_code"])
+            return codes == {REFUSED}
+
+        assert eventually(is_refused, within_s=20)
+    with RawClient(broker.bootstrap_servers()) as client:
+        client.call(DELETE_TOPICS, 5, {"topic_names": [name], "timeout_ms": 5_000})
+
+
+def eventually(ask: Callable[[], Any], within_s: float) -> Any:
+    """The first answer that is not nothing. Raises TimeoutError."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if found := ask():
+            return found
+        time.sleep(0.25)
+    raise TimeoutError(f"nothing within {within_s} s")
+
+
 def test_descriptions_page_by_page(broker: Cluster, gateway: GatewayProcess) -> None:
     asked = {
         "topics": [{"name": OWN}, {"name": f"us.{OWN}"}],
