@@ -23,7 +23,7 @@ class Grace:
 
         A rate of 0 blocks under grace too.
         """
-        if now_ms >= self.until_ms:
+        if not self.until_ms or now_ms >= self.until_ms:
             return False
         return rate_milli is None or admitted * 1000 < GRACE_TIMES_RATE * rate_milli
 

@@ -86,7 +86,7 @@ class InterimState:
             return
         if reason is Reason.INHERITED:
             reason = Reason.OBSERVE
-        state.admitted_elsewhere(user, producer_id, now_ms, reason)
+        state.admitted_meanwhile(user, producer_id, now_ms, reason)
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Nothing here depends on them."""

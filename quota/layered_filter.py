@@ -110,12 +110,15 @@ class LayeredFilter:
             return Sighting.CURRENT
         return Sighting.REMEMBERED
 
-    def insert(self, pair: HashPair, now_ms: int, *, floor: int) -> None:
+    def insert(self, pair: HashPair, now_ms: int, *, floor: int, others_hear: bool = False) -> None:
         """Puts the id into the current slice, if it is not there. `floor` is the least design count of a
         new layer.
+
+        `others_hear`: other gateways are told of it, and may use it for a slice of theirs without a word.
         """
         slice_end_ms = self._slice_end_ms(now_ms)
-        self._put(pair, slice_end_ms, slice_end_ms, now_ms, floor)
+        used_until_ms = now_ms + self._silence_ms if others_hear else slice_end_ms
+        self._put(pair, slice_end_ms, used_until_ms, now_ms, floor)
 
     def insert_elsewhere(self, pair: HashPair, used_ms: int, now_ms: int, *, floor: int) -> bool:
         """The same for what another process, or an earlier one, told of at `used_ms` (not after `now_ms`).

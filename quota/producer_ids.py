@@ -83,7 +83,8 @@ class ProducerIdQuota(RestorableUsers):
     def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
         """The id counts as admitted, and no token is spent."""
         live = self._live(user, now_ms)
-        live.filter.insert(live.filter.hashed(producer_id), now_ms, floor=live.floor)
+        pair = live.filter.hashed(producer_id)
+        live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
         if producer_id in live.queue:
             live.queue.served(producer_id)
 
@@ -93,6 +94,11 @@ class ProducerIdQuota(RestorableUsers):
         Only then it is charged here: one producer that writes to three brokers at once, each behind its own
         gateway, is one id, and costs one token in each gateway's account.
         """
+        self.in_fleet = True
+        return self.admitted_meanwhile(user, producer_id, now_ms, reason)
+
+    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
+        """The same for what was let pass in this process while this state was not there to be asked."""
         live = self._live(user, now_ms)
         ids = live.filter
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
@@ -206,7 +212,7 @@ class ProducerIdQuota(RestorableUsers):
             decision = decision_of(question, asked, True, Reason.REFRESH, now_ms)
         else:
             decision = self._admit_unseen(live, question, asked, enforced, now_ms)
-        live.filter.insert(pair, now_ms, floor=live.floor)
+        live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
         if asked.producer_id in live.queue:
             live.queue.served(asked.producer_id)
         return decision

@@ -73,6 +73,10 @@ class UserTable:
         self._cluster: TokenBucket | None = None
         self._grace = Grace()
         self._gave_up: list[GaveUp] = []
+        self.in_fleet = False
+        """Whether other gateways are told of what is admitted here. Each layer lives for a slice longer then, as
+        an id that was heard of is used elsewhere without a word until that gateway's slice ends.
+        """
         self._shape_cluster(now_ms)
 
     # Settings and time

@@ -1,0 +1,149 @@
+"""The rules that guard what was paid for, each broken in one way; `test_mutants.py` must notice every one.
+
+A mutant is a class of state. It overrides one rule; the code under test has no hooks for it.
+"""
+
+from __future__ import annotations
+
+from quota.entities import User
+from quota.layered_filter import Sighting
+from quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from quota.token_bucket import TokenBucket
+from quota.user_state import UserState
+from quota.users import LiveUser
+from quota.verdicts import Decision, Reason
+
+
+class InsertsWhatIsRefused(ProducerIdQuota):
+    """As the KIP's text has it: inserted, then charged."""
+
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        answer = super().decide(question, now_ms)
+        for asked in question.ids if answer.refused else ():
+            self.insert_uncharged(question.user, asked.producer_id, now_ms)
+        return answer
+
+
+class ChargesWhatIsHeld(ProducerIdQuota):
+    """Every admission that is heard of is charged."""
+
+    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
+        unseen = super().admitted_meanwhile(user, producer_id, now_ms, reason)
+        if not unseen:
+            self._count_elsewhere(self._live(user, now_ms), reason, now_ms)
+        return unseen
+
+
+class ChargesRefreshes(ProducerIdQuota):
+    """A refresh elsewhere costs as much as an admission."""
+
+    def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
+        super()._count_elsewhere(live, Reason.FIRST_SEEN, now_ms)
+
+
+class NeverChargesElsewhere(ProducerIdQuota):
+    """What other gateways admit is free here."""
+
+    def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
+        pass
+
+
+class DebtWithoutFloor(ProducerIdQuota):
+    """What is heard late and at once is an outage of hours."""
+
+    def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
+        self._charge(live, TokenBucket.charge, now_ms)
+
+
+class KeepsWaiting(ProducerIdQuota):
+    """An id that another gateway has admitted keeps its place in line here."""
+
+    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
+        live = self._live(user, now_ms)
+        ids = live.filter
+        unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
+        if unseen:
+            self._count_elsewhere(live, reason, now_ms)
+        return unseen
+
+
+class FutureUses(ProducerIdQuota):
+    """A history from a clock that is ahead is believed."""
+
+    @staticmethod
+    def _possible_ms(used_ms: int, now_ms: int) -> int:
+        return used_ms
+
+
+class RestoredAsNew(ProducerIdQuota):
+    """A restored id is charged."""
+
+    def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None:
+        super().restore_id(user, producer_id, used_ms, now_ms)
+        self._charge(self._live(user, now_ms), TokenBucket.charge, used_ms)
+
+
+class RestoredNow(ProducerIdQuota):
+    """A balance is taken as if it were of now: what was refilled since is lost."""
+
+    def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None:
+        live = self._live(user, at_ms)
+        super().restore_tokens(user, units, token_units, at_ms)
+        if live.bucket is not None:
+            live.bucket.restore(units, token_units, at_ms + 1_000)
+
+
+class OldestTokens(ProducerIdQuota):
+    """Whatever balance is told last counts."""
+
+    def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None:
+        self._live(user, at_ms).restored_ms = None
+        super().restore_tokens(user, units, token_units, at_ms)
+
+
+class ForgetsSeeds(ProducerIdQuota):
+    """An imported filter is asked with another seed."""
+
+    def import_user(self, state: UserState, now_ms: int) -> None:
+        super().import_user(UserState(state.user, state.seed + 1, state.layers, state.bucket), now_ms)
+
+
+class SlicesOfOthersAreOurs(ProducerIdQuota):
+    """What others tell of is kept no longer than what is used here."""
+
+    def _new(self, user: User, seed: int) -> LiveUser:
+        live = super()._new(user, seed)
+        live.filter._silence_ms = 0
+        return live
+
+
+class GraceIsCharged(ProducerIdQuota):
+    """What a cold start lets in is charged all the same."""
+
+    def _admit_unseen(
+        self, live: LiveUser, question: Question, asked: AskedId, enforced: bool, now_ms: int
+    ) -> Decision:
+        decision = super()._admit_unseen(live, question, asked, enforced, now_ms)
+        if decision.reason is Reason.GRACE:
+            self._charge(live, TokenBucket.charge, now_ms)
+        return decision
+
+
+class GraceWithoutBound(ProducerIdQuota):
+    """A cold start lets in everything."""
+
+    def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
+        return now_ms < self.grace_until_ms
+
+
+class GraceIsNotRemembered(ProducerIdQuota):
+    """What a cold start lets in is new again afterwards."""
+
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        live = self._live(question.user, now_ms)
+        known = [live.filter.find(live.filter.hashed(asked.producer_id), now_ms) for asked in question.ids]
+        answer = super().decide(question, now_ms)
+        graced = any(decision.reason is Reason.GRACE for decision in answer.decisions)
+        if graced and Sighting.UNSEEN in known:
+            live.filter.clear()
+        return answer

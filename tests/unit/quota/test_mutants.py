@@ -1,0 +1,134 @@
+"""The rules that guard what was paid for: the code keeps all of them, and each broken one is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+import pytest
+
+from quota.producer_ids import ProducerIdQuota
+from quota.verdicts import Reason
+from tests.unit.quota import mutants
+from tests.unit.quota.histories import (
+    StateClass,
+    check_copy,
+    check_fleet_remembers,
+    check_fleet_tokens,
+    check_restart,
+    question,
+)
+from tests.unit.quota.world import HOUR_MS, enforcing, seeds
+
+DAY_MS: Final = 24 * HOUR_MS
+
+
+def _with(check: Callable[[Random, StateClass], None], histories: int) -> Callable[[StateClass], None]:
+    def checked(make: StateClass) -> None:
+        for seed in range(histories):
+            check(Random(seed), make)
+
+    return checked
+
+
+def _refused_is_not_remembered(make: StateClass) -> None:
+    state = make(enforcing(1), seeds(), 0)
+    for producer_id in (1, 2):
+        assert not state.decide(question("alice", producer_id), 0).refused
+    assert state.decide(question("alice", 3), 0).refused
+    assert not state.remembers("alice", 3, 0)
+    assert state.decide(question("alice", 3), 0).refused
+
+
+def _debt_is_floored(make: StateClass) -> None:
+    state = make(enforcing(100), seeds(), 0)
+    for producer_id in range(1_000):
+        state.admitted_elsewhere("alice", producer_id, 0, Reason.FIRST_SEEN)
+    assert state.tokens("alice", 0) == -100
+
+
+def _refreshes_are_free(make: StateClass) -> None:
+    state = make(enforcing(100), seeds(), 0)
+    state.admitted_elsewhere("alice", 1, 0, Reason.REFRESH)
+    assert state.tokens("alice", 0) == 100
+
+
+def _let_in_elsewhere_leaves_the_queue(make: StateClass) -> None:
+    state = make(enforcing(1), seeds(), 0)
+    state.decide(question("alice", 1), 0)
+    state.decide(question("alice", 2), 0)
+    assert state.decide(question("alice", 3, came_back=True), 0).refused
+    state.admitted_elsewhere("alice", 3, 0, Reason.QUEUE)
+    assert state.waiting("alice") == 0
+
+
+def _the_future_is_now(make: StateClass) -> None:
+    state = make(enforcing(100), seeds(), 0)
+    state.restore_id("alice", 7, 100 * DAY_MS, 0)
+    assert not state.remembers("alice", 7, 3 * DAY_MS)
+
+
+def _the_newest_balance_counts(make: StateClass) -> None:
+    state = make(enforcing(100), seeds(), 0)
+    token_units = HOUR_MS * 1_000
+    state.restore_tokens("alice", 10 * token_units, token_units, -360_000)
+    state.restore_tokens("alice", 99 * token_units, token_units, -720_000)
+    assert state.tokens("alice", 0) == 20
+
+
+def _grace_is_free_bounded_and_remembered(make: StateClass) -> None:
+    state = make(enforcing(10), seeds(), 0)
+    state.begin_grace(HOUR_MS)
+    for producer_id in range(100):
+        assert not state.decide(question("alice", producer_id), 0).refused
+    assert state.tokens("alice", 0) == 10
+    assert all(state.remembers("alice", producer_id, HOUR_MS) for producer_id in range(100))
+    assert [state.decide(question("alice", 1_000 + number), 0).refused for number in range(12)] == [
+        *[False] * 11,
+        True,
+    ]
+
+
+RULES: Final[dict[str, Callable[[StateClass], None]]] = {
+    "refused is not remembered": _refused_is_not_remembered,
+    "debt is floored": _debt_is_floored,
+    "refreshes are free": _refreshes_are_free,
+    "let in elsewhere leaves the queue": _let_in_elsewhere_leaves_the_queue,
+    "the future is now": _the_future_is_now,
+    "the newest balance counts": _the_newest_balance_counts,
+    "grace": _grace_is_free_bounded_and_remembered,
+    "restart": _with(check_restart, 150),
+    "copy": _with(check_copy, 150),
+    "fleet remembers": _with(check_fleet_remembers, 300),
+    "fleet tokens": _with(check_fleet_tokens, 30),
+}
+
+MUTANTS: Final[dict[type[ProducerIdQuota], str]] = {
+    mutants.InsertsWhatIsRefused: "refused is not remembered",
+    mutants.ChargesWhatIsHeld: "fleet tokens",
+    mutants.NeverChargesElsewhere: "fleet tokens",
+    mutants.ChargesRefreshes: "refreshes are free",
+    mutants.DebtWithoutFloor: "debt is floored",
+    mutants.KeepsWaiting: "let in elsewhere leaves the queue",
+    mutants.FutureUses: "the future is now",
+    mutants.RestoredAsNew: "restart",
+    mutants.RestoredNow: "restart",
+    mutants.OldestTokens: "the newest balance counts",
+    mutants.ForgetsSeeds: "copy",
+    mutants.SlicesOfOthersAreOurs: "fleet remembers",
+    mutants.GraceIsCharged: "grace",
+    mutants.GraceWithoutBound: "grace",
+    mutants.GraceIsNotRemembered: "grace",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_code_keeps_every_rule(rule: str) -> None:
+    RULES[rule](ProducerIdQuota)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_is_noticed(mutant: type[ProducerIdQuota]) -> None:
+    with pytest.raises(AssertionError):
+        RULES[MUTANTS[mutant]](mutant)
