@@ -1,0 +1,122 @@
+"""Metrics are of the gateway: sums over workers that report, and over those that are gone. No total ever falls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.counters import API_KEYS, Counters
+from gateway.workers.reports import LEVELS, Report, Reports, report_of
+from quota import Admission, Mode, ProducerIdSettings, Quotas, UserQuota
+from quota.counters import UserCounters, UserSnapshot
+from quota.entities import resolve
+from quota.snapshots import snapshot
+from quota.verdicts import Visitor
+
+QUOTAS = Quotas(Mode.ENFORCE, ProducerIdSettings(), default=UserQuota.per_window(2))
+
+
+def carried(report: Report) -> Report:
+    """As it comes out of the socket."""
+    decoded: Report = json.loads(json.dumps(report))
+    return decoded
+
+
+def told(admission: Admission | None = None, *, is_reached: bool = True, **counted: Any) -> Report:
+    counters = Counters()
+    for name, value in counted.items():
+        setattr(counters, name, value)
+    users = [] if admission is None else admission.user_snapshots(1_000)
+    return carried(report_of(counters, users, is_reached=is_reached, failure="nobody answers"))
+
+
+def worked(*producer_ids: int) -> Admission:
+    admission = Admission(QUOTAS, lambda: 1, 0)
+    for producer_id in producer_ids:
+        visitor = Visitor("alice", "app", "10.0.0.1", producer_id)
+        admission.judge(visitor, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
+    return admission
+
+
+def alice(reports: Reports) -> UserSnapshot:
+    state = Admission(QUOTAS, lambda: 1, 0)._state
+
+    def of_state(user: str | None) -> UserSnapshot:
+        return snapshot(user, UserCounters(gave_up=3), resolve(QUOTAS, user), state, 0, 1_000)
+
+    (found,) = reports.users(of_state, [])
+    return found
+
+
+def test_every_counter_is_summed() -> None:
+    """All of them, by name: one that is added later and forgotten here is found."""
+    reports = Reports()
+    for process, times in ((11, 1), (12, 2)):
+        counters = Counters()
+        for name in Counters.__slots__:
+            if name == "requests":
+                counters.requests[3] = times
+            elif isinstance(getattr(counters, name), dict):
+                getattr(counters, name).update({"why": times})
+            else:
+                setattr(counters, name, times)
+        reports.take(process, carried(report_of(counters, [], is_reached=True, failure="")))
+    for name in Counters.__slots__:
+        value = getattr(reports.counters, name)
+        if name == "requests":
+            assert value == [3 if key == 3 else 0 for key in range(API_KEYS)]
+        else:
+            assert (value["why"] if isinstance(value, dict) else value) == 3, name
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 5), st.booleans()), max_size=30))
+def test_totals_never_fall_whoever_dies_and_levels_end_with_their_process(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    reports, counted, before = Reports(), dict.fromkeys((1, 2, 3), 0), 0
+    process_of = {1: 1, 2: 2, 3: 3}
+    expected = 0
+    for worker, more, dies in steps:
+        counted[worker] += more
+        expected += more
+        reports.take(process_of[worker], told(connections_total=counted[worker], connections_open=1))
+        assert reports.counters.connections_total == expected
+        if dies:
+            reports.retire(process_of[worker])
+            process_of[worker] += 10
+            counted[worker] = 0
+        assert reports.counters.connections_total >= before
+        before = reports.counters.connections_total
+        assert reports.counters.connections_open <= len(process_of)
+    for process in process_of.values():
+        reports.retire(process)
+    assert reports.counters.connections_total == expected
+    assert [getattr(reports.counters, level) for level in LEVELS] == [0] * len(LEVELS)
+
+
+def test_a_user_is_the_sum_of_what_its_workers_counted_and_what_the_state_knows() -> None:
+    reports = Reports()
+    reports.take(11, told(worked(1, 2, 3, 4)))  # three pass, one is refused
+    reports.take(12, told(worked(5)))
+    user = alice(reports)
+    assert (sum(user.admitted.values()), sum(user.refused.values())) == (4, 1)
+    assert user.outcomes["gave_up"] == 3
+    assert user.sticky_entries == 1
+    reports.retire(11)
+    user = alice(reports)
+    assert (sum(user.admitted.values()), sum(user.refused.values())) == (4, 1)
+    assert user.sticky_entries == 0, "the table of a process ends with it"
+
+
+def test_the_gateway_is_reached_when_one_worker_has_reached_the_cluster() -> None:
+    reports = Reports()
+    assert not reports.is_reached
+    assert reports.failure == "no worker process is connected yet"
+    reports.take(11, told(is_reached=False))
+    assert not reports.is_reached
+    assert reports.failure == "nobody answers"
+    reports.take(12, told(is_reached=True))
+    assert reports.is_reached
