@@ -47,6 +47,8 @@ PORTION: Final = 200
 """Records, or ids, between two turns of the event loop."""
 ALIVE_EVERY_S: Final = 30.0
 SAVE_EVERY_S: Final = 60.0
+QUOTAS_EVERY_S: Final = 1800.0
+"""So that whoever reads the events of the last hour finds the quotas that were in force."""
 TICK_S: Final = 1.0
 LAST_EVENTS_S: Final = 2.0
 """How long a stop waits for the topic to take the last events."""
@@ -68,6 +70,8 @@ class QuotaKeeper:
         self.recorder: Recorder | None = None
         self.on_state: Callable[[QuotaState], None] = lambda _state: None
         self.on_refused_elsewhere: Callable[[User, int, int], None] = lambda _user, _id, _now_ms: None
+        self.on_topic_id: Callable[[bytes], None] = lambda _topic_id: None
+        """Told of the events topic's id, 16 bytes: clients may not use it either."""
         self.is_reached: Callable[[], bool] = lambda: True
         """Whether the cluster has answered anybody: before that nothing is served, and waiting costs nothing."""
         self.is_restored = False
@@ -84,6 +88,7 @@ class QuotaKeeper:
         self.follower: EventFollower | None = None
         if settings.events.enabled:
             kafka, topic = OwnClient.from_settings(settings), EventTopic.from_settings(settings)
+            topic.on_id = self._topic_id_known
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)
         self._absorber = Absorber(
@@ -245,6 +250,9 @@ class QuotaKeeper:
             if event.grace_until_wall_ms is not None:
                 self._share_grace(event.grace_until_wall_ms, f"{event.gateway_id} is in its grace")
 
+    def _topic_id_known(self, topic_id: bytes) -> None:
+        self.on_topic_id(topic_id)
+
     def _refused_elsewhere(self, user: User, producer_id: int) -> None:
         self.on_refused_elsewhere(user, producer_id, self._now_ms())
 
@@ -287,7 +295,7 @@ class QuotaKeeper:
 
     async def _keep(self) -> None:
         """Once a second: who else is there, a sign of life, the snapshot."""
-        alive_at_s = saved_at_s = self._loop.time()
+        alive_at_s = saved_at_s = told_at_s = self._loop.time()
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._loop.time()
@@ -297,6 +305,9 @@ class QuotaKeeper:
                 if now_s - alive_at_s >= ALIVE_EVERY_S:
                     alive_at_s = now_s
                     self._tell("alive")
+                if now_s - told_at_s >= QUOTAS_EVERY_S and self.recorder is not None:
+                    told_at_s = now_s
+                    self.recorder.quotas_told()
                 if self._is_to_save(now_s - saved_at_s):
                     await self._save()
                     saved_at_s = self._loop.time()

@@ -39,6 +39,7 @@ class Gateway:
         self._keeper.on_state = self._admission.use_state
         self._keeper.on_refused_elsewhere = self._admission.refused_elsewhere
         self.traffic = Traffic(settings, self._admission, Counters(), recorder)
+        self._keeper.on_topic_id = self.traffic.shared.own_topics.learn_id
         self._keeper.is_reached = lambda: self.traffic.is_reached
         self._stopped = asyncio.Event()
         self._is_draining = False

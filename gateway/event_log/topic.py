@@ -6,11 +6,13 @@ said once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway.event_log.own_client import OwnClient
+from gateway.event_log.topic_id import topic_id_of
 from gateway.logs import Event, logger
 from gateway.settings import Settings
 from gateway.units import show_duration
@@ -38,6 +40,8 @@ class EventTopic:
     replication_factor: int
     retention_ms: int
     remember_ms: int
+    on_id: Callable[[bytes], None] = field(default=lambda _topic_id: None, repr=False)
+    """Told of the topic's id (16 bytes) whenever it has been asked."""
     _was_looked_at: bool = field(default=False, repr=False)
     _said: set[str] = field(default_factory=set, repr=False)
 
@@ -65,7 +69,9 @@ class EventTopic:
         admin = AIOKafkaAdminClient(**kafka.arguments(), request_timeout_ms=REQUEST_TIMEOUT_MS)
         try:
             await admin.start()
-            if await self._create(admin) or self._was_looked_at:
+            is_new = await self._create(admin)
+            await self._ask_id(admin)
+            if is_new or self._was_looked_at:
                 return
             settings = await self._settings_of(admin)
             self._was_looked_at = settings is not None
@@ -73,6 +79,13 @@ class EventTopic:
                 self._say(finding)
         finally:
             await admin.close()
+
+    async def _ask_id(self, admin: Any) -> None:
+        """Best effort: an older broker, or one that may not be asked, leaves it to clients' answers."""
+        with contextlib.suppress(Exception):
+            topic_id = await topic_id_of(admin, self.name)
+            if topic_id is not None:
+                self.on_id(topic_id)
 
     def timestamps_are_of_gateways(self) -> None:
         """Told by who reads: records carry the time of their creation. Looking may not have been allowed."""

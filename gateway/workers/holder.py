@@ -41,6 +41,8 @@ class StateHolder:
         self._socket_path = socket_path
         self._loop = asyncio.get_running_loop()
         self.keeper = QuotaKeeper(settings, run=incarnation.split(".")[0])
+        self.keeper.on_topic_id = self._topic_id_known
+        self._topic_id = ""
         self.keeper.is_reached = lambda: self._reports.is_reached
         self.keeper.recorder = recorder_of(
             settings, self.keeper.publish, incarnation, applied_offsets=lambda: self.keeper.applied_offsets
@@ -90,6 +92,14 @@ class StateHolder:
         self._sessions.add(session)
         log.info(Event.WORKER_CONNECTED, worker=session.worker, pid=session.process)
         session.send(Kind.OFFSETS, self.keeper.applied_offsets)
+
+        if self._topic_id:
+            session.send(Kind.TOPIC_ID, self._topic_id)
+
+    def _topic_id_known(self, topic_id: bytes) -> None:
+        self._topic_id = topic_id.hex()
+        for session in self._sessions:
+            session.send(Kind.TOPIC_ID, self._topic_id)
 
     def worker_lost(self, session: WorkerSession) -> None:
         self._sessions.discard(session)

@@ -53,6 +53,7 @@ class HolderLink(asyncio.Protocol):
         self.events_dropped = 0
         self.applied_offsets: list[int] = []
         self.on_connected: Callable[[], None] = lambda: None
+        self.on_topic_id: Callable[[bytes], None] = lambda _topic_id: None
         self.on_refused_elsewhere: Callable[[User, int], None] = lambda _user, _producer_id: None
 
     async def run(self) -> None:
@@ -173,6 +174,8 @@ class HolderLink(asyncio.Protocol):
                 answered(asked)
         elif message.kind is Kind.REFUSED:
             self.on_refused_elsewhere(*message.body)
+        elif message.kind is Kind.TOPIC_ID:
+            self.on_topic_id(bytes.fromhex(message.body))
         elif message.kind is Kind.OFFSETS:
             self.applied_offsets = message.body
 

@@ -49,6 +49,8 @@ class Kind(IntEnum):
     """Holder: how far other gateways' events are applied, by partition."""
     BYE = 10
     """Worker: nothing; it has drained, and ends."""
+    TOPIC_ID = 11
+    """Holder: the id of the events topic, in hex."""
 
 
 class WireError(Exception):

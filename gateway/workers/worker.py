@@ -43,6 +43,7 @@ class Worker:
             recorder.quota_version = 1  # of the quotas that the holder started with
         self._traffic = Traffic(settings, self._admission, Counters(), recorder, worker=number)
         self._traffic.shared.ask = self._link.ask
+        self._link.on_topic_id = self._traffic.shared.own_topics.learn_id
         self._link.on_refused_elsewhere = lambda user, producer_id: self._admission.refused_elsewhere(
             user, producer_id, self._traffic.shared.now_ms()
         )
