@@ -25,6 +25,11 @@ log = logger()
 
 PATIENCE_S: Final = 0.05
 """What one unseen id may cost when the holder is silent."""
+LONGEST_PATIENCE_MS: Final = 1_000
+"""What it may cost when the holder answers others all the time: it is behind, and whoever brings thousands of ids
+at once does not get around the quota by that.
+"""
+LOOK_S: Final = 0.002
 RECONNECT_S: Final = 0.05
 MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
 """Beyond it the holder counts as silent: nothing more is written until it reads."""
@@ -47,6 +52,7 @@ class HolderLink(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._is_closing = False
         self._number = 0
+        self._heard_s = 0.0
         self._asked: dict[int, tuple[Ask, Answered, asyncio.TimerHandle]] = {}
         self._passed: deque[tuple[User, int]] = deque(maxlen=MOST_KEPT)
         self._events: deque[bytes] = deque()
@@ -84,7 +90,7 @@ class HolderLink(asyncio.Protocol):
     # ---- asking ----------------------------------------------------------------------------------------
 
     def ask(self, asked: Ask, answered: Answered) -> None:
-        """`answered` is called once, within PATIENCE_S, and never before this returns."""
+        """`answered` is called once, within PATIENCE_S of the holder's silence, and never before this returns."""
         if not self._can_write:
             self._loop.call_soon(self._pass, asked, answered)
             return
@@ -95,8 +101,21 @@ class HolderLink(asyncio.Protocol):
         self._write(wire.encoded(Kind.ASK, [number, asked.asked_ms, wire.packed_question(asked.question)]))
 
     def _not_answered(self, number: int) -> None:
-        asked, answered, _ = self._asked.pop(number)
-        self._pass(asked, answered)
+        # Timers come before sockets: what lies there unread has come in time.
+        self._wait(number, LOOK_S, self._still_not_answered)
+
+    def _still_not_answered(self, number: int) -> None:
+        asked, answered, _ = self._asked[number]
+        now_s = self._loop.time()
+        if now_s - self._heard_s < PATIENCE_S and now_s * 1000 - asked.asked_ms < LONGEST_PATIENCE_MS:
+            self._wait(number, PATIENCE_S, self._not_answered)
+        else:
+            del self._asked[number]
+            self._pass(asked, answered)
+
+    def _wait(self, number: int, delay_s: float, then: Callable[[int], None]) -> None:
+        asked, answered, _ = self._asked[number]
+        self._asked[number] = (asked, answered, self._loop.call_later(delay_s, then, number))
 
     def _pass(self, asked: Ask, answered: Answered) -> None:
         asked.answer = self._failed_open(asked.question, asked.asked_ms)
@@ -166,6 +185,7 @@ class HolderLink(asyncio.Protocol):
     def _take(self, message: wire.Message) -> None:
         if message.kind is Kind.ANSWER:
             number, packed = message.body
+            self._heard_s = self._loop.time()
             waiting = self._asked.pop(number, None)
             if waiting is not None:  # else it came too late, and the request has passed
                 asked, answered, timer = waiting

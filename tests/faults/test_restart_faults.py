@@ -463,7 +463,7 @@ def test_a_broker_of_the_events_topic_that_hangs_is_in_nobodys_way() -> None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
 
         def on_broker(name: str, node_id: int) -> str:
-            new = NewTopic(name, replica_assignment=[[node_id]])
+            new = NewTopic(name, 1, replica_assignment=[[node_id]])
             admin.create_topics([new], operation_timeout=30)[name].result(timeout=60)
             return name
 

@@ -99,8 +99,10 @@ def until(is_true: Callable[[], object], within_s: float = 20.0) -> float:
 
 
 def delete_topic(brokers: str, topic: str) -> None:
-    """And wait until it is gone."""
+    """If it is there, and wait until it is gone."""
     admin = AdminClient({"bootstrap.servers": brokers})
+    if topic not in admin.list_topics(timeout=10).topics:
+        return
     admin.delete_topics([topic], operation_timeout=30)[topic].result(timeout=60)
     give_up_s = time.monotonic() + 20
     while topic in admin.list_topics(timeout=10).topics:
