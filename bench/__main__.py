@@ -22,6 +22,7 @@ from bench import (
     s02_bulk_produce,
     s03_memory_per_connection,
     s04_bulk_fetch,
+    s05_memory,
 )
 from bench.cold_client import parse_address
 from bench.machine import come_first, describe, pin, placement
@@ -105,38 +106,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.nice:
         come_first(os.getpid(), options.nice)
-    wanted = options.only.split(",") if options.only else [scenario.number for scenario in SCENARIOS]
+    numbers = [*(scenario.number for scenario in SCENARIOS), s05_memory.NUMBER]
+    wanted = options.only.split(",") if options.only else numbers
     scenarios = [scenario for scenario in SCENARIOS if scenario.number in wanted]
     targets = [target for target in options.targets.split(",") if is_available(target)]
-    if not scenarios or not targets or not set(targets) <= set(TARGETS):
-        _say(f"scenarios: {', '.join(s.number for s in SCENARIOS)}; targets: {', '.join(TARGETS)}")
+    if not set(wanted) <= set(numbers) or not targets or not set(targets) <= set(TARGETS):
+        _say(f"scenarios: {', '.join(numbers)}; targets: {', '.join(TARGETS)}")
         return 2
     runs = 1 if options.quick else options.runs
     folder = report.RESULTS if options.commit else report.LOCAL
-    where = placement(not options.no_pin)
     started = time.monotonic()
     try:
-        with _broker(options.bootstrap) as (broker, broker_pid, version):
-            machine = describe(version)
-            if broker_pid and options.nice:
-                come_first(broker_pid, options.nice)
-            _warm_up(Bench(broker, broker_pid, placement(False), _say), options.quick)
-            if broker_pid:
-                pin(broker_pid, where.rest)
-            bench = Bench(broker, broker_pid, where, _say)
-            for scenario in scenarios:
-                _say(f"{scenario.number} {scenario.title}")
-                date = datetime.now(UTC).strftime("%Y-%m-%d")
-                settings = {
-                    "machine": machine.as_json(),
-                    "pinned": where.proxy is not None,
-                    "quick": options.quick,
-                    "nice": options.nice,
-                    "baseline": BASELINE,
-                    "plan": dict(scenario.plan_for(options.quick)),
-                }
-                results = measure(scenario, bench, targets, runs, options.quick)
-                report.write(folder, date, scenario, settings, results)
+        if scenarios:
+            _measure_through_targets(options, scenarios, targets, runs, folder)
+        if s05_memory.NUMBER in wanted:
+            _measure_memory(options.quick, folder)
     except (LoadError, TargetFailed, SandboxError, OSError) as error:
         _say(f"bench: {error}")
         return 1
@@ -145,6 +129,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = report.write_tables(folder, SCENARIOS)
     _say(f"\n{table.read_text()}\n{time.monotonic() - started:.0f} s; kept in {folder}")
     return 0
+
+
+def _measure_memory(quick: bool, folder: Path) -> None:
+    """The scenario that needs no broker and no targets."""
+    _say(f"{s05_memory.NUMBER} {s05_memory.TITLE}")
+    content = {
+        "machine": describe("none").as_json(),
+        "quick": quick,
+        "plan": s05_memory.QUICK if quick else s05_memory.PLANS,
+        "results": s05_memory.measure(quick, _say),
+    }
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    report.keep(folder, date, s05_memory.NUMBER, s05_memory.NAME, content)
+
+
+def _measure_through_targets(
+    options: argparse.Namespace,
+    scenarios: Sequence[Scenario],
+    targets: Sequence[str],
+    runs: int,
+    folder: Path,
+) -> None:
+    where = placement(not options.no_pin)
+    with _broker(options.bootstrap) as (broker, broker_pid, version):
+        machine = describe(version)
+        if broker_pid and options.nice:
+            come_first(broker_pid, options.nice)
+        _warm_up(Bench(broker, broker_pid, placement(False), _say), options.quick)
+        if broker_pid:
+            pin(broker_pid, where.rest)
+        bench = Bench(broker, broker_pid, where, _say)
+        for scenario in scenarios:
+            _say(f"{scenario.number} {scenario.title}")
+            date = datetime.now(UTC).strftime("%Y-%m-%d")
+            settings = {
+                "machine": machine.as_json(),
+                "pinned": where.proxy is not None,
+                "quick": options.quick,
+                "nice": options.nice,
+                "baseline": BASELINE,
+                "plan": dict(scenario.plan_for(options.quick)),
+            }
+            results = measure(scenario, bench, targets, runs, options.quick)
+            report.write(folder, date, scenario, settings, results)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,11 @@ Knows numbers and Markdown; measures nothing.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench import s05_memory
 from bench.scenario import Measured, Scenario, cost
 from bench.statistics import Spread, ratios
 from bench.targets import BASELINE, ROOT
@@ -31,16 +32,15 @@ def write(
     results: dict[str, list[Measured]],
 ) -> Path:
     """Keep all runs of a scenario as `<date>-<number>-<name>.json`."""
+    return keep(folder, date, scenario.number, scenario.name, {**settings, "results": results})
+
+
+def keep(folder: Path, date: str, number: str, name: str, content: Mapping[str, Any]) -> Path:
+    """Write what a scenario measured, with its provenance, to its file of that day."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{date}-{scenario.number}-{scenario.name}.json"
-    content = {
-        "scenario": scenario.number,
-        "name": scenario.name,
-        "date": date,
-        **settings,
-        "results": results,
-    }
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    path = folder / f"{date}-{number}-{name}.json"
+    whole = {"scenario": number, "name": name, "date": date, **content}
+    path.write_text(json.dumps(whole, indent=1) + "\n")
     return path
 
 
@@ -51,6 +51,9 @@ def write_tables(folder: Path, scenarios: Sequence[Scenario]) -> Path:
         found = sorted(folder.glob(f"*-{scenario.number}-{scenario.name}.json"))
         if found:
             sections.append(section(scenario, json.loads(found[-1].read_text()), found[-1].name))
+    found = sorted(folder.glob(f"*-{s05_memory.NUMBER}-{s05_memory.NAME}.json"))
+    if found:
+        sections.append(s05_memory.section(json.loads(found[-1].read_text()), found[-1].name))
     path = folder / "README.md"
     path.write_text("\n".join(sections))
     return path

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 
 from quota.entities import User
 from quota.verdicts import ProducerBatch
@@ -27,6 +28,9 @@ MOST_FURTHER_REFUSALS = 5
 
 MOST_WATCHED_WHEN_ADMITTED = 5_000
 """Of one user; admissions beyond it are not watched, so that they leave room for refusals."""
+
+MOST_ADMITTED_WATCHED = 10_000
+"""Of all users, in `WATCH_MS`: about 9 MB. Thousands of users may bring millions of ids in an hour, each paid for."""
 
 WATCHED_IDS_PER_USER = 50_000
 """About 20 MB. A user who has more ids refused in five minutes has its connections closed instead of
@@ -130,6 +134,12 @@ class TopicNames:
         return self._id_of.get(canonical)
 
 
+@lru_cache(maxsize=1_024)
+def _shared_key(epoch: int, topic: bytes, partition: int) -> tuple[int, bytes, int]:
+    """One tuple for all ids that write to the same partition."""
+    return epoch, topic, partition
+
+
 class StickyRefusals:
     """The table of this process. `watched` is public for the hot path: user -> ids that no cache may answer
     for.
@@ -143,6 +153,8 @@ class StickyRefusals:
         self.topics = TopicNames()
         self._entries_of_user: dict[User, int] = {}
         self._by_connection: dict[int, dict[tuple[User, int, PartitionKey], None]] = {}
+        self._admitted_watched = 0
+        self._admitted_period = 0
 
     # The rules
 
@@ -297,7 +309,12 @@ class StickyRefusals:
         Another process may have refused it just before, and hold its first batch of another partition; when the
         leader moves, the client sends the next one here.
         """
-        if len(self.watched.get(user, {})) < MOST_WATCHED_WHEN_ADMITTED:
+        if now_ms // WATCH_MS != self._admitted_period:
+            self._admitted_period = now_ms // WATCH_MS
+            self._admitted_watched = 0
+        has_room = len(self.watched.get(user, {})) < MOST_WATCHED_WHEN_ADMITTED
+        if has_room and self._admitted_watched < MOST_ADMITTED_WATCHED:
+            self._admitted_watched += 1
             self._watch(user, producer_id, now_ms)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
@@ -322,8 +339,9 @@ class StickyRefusals:
         canonical = self.topics.canonical(topic)
         record.cut.pop((canonical, partition), None)
         record.forwarded = record.forwarded or {}
-        record.forwarded[epoch, canonical, partition] = connection_id
-        record.forwarded[epoch, topic, partition] = connection_id
+        record.forwarded[_shared_key(epoch, canonical, partition)] = connection_id
+        if topic != canonical:
+            record.forwarded[_shared_key(epoch, topic, partition)] = connection_id
         for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
             if key in record.entries and not self.moves_on(record.entries[key], batch):
                 record.forwarded[epoch, self.topics.canonical(key[0]), key[1]] = connection_id

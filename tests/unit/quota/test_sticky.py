@@ -268,3 +268,62 @@ def test_a_lower_batch_that_is_refused_too_goes_first_and_the_other_after_it() -
     sticky.forwarded("alice", batch(ID, 10), 1)
     assert look(sticky, 12) is Look.SAME
     assert look(sticky, 13) is Look.ABOVE
+
+
+def test_an_id_refused_elsewhere_is_watched_without_an_entry() -> None:
+    """Its first batch above 0 here is a first sight; what passes here first is not held up by it."""
+    sticky = StickyRefusals(10)
+    sticky.refused_elsewhere("alice", 1, 0)
+    assert sticky.look("alice", batch(1, 5), 7, 0) is Look.FIRST_SIGHT
+    assert sticky.entries_of("alice") == 0
+    record = sticky.refused_id("alice", 1, 0)
+    assert record is not None
+    assert record.deadline_ms == 0
+    assert not sticky.is_next(record, batch(1, 5), 7)
+    sticky.forwarded("alice", batch(1), 7)
+    assert sticky.look("alice", batch(1, 5), 7, 0) is Look.PASSED
+    sticky.sweep(300_000)
+    assert sticky.refused_id("alice", 1, 300_000) is None
+
+
+def test_refusals_elsewhere_leave_room_for_those_here() -> None:
+    sticky = StickyRefusals(10)
+    for producer_id in range(sticky_module.MOST_WATCHED_ELSEWHERE + 5):
+        sticky.refused_elsewhere("alice", producer_id, 0)
+    assert len(sticky.watched["alice"]) == sticky_module.MOST_WATCHED_ELSEWHERE
+    assert not sticky.holds_too_many("alice", [batch(10**6)])
+    sticky.refused_elsewhere("alice", 0, 200_000)  # what is watched goes on to be
+    sticky.sweep(300_000)
+    assert list(sticky.watched["alice"]) == [0]
+
+
+def test_an_entry_here_outlives_a_refusal_elsewhere() -> None:
+    sticky = StickyRefusals(10)
+    sticky.refused("alice", batch(1, 5), 7, 0)
+    sticky.refused_elsewhere("alice", 1, 10)
+    assert sticky.look("alice", batch(1, 6), 7, 10) is Look.ABOVE
+    assert sticky.look("alice", batch(1, 5), 7, 10) is Look.SAME
+
+
+def test_admissions_are_watched_up_to_a_bound_over_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sticky_module, "MOST_ADMITTED_WATCHED", 3)
+    sticky = StickyRefusals(10)
+    for producer_id in range(5):
+        sticky.admitted(f"user-{producer_id}", producer_id, 299_999)
+    assert list(sticky.watched) == ["user-0", "user-1", "user-2"]
+    sticky.admitted("dave", 9, 300_000)
+    assert "dave" in sticky.watched
+    sticky.refused("erin", batch(1), 7, 299_999)  # refusals are never left out
+    assert "erin" in sticky.watched
+
+
+def test_ids_share_nothing_but_what_is_empty() -> None:
+    sticky = StickyRefusals(10)
+    sticky.refused("alice", batch(1), 7, 0)
+    sticky.forwarded("alice", batch(1), 7)
+    sticky.refused("alice", batch(2), 8, 0)
+    sticky.connection_closed(8)
+    sticky.admitted("alice", 3, 0)
+    record = sticky.refused_id("alice", 3, 0)
+    assert record is not None
+    assert (record.entries, record.cut, record.forwarded) == ({}, {}, {})

@@ -1,0 +1,144 @@
+"""Memory of the quota alone: `python -m bench.quota_memory steady|rogue '<plan>'`, one JSON object on stdout.
+
+The real `Admission` in a process of its own, at a simulated time, with everything that it keeps: filters,
+refusals, queues, owners, connections' caches, counters. RSS before the first id and after.
+"""
+
+import gc
+import json
+import os
+import random
+import sys
+from collections import deque
+from typing import Final
+
+from bench.process_cost import cost_of
+from quota import Admission, Close, Forward, Mode, Quotas, Refuse, UserQuota, Visitor
+
+Measured = dict[str, float]
+Plan = dict[str, float]
+
+SWEEP_MS: Final = 1_000
+MOST_OPEN: Final = 2_000
+IDS_OF_CONNECTION: Final = 10
+
+
+class Load:
+    """One Admission that enforces `rate` for everyone, its connections and its clock."""
+
+    def __init__(self, rate: float) -> None:
+        self.quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(rate))
+        seeds = random.Random(936)
+        self.admission = Admission(self.quotas, lambda: seeds.getrandbits(64), 0)
+        self.now_ms = 0
+        self.judged = 0
+        self._connections = 0
+        self._sweep_ms = 0
+        gc.collect()
+        self._rss_before = _rss_bytes()
+
+    def connect(self, user: str) -> Visitor:
+        self._connections += 1
+        return Visitor(user, "app", "10.0.0.1", self._connections)
+
+    def produce(self, visitor: Visitor, ids: list[int]) -> Forward | Refuse | Close:
+        """One request with the first batch of each id; a connection that has to be closed is."""
+        self.judged += len(ids)
+        batches = [(producer_id, 0, 0, b"orders", 0) for producer_id in ids]
+        verdict = self.admission.judge(visitor, batches, transactional=False, now_ms=self.now_ms)
+        if isinstance(verdict, Close):
+            self.close(visitor)
+        assert isinstance(verdict, Forward | Refuse | Close), verdict
+        return verdict
+
+    def close(self, visitor: Visitor) -> None:
+        self.admission.connection_closed(visitor.connection_id, self.now_ms)
+
+    def pass_to(self, now_ms: int) -> None:
+        """Time goes on; what is over is swept once a simulated second, or once a step that is longer."""
+        self.now_ms = now_ms
+        if now_ms >= self._sweep_ms:
+            self.admission.sweep(now_ms)
+            self._sweep_ms = now_ms + SWEEP_MS
+
+    def grown_bytes(self) -> int:
+        gc.collect()
+        return _rss_bytes() - self._rss_before
+
+
+def _rss_bytes() -> int:
+    return cost_of(os.getpid()).rss_bytes
+
+
+def steady(plan: Plan) -> Measured:
+    """`users` x `live_ids`, each id used once in every slice over `remembers` times the time to remember."""
+    users, live_ids = int(plan["users"]), int(plan["live_ids"])
+    load = Load(plan["rate"])
+    settings = load.quotas.producer_ids
+    slices = int(plan["remembers"] * settings.layers) + 1
+    rounds = live_ids // IDS_OF_CONNECTION
+    names = [f"user-{number}" for number in range(users)]
+    is_open: deque[Visitor] = deque()
+    peak_bytes = refused = 0
+    for slice_no in range(slices):
+        for turn in range(rounds):
+            load.pass_to(slice_no * settings.slice_ms + turn * settings.slice_ms // rounds)
+            for number, user in enumerate(names):
+                first = number * live_ids + turn * IDS_OF_CONNECTION
+                ids = list(range(first, first + IDS_OF_CONNECTION))
+                visitor = load.connect(user)
+                if slice_no == 0:
+                    for producer_id in ids:
+                        load.admission.owner_learnt(user, producer_id, 0, visitor.connection_id, load.now_ms)
+                refused += not isinstance(load.produce(visitor, ids), Forward)
+                is_open.append(visitor)
+                if len(is_open) > MOST_OPEN:
+                    load.close(is_open.popleft())
+        peak_bytes = max(peak_bytes, load.grown_bytes())
+        filters = f"{load.admission.filter_bytes / 1e6:.1f} in filters"
+        print(f"slice {slice_no}: {load.grown_bytes() / 1e6:.1f} MB, {filters}", file=sys.stderr, flush=True)
+    known = sum(snapshot.live_ids for snapshot in load.admission.user_snapshots(load.now_ms))
+    return {
+        "grown_bytes": load.grown_bytes(),
+        "peak_bytes": peak_bytes,
+        "filter_bytes": load.admission.filter_bytes,
+        "live_ids": known,
+        "refused_requests": refused,
+        "overfull": load.admission.overfull_inserts,
+        "judged": load.judged,
+    }
+
+
+def rogue(plan: Plan) -> Measured:
+    """One user brings `ids` new ids, `per_s` each second, under a quota of 100 an hour; one in five comes back
+    once.
+    """
+    ids = int(plan["ids"])
+    load = Load(100)
+    waiting: deque[tuple[int, Visitor, int]] = deque()
+    admitted = closed = 0
+    at_bytes: Measured = {}
+    for number in range(ids):
+        load.pass_to(int(number * 1_000 / plan["per_s"]))
+        while waiting and waiting[0][0] <= load.now_ms:
+            _, visitor, producer_id = waiting.popleft()
+            admitted += isinstance(load.produce(visitor, [producer_id]), Forward)
+            load.close(visitor)
+        visitor = load.connect("rogue")
+        load.admission.owner_learnt("rogue", number, 0, visitor.connection_id, load.now_ms)
+        verdict = load.produce(visitor, [number])
+        admitted += isinstance(verdict, Forward)
+        closed += isinstance(verdict, Close)
+        if isinstance(verdict, Refuse) and number % 5 == 0:
+            waiting.append((load.now_ms + verdict.throttle_time_ms, visitor, number))
+        else:
+            load.close(visitor)
+        if (number + 1) % (ids // 5) == 0:
+            at_bytes[f"grown_bytes_{5 * (number + 1) // ids}"] = load.grown_bytes()
+            print(f"{number + 1} ids: {load.grown_bytes() / 1e6:.1f} MB", file=sys.stderr, flush=True)
+    return {**at_bytes, "admitted": admitted, "closed": closed, "judged": load.judged}
+
+
+if __name__ == "__main__":
+    kind, plan_json = sys.argv[1:]
+    print(json.dumps({"steady": steady, "rogue": rogue}[kind](json.loads(plan_json))))
