@@ -156,8 +156,9 @@ class EventPublisher:
         while lane.events:
             batch, events = _filled(producer, lane.first())
             try:
-                done = await producer.send_batch(batch, self._topic.name, partition=lane.partition)
-                await done
+                await _acknowledged(
+                    await producer.send_batch(batch, self._topic.name, partition=lane.partition)
+                )
             except KafkaError as error:
                 if getattr(error, "errno", None) in _NEVER_TAKEN:
                     self._split(lane, events, error)
@@ -210,6 +211,14 @@ def _filled(producer: Any, events: Iterator[Waiting]) -> tuple[Any, int]:
         taken += 1
     batch.close()
     return batch, taken
+
+
+async def _acknowledged(sent: asyncio.Future[Any]) -> None:
+    """Raises why not. A batch that nobody waits for any more still fails some day, and somebody has to look."""
+    sent.add_done_callback(lambda done: done.cancelled() or done.exception())
+    # Not awaited itself: that would cancel it with this task, and its end would be noticed by nobody.
+    await asyncio.wait([sent])
+    sent.result()
 
 
 def _partition_of(key: bytes, partitions: int) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -21,6 +22,15 @@ from tests.kafka.test_event_topic import Following, client_of, named, run, runni
 pytestmark = pytest.mark.faults
 
 USERS = 20
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_unlooked_at(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """asyncio complains in the gateway's log of errors that nobody took."""
+    yield
+    gc.collect()
+    records = [*caplog.get_records("call"), *caplog.records]
+    assert [record.getMessage() for record in records if record.name == "asyncio"] == []
 
 
 class Publishing:
