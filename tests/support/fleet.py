@@ -208,6 +208,8 @@ class Arrivals:
 
     admitted: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
+    admitted_at: list[tuple[float, int]] = field(default_factory=list)
+    """When (monotonic seconds), and through which gateway."""
     late_s: float = 0.0
     took_s: float = 0.0
 
@@ -225,7 +227,7 @@ async def unseen_ids(topic: str, doors: Sequence[Sequence[Door]], number: int, p
     idle: dict[Door, list[SwarmProducer]] = {}
     coming: set[asyncio.Task[None]] = set()
 
-    async def arrive(door: Door) -> None:
+    async def arrive(gateway: int, door: Door) -> None:
         free = idle.setdefault(door, [])
         producer = free.pop() if free else SwarmProducer(door.address, topic, door.partition)
         producer.producer_id, producer.sequence = next(_ids), 0
@@ -236,6 +238,7 @@ async def unseen_ids(topic: str, doors: Sequence[Sequence[Door]], number: int, p
         else:
             assert sent.codes == [0], sent
             arrivals.admitted.append(producer.producer_id)
+            arrivals.admitted_at.append((time.monotonic(), gateway))
         free.append(producer)
 
     began_s = time.monotonic()
@@ -243,8 +246,9 @@ async def unseen_ids(topic: str, doors: Sequence[Sequence[Door]], number: int, p
         due_s = began_s + n / per_s
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))
         arrivals.late_s = max(0.0, time.monotonic() - due_s)
-        ways = doors[n % len(doors)]
-        task = asyncio.ensure_future(arrive(ways[n // len(doors) % len(ways)]))
+        round_number, gateway = divmod(n, len(doors))
+        ways = doors[gateway]
+        task = asyncio.ensure_future(arrive(gateway, ways[round_number % len(ways)]))
         coming.add(task)
         task.add_done_callback(coming.discard)
         failed = [task for task in coming if task.done() and task.exception()]
