@@ -11,17 +11,25 @@ import os
 
 import pytest
 
+from quota.admission import Admission
+from quota.settings import Quotas
+from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.search import search
 from tests.unit.gateway.model.steps import WINDOW_MS, Setup, Step
-from tests.unit.gateway.model.world import World
+from tests.unit.gateway.model.world import AdmissionFactory, World, real_admission, seed
 
 DEEPER = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 
-def _begun(kind: str, route: tuple[int, ...], *, tokens_gone: bool = True) -> World:
-    world = Setup(((kind, ((1, 1), (1,))),), route).world()
-    if tokens_gone:
-        world.rogue(0)
+def _begun(
+    kind: str,
+    route: tuple[int, ...],
+    *,
+    exchange: Exchange | None = None,
+    admission: AdmissionFactory = real_admission,
+) -> World:
+    world = Setup(((kind, ((1, 1), (1,))),), route).world(admission, exchange=exchange)
+    world.rogue(0)
     return world
 
 
@@ -58,3 +66,36 @@ def test_every_schedule_of_two_processes(kind: str) -> None:
     assert found.violation is None, found.violation
     assert found.states > 5_000
     assert found.drained > 100
+
+
+@pytest.mark.parametrize("delay_ms", [0, 200])
+@pytest.mark.parametrize("kind", ["java", "librdkafka"])
+def test_every_schedule_of_two_processes_that_tell_each_other_with_changes_of_mode(
+    kind: str, delay_ms: int
+) -> None:
+    """One refuses, both are switched to observe, the leader moves: the other one knows that something was refused."""
+    begun = _begun(kind, (0, 1), exchange=Exchange(delay_ms))
+    found = search(begun, 6 if DEEPER else 5, extra=_cuts_and_modes, drain_every=50)
+    assert found.violation is None, found.violation
+    assert found.states > 2_000
+    assert found.drained > 40
+
+
+class HearsNoRefusals(Admission):
+    """Admissions of others count, their refusals do not."""
+
+    def refused_elsewhere(self, user: str | None, producer_id: int, now_ms: int) -> None:
+        pass
+
+
+def _deaf(quotas: Quotas, now_ms: int) -> Admission:
+    return HearsNoRefusals(quotas, seed, now_ms)
+
+
+def test_without_shared_refusals_a_change_of_mode_loses_a_record() -> None:
+    """What the test above is there for: without the topic, and with one that is heard by half."""
+    for world in (_begun("java", (0, 1)), _begun("java", (0, 1), exchange=Exchange(0), admission=_deaf)):
+        found = search(world, 5, extra=_cuts_and_modes)
+        assert found.violation is not None
+        assert "in the log" in found.violation
+        assert "quotas: observe" in found.violation

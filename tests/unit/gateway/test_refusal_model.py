@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 
 from quota.settings import Mode, Quotas
 from tests.unit.gateway.model.clients import ModelViolation
+from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.steps import (
     KINDS,
     LONG_PAUSE_MS,
@@ -51,6 +52,9 @@ CHECKS = settings(
     suppress_health_check=list(HealthCheck),
 )
 SCHEDULES = 20_000 if THOROUGH else 1_500
+
+DELAYS_MS = (0, 1, 50, 200)
+"""From a decision in one process to its effect in another."""
 
 COUNTS = st.lists(st.sampled_from((1, 3)), max_size=4).map(tuple)
 PRODUCERS = st.lists(
@@ -154,10 +158,10 @@ class Refusals(RuleBasedStateMachine):
 
 
 class RefusalsOfTwoProcesses(Refusals):
-    """A gateway or worker before each broker, each with a quota state of its own.
+    """A gateway before each broker, each with a quota state of its own, and nothing that they share.
 
     Not with changes of mode: that an id was refused in one process cannot be known to another which does not
-    enforce any more.
+    enforce any more. With an events topic it is: see the next class.
     """
 
     route = (0, 1)
@@ -167,6 +171,25 @@ class RefusalsOfTwoProcesses(Refusals):
         """Not here: an id that one process has known for long while another refuses it is a matter of shared
         state.
         """
+
+
+class RefusalsOfTwoProcessesThatTellEachOther(Refusals):
+    """A gateway before each broker; each hears what the other decides, within 200 ms, unless the topic is cut.
+
+    With changes of mode, while it is not cut and when what was refused before has been heard.
+    """
+
+    route = (0, 1)
+
+    @initialize(producers=PRODUCERS, rogues=st.integers(0, 3), delay_ms=st.sampled_from(DELAYS_MS))
+    def begin(self, producers: Any, rogues: int, delay_ms: int) -> None:
+        self.world = Setup(producers, self.route).world(exchange=Exchange(delay_ms))
+        for _ in range(rogues):
+            self.world.rogue(0)
+
+    @rule(is_cut=st.booleans())
+    def cut_or_heal_topic(self, is_cut: bool) -> None:
+        self.make(("cut_topic",) if is_cut else ("heal_topic",))
 
 
 def test_refusals_never_make_a_broker_answer_out_of_order() -> None:
@@ -192,20 +215,31 @@ def _with_entries(entries: int) -> Quotas:
     return replace(ONE_PER_WINDOW, producer_ids=replace(ONE_PER_WINDOW.producer_ids, sticky_entries=entries))
 
 
-@pytest.mark.parametrize("machine", [Refusals, RefusalsOfTwoProcesses])
+@pytest.mark.parametrize(
+    "machine", [Refusals, RefusalsOfTwoProcesses, RefusalsOfTwoProcessesThatTellEachOther]
+)
 def test_what_clients_were_told_is_what_the_log_holds(machine: type[Refusals]) -> None:
     run_state_machine_as_test(machine, settings=CHECKS)
 
 
 def test_random_schedules_of_one_process() -> None:
+    assert _longest_drain_ms((0, 0), tell_each_other=False) > 0, "no schedule had anything to wait for"
+
+
+def test_random_schedules_of_two_processes_that_tell_each_other() -> None:
+    assert _longest_drain_ms((0, 1), tell_each_other=True) > 0, "no schedule had anything to wait for"
+
+
+def _longest_drain_ms(route: tuple[int, ...], *, tell_each_other: bool) -> int:
     longest_ms = 0
     for number in range(SCHEDULES):
         chooser = random.Random(number)
-        world = random_setup(chooser, routes=((0, 0),)).world()
+        setup = random_setup(chooser, routes=(route,))
+        world = setup.world(exchange=Exchange(chooser.choice(DELAYS_MS)) if tell_each_other else None)
         try:
             for step in random_steps(world, chooser, chooser.randint(5, 50)):
                 apply(world, step)
             longest_ms = max(longest_ms, world.drain())
         except ModelViolation as violation:
             pytest.fail(f"schedule {number}: {violation}\n{world.story()}")
-    assert longest_ms > 0, "no schedule had anything to wait for"
+    return longest_ms

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.unit.gateway.model.clients import JavaProducer, LibrdkafkaProducer, Producer
+from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.wire import TOPIC, TOPIC_ID
 from tests.unit.gateway.model.world import USER, AdmissionFactory, World, real_admission
 
@@ -48,6 +49,8 @@ def apply(world: World, step: Step) -> None:
         producer = next(producer for producer in world.producers if producer.name == args[0])
         if name == "expire" or world.sendable(producer, args[1]):
             getattr(world, name)(producer, *args[1:])
+    elif name in ("mode", "exempt") and world.exchange is not None and world.exchange.is_cut:
+        pass  # Nobody could know what was refused elsewhere: open (docs/decisions/0004).
     elif name == "mode":
         world.change_quotas(f"{args[0]}", mode=Mode(args[0]))
     elif name == "exempt":
@@ -106,6 +109,8 @@ def accidents(world: World) -> list[Step]:
         for partition in range(len(producer.partitions))
     ]
     steps += [("mode", mode.value) for mode in Mode]
+    if world.exchange is not None:
+        steps += [("heal_topic",) if world.exchange.is_cut else ("cut_topic",)] * 3
     steps += [("exempt", True), ("exempt", False), ("rate", 1), ("rate", 5)]
     return steps
 
@@ -126,6 +131,7 @@ class Setup:
         name: str = "p",
         topic: bytes = TOPIC,
         topic_id: bytes = TOPIC_ID,
+        exchange: Exchange | None = None,
     ) -> World:
         """The world at its beginning; producer ids and topic may be those of a real cluster."""
         producers: list[Producer] = []
@@ -135,7 +141,15 @@ class Setup:
                 for count in records:
                     producer.add(partition, count)
             producers.append(producer)
-        return World(quotas, producers, route=self.route, admission=admission, topic=topic, topic_id=topic_id)
+        return World(
+            quotas,
+            producers,
+            route=self.route,
+            admission=admission,
+            topic=topic,
+            topic_id=topic_id,
+            exchange=exchange,
+        )
 
 
 def random_setup(chooser: random.Random, routes: tuple[tuple[int, ...], ...]) -> Setup:

@@ -27,6 +27,7 @@ from quota.admission import Admission, Visitor
 from quota.settings import Mode, Quotas
 from tests.unit.gateway.model.broker import ModelBroker
 from tests.unit.gateway.model.clients import Batch, ModelViolation, Producer, State
+from tests.unit.gateway.model.exchange import Exchange, Teller
 from tests.unit.gateway.model.wire import (
     BY_ID,
     NAMED,
@@ -99,7 +100,10 @@ class World:
         admission: AdmissionFactory = real_admission,
         topic: bytes = TOPIC,
         topic_id: bytes = TOPIC_ID,
+        exchange: Exchange | None = None,
     ) -> None:
+        """`exchange`: processes tell each other what they decide; None: each knows only itself."""
+        self.exchange = exchange
         self.now_ms = 1_000_000
         self.topic, self.topic_id = topic, topic_id
         self.quotas = quotas
@@ -267,7 +271,10 @@ class World:
 
     def _conversation(self, process: int, client_id: str, address: str) -> Conversation:
         visitor = Visitor(user=USER, client_id=client_id, address=address, connection_id=self._connections)
-        return Conversation(self.processes[process], visitor)
+        conversation = Conversation(self.processes[process], visitor)
+        if self.exchange is not None:
+            conversation.recorder = Teller(self.exchange, process)  # type: ignore[assignment]
+        return conversation
 
     def _hand_on(self, channel: Channel, sent: Sent) -> None:
         channel.to_broker.append(sent)
@@ -277,6 +284,8 @@ class World:
         if not self._counts_admitted:
             return
         ids = self._admitted[process]
+        if self.exchange is not None and any(producer_id in others for others in self._admitted):
+            return  # Paid for where it came first; the others were told.
         ids.add(producer_id)
         settings = self.quotas.producer_ids
         rate_milli = self.quotas.default.producer_ids_rate_milli or 0
@@ -314,8 +323,10 @@ class World:
     def _advance(self, duration_ms: int) -> None:
         until_ms = self.now_ms + duration_ms
         while True:
-            due = self.next_mute_end_ms(holding=True)
+            due = self._next_due_ms()
             self.now_ms = until_ms if due is None else min(until_ms, max(due, self.now_ms))
+            if self.exchange is not None:
+                self.exchange.deliver(self.processes, self.now_ms)
             for admission in self.processes:
                 admission.sweep(self.now_ms)
             if due is None or due > until_ms:
@@ -323,6 +334,12 @@ class World:
             for channel in list(self.channels.values()):
                 if channel.conversation.held and channel.conversation.muted_until_ms <= self.now_ms:
                     self._release(channel)
+
+    def _next_due_ms(self) -> int | None:
+        """When a mute ends behind which something is held, or a decision arrives at the others."""
+        arrival_ms = None if self.exchange is None else self.exchange.next_ms()
+        mute_end_ms = self.next_mute_end_ms(holding=True)
+        return min((at for at in (arrival_ms, mute_end_ms) if at is not None), default=None)
 
     def next_mute_end_ms(self, *, holding: bool) -> int | None:
         """When the next mute ends, of the channels that hold something or of all that are muted."""
@@ -422,10 +439,14 @@ class World:
                 self.cut(channel, by="the restart")
         self._rogues = [rogue for rogue in self._rogues if rogue[0] != process]
         self.processes[process] = self._started()
+        if self.exchange is not None:
+            self.exchange.restart(process, self.processes[process], self.now_ms)
         self._counts_admitted = False
 
     def set_quotas(self, quotas: Quotas, words: str) -> None:
-        """Other quotas at run time, in all processes."""
+        """Other quotas at run time, in all processes. What they have told each other before has arrived."""
+        if self.exchange is not None:
+            self.exchange.deliver(self.processes, self.now_ms, at_once=True)
         self.note(f"quotas: {words}")
         self.quotas = quotas
         self._counts_admitted = False
@@ -434,6 +455,18 @@ class World:
 
     def change_quotas(self, words: str, **changes: object) -> None:
         self.set_quotas(replace(self.quotas, **changes), words)  # type: ignore[arg-type]
+
+    def cut_topic(self) -> None:
+        """Processes hear no more of each other."""
+        if self.exchange is not None:
+            self.note("the topic is cut")
+            self.exchange.is_cut = True
+
+    def heal_topic(self) -> None:
+        """All that was told meanwhile arrives, after the usual time."""
+        if self.exchange is not None:
+            self.note("the topic heals")
+            self.exchange.is_cut = False
 
     def rogue(self, process: int, *, stays: bool = False) -> None:
         """Another producer of the same user takes a token or is refused; it hangs on or crashes."""
@@ -481,6 +514,7 @@ class World:
         Raises ModelViolation when it takes longer than `drain_bound_ms`.
         """
         self.rogues_leave()
+        self.heal_topic()
         self.note("from here on everything runs to its end")
         began_ms, bound_ms = self.now_ms, self.drain_bound_ms()
         while not all(producer.is_done for producer in self.producers):
