@@ -99,21 +99,28 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
     Returns the exit code. Raises CannotListen.
     """
     gateway = make_gateway()
-    await gateway.start()
     loop = asyncio.get_running_loop()
     serving = asyncio.current_task()
     assert serving is not None
+    is_told_to_stop = is_started = False
     drains: list[asyncio.Task[None]] = []
 
     def on_signal() -> None:
-        if drains:
+        nonlocal is_told_to_stop
+        if is_told_to_stop:
             serving.cancel()
-        else:
+        is_told_to_stop = True
+        if is_started:
             drains.append(loop.create_task(gateway.drain()))
 
+    # Before the start: with workers, some serve clients already while others are being started.
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     try:
+        await gateway.start()
+        is_started = True
+        if is_told_to_stop:
+            drains.append(loop.create_task(gateway.drain()))
         await gateway.until_stopped()
     except asyncio.CancelledError:
         return CUT_SHORT
