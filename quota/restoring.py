@@ -26,23 +26,21 @@ class RestorableUsers(UserTable):
         What is too old to be remembered is skipped. A history is best told in the order of time; what comes
         out of order is remembered for longer.
         """
-        used_ms = self._possible_ms(used_ms, now_ms)
-        if used_ms + self._kept_ms <= now_ms:
-            return
-        live = self._users.get(user) or self._live(user, now_ms)
-        ids = live.filter
-        ids.insert_elsewhere(ids.hashed(producer_id), used_ms, now_ms, floor=live.floor)
+        self._restore(user, producer_id, used_ms, now_ms)
 
     def restore_grace(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None:
         """The same for an id that was let in as grace: a restart is no way to ten more times the rate."""
+        if self._restore(user, producer_id, used_ms, now_ms):
+            self._users[user].grace_admitted += 1
+
+    def _restore(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> bool:
+        """Whether the id was unseen, and is remembered now."""
         used_ms = self._possible_ms(used_ms, now_ms)
         if used_ms + self._kept_ms <= now_ms:
-            return
-        live = self._live(user, now_ms)
+            return False
+        live = self._users.get(user) or self._live(user, now_ms)
         ids = live.filter
-        live.grace_admitted += ids.insert_elsewhere(
-            ids.hashed(producer_id), used_ms, now_ms, floor=live.floor
-        )
+        return ids.insert_elsewhere(ids.hashed(producer_id), used_ms, now_ms, floor=live.floor)
 
     @staticmethod
     def _possible_ms(used_ms: int, now_ms: int) -> int:

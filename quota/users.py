@@ -120,7 +120,11 @@ class UserTable:
     def rename(self, name: User, user: User, now_ms: int) -> None:
         """What was kept under another name is this user's; where something is known of the user, that stays."""
         live = self._users.pop(name, None)
-        if live is not None and user not in self._users:
+        if live is None:
+            return
+        if user in self._users:
+            live.filter.clear()
+        else:
             live.take(resolve(self._quotas, user), self._quotas.producer_ids)
             self._shape_bucket(live, now_ms)
             self._users[user] = live

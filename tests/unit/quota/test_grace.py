@@ -162,3 +162,23 @@ def test_an_id_that_waits_may_come_in_by_grace() -> None:
     state.begin_grace(HOUR_MS)
     assert reasons(state.decide(question("alice", 3, came_back=True), 0)) == [Reason.GRACE]
     assert state.waiting("alice") == 0
+
+
+def test_what_a_history_tells_of_grace_counts_once_and_not_when_it_is_too_old() -> None:
+    state = starting(1)
+    state.restore_grace("alice", 99, -100 * HOUR_MS, 0)
+    assert state.users() == []
+    for _ in range(2):
+        for producer_id in range(10):
+            state.restore_grace("alice", producer_id, -1_000, 0)
+    assert (state.grace_admitted("alice"), state.tokens("alice", 0)) == (10, 1)
+    assert reasons(state.decide(question("alice", 60), 0)) == [Reason.FIRST_SEEN]
+
+
+def test_what_passed_before_grace_could_begin_counts_as_grace() -> None:
+    """While the state was being restored it was said to be observed."""
+    state = starting(1)
+    for producer_id in range(12):
+        state.admitted_meanwhile("alice", producer_id, 0, Reason.OBSERVE)
+    assert (state.grace_admitted("alice"), state.tokens("alice", 0)) == (10, -1)
+    assert not state.in_fleet

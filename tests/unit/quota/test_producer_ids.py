@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from quota import Forward, Refuse
 from quota.producer_ids import AskedId, ProducerIdQuota, Question
+from quota.settings import UserQuota
 from quota.verdicts import Reason
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
@@ -153,3 +154,18 @@ def test_overfull_filters_are_counted() -> None:
         quota.decide(question(asked(number)), 0)
     assert quota.overfull_inserts == 50
     assert quota.filter_bytes > 0
+
+
+def test_what_is_known_under_another_name_becomes_the_users() -> None:
+    quota = ProducerIdQuota(enforcing(1, users={"alice": UserQuota.per_window(100)}), seeds(), 0)
+    quota.insert_uncharged("hash", 1, 0)
+    quota.rename("hash", "alice", 0)
+    assert (quota.users(), quota.remembers("alice", 1, 0)) == (["alice"], True)
+    assert not any(quota.decide(question(asked(number)), 0).refused for number in range(100, 150))
+    quota.insert_uncharged("hash", 2, 0)
+    held = quota._budget.held
+    quota.rename("hash", "alice", 0)  # what is known of alice stays, and the other's room is free again
+    assert (quota.users(), quota.remembers("alice", 2, 0)) == (["alice"], False)
+    assert quota._budget.held < held
+    quota.rename("nobody", "alice", 0)
+    assert quota.remembers("alice", 1, 0)
