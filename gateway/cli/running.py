@@ -109,9 +109,9 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
         nonlocal is_told_to_stop
         if is_told_to_stop:
             serving.cancel()
-        is_told_to_stop = True
-        if is_started:
+        elif is_started:
             drains.append(loop.create_task(gateway.drain()))
+        is_told_to_stop = True
 
     # Before the start: with workers, some serve clients already while others are being started.
     for number in (signal.SIGTERM, signal.SIGINT):
