@@ -95,6 +95,7 @@ class QuotaKeeper:
             self.run,
             self._ids.window_ms * 1000,
             began_wall_ms=_wall_ms(),
+            counts_charges=settings.quotas.cluster_producer_ids_rate_milli is not None,
             user_of=self._names.user_of,
             on_gateway=self._heard,
         )

@@ -6,7 +6,7 @@ at its moment and has been refilled since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from quota.entities import User
 from quota.token_bucket import TokenBucket
@@ -16,6 +16,9 @@ from quota.users import UserTable
 
 class RestorableUsers(UserTable):
     """The users, with what is done before the first question is answered and while others read."""
+
+    _cluster_restored_ms: int | None = None
+    """From when the cluster's balance was taken up."""
 
     # From a history
 
@@ -62,6 +65,21 @@ class RestorableUsers(UserTable):
         live.restored_ms = at_ms
         bucket.restore(units, token_units, at_ms)
 
+    def restore_cluster_charges(self, charged_ms: Iterable[int]) -> None:
+        """When tokens were spent, of all users together; for the bucket above them all, whose balance no event tells.
+
+        What an imported balance holds already is passed over; without one the bucket was full at the first.
+        """
+        bucket = self._cluster
+        if bucket is None:
+            return
+        for at_ms in sorted(charged_ms):
+            if self._cluster_restored_ms is None:
+                self._cluster_restored_ms = at_ms - 1
+                bucket.restore(bucket.capacity_units, bucket.token_units, at_ms)
+            if at_ms > self._cluster_restored_ms:
+                bucket.charge_elsewhere(at_ms)
+
     # From an export
 
     def export_users(self, now_ms: int) -> Iterator[UserState]:
@@ -104,6 +122,7 @@ class RestorableUsers(UserTable):
         bucket = self._imported(state, now_ms)
         if bucket is not None and self._cluster is not None:
             self._cluster = bucket
+            self._cluster_restored_ms = now_ms
             self._shape_cluster(now_ms)
 
     def _imported(self, state: BucketState | None, now_ms: int) -> TokenBucket | None:

@@ -16,6 +16,7 @@ from gateway.event_log.records import EventRecord
 from quota.entities import User
 from quota.verdicts import Reason
 
+_CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
 WATCHED_FOR_MS: Final = 300_000
 """How long a refused id is watched, in every process (quota/sticky.py)."""
 _OF_GATEWAYS: Final = frozenset({LifecycleEvent.type, ConfigEvent.type})
@@ -40,6 +41,7 @@ class Restorable(Protocol):
     def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None: ...
     def restore_grace(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None: ...
     def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None: ...
+    def restore_cluster_charges(self, charged_ms: Iterable[int]) -> None: ...
 
 
 class Followable(Protocol):
@@ -66,6 +68,7 @@ class Absorber:
 
     `user_of`: whom a name in an event means (events.UserNames, where users are redacted). `began_wall_ms`: when
     this process began, by the clock that its own events tell: what it lets pass while it restores is no history.
+    `counts_charges`: there is a bound for the whole cluster, so every charge of the history counts.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Absorber:
         token_units: int,
         *,
         began_wall_ms: int | None = None,
+        counts_charges: bool = False,
         user_of: Callable[[str], User] | None = None,
         on_gateway: OnGateway | None = None,
     ) -> None:
@@ -84,6 +88,7 @@ class Absorber:
         self._user_of = user_of or _same_name
         self._on_gateway = on_gateway
         self._balances: dict[User, _Balance] = {}
+        self._charged_ms: list[int] | None = [] if counts_charges else None
         self.decisions = 0
         """Decisions taken in, restored and followed."""
         self.has_history = False
@@ -129,6 +134,7 @@ class Absorber:
         wall_ms: int = 0,
     ) -> None:
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
+        charged_ms = self._charged_ms
         own_units, has_history, began_wall_ms = self._token_units, self.has_history, self._began_wall_ms
         for value, at_ms in past:
             try:
@@ -153,6 +159,8 @@ class Absorber:
                 state.restore_grace(user, producer_id, at_ms, now_ms)
             elif admitted:
                 restore_id(user, producer_id, at_ms, now_ms)
+                if charged_ms is not None and reason in _CHARGED:
+                    charged_ms.append(at_ms)
             elif watch is not None and now_ms - at_ms < WATCHED_FOR_MS:
                 watch(user, producer_id)
             if units is None:
@@ -170,6 +178,9 @@ class Absorber:
         for user, balance in self._balances.items():
             state.restore_tokens(user, balance.units, balance.token_units, balance.at_ms)
         self._balances.clear()
+        if self._charged_ms:
+            state.restore_cluster_charges(self._charged_ms)
+            self._charged_ms.clear()
 
     # The others
 

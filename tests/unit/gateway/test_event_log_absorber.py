@@ -249,3 +249,45 @@ class TestGateways:
         value = to_json(lifecycle())[:-5]
         absorber.follow([EventRecord(0, 0, 0, value)], quota(), Watched(), NOW_MS)
         assert absorber.unreadable == 1
+
+
+class TestClusterBucket:
+    """No event tells its balance: it is reckoned from the charges of all users."""
+
+    def cluster(self) -> ProducerIdQuota:
+        settings = ProducerIdSettings()
+        quotas = Quotas(mode=Mode.ENFORCE, producer_ids=settings, cluster_rate_milli=10_000)
+        return ProducerIdQuota(quotas, lambda: 1, 0)
+
+    def units(self, state: ProducerIdQuota) -> float:
+        exported = state.export_cluster_bucket(NOW_MS)
+        assert exported is not None
+        return exported.units / exported.token_units
+
+    def test_charges_of_all_users_count_in_the_order_of_time_whatever_the_order_of_partitions(self) -> None:
+        state, absorber = self.cluster(), Absorber("me", TOKEN, counts_charges=True)
+        told = [
+            record(0, user="bob", producer_id=10, tokens_after=None),
+            *(record(HOUR_MS, producer_id=number, tokens_after=None) for number in range(4)),
+            record(HOUR_MS, producer_id=1, reason="refresh", tokens_after=None),
+            record(HOUR_MS, producer_id=20, decision="refuse", tokens_after=None),
+            record(5 * HOUR_MS, user="bob", producer_id=11, tokens_after=None),
+        ]
+        absorber.restore(told, state, NOW_MS, WALL_MS)
+        absorber.finish_restore(state)
+        assert self.units(state) == 9  # full again after the hour; then one for bob's
+
+    def test_what_an_imported_balance_holds_already_is_not_charged_again(self) -> None:
+        before = self.cluster()
+        before.restore_cluster_charges([NOW_MS - 600_000] * 6)
+        state, absorber = self.cluster(), Absorber("me", TOKEN, counts_charges=True)
+        state.import_cluster_bucket(before.export_cluster_bucket(NOW_MS - 300_000), NOW_MS - 300_000)
+        told = [record(age_ms, producer_id=age_ms, tokens_after=None) for age_ms in (600_000, 1_000)]
+        absorber.restore(told, state, NOW_MS, WALL_MS)
+        absorber.finish_restore(state)
+        assert self.units(state) == pytest.approx(10 - 6 - 1 + 10 / 6, abs=0.01)
+
+    def test_without_such_a_bound_nothing_is_kept(self) -> None:
+        absorber, state = restored(record(0, producer_id=1))
+        assert absorber._charged_ms is None
+        assert state.export_cluster_bucket(NOW_MS) is None
