@@ -1,0 +1,99 @@
+"""What passes before the state is restored: it is no history, and under a grace it counts as granted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from events import to_json
+from gateway.event_log.absorber import Absorber
+from gateway.event_log.records import EventRecord
+from quota.interim import InterimState
+from quota.producer_ids import AskedId, ProducerIdQuota, Question
+from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from quota.verdicts import Reason
+from tests.unit.gateway.test_event_log_scan import decision
+
+HOUR_MS = 3_600_000
+NOW_MS, WALL_MS = 50 * HOUR_MS, 1_763_000_000_000
+BEGAN_WALL_MS = WALL_MS - 500
+
+
+def quota(mode: Mode = Mode.ENFORCE) -> ProducerIdQuota:
+    quotas = Quotas(mode=mode, producer_ids=ProducerIdSettings(), default=UserQuota.per_window(10))
+    return ProducerIdQuota(quotas, lambda: 1_234_567, 0)
+
+
+def absorbed(state: ProducerIdQuota, *events: dict[str, Any]) -> Absorber:
+    absorber = Absorber("me", HOUR_MS * 1_000, began_wall_ms=BEGAN_WALL_MS)
+    records = [
+        EventRecord(0, offset, event["wall_time_ms"], to_json(decision(**event)))
+        for offset, event in enumerate({"wall_time_ms": WALL_MS - 100, **event} for event in events)
+    ]
+    absorber.restore(records, state, NOW_MS, WALL_MS)
+    absorber.finish_restore(state)
+    return absorber
+
+
+def question(producer_id: int) -> Question:
+    return Question("alice", "10.0.0.1", "app", False, 1, [AskedId(producer_id, 0, 5, b"t", 0)])
+
+
+@pytest.mark.parametrize("incarnation", ["me", "me.w1-1"])
+def test_what_this_process_let_pass_is_not_restored_from_its_own_events(incarnation: str) -> None:
+    state = quota()
+    absorbed(state, {"incarnation": incarnation, "producer_id": 1, "reason": "observe"})
+    assert not state.remembers("alice", 1, NOW_MS)
+
+
+def test_what_the_same_run_told_before_is() -> None:
+    """A holder that was started again restores what its gateway decided."""
+    state = quota()
+    earlier = {"incarnation": "me.w1-1", "wall_time_ms": BEGAN_WALL_MS - 1, "producer_id": 1}
+    absorbed(state, earlier)
+    assert state.remembers("alice", 1, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("event", "is_history"),
+    [
+        ({"incarnation": "other", "reason": "first_seen"}, True),
+        ({"incarnation": "other", "reason": "refresh"}, True),
+        ({"incarnation": "other", "reason": "deadline", "decision": "refuse"}, True),
+        # Of a gateway that starts at the same moment.
+        ({"incarnation": "other", "reason": "observe"}, False),
+        ({"incarnation": "other", "reason": "fail_open"}, False),
+        ({"incarnation": "other", "reason": "grace"}, False),
+        ({"incarnation": "me", "reason": "first_seen"}, False),
+    ],
+)
+def test_only_what_a_gateway_with_a_state_decided_is_history(
+    event: dict[str, Any], *, is_history: bool
+) -> None:
+    assert absorbed(quota(), event).has_history is is_history
+
+
+def test_a_grace_counts_what_was_let_in_before_the_restart_each_id_once() -> None:
+    state = quota()
+    told = [{"incarnation": "other", "producer_id": n, "reason": "grace"} for n in range(60)]
+    early = [{"incarnation": "other", "producer_id": n, "reason": "observe"} for n in range(50, 90)]
+    absorbed(state, *told, *early, *told)
+    assert state.grace_admitted("alice") == 90
+    state.begin_grace(NOW_MS + HOUR_MS)
+    reasons = [state.decide(question(n), NOW_MS).decisions[0].reason for n in range(100, 111)]
+    assert reasons[:10] == [Reason.GRACE] * 10
+    assert reasons[10] is Reason.FIRST_SEEN, "by the bucket again"
+
+
+@pytest.mark.parametrize(("mode", "tokens", "granted"), [(Mode.ENFORCE, 10, 5), (Mode.OBSERVE, 5, 0)])
+def test_under_a_grace_what_passed_in_the_first_moments_is_not_charged(
+    mode: Mode, tokens: int, granted: int
+) -> None:
+    state, interim = quota(mode), InterimState()
+    for producer_id in range(5):
+        interim.decide(question(producer_id), NOW_MS)
+    state.begin_grace(NOW_MS + HOUR_MS)
+    assert interim.hand_over(state, NOW_MS) == 0
+    assert state.tokens("alice", NOW_MS) == tokens
+    assert state.grace_admitted("alice") == granted

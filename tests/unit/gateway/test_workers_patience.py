@@ -1,0 +1,105 @@
+"""How long a worker waits for its holder: 50 ms of silence, and longer while the holder answers others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.workers import link, wire
+from gateway.workers.link import HolderLink
+from quota.producer_ids import Answer, AskedId, Question
+from quota.state import Ask
+from quota.verdicts import Bound
+
+PASSED = Answer(False, (), Bound.USER)
+REFUSED = Answer(True, (), Bound.USER)
+
+
+class ScriptedHolder(asyncio.Protocol):
+    """`answers`: which of the questions, by their order, are answered; each after a pause."""
+
+    def __init__(self, answers: Callable[[int], bool], pause_s: float) -> None:
+        self._answers = answers
+        self._pause_s = pause_s
+        self._decoder = wire.Decoder()
+        self._asked: list[int] = []
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._decoder.feed(data):
+            if message.kind is wire.Kind.ASK:
+                number = message.body[0]
+                self._asked.append(number)
+                if self._answers(len(self._asked)):
+                    delay_s = self._pause_s * len(self._asked)
+                    asyncio.get_running_loop().call_later(delay_s, self._answer, number)
+
+    def _answer(self, number: int) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            body = [number, wire.packed_answer(REFUSED)]
+            self._transport.write(wire.encoded(wire.Kind.ANSWER, body))
+
+
+def waits(
+    path: Path, answers: Callable[[int], bool], pause_s: float, questions: int
+) -> list[tuple[Answer, float]]:
+    """What each question was answered with, and after how long."""
+
+    async def scenario() -> list[tuple[Answer, float]]:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_unix_server(lambda: ScriptedHolder(answers, pause_s), str(path))
+        to_holder = HolderLink(str(path), 1, lambda _question, _now_ms: PASSED)
+        connected = asyncio.Event()
+        to_holder.on_connected = connected.set
+        running = asyncio.ensure_future(to_holder.run())
+        await connected.wait()
+        found: list[tuple[Answer, float]] = []
+        done = asyncio.Event()
+        began_s = time.monotonic()
+
+        def answered(ask: Ask) -> None:
+            assert ask.answer is not None
+            found.append((ask.answer, time.monotonic() - began_s))
+            if len(found) == questions:
+                done.set()
+
+        for number in range(questions):
+            asked = Question("alice", "10.0.0.1", "app", False, 1, [AskedId(number, 0, 0, b"t", 0)])
+            to_holder.ask(Ask(asked, int(loop.time() * 1000)), answered)
+        await asyncio.wait_for(done.wait(), 10)
+        running.cancel()
+        await to_holder.close(1.0)
+        server.close()
+        await server.wait_closed()
+        return found
+
+    return asyncio.run(scenario())
+
+
+def test_a_silent_holder_costs_50_ms(tmp_path: Path) -> None:
+    found = waits(tmp_path / "s", lambda _number: False, 0.0, 3)
+    assert [answer for answer, _ in found] == [PASSED] * 3
+    assert all(link.PATIENCE_S <= waited_s < 0.2 for _, waited_s in found)
+
+
+def test_a_holder_that_answers_others_is_behind_and_not_silent(tmp_path: Path) -> None:
+    found = waits(tmp_path / "s", lambda _number: True, 0.02, 15)
+    assert [answer for answer, _ in found] == [REFUSED] * 15
+    assert found[-1][1] >= 0.3
+
+
+def test_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One question is never answered, all others are."""
+    monkeypatch.setattr(link, "LONGEST_PATIENCE_MS", 200)
+    found = waits(tmp_path / "s", lambda number: number != 1, 0.02, 25)
+    passed = [waited_s for answer, waited_s in found if answer == PASSED]
+    assert passed
+    assert 0.2 <= passed[0] < 0.4
