@@ -97,7 +97,7 @@ class Conversation:
         "_help_url",
         "_in_flight",
         "_own_topics",
-        "_produce",
+        "_repeated",
         "_sasl_in_flight",
         "_walk",
         "asked",
@@ -130,8 +130,8 @@ class Conversation:
         self._counters = counters or Counters()
         self._own_topics = own_topics or OwnTopics()
         self._guarded = self._own_topics.guarded
-        self._produce = RepeatedProduce(self._own_topics.produced)
-        self._walk = self._produce.walk
+        self._repeated = RepeatedProduce(self._own_topics.produced)
+        self._walk = self._repeated.walk
         self.recorder: ConnectionRecorder | None = None
         """Told of what happens here; None: no events are written."""
         self._in_flight: deque[InFlight | bytes] = deque()
@@ -268,9 +268,7 @@ class Conversation:
 
     # ---- inside ----------------------------------------------------------------------------------------
 
-    def _next_in_line(  # noqa: C901 - flat: every request passes here, and a call more is paid by each
-        self, buf: Buffer, start: int, end: int, now_ms: int
-    ) -> Step | None:
+    def _next_in_line(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
         """None: hold it, the quota's state has been asked."""
         if end - start < _HEAD.size:
             raise MalformedFrame("a request of less than 8 bytes")
@@ -285,33 +283,11 @@ class Conversation:
         recorder = self.recorder
         if recorder is not None and not recorder.is_introduced and treatment < Treatment.NOTED:
             recorder.introduced()
+        if api_key == PRODUCE:
+            return self._produce(buf, start, end, api_version, correlation_id, now_ms)
         note: object = None
         step = FORWARD
-        if api_key == PRODUCE:
-            try:
-                acks, transactional, batches = self._walk(buf, start, end)
-            except ForbiddenTopic as forbidden:
-                self.asked = None
-                return self._produced_to_own_topic(buf, start, end, forbidden.acks)
-            if batches:
-                asked, self.asked = self.asked, None
-                verdict = self._admission.judge(
-                    self.visitor, batches, transactional=transactional, now_ms=now_ms, asked=asked
-                )
-                if not isinstance(verdict, Forward):
-                    if isinstance(verdict, Ask):
-                        self.asked = verdict
-                        return None
-                    return self._stop(verdict, buf, start, end, acks, now_ms)
-                if recorder is not None:
-                    if verdict.decisions:
-                        recorder.decided(verdict.decisions, buf, start, end, now_ms)
-                    recorder.forwarded(batches, self._produce.record_counts, end - start, now_ms)
-                    # The id alone, as a rule: what waits for an answer should be small.
-                    note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
-            if acks == 0:
-                return FORWARD
-        elif treatment > Treatment.NOTED:
+        if treatment > Treatment.NOTED:
             note = note_of_request(treatment, self.sasl, buf, start, end)
             if treatment in _SASL:
                 self._sasl_in_flight += 1
@@ -323,11 +299,43 @@ class Conversation:
                 return step
             if step is INSTEAD:
                 note = DISGUISED
+        self._awaits((correlation_id, treatment, api_key, api_version, note))
+        return step
+
+    def _produce(
+        self, buf: Buffer, start: int, end: int, api_version: int, correlation_id: int, now_ms: int
+    ) -> Step | None:
+        asked, self.asked = self.asked, None
+        try:
+            acks, transactional, batches = self._walk(buf, start, end)
+        except ForbiddenTopic as forbidden:
+            return self._produced_to_own_topic(buf, start, end, forbidden.acks)
+        note: object = None
+        if batches:
+            verdict = self._admission.judge(
+                self.visitor, batches, transactional=transactional, now_ms=now_ms, asked=asked
+            )
+            if not isinstance(verdict, Forward):
+                if isinstance(verdict, Ask):
+                    self.asked = verdict
+                    return None
+                return self._stop(verdict, buf, start, end, acks, now_ms)
+            recorder = self.recorder
+            if recorder is not None:
+                if verdict.decisions:
+                    recorder.decided(verdict.decisions, buf, start, end, now_ms)
+                recorder.forwarded(batches, self._repeated.record_counts, end - start, now_ms)
+                # The id alone, as a rule: what waits for an answer should be small.
+                note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
+        if acks != 0:
+            self._awaits((correlation_id, Treatment.PRODUCE, PRODUCE, api_version, note))
+        return FORWARD
+
+    def _awaits(self, forwarded: InFlight) -> None:
         in_flight = self._in_flight
-        in_flight.append((correlation_id, treatment, api_key, api_version, note))
+        in_flight.append(forwarded)
         if len(in_flight) >= MOST_IN_FLIGHT:
             self.wants_attention = True
-        return step
 
     def _refused_behind_mute(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
         """First in line behind the mute: answered at once when it is refused anyway; None: hold it."""
