@@ -36,6 +36,7 @@ from gateway.settings import Settings
 from gateway.state_dir import Loaded, StateDir
 from quota.entities import User
 from quota.interim import InterimState
+from quota.layered_filter import kept_ms
 from quota.producer_ids import ProducerIdQuota
 from quota.state import QuotaState
 
@@ -216,7 +217,9 @@ class QuotaKeeper:
         if follower is None:
             return
         self.progress = "the events topic is being read"
-        start = StartAt(dict(loaded.offsets) if loaded else {}, _wall_ms() - self._ids.remember_ms)
+        # Further back than `remember`: an id that was told of then may have been used since without a word.
+        kept = kept_ms(self._settings.to_quotas().producer_ids)
+        start = StartAt(dict(loaded.offsets) if loaded else {}, _wall_ms() - kept)
         following = self._loop.create_task(
             self._guarded(follower.run(start, self._records_arrived, self._caught_up.set))
         )
@@ -337,6 +340,7 @@ class QuotaKeeper:
         """In the log, and on the topic."""
         member = {"gateway_id": change.gateway_id, "incarnation": change.incarnation}
         if change.kind == "seen":
+            self._real.in_fleet = True
             log.info(Event.FLEET_MEMBER_SEEN, **member)
             self._tell("member_seen", text=change.gateway_id)
         elif change.kind == "gone":

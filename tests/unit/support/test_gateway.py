@@ -29,7 +29,8 @@ def test_sections_of_the_configuration_are_the_callers() -> None:
         node_ids=(1, 5, 102),
     )
     assert gateway.config["cluster"] == {"bootstrap_servers": ["a:1", "b:2"]}
-    assert gateway.config["quotas"] == {"mode": "enforce"}
+    # A gateway that is started here is always a fresh one; with a grace it would refuse nothing.
+    assert gateway.config["quotas"] == {"mode": "enforce", "producer_ids": {"cold_start": "enforce"}}
     assert gateway.config["drain_timeout"] == "1s"
     (listener,) = gateway.config["listeners"]
     assert listener["bind"] == gateway.bootstrap_servers
