@@ -91,7 +91,7 @@ class StateHolder:
     def worker_connected(self, session: WorkerSession) -> None:
         self._sessions.add(session)
         log.info(Event.WORKER_CONNECTED, worker=session.worker, pid=session.process)
-        session.send(Kind.OFFSETS, self.keeper.applied_offsets)
+        session.tell_offsets(self.keeper.applied_offsets)
 
         if self._topic_id:
             session.send(Kind.TOPIC_ID, self._topic_id)
@@ -136,6 +136,9 @@ class StateHolder:
         question = wire.unpacked_question(packed)
         now_ms = self._now_ms(asked_ms)
         answer, refused = self._refusals.decide(self._decided, question, now_ms)
+        if answer.decisions:
+            # Its event says what the decision knew of other gateways; the worker writes it.
+            session.tell_offsets(self.keeper.applied_offsets)
         session.send(Kind.ANSWER, [number, wire.packed_answer(answer)])
         if refused:
             self.tell_refused(question.user, refused, but=session)
@@ -211,7 +214,7 @@ class StateHolder:
             self._reports.counters.quota_failed_open += self._failures
             self._failures = 0
             for session in self._sessions:
-                session.send(Kind.OFFSETS, self.keeper.applied_offsets)
+                session.tell_offsets(self.keeper.applied_offsets)
 
 
 class WorkerSession(asyncio.Protocol):
@@ -224,6 +227,7 @@ class WorkerSession(asyncio.Protocol):
         self.worker = 0
         self.process = 0
         self.said_bye = False
+        self._told_offsets: list[int] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -254,3 +258,9 @@ class WorkerSession(asyncio.Protocol):
         transport = self._transport
         if transport is not None and transport.get_write_buffer_size() < MOST_UNREAD_BYTES:
             transport.write(wire.encoded(kind, body))
+
+    def tell_offsets(self, offsets: list[int]) -> None:
+        """Unless it knows them."""
+        if offsets != self._told_offsets:
+            self._told_offsets = offsets
+            self.send(Kind.OFFSETS, offsets)
