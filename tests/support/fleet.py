@@ -285,6 +285,11 @@ class Propagation:
         )
 
 
+def run_of(event: DecisionEvent) -> str:
+    """The gateway, whichever of its processes tells."""
+    return event.incarnation.split(".", 1)[0]
+
+
 def propagation(told: Sequence[tuple[int, int, DecisionEvent]]) -> Propagation:
     """Out of the decisions of one user: wall clocks of one machine are one clock."""
     admissions = [
@@ -294,15 +299,16 @@ def propagation(told: Sequence[tuple[int, int, DecisionEvent]]) -> Propagation:
     ]
     by_gateway: dict[str, list[DecisionEvent]] = {}
     for _, _, event in told:
-        by_gateway.setdefault(event.incarnation, []).append(event)
+        by_gateway.setdefault(run_of(event), []).append(event)
     for decisions in by_gateway.values():
-        decisions.sort(key=lambda event: event.seq)
+        decisions.sort(key=lambda event: (event.wall_time_ms, event.incarnation, event.seq))
     delays_ms: list[int] = []
     unknown: dict[tuple[str, int], int] = {}
+    """By incarnation and seq of the admission that did not know."""
     oldest_ms = 0
     for at, offset, event in admissions:
-        for incarnation, decisions in by_gateway.items():
-            if incarnation == event.incarnation:
+        for run, decisions in by_gateway.items():
+            if run == run_of(event):
                 continue
             for other in decisions:
                 if other.wall_time_ms < event.wall_time_ms:
@@ -312,7 +318,7 @@ def propagation(told: Sequence[tuple[int, int, DecisionEvent]]) -> Propagation:
                     delays_ms.append(age_ms)
                     break
                 if other.decision == "admit":
-                    key = (incarnation, other.seq)
+                    key = (other.incarnation, other.seq)
                     unknown[key] = unknown.get(key, 0) + 1
                     oldest_ms = max(oldest_ms, age_ms)
     return Propagation(delays_ms, max(unknown.values(), default=0), oldest_ms)
