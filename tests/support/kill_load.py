@@ -84,7 +84,7 @@ class Kill:
     back: int = 0
     codes: Counter[tuple[int, ...]] = field(default_factory=Counter)
     refused_ms: list[int] = field(default_factory=list)
-    """Of those who were refused when they came back: how long before the kill they had been admitted."""
+    """Of those who were refused when they came back: how long before a kill they had been admitted."""
 
     @property
     def is_within(self) -> bool:
@@ -228,7 +228,9 @@ class KillLoad:
         sent = await newcomer.producer.send(next_value(newcomer.producer))
         kill.codes[tuple(sent.codes)] += 1
         if NOT_ENOUGH_REPLICAS in sent.codes:
-            kill.refused_ms.append(kill.killed_ms - newcomer.acked_ms)
+            # It may be some restarts since it was forgotten.
+            ages_ms = (one.killed_ms - newcomer.acked_ms for one in (*self.kills, kill))
+            kill.refused_ms.append(min(age_ms for age_ms in ages_ms if age_ms >= 0))
         newcomer.producer.close()
         newcomer.is_busy = False
 
@@ -283,9 +285,10 @@ class KillLoad:
         producers = [newcomer.producer for newcomer in self.newcomers] + self.rogues
         acknowledged = {value for producer in producers for value in producer.acknowledged}
         found = Counter(record.value for record in read_log(self._brokers, self._topic))
-        assert [value for value, times in found.items() if times > 1] == []
-        assert acknowledged - found.keys() == set()
-        assert found.keys() - acknowledged - self.unknown == set()
+        doubled = {value for value, times in found.items() if times > 1}
+        missing = acknowledged - found.keys()
+        surplus = found.keys() - acknowledged - self.unknown
+        assert (doubled, missing, surplus) == (set(), set(), set())
 
     def check_kills(self) -> None:
         for number, kill in enumerate(self.kills):
