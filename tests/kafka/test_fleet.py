@@ -16,6 +16,7 @@ from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.fleet import (
     Arrivals,
+    Door,
     Fleet,
     Propagation,
     fleet_of,
@@ -153,7 +154,21 @@ def test_a_producer_that_writes_to_three_brokers_pays_once_and_leaders_move_for_
         assert refused_for(fleet) <= {"established", "sticky"}
         moved = len(clients) * 6 * 2
         assert fleet.sum_of("pidgate_requests_refused_total", reason="established") <= moved
+        # The events topic's leaders move as well: what is admitted then is charged everywhere.
+        move_leaders(three_brokers, fleet.events_topic)
+        other = create_topic(servers, f"{topic}-other")
+        (way,) = (door for doors in fleet.doors(other) for door in doors)
+        assert asyncio.run(first_batch(way, other)) == 0
+        until(lambda: all(left - 1 <= tokens < left - 0.9 for tokens in fleet.tokens()))
     check(journals, read_log(servers, topic), only_ours=True).raise_if_bad()
+
+
+async def first_batch(way: Door, topic: str) -> int:
+    """The answer to the first batch of a new producer."""
+    async with SwarmProducer(way.address, topic, way.partition) as producer:
+        await producer.begin()
+        (code,) = (await producer.send_once(b"x")).codes
+        return code
 
 
 def test_one_id_through_six_gateways_is_charged_once_in_each(three_brokers: Cluster, topic: str) -> None:
