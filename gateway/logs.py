@@ -56,6 +56,7 @@ class Event(StrEnum):
     STATE_RESTORED = "state_restored"
     STATE_NOT_RESTORED = "state_not_restored"
     GRACE_BEGAN = "grace_began"
+    GRACE_ENDED_EARLY = "grace_ended_early"
     EVENTS_TOPIC_CREATED = "events_topic_created"
     EVENTS_TOPIC_UNSAFE = "events_topic_unsafe"
     EVENTS_TOPIC_UNAVAILABLE = "events_topic_unavailable"
@@ -112,6 +113,7 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.STATE_RESTORED: frozenset({"users", "restored_from", "waited_ms", "unreadable"}),
     Event.STATE_NOT_RESTORED: frozenset({"reason", "remedy"}),
     Event.GRACE_BEGAN: frozenset({"reason", "grace_ms"}),
+    Event.GRACE_ENDED_EARLY: frozenset({"reason"}),
     Event.EVENTS_TOPIC_CREATED: frozenset({"topic", "partitions", "replication_factor", "wanted"}),
     Event.EVENTS_TOPIC_UNSAFE: frozenset({"topic", "setting", "value", "reason", "remedy"}),
     Event.EVENTS_TOPIC_UNAVAILABLE: frozenset(

@@ -221,7 +221,7 @@ class QuotaKeeper:
         kept = kept_ms(self._settings.to_quotas().producer_ids)
         start = StartAt(dict(loaded.offsets) if loaded else {}, _wall_ms() - kept)
         following = self._loop.create_task(
-            self._guarded(follower.run(start, self._records_arrived, self._caught_up.set))
+            self._guarded(follower.run(start, self._records_arrived, self._topic_caught_up))
         )
         self._background.append(following)
         seen = -1
@@ -244,6 +244,18 @@ class QuotaKeeper:
             self._absorber.follow(records, self._real, self._refused_elsewhere, now_ms)
         else:
             self._absorber.restore(records, self._real, now_ms, _wall_ms(), self._refused_elsewhere)
+
+    def _topic_caught_up(self) -> None:
+        self._caught_up.set()
+        has_history = self._has_history or self._absorber.has_history
+        if self.is_restored and has_history and self.grace_left_ms:
+            # It could not be read at the start, and its silence was taken for a cold one.
+            self._grace_until_wall_ms = None
+            self._real.begin_grace(0)
+            log.warning(
+                Event.GRACE_ENDED_EARLY,
+                reason="the events topic can be read now, and tells what is remembered",
+            )
 
     def _heard(self, event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
         """A gateway, perhaps an earlier run of this one, tells of itself."""
@@ -276,8 +288,13 @@ class QuotaKeeper:
     # ---- a cold start ----------------------------------------------------------------------------------
 
     def _share_grace(self, until_wall_ms: int, reason: str) -> None:
-        """A restart does not end a grace, and gateways that start together share one."""
+        """A restart does not end a grace, and gateways that start together share one.
+
+        Whoever remembers already is not drawn into the grace of one that does not.
+        """
         left_ms = until_wall_ms - _wall_ms()
+        if self.is_restored and not self.grace_left_ms:
+            return
         if self._ids.cold_start == "grace" and self.grace_left_ms < left_ms <= self._ids.grace_ms:
             self._begin_grace(left_ms, reason)
 

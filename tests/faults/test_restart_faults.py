@@ -499,3 +499,59 @@ def test_a_broker_of_the_events_topic_that_hangs_is_in_nobodys_way() -> None:
         finally:
             for gateway in gateways.values():
                 gateway.kill()
+
+
+def test_a_grace_that_began_only_because_the_topic_could_not_be_read_ends_when_it_can() -> None:
+    """And nobody else is drawn into it."""
+    rate = 10
+    with Cluster(ClusterSpec(nodes=3)) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
+        for name, node_id in (("data", 1), ("__late", 3)):
+            new = NewTopic(name, 1, replica_assignment=[[node_id]])
+            admin.create_topics([new], operation_timeout=30)[name].result(timeout=60)
+        host, port = cluster.nodes[1]
+        quotas = {
+            "mode": "enforce",
+            "default": {"producer_ids_rate": rate},
+            "producer_ids": {"cold_start": "grace", "window": "10h", "grace": "2s"},
+        }
+        one, other = (
+            GatewayProcess(
+                f"{host}:{port}", quotas=quotas, settings={"events": events_topic("late")}, ready_within_s=60
+            )
+            for _ in range(2)
+        )
+
+        async def scenario() -> None:
+            first = await running_producers(cluster.bootstrap_servers(), "data", 20)
+            strangers = await running_producers(cluster.bootstrap_servers(), "data", 5)
+            move_all(first, one.bootstrap_servers)
+            one.start()
+            assert codes_of(await send_all(first)) == {(0,): 20}
+            other.start()
+            await asyncio.sleep(2.5)
+            one.kill()
+            quotas["producer_ids"] = {**dict(one.config["quotas"]["producer_ids"]), "grace": "1h"}
+            one.config["quotas"] = quotas
+            cluster.signal_node(3, signal.SIGSTOP)
+            try:
+                began_s = time.monotonic()
+                one.start()
+                print(f"ready without the topic after {time.monotonic() - began_s:.1f} s")
+                assert one.metrics().value("pidgate_grace_left_seconds") > 3_000
+            finally:
+                cluster.signal_node(3, signal.SIGCONT)
+            ended_s = until(lambda: one.metrics().value("pidgate_grace_left_seconds") == 0, 60)
+            print(f"the grace ended {ended_s:.1f} s after the topic's broker went on")
+            assert codes_of(await send_all(first)) == {(0,): 20}
+            move_all(strangers, one.bootstrap_servers)
+            assert {one.codes[0] for one in [await each.send_once(b"x") for each in strangers]} == {19}
+            assert other.metrics().value("pidgate_grace_left_seconds") == 0
+            close_all([*first, *strangers])
+
+        try:
+            asyncio.run(scenario())
+            assert len(one.log_events("grace_ended_early")) == 1
+        finally:
+            one.kill()
+            other.kill()
