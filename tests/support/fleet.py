@@ -83,6 +83,12 @@ class Fleet:
     def sum_of(self, name: str, **labels: str) -> float:
         return sum(gateway.metrics().value(name, **labels) for gateway in self.gateways)
 
+    def wait_until_heard(self) -> None:
+        """Until every gateway has read all that the topic holds by now."""
+        told = len(read_log(self.cluster.bootstrap_servers(), self.events_topic))
+        for gateway in self.gateways:
+            until(lambda gateway=gateway: gateway.metrics().value("pidgate_events_followed_total") >= told)  # type: ignore[misc]
+
     def decisions(self) -> list[tuple[int, int, DecisionEvent]]:
         """(partition, offset, decision): everything that the topic holds now."""
         return decisions_in(self.cluster, self.events_topic)
