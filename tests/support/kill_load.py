@@ -31,6 +31,8 @@ ALICE_RATE, BOB_RATE = 20_000, 5
 WINDOW_S = 36_000
 LOST_MS = 200
 """What a kill -9 may forget: the admissions of so long before it."""
+READ_LATE_MS = 200
+"""Nothing that was started after a kill has answered so soon."""
 BACK_EACH_TIME = 60
 """Of alice's earlier newcomers so many come back after each restart."""
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -229,8 +231,7 @@ class KillLoad:
         kill.codes[tuple(sent.codes)] += 1
         if NOT_ENOUGH_REPLICAS in sent.codes:
             # It may be some restarts since it was forgotten.
-            ages_ms = (one.killed_ms - newcomer.acked_ms for one in (*self.kills, kill))
-            kill.refused_ms.append(min(age_ms for age_ms in ages_ms if age_ms >= 0))
+            kill.refused_ms.append(_before_kill_ms(newcomer.acked_ms, [*self.kills, kill]))
         newcomer.producer.close()
         newcomer.is_busy = False
 
@@ -316,7 +317,7 @@ class KillLoad:
                 assert event["decision"] == "admit"
                 charges[event["producer_id"]].setdefault(event["incarnation"], event["wall_time_ms"])
         again = [list(runs.values()) for runs in charges.values() if len(runs) > 1]
-        ages_ms = [self._before_kill_ms(at_ms) for times in again for at_ms in times[:-1]]
+        ages_ms = [_before_kill_ms(at_ms, self.kills) for times in again for at_ms in times[:-1]]
         return len(again), max(ages_ms, default=0)
 
     def forgotten(self) -> tuple[int, int]:
@@ -328,7 +329,7 @@ class KillLoad:
             if event["user"] == ALICE:
                 told.setdefault(event["producer_id"], event["wall_time_ms"])
         ages_ms = [
-            self._before_kill_ms(one.acked_ms)
+            _before_kill_ms(one.acked_ms, self.kills)
             for one in self.newcomers
             if told.get(one.producer.producer_id, 1 << 62) > one.acked_ms + LOST_MS
         ]
@@ -340,11 +341,6 @@ class KillLoad:
             event["reason"]
             for event in self.decisions()
             if event["user"] == BOB and event["decision"] == "admit"
-        )
-
-    def _before_kill_ms(self, at_ms: int) -> int:
-        return min(
-            (kill.killed_ms - at_ms for kill in self.kills if kill.killed_ms >= at_ms), default=1 << 30
         )
 
     def told(self) -> str:
@@ -360,3 +356,11 @@ class KillLoad:
             f"refused of them {sorted(age for kill in self.kills for age in kill.refused_ms)} ms before a kill; "
             f"steady batches {self.steady_codes[0]}; rogue {dict(self.rogue_codes)}"
         )
+
+
+def _before_kill_ms(at_ms: int, kills: list[Kill]) -> int:
+    """How long before the next kill. What came before it may have been read from the socket after it."""
+    return min(
+        (max(0, kill.killed_ms - at_ms) for kill in kills if kill.killed_ms + READ_LATE_MS >= at_ms),
+        default=1 << 30,
+    )
