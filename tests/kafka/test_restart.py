@@ -36,9 +36,9 @@ def test_killed_and_restored_from_a_state_directory_without_a_topic(
 ) -> None:
     load = KillLoad(sasl_cluster, topic_name("restart"), tmp_path, events=None, state_dir=tmp_path / "state")
     with load.gateway:
-        load.run(3, load_s=0.5)
+        load.run(2, load_s=0.5)
         print(load.told())
         load.check_kills()
         load.check_log()
         restored = [line["restored_from"] for line in load.gateway.log_events("state_restored")]
-        assert restored == ["nothing", *["state_dir"] * 3]
+        assert restored == ["nothing", *["state_dir"] * 2]
