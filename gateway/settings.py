@@ -174,7 +174,8 @@ class ProducerIdsSettings(Section):
     max_throttle_ms: PositiveDurationMs = Field(default=10_000, alias="max_throttle")
     max_live_ids: int = Field(default=10_000_000, ge=1)
     queue: int = Field(default=1_000, ge=0)
-    sticky_entries: int = Field(default=20_000, ge=1)
+    # Fewer, and a request that does not fit would have its connection closed again and again.
+    sticky_entries: int = Field(default=20_000, ge=3)
 
     @property
     def remember_ms(self) -> int:

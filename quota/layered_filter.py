@@ -301,7 +301,7 @@ class LayeredFilter:
         since_ms = self._layers[-1].slice_end_ms - self._slice_ms
         previous = sum(layer.newest_of for layer in self._layers if layer.slice_end_ms > since_ms)
         # A little more, or one id above last slice's number would double the layer.
-        return max(floor, previous + previous // 32)
+        return max(floor, previous + previous // 64)
 
     def _affordable(self, design_count: int) -> int:
         """The design count that the budget still allows, 0 when not even the smallest layer fits."""

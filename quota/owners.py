@@ -1,7 +1,7 @@
 """Who was given which producer id, and which ids were never used: learnt from InitProducerId and EndTxn
 answers.
 
-For operators only; no decision is made from it. At most the latest 80,000 ids are kept, at least half of them.
+For operators only; no decision is made from it. At most the latest 40,000 ids are kept, at least half of them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from quota.entities import User
 
-MOST_OWNED_IDS = 80_000
-"""About 5 MB, in two dicts just below the size at which they double; eighty blocks of 1,000 (KIP-730)."""
+MOST_OWNED_IDS = 40_000
+"""About 2.5 MB, in two dicts just below the size at which they double; forty blocks of 1,000 (KIP-730)."""
 
 
 @dataclass(frozen=True, slots=True)
