@@ -32,8 +32,6 @@ ALICE_RATE, BOB_RATE = 20_000, 5
 WINDOW_S = 36_000
 LOST_MS = 200
 """What a kill -9 may forget: the admissions of so long before it."""
-READ_LATE_MS = 200
-"""Nothing that was started after a kill has answered so soon."""
 BACK_EACH_TIME = 60
 """Of alice's earlier newcomers so many come back after each restart."""
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -80,6 +78,7 @@ class Kill:
     """One restart, and what came out of it."""
 
     killed_ms: int
+    gone_ms: int
     ready_s: float = 0.0
     expected_tokens: float = 0.0
     found_tokens: float = 0.0
@@ -243,13 +242,16 @@ class KillLoad:
         before_ms, before = await self._balance()
         await asyncio.sleep(rng.uniform(0.0, 0.5))
         killed_ms = wall_ms()
-        self.gateway.kill()
+        await asyncio.to_thread(self.gateway.kill)
+        # Answers that lie in sockets are read now: until `gone_ms` whoever answered was the one that was killed.
+        await asyncio.sleep(0.05)
+        gone_ms = wall_ms()
         self._before_start(number)
         idle = [newcomer for newcomer in self.newcomers if newcomer.acked_ms and not newcomer.is_busy]
         latest, older = idle[-BACK_EACH_TIME // 2 :], idle[: -BACK_EACH_TIME // 2]
         back = latest + rng.sample(older, min(len(older), BACK_EACH_TIME // 2))
         rng.shuffle(back)
-        kill = Kill(killed_ms, back=len(back))
+        kill = Kill(killed_ms, gone_ms, back=len(back))
         # Some come at once, before the state is restored, the others when it is.
         early = [asyncio.ensure_future(self._come_back(one, kill)) for one in back[::3]]
         began_s = time.monotonic()
@@ -364,8 +366,8 @@ class KillLoad:
 
 
 def _before_kill_ms(at_ms: int, kills: list[Kill]) -> int:
-    """How long before the next kill. What came before it may have been read from the socket after it."""
+    """How long before the next kill. What was answered before it may have been read from the socket after it."""
     return min(
-        (max(0, kill.killed_ms - at_ms) for kill in kills if kill.killed_ms + READ_LATE_MS >= at_ms),
+        (max(0, kill.killed_ms - at_ms) for kill in kills if kill.gone_ms >= at_ms),
         default=1 << 30,
     )
