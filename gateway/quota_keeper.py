@@ -179,9 +179,8 @@ class QuotaKeeper:
             self._share_grace(loaded.grace_until_wall_ms, "a grace that had begun before the restart goes on")
         if restored_from == "nothing":
             self._begin_grace_when_cold()
-        left = 1
-        while left:
-            left = self._interim.hand_over(self._real, self._now_ms(), PORTION)
+        # No turn of the event loop between the last one and taking over: who passed in it would be forgotten.
+        while self._interim.hand_over(self._real, self._now_ms(), PORTION):
             await asyncio.sleep(0)
         self._take_over(restored_from, self._loop.time() - began_s)
 
