@@ -180,7 +180,7 @@ class QuotaKeeper:
         if restored_from == "nothing":
             self._begin_grace_when_cold()
         # No turn of the event loop between the last one and taking over: who passed in it would be forgotten.
-        while self._interim.hand_over(self._real, self._now_ms(), PORTION):
+        while self._interim.hand_over(self._real, self._now_ms(), PORTION):  # noqa: ASYNC110
             await asyncio.sleep(0)
         self._take_over(restored_from, self._loop.time() - began_s)
 
