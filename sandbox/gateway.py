@@ -203,9 +203,8 @@ class GatewayProcess:
 
     def log_text(self) -> str:
         """Everything that it wrote to stdout and stderr, over all its starts."""
-        if self.directory is None:
-            return ""
-        return (self.directory / "pidgate.log").read_text(errors="replace")
+        log = None if self.directory is None else self.directory / "pidgate.log"
+        return log.read_text(errors="replace") if log is not None and log.exists() else ""
 
     def log_tail(self, lines: int = 40) -> str:
         return "\n".join(self.log_text().splitlines()[-lines:])
