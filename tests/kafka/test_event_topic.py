@@ -247,6 +247,7 @@ def test_reading_begins_at_offsets_or_at_a_time_or_at_the_earliest(
     assert (gone["partition"], gone["offset"], gone["earliest"]) == (0, 9, 0)
 
 
+@pytest.mark.faults  # too long for `make test`
 def test_partitions_that_are_added_are_followed_too(cluster: Cluster, topic_name: TopicName) -> None:
     topic, kafka = topic_named(topic_name("grows"), partitions=1), client_of(cluster)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
@@ -295,6 +296,7 @@ REPLAYED = 1_000_000
 READY_WITHIN_S = 15.0
 
 
+@pytest.mark.faults  # too long for `make test`
 @pytest.mark.slow
 def test_a_million_decisions_are_restored_in_time_while_the_event_loop_goes_on(topic_name: TopicName) -> None:
     topic = topic_named(topic_name("replay"), partitions=12)
