@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.broker_channel import BrokerChannel
 from gateway.buffers import BufferBudget
+from gateway.clock import monotonic_ms
 from gateway.connection_recorder import ConnectionRecorder
 from gateway.counters import Counters
 from gateway.logs import Event, logger
@@ -53,7 +54,7 @@ class Shared:
         own_topics: OwnTopics | None = None,
     ) -> None:
         self.loop = loop
-        self.now_ms = _clock_of(loop)
+        self.now_ms = monotonic_ms(loop)
         self.admission = admission
         self.nodes = nodes
         self.counters = counters
@@ -192,12 +193,6 @@ class ConnectionContext:
             self._shared.quiet_until_ms = now_ms + QUIET_MS
             server = f"{address[0]}:{address[1]}"
             log.warning(Event.UPSTREAM_FAILED, server=server, cause=cause, **channel.describe())
-
-
-def _clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], int]:
-    """The event loop's monotonic clock: one reading per turn of the loop, good enough for quotas."""
-    time_s = loop.time
-    return lambda: int(time_s() * 1000)
 
 
 def _cause_of(error: Exception) -> str:

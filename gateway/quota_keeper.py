@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any, Final
@@ -21,6 +20,7 @@ from typing import Any, Final
 from events import ConfigEvent, LifecycleEvent
 from events.definitions import LifecyclePhase, RestoredFrom
 from events.redaction import UserNames
+from gateway.clock import monotonic_ms, wall_ms
 from gateway.event_log.absorber import Absorber
 from gateway.event_log.fleet import Fleet, FleetChange, OwnSettings
 from gateway.event_log.follower import EventFollower, StartAt
@@ -67,6 +67,7 @@ class QuotaKeeper:
         self._settings = settings
         self._ids = settings.quotas.producer_ids
         self._loop = asyncio.get_running_loop()
+        self._now_ms = monotonic_ms(self._loop)
         self.run = run or secrets.token_hex(6)
         self.recorder: Recorder | None = None
         self.on_state: Callable[[QuotaState], None] = lambda _state: None
@@ -95,7 +96,7 @@ class QuotaKeeper:
         self._absorber = Absorber(
             self.run,
             self._ids.window_ms * 1000,
-            began_wall_ms=_wall_ms(),
+            began_wall_ms=wall_ms(),
             counts_charges=settings.quotas.cluster_producer_ids_rate_milli is not None,
             user_of=self._names.user_of,
             on_gateway=self._heard,
@@ -190,14 +191,14 @@ class QuotaKeeper:
             return "topic"
         written_wall_ms = loaded.written_wall_ms if loaded is not None else None
         # Without a snapshot a journal tells of some ids only: the start is a cold one.
-        is_fresh = written_wall_ms is not None and _wall_ms() - written_wall_ms < self._ids.remember_ms
+        is_fresh = written_wall_ms is not None and wall_ms() - written_wall_ms < self._ids.remember_ms
         return "state_dir" if is_fresh else "nothing"
 
     async def _restore_from_directory(self) -> Loaded | None:
         if self.state_dir is None:
             return None
         loaded = await asyncio.to_thread(self.state_dir.load)
-        written_ms = self._now_ms() - max(0, _wall_ms() - (loaded.written_wall_ms or 0))
+        written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
         if loaded.cluster_bucket is not None:
             self._real.import_cluster_bucket(loaded.cluster_bucket, written_ms)
         for number, user in enumerate(loaded.users):
@@ -207,7 +208,7 @@ class QuotaKeeper:
         loaded.users.clear()
         while portion := await asyncio.to_thread(lambda: list(islice(loaded.journal, PORTION))):
             self._absorber.restore_journal(
-                portion, self._real, self._now_ms(), _wall_ms(), self._refused_elsewhere
+                portion, self._real, self._now_ms(), wall_ms(), self._refused_elsewhere
             )
         return loaded
 
@@ -218,7 +219,7 @@ class QuotaKeeper:
         self.progress = "the events topic is being read"
         # Further back than `remember`: an id that was told of then may have been used since without a word.
         kept = kept_ms(self._settings.to_quotas().producer_ids)
-        start = StartAt(dict(loaded.offsets) if loaded else {}, _wall_ms() - kept)
+        start = StartAt(dict(loaded.offsets) if loaded else {}, wall_ms() - kept)
         following = self._loop.create_task(
             self._guarded(follower.run(start, self._records_arrived, self._topic_caught_up))
         )
@@ -242,7 +243,7 @@ class QuotaKeeper:
         if self._caught_up.is_set():
             self._absorber.follow(records, self._real, self._refused_elsewhere, now_ms)
         else:
-            self._absorber.restore(records, self._real, now_ms, _wall_ms(), self._refused_elsewhere)
+            self._absorber.restore(records, self._real, now_ms, wall_ms(), self._refused_elsewhere)
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
@@ -291,7 +292,7 @@ class QuotaKeeper:
 
         Whoever remembers already is not drawn into the grace of one that does not.
         """
-        left_ms = until_wall_ms - _wall_ms()
+        left_ms = until_wall_ms - wall_ms()
         if self.is_restored and not self.grace_left_ms:
             return
         if self._ids.cold_start == "grace" and self.grace_left_ms < left_ms <= self._ids.grace_ms:
@@ -302,14 +303,14 @@ class QuotaKeeper:
             self._begin_grace(self._ids.grace_ms, "nothing is remembered: every running producer looks new")
 
     def _begin_grace(self, grace_ms: int, reason: str) -> None:
-        self._grace_until_wall_ms = _wall_ms() + grace_ms
+        self._grace_until_wall_ms = wall_ms() + grace_ms
         self._real.begin_grace(self._now_ms() + grace_ms)
         log.warning(Event.GRACE_BEGAN, reason=reason, grace_ms=grace_ms)
 
     @property
     def grace_left_ms(self) -> int:
         """How long unseen ids are still admitted uncharged; 0 without a grace."""
-        return max(0, (self._grace_until_wall_ms or 0) - _wall_ms())
+        return max(0, (self._grace_until_wall_ms or 0) - wall_ms())
 
     # ---- keeping ---------------------------------------------------------------------------------------
 
@@ -346,7 +347,7 @@ class QuotaKeeper:
         now_ms = self._now_ms()
         await self.state_dir.save(
             self._real.export_users(now_ms),
-            written_wall_ms=_wall_ms(),
+            written_wall_ms=wall_ms(),
             cluster_bucket=self._real.export_cluster_bucket(now_ms),
             offsets=dict(enumerate(self.applied_offsets)),
             grace_until_wall_ms=self._grace_until_wall_ms,
@@ -386,10 +387,3 @@ class QuotaKeeper:
             await work
         except Exception as error:
             log.exception(Event.UNEXPECTED_ERROR, reason=f"the events topic: {error}")
-
-    def _now_ms(self) -> int:
-        return int(self._loop.time() * 1000)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

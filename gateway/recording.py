@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
+from gateway.clock import monotonic_ms, wall_ms
 from gateway.config_event import Provenance
 from gateway.logs import Event, logger
 from gateway.recorder import Clocks, Identity, Recorder, RecorderSettings, Sink
@@ -31,11 +31,10 @@ def recorder_of(
     """None when nobody would read what it tells: no topic, and no state directory."""
     if not settings.events.enabled and settings.state_dir is None:
         return None
-    loop = asyncio.get_running_loop()
     return Recorder(
         sink,
         Identity(settings.gateway_id, incarnation, worker),
-        Clocks(lambda: int(loop.time() * 1000), lambda: time.time_ns() // 1_000_000),
+        Clocks(monotonic_ms(asyncio.get_running_loop()), wall_ms),
         RecorderSettings(settings.events.redact, sampled=settings.events.refusals == "sampled"),
         settings.to_quotas(),
         cluster=settings.cluster.name,

@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
+from gateway.clock import monotonic_ms
 from gateway.counters import Counters
 from gateway.logs import Event, logger
 from gateway.quota_keeper import QuotaKeeper
@@ -24,8 +25,7 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        loop = asyncio.get_running_loop()
-        now_ms = int(loop.time() * 1000)
+        now_ms = monotonic_ms(asyncio.get_running_loop())()
         self._keeper = QuotaKeeper(settings)
         self._admission = Admission(
             settings.to_quotas(), self._keeper.random_seed, now_ms, state=self._keeper.state

@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from prometheus_client import CollectorRegistry
 
+from gateway.clock import monotonic_ms
 from gateway.logs import Event, logger
 from gateway.quota_keeper import QuotaKeeper
 from gateway.recording import recorder_of
@@ -40,6 +41,7 @@ class StateHolder:
         self._quotas = settings.to_quotas()
         self._socket_path = socket_path
         self._loop = asyncio.get_running_loop()
+        self._clock_ms = monotonic_ms(self._loop)
         self.keeper = QuotaKeeper(settings, run=incarnation.split(".")[0])
         self.keeper.on_topic_id = self._topic_id_known
         self._topic_id = ""
@@ -192,15 +194,14 @@ class StateHolder:
 
     def _snapshot(self, user: User) -> UserSnapshot:
         counted = UserCounters(gave_up=self._gave_up.get(user, 0))
-        now_ms = int(self._loop.time() * 1000)
-        return snapshot(user, counted, resolve(self._quotas, user), self.keeper.state, 0, now_ms)
+        return snapshot(user, counted, resolve(self._quotas, user), self.keeper.state, 0, self._clock_ms())
 
     # ---- once a second ---------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            now_ms = self._now_ms(int(self._loop.time() * 1000))
+            now_ms = self._now_ms(self._clock_ms())
             try:
                 self._refusals.sweep(now_ms)
                 gave_up = self.keeper.state.sweep(now_ms)

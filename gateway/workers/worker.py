@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 
+from gateway.clock import monotonic_ms
 from gateway.counters import Counters
 from gateway.logs import Event, logger
 from gateway.recording import recorder_of
@@ -27,7 +28,7 @@ class Worker:
     """`start`, then `until_stopped`; `drain` ends it."""
 
     def __init__(self, settings: Settings, number: int, socket_path: str, incarnation: str) -> None:
-        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        now_ms = monotonic_ms(asyncio.get_running_loop())()
         self._link = HolderLink(socket_path, number, self._failed_open)
         self._admission = Admission(
             settings.to_quotas(), lambda: secrets.randbits(32), now_ms, state=RemoteState(self._link)
