@@ -93,9 +93,12 @@ def build_registry(
     users: Callable[[], Iterable[UserSnapshot]],
     is_ready: Callable[[], bool],
     version: str,
+    *more: Collector,
 ) -> CollectorRegistry:
-    """A registry with the gateway's families and those of its process (CPU, memory, open files)."""
+    """A registry with the gateway's families, `more`, and those of its process (CPU, memory, open files)."""
     registry = CollectorRegistry()
     registry.register(GatewayCollector(counters, users, is_ready, version))
+    for collector in more:
+        registry.register(collector)
     ProcessCollector(registry=registry)
     return registry

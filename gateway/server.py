@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry
 
@@ -15,6 +14,7 @@ from gateway.quota_keeper import QuotaKeeper
 from gateway.recording import recorder_of
 from gateway.settings import Settings
 from gateway.traffic import Traffic
+from gateway.version import version
 from quota.admission import Admission
 
 log = logger()
@@ -89,11 +89,10 @@ class Gateway:
         from gateway.keeper_metrics import KeeperCollector
         from gateway.metrics import build_registry
 
-        registry = build_registry(
+        return build_registry(
             self.traffic.counters,
-            users=lambda: self._admission.user_snapshots(self.traffic.shared.now_ms()),
-            is_ready=self.is_ready,
-            version=version("pidgate"),
+            lambda: self._admission.user_snapshots(self.traffic.shared.now_ms()),
+            self.is_ready,
+            version(),
+            KeeperCollector(self._keeper),
         )
-        registry.register(KeeperCollector(self._keeper))
-        return registry

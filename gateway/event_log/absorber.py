@@ -14,11 +14,10 @@ from events import ConfigEvent, EventUnreadable, LifecycleEvent, from_json
 from gateway.event_log.decision_scan import Scanned, scan, type_of
 from gateway.event_log.records import EventRecord
 from quota.entities import User
+from quota.sticky import WATCH_MS
 from quota.verdicts import Reason
 
 _CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
-WATCHED_FOR_MS: Final = 300_000
-"""How long a refused id is watched, in every process (quota/sticky.py)."""
 _OF_GATEWAYS: Final = frozenset({LifecycleEvent.type, ConfigEvent.type})
 _OF_A_STATE: Final = frozenset(
     {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
@@ -161,7 +160,7 @@ class Absorber:
                 restore_id(user, producer_id, at_ms, now_ms)
                 if charged_ms is not None and reason in _CHARGED:
                     charged_ms.append(at_ms)
-            elif watch is not None and now_ms - at_ms < WATCHED_FOR_MS:
+            elif watch is not None and now_ms - at_ms < WATCH_MS:
                 watch(user, producer_id)
             if units is None:
                 continue

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 from functools import cached_property
-from importlib.metadata import version
 from typing import Final, cast
 
 from prometheus_client import CollectorRegistry
@@ -16,6 +15,7 @@ from gateway.logs import Event, logger
 from gateway.quota_keeper import QuotaKeeper
 from gateway.recording import recorder_of
 from gateway.settings import Settings
+from gateway.version import version
 from gateway.workers import wire
 from gateway.workers.reports import Reports
 from gateway.workers.wire import Kind, Message, WireError
@@ -94,7 +94,6 @@ class StateHolder:
         self._sessions.add(session)
         log.info(Event.WORKER_CONNECTED, worker=session.worker, pid=session.process)
         session.tell_offsets(self.keeper.applied_offsets)
-
         if self._topic_id:
             session.send(Kind.TOPIC_ID, self._topic_id)
 
@@ -180,14 +179,9 @@ class StateHolder:
         from gateway.keeper_metrics import KeeperCollector
         from gateway.metrics import build_registry
 
-        registry = build_registry(
-            self._reports.counters,
-            users=self._users,
-            is_ready=self.is_ready,
-            version=version("pidgate"),
+        return build_registry(
+            self._reports.counters, self._users, self.is_ready, version(), KeeperCollector(self.keeper)
         )
-        registry.register(KeeperCollector(self.keeper))
-        return registry
 
     def _users(self) -> list[UserSnapshot]:
         return self._reports.users(self._snapshot, self.keeper.state.users())

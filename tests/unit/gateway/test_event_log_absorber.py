@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from events import ConfigEvent, LifecycleEvent, UserNames, to_json
-from gateway.event_log.absorber import WATCHED_FOR_MS, Absorber
+from gateway.event_log.absorber import Absorber
 from gateway.event_log.records import EventRecord
 from quota.entities import User
 from quota.producer_ids import ProducerIdQuota
 from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from quota.sticky import WATCH_MS
 from tests.unit.gateway.test_event_log_scan import decision
 
 HOUR_MS = 3_600_000
@@ -144,8 +145,8 @@ class TestHistory:
     def test_only_ids_that_were_refused_a_short_while_ago_are_watched(self) -> None:
         state, absorber, watched = quota(), Absorber("me", TOKEN), Watched()
         records = [
-            record(WATCHED_FOR_MS, decision="refuse", producer_id=1),
-            record(WATCHED_FOR_MS - 1, decision="refuse", producer_id=2),
+            record(WATCH_MS, decision="refuse", producer_id=1),
+            record(WATCH_MS - 1, decision="refuse", producer_id=2),
             record(0, producer_id=3),
         ]
         absorber.restore(records, state, NOW_MS, WALL_MS, watched)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gateway.event_log.absorber import WATCHED_FOR_MS
 from quota.admission import Admission
 from quota.producer_ids import ProducerIdQuota
+from quota.sticky import WATCH_MS
 from quota.verdicts import Decision
 
 
@@ -61,7 +61,7 @@ class Exchange:
         for told in [] if self.is_cut else self.history:
             if told.decision.admitted:
                 state.restore_id(told.decision.user, told.decision.producer_id, told.made_ms, now_ms)
-            elif now_ms - told.made_ms < WATCHED_FOR_MS:
+            elif now_ms - told.made_ms < WATCH_MS:
                 process.refused_elsewhere(told.decision.user, told.decision.producer_id, now_ms)
 
 
