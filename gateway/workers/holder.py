@@ -56,7 +56,6 @@ class StateHolder:
         self._reports = Reports()
         self._sessions: set[WorkerSession] = set()
         self._gave_up: dict[User, int] = {}
-        self._failures = 0
         self._latest_ms = 0
         self._background: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
@@ -152,7 +151,7 @@ class StateHolder:
             answer = None
         if answer is None:
             answer, failures = failed_open(self.keeper.state, question, now_ms)
-            self._failures += 1 + failures
+            self._reports.failed_open(1 + failures)
         return answer
 
     def tell_refused(self, user: User, producer_ids: list[int], *, but: WorkerSession | None = None) -> None:
@@ -206,8 +205,6 @@ class StateHolder:
                 self._gave_up[gone.user] = self._gave_up.get(gone.user, 0) + 1
             if gave_up and self.keeper.recorder is not None:
                 self.keeper.recorder.gave_up(gave_up)
-            self._reports.counters.quota_failed_open += self._failures
-            self._failures = 0
             for session in self._sessions:
                 session.tell_offsets(self.keeper.applied_offsets)
 

@@ -73,10 +73,6 @@ class HolderLink(asyncio.Protocol):
                 continue
             await self._lost.wait()
 
-    @property
-    def is_connected(self) -> bool:
-        return self._transport is not None
-
     async def close(self, timeout_s: float) -> None:
         """Close once what was written has left, or the time is over; `run` has been cancelled before."""
         if self._transport is not None:
@@ -138,13 +134,16 @@ class HolderLink(asyncio.Protocol):
 
     def publish(self, key: str, value: bytes) -> None:
         """An event for the topic; kept for a while when the holder does not listen, then dropped and counted."""
-        message = wire.encoded_event(key, value)
-        if self._can_write:
-            self._write(message)
-        elif len(self._events) < MOST_KEPT:
-            self._events.append(message)
-        else:
+        if len(self._events) >= MOST_KEPT:
             self.events_dropped += 1
+            return
+        self._events.append(wire.encoded_event(key, value))
+        self._write_events()
+
+    def _write_events(self) -> None:
+        """In the order in which they were made, as many as the holder takes."""
+        while self._events and self._can_write:
+            self._write(self._events.popleft())
 
     def report(self, body: object) -> None:
         if self._can_write:
@@ -168,8 +167,7 @@ class HolderLink(asyncio.Protocol):
         if self._passed:
             self._write(wire.encoded(Kind.UNCHARGED, list(self._passed)))
             self._passed.clear()
-        while self._events and self._can_write:
-            self._write(self._events.popleft())
+        self._write_events()
         log.info(Event.HOLDER_CONNECTED, worker=self._worker)
         self.on_connected()
 

@@ -38,7 +38,8 @@ class Reports:
         self.counters = Counters()
         """The sum, always the same object; brought up to date by `take` and `retire`."""
         self._latest: dict[int, Report] = {}
-        self._gone = Counters()
+        self._kept = Counters()
+        """What workers that are gone had counted, and the holder itself."""
         self._users: dict[int, dict[User, UserSnapshot]] = {}
         self._users_gone: dict[User, UserSnapshot] = {}
 
@@ -50,12 +51,17 @@ class Reports:
             users[fields["user"]] = _snapshot(fields)
         self._sum()
 
+    def failed_open(self, times: int) -> None:
+        """The holder could not decide so often, and let the requests pass."""
+        self._kept.quota_failed_open += times
+        self._sum()
+
     def retire(self, process: int) -> None:
         """The worker is gone; its totals are kept, its levels end."""
         report = self._latest.pop(process, None)
         if report is None:
             return
-        _add(self._gone, {**report["counters"], **dict.fromkeys(LEVELS, 0)})
+        _add(self._kept, {**report["counters"], **dict.fromkeys(LEVELS, 0)})
         for user, snapshot in self._users.pop(process, {}).items():
             ended = replace(snapshot, admitted_per_s=0.0, throttle_time_ms=0.0, sticky_entries=0)
             before = self._users_gone.get(user)
@@ -90,7 +96,7 @@ class Reports:
     def _sum(self) -> None:
         fresh = Counters()
         for counted in (
-            {name: getattr(self._gone, name) for name in Counters.__slots__},
+            {name: getattr(self._kept, name) for name in Counters.__slots__},
             *(report["counters"] for report in self._latest.values()),
         ):
             _add(fresh, counted)

@@ -111,6 +111,15 @@ def test_a_user_is_the_sum_of_what_its_workers_counted_and_what_the_state_knows(
     assert user.sticky_entries == 0, "the table of a process ends with it"
 
 
+def test_what_the_holder_itself_let_pass_stays_in_the_sum() -> None:
+    reports = Reports()
+    reports.take(11, told(quota_failed_open=2))
+    reports.failed_open(3)
+    assert reports.counters.quota_failed_open == 5
+    reports.take(11, told(quota_failed_open=2))
+    assert reports.counters.quota_failed_open == 5, "the next report takes nothing back"
+
+
 def test_the_gateway_is_reached_when_one_worker_has_reached_the_cluster() -> None:
     reports = Reports()
     assert not reports.is_reached
