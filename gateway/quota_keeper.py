@@ -276,14 +276,20 @@ class QuotaKeeper:
         self.state = self._real
         self.is_restored = True
         self.on_state(self._real)
+        users, now_ms = self._real.users(), self._now_ms()
         log.info(
             Event.STATE_RESTORED,
-            users=len(self._real.users()),
+            users=len(users),
             restored_from=restored_from,
             waited_ms=round(seconds * 1000),
             unreadable=self._absorber.unreadable,
         )
-        self._tell("caught_up", restored_from=restored_from, restored_users=len(self._real.users()))
+        self._tell(
+            "caught_up",
+            restored_from=restored_from,
+            restored_users=len(users),
+            restored_ids=sum(self._real.live_ids(user, now_ms) for user in users),
+        )
 
     # ---- a cold start ----------------------------------------------------------------------------------
 
