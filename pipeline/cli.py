@@ -1,0 +1,68 @@
+"""The command `pidgate pipeline`. Exit code 2 means: change what you typed, or what lies outside.
+
+Only parses; Spark is imported when a job runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable
+
+import typer
+
+from pipeline.commands.failover import failover
+from pipeline.commands.history import history
+from pipeline.commands.ids import ids
+from pipeline.commands.ingest import ingest
+from pipeline.commands.offenders import offenders
+from pipeline.commands.rates import rates
+from pipeline.commands.recommend import recommend
+from pipeline.commands.report import report
+from pipeline.errors import OutOfSpace, PipelineError
+
+USAGE_ERROR = 2
+
+app = typer.Typer(
+    name="pidgate pipeline",
+    help="Who burns producer ids, what the quotas should be, and what would have happened. Runs on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+JOBS: tuple[Callable[..., None], ...] = (
+    ingest,
+    rates,
+    offenders,
+    recommend,
+    failover,
+    ids,
+    report,
+    history,
+)
+for job in JOBS:
+    app.command()(job)
+
+
+def main() -> None:
+    """The entry point; errors from outside end with a sentence, not with a stack."""
+    try:
+        app(prog_name="pidgate pipeline")
+    except Exception as error:
+        known = error if isinstance(error, PipelineError) else _out_of_space(error)
+        if known is None:
+            raise
+        print(f"pidgate pipeline: {known}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+
+
+def _out_of_space(error: BaseException) -> OutOfSpace | None:
+    """Spark tells of a full disk by a sentence of Java, somewhere in a chain of causes."""
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    if not full and "No space left on device" not in str(error):
+        return None
+    return OutOfSpace(
+        "the disk is full: free space in --tables and in the temporary folder (TMPDIR), then run the job again. "
+        "What was finished before stays; half a result is never taken for a whole one."
+    )

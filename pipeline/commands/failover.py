@@ -1,0 +1,183 @@
+"""`pidgate pipeline failover`: reads events, writes results/failover_..., says what an operator needs to know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+from pipeline.errors import BadOption
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame
+
+    from pipeline.failover.heap import Heap
+    from pipeline.failover.study import Answer, Asked, Past
+    from pipeline.tables import Tables
+
+ROWS = (
+    "quota string, scenario string, broker bigint, hour_ms bigint, ids bigint, states bigint, heap_bytes bigint, "
+    "dead boolean"
+)
+SUMMARY = (
+    "quota string, scenario string, deaths bigint, brokers_dead array<bigint>, first_death_ms bigint, "
+    "peak_heap_bytes bigint, peak_broker bigint, peak_hour_ms bigint, heap_limit_bytes bigint, holds boolean"
+)
+KIP_ROWS = "rule string, step bigint, broker bigint, load double, dead boolean"
+
+
+def failover(
+    tables: TablesOption = DEFAULT_TABLES,
+    heap_mb: Annotated[int, typer.Option(min=1, help="Heap of one broker, MiB.")] = 1024,
+    base_heap_mb: Annotated[
+        float | None, typer.Option(help="Live heap without producer states, MiB (default: a small broker's).")
+    ] = None,
+    bytes_per_state: Annotated[
+        float | None, typer.Option(help="Heap of one (id, partition), bytes (default: as measured).")
+    ] = None,
+    usable_share: Annotated[
+        float, typer.Option(min=0.1, max=1, help="Of the heap, what may be live; the rest is for requests.")
+    ] = 0.9,
+    lose: Annotated[int | None, typer.Option(help="Which broker is lost (default: the fullest one).")] = None,
+    reassign: Annotated[
+        bool, typer.Option("--reassign", help="A dead broker's replicas are given to the living.")
+    ] = False,
+    reopens: Annotated[
+        float, typer.Option(min=0, help="New producers that each id in use becomes when a broker dies.")
+    ] = 1.0,
+    quota: Annotated[
+        list[float] | None, typer.Option(help="A rate for every user to look at, ids per window; repeatable.")
+    ] = None,
+    brokers: Annotated[int, typer.Option(min=1, help="How many, when no topology event says so.")] = 3,
+    replication_factor: Annotated[int, typer.Option(min=1, help="Likewise.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")] = False,
+    master: MasterOption = None,
+    memory: MemoryOption = DEFAULT_MEMORY,
+) -> None:
+    """Which broker dies when, with and without quotas, and the quota that keeps a heap."""
+    from rich.console import Console
+
+    from pipeline.failover import words
+    from pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
+    from pipeline.failover.study import Asked
+    from pipeline.session import spark_session
+    from pipeline.tables import Tables
+
+    base_bytes = BASE_BYTES if base_heap_mb is None else base_heap_mb * MEBIBYTE
+    heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, usable_share)
+    if heap.states_that_fit <= 0:
+        raise BadOption(
+            f"a heap of {heap_mb} MiB has no room for a state beside {base_bytes / MEBIBYTE:.0f} MiB without any: "
+            "raise --heap-mb, or lower --base-heap-mb."
+        )
+    console = Console(stderr=True)
+    console.print(words.kip_table())
+    spark = spark_session("failover", master=master, memory=memory)
+    at = Tables(spark, tables)
+    try:
+        with console.status("running the model"):
+            answer = answer_from(
+                at, Asked(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor)
+            )
+    finally:
+        spark.stop()
+    console.print(words.kafka_table(answer, heap))
+    for sentence in words.sentences(answer, heap):
+        console.print(sentence)
+    console.print(f"Written: failover_kip, failover_kafka and failover_summary under {at.path('results')}.")
+    if as_json:
+        print(words.as_json(answer, heap))
+
+
+def answer_from(
+    tables: Tables, asked: Asked, rates: Sequence[float], reopens: float, size: tuple[int, int]
+) -> Answer:
+    """Reads the events, runs the model, writes the three results. `size`: brokers and replication factor, where no
+    topology event tells.
+    """
+    from pipeline.failover.study import study
+
+    _write_kip(tables)
+    past = _past(tables, reopens, *size)
+    try:
+        answer = study(past, _plans(tables, past, rates), asked)
+    finally:
+        past.held.unpersist()
+        past.shares.unpersist()
+    _write(tables, answer, asked.heap)
+    return answer
+
+
+def _past(tables: Tables, reopens: float, brokers: int, replication_factor: int) -> Past:
+    from pipeline.arrivals import arrivals
+    from pipeline.failover.held import held, lives
+    from pipeline.failover.placement import bucket_in_force, even_shares, expiration_ms, shares
+    from pipeline.failover.study import Past
+
+    decisions = tables.needed_events("decision")
+    topology, config = tables.events("topology"), tables.events("config")
+    expiry_ms = expiration_ms(topology)
+    of_topics = shares(topology).persist()
+    if of_topics.isEmpty():
+        of_topics = even_shares(tables.spark, brokers, replication_factor)
+    lived = lives(arrivals(decisions), tables.events("id_usage"))
+    holding = held(lived, expiry_ms).persist()
+    return Past.of(
+        holding, of_topics, _reopening(tables, holding, reopens), bucket_in_force(config), expiry_ms
+    )
+
+
+def _reopening(tables: Tables, holding: DataFrame, reopens: float) -> DataFrame:
+    """Those whom `offenders` calls harmful; before it ran, everybody: the worst that can be."""
+    from pyspark.sql import functions as f
+
+    found = tables.result("offenders")
+    who = holding if found is None else found.where("harmful")
+    return who.select("user").distinct().withColumn("reopens", f.lit(float(reopens)))
+
+
+def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
+    """No quota, what is in force, what `recommend` says, and the rates asked for."""
+    from pipeline.failover.loads import named_plan, uniform_plans
+    from pipeline.failover.placement import rates_in_force
+    from pipeline.failover.study import NO_QUOTA
+
+    plans = uniform_plans(past.users, {NO_QUOTA: None, **{f"{rate:g} each": rate for rate in rates}})
+    config = tables.events("config")
+    if not config.where("mode = 'enforce'").isEmpty():
+        in_force = named_plan(past.users, "in force", rates_in_force(config), past.bucket.default_rate)
+        plans = plans.unionByName(in_force)
+    recommended = tables.result("recommendations")
+    if recommended is not None:
+        rates_of = recommended.selectExpr("user", "coalesce(recommended_rate, current_rate) rate")
+        plans = plans.unionByName(named_plan(past.users, "recommended", rates_of, past.bucket.default_rate))
+    return plans
+
+
+def _write_kip(tables: Tables) -> None:
+    from pipeline.failover import kip
+
+    rows = [
+        (one.rule, one.step, one.broker, float(one.load), one.dead)
+        for rule in kip.RULES
+        for one in kip.run(rule)
+    ]
+    tables.write_result("failover_kip", tables.spark.createDataFrame(rows, KIP_ROWS))
+
+
+def _write(tables: Tables, answer: Answer, heap: Heap) -> None:
+    rows, summary = [], []
+    for one in answer.outcomes:
+        said = one.verdict
+        for row in one.rows:
+            held = (round(row.ids), round(row.states), round(heap.used_bytes(row.states)))
+            rows.append((said.quota, said.scenario, row.broker, row.hour_ms, *held, row.dead))
+        dead = [broker for _, broker in said.deaths]
+        first_ms = said.deaths[0][0] if said.deaths else None
+        peak = (round(said.peak_heap_bytes), said.peak_broker, said.peak_hour_ms, round(heap.limit_bytes))
+        summary.append((said.quota, said.scenario, len(dead), dead, first_ms, *peak, said.holds))
+    tables.write_result("failover_kafka", tables.spark.createDataFrame(rows, ROWS))
+    tables.write_result("failover_summary", tables.spark.createDataFrame(summary, SUMMARY))

@@ -1,0 +1,96 @@
+"""`pidgate pipeline history`: a made-up fleet, to try the other jobs on and to judge them by what is true of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+from pipeline.errors import BadOption
+
+
+def history(
+    tables: TablesOption = DEFAULT_TABLES,
+    users: Annotated[int, typer.Option("--users", min=1, max=100_000, help="How many principals.")] = 500,
+    days: Annotated[int, typer.Option("--days", min=1, max=400, help="How many days.")] = 30,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed makes the same history.")] = 1,
+    end: Annotated[
+        str | None,
+        typer.Option("--end", help="The day after the last one, as 2026-11-21 (default: today), UTC."),
+    ] = None,
+    events: Annotated[
+        int | None,
+        typer.Option(
+            "--events",
+            min=1,
+            help="About so many events, by more or fewer processes that behave alike. Fewer users make fewer still.",
+        ),
+    ] = None,
+    scale: Annotated[
+        float | None, typer.Option("--scale", help="Instead of --events: times the processes of each fleet.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    master: MasterOption = None,
+    memory: MemoryOption = DEFAULT_MEMORY,
+) -> None:
+    """Makes up the events of a fleet of gateways, with all patterns, and the truth about its users beside them."""
+    import json
+    import time
+
+    from rich.console import Console
+
+    from pipeline.history.job import expected_events, in_shards, labels, sized, write_events
+    from pipeline.history.world import DAY_MS, World
+    from pipeline.session import spark_session
+    from pipeline.tables import Tables
+
+    if events is not None and scale is not None:
+        raise BadOption("--events and --scale say the same thing: give one of them")
+    if scale is not None and not 0.05 <= scale <= 1_000:
+        raise BadOption("--scale must be from 0.05 to 1000")
+    begin_ms = _midnight_ms(end) - days * DAY_MS
+    world = World(seed=seed, users=users, days=days, begin_ms=begin_ms, scale=scale or 1.0)
+    console = Console(stderr=True)
+    began_s = time.monotonic()
+    world = sized(world, events) if events is not None else world
+    expected = expected_events(world)
+    world = in_shards(world, expected)
+    root = Tables(spark_session("history", master=master, memory=memory), tables)
+    for place in ("events", "labels", "labels_ids"):
+        if root.exists(place):
+            raise BadOption(
+                f"{root.path(place)} is there already, and a made-up history must not mix with anything: give "
+                "another --tables, or remove that folder"
+            )
+    console.print(
+        f"Making up {days} days of {users} users, {world.gateways} gateways, seed {seed} "
+        f"(about {expected:,} events, {world.days * world.shards} tasks)."
+    )
+    written = {row["type"]: row["rows"] for row in write_events(root.spark, world, tables).collect()}
+    labels(root.spark, world).coalesce(1).write.parquet(root.path("labels"))
+    took_s = time.monotonic() - began_s
+    rows = sum(written.values())
+    if as_json:
+        print(json.dumps({"events": written, "seconds": round(took_s, 1), "tables": tables}))
+        return
+    console.print(
+        f"{rows:,} events in {took_s:.0f} s ({rows / took_s:,.0f} a second), under {root.path('events')}:"
+    )
+    for kind, count in sorted(written.items(), key=lambda one: -one[1]):
+        console.print(f"  {count:>12,}  {kind}")
+    console.print(
+        f"What is true of each user lies in {root.path('labels')}, of each producer id in {root.path('labels_ids')}. "
+        f"Next: pidgate pipeline rates --tables {tables}"
+    )
+
+
+def _midnight_ms(end: str | None) -> int:
+    """Of the day after the last one. Raises BadOption."""
+    try:
+        day = datetime.fromisoformat(end) if end else datetime.now(UTC)
+    except ValueError:
+        raise BadOption(f"--end {end!r} is no date: write it as 2026-11-21") from None
+    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    return int((midnight - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))

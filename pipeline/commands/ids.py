@@ -1,0 +1,87 @@
+"""`pidgate pipeline ids`: writes the tables of pipeline.ids, shows who handed out how many and what went past."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+from pipeline.commands.rates import JsonOption, SinceOption, UntilOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from rich.console import Console
+
+    from pipeline.rates.days import Days
+    from pipeline.tables import Tables
+
+
+def ids(
+    tables: TablesOption = DEFAULT_TABLES,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    as_json: JsonOption = False,
+    master: MasterOption = None,
+    memory: MemoryOption = DEFAULT_MEMORY,
+) -> None:
+    """Which broker handed out which blocks of ids, how many never passed a gateway, how far epochs rose."""
+    from rich.console import Console
+
+    from pipeline.rates.days import Days
+    from pipeline.session import spark_session
+    from pipeline.tables import Tables
+
+    days = Days.parsed(since, until)
+    found = Tables(spark_session("ids", master=master, memory=memory), tables)
+    said = Console(stderr=True)
+    write_ids(found, days, said)
+    _show(found, said, as_json=as_json)
+
+
+def write_ids(tables: Tables, days: Days, said: Console) -> None:
+    """All tables of the job. Raises HistoryEmpty."""
+    from pipeline.ids import blocks_by_hour, epochs, id_blocks
+
+    inits = days.of(tables.needed_events("init_producer_id"))
+    decisions, usages = days.of(tables.events("decision")), days.of(tables.events("id_usage"))
+    said.print("Blocks of producer ids ...")
+    tables.write_result("ids_blocks", id_blocks(inits, decisions))
+    tables.write_result("ids_by_hour", blocks_by_hour(_written(tables, "ids_blocks")))
+    said.print("Epochs ...")
+    tables.write_result("ids_epochs", epochs(decisions, usages, inits))
+
+
+def _written(tables: Tables, name: str) -> DataFrame:
+    result = tables.result(name)
+    assert result is not None
+    return result
+
+
+def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
+    from pyspark.sql import functions as f
+    from rich.table import Table
+
+    sums = ("blocks", "ids_seen", "ids_in_blocks", "ids_unnamed", "bursts")
+    nodes = (
+        _written(tables, "ids_by_hour")
+        .groupBy("node_id")
+        .agg(*(f.sum(name).alias(name) for name in sums))
+        .withColumn("coverage", f.col("ids_seen") / f.col("ids_in_blocks"))
+        .orderBy("node_id")
+    )
+    if as_json:
+        for line in nodes.toJSON().collect():
+            print(line)
+        return
+    shown = Table(title="Producer ids handed out, by broker")
+    for head in ("broker", "blocks", "ids seen", "handed out", "not named", "bursts", "coverage"):
+        shown.add_column(head, justify="right")
+    for row in nodes.collect():
+        broker = "unknown" if row.node_id is None else str(row.node_id)
+        shown.add_row(broker, *(f"{row[name]:,}" for name in sums), f"{row.coverage:.1%}")
+    said.print(shown)
+    risen = _written(tables, "ids_epochs").agg(f.count("*"), f.sum("bumps"), f.count_if("exhausted")).first()
+    assert risen is not None
+    said.print(
+        f"{risen[0]:,} ids above epoch 0, {risen[1] or 0:,} bumps, {risen[2]:,} with their epochs used up."
+    )
+    said.print(f"Written to {tables.path('results')}: ids_*. Next: pidgate pipeline report.")

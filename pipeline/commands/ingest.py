@@ -1,0 +1,169 @@
+"""`pidgate pipeline ingest`: from the topic of events to tables."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipeline.ingest.accounts import Account
+    from pipeline.ingest.batches import Taken
+    from pipeline.ingest.stream import How
+
+
+class OnDataLoss(StrEnum):
+    STOP = "stop"
+    GO_ON = "go-on"
+
+
+def ingest(
+    tables: TablesOption = DEFAULT_TABLES,
+    kafka: Annotated[str, typer.Option(help="Bootstrap servers of the cluster.")] = "localhost:9092",
+    topic: Annotated[str, typer.Option(help="The gateways' `events.topic`.")] = "__pidgate_events",
+    kafka_config: Annotated[
+        Path | None, typer.Option(help="Properties for a secured cluster: security.protocol, sasl.*, ssl.*.")
+    ] = None,
+    available_now: Annotated[
+        bool, typer.Option("--available-now", help="Take what is there, and end.")
+    ] = False,
+    every: Annotated[
+        str, typer.Option(help="Without --available-now: a batch so often, until SIGTERM.")
+    ] = "30s",
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Only make one file of the many of each closed hour, and end.")
+    ] = False,
+    late_after: Annotated[
+        str, typer.Option(help="Events appended so long after they were made are dead letters.")
+    ] = "24h",
+    gap_after: Annotated[str, typer.Option(help="Numbers that are missing so long are in gaps/.")] = "15m",
+    forget_after: Annotated[str, typer.Option(help="A process that is silent so long is over.")] = "7d",
+    on_data_loss: Annotated[
+        OnDataLoss, typer.Option(help="When the topic no longer holds what comes next.")
+    ] = OnDataLoss.STOP,
+    max_events_per_batch: Annotated[
+        int, typer.Option(min=1, help="Bounds a batch, and so the memory.")
+    ] = 200_000,
+    as_json: Annotated[bool, typer.Option("--json", help="What was done, on stdout, for a program.")] = False,
+    master: MasterOption = None,
+    memory: MemoryOption = DEFAULT_MEMORY,
+) -> None:
+    """Take the events from their topic into tables, each exactly once.
+
+    May be killed at any time and started again: it goes on where it was. What is no event, or comes too late, is in
+    dead_letters/ with the reason; numbers that never came are in gaps/.
+    """
+    from rich.console import Console
+
+    from pipeline.ingest.accounts import Patience
+    from pipeline.ingest.batches import Rules
+    from pipeline.ingest.client_settings import read_client_settings
+    from pipeline.ingest.durations import duration_ms
+    from pipeline.ingest.stream import How, Ingest, compact_all, only_writer
+    from pipeline.ingest.topic import Topic
+    from pipeline.session import spark_session
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    how = How(
+        every_ms=None if available_now else duration_ms(every, "--every"),
+        max_events_per_batch=max_events_per_batch,
+        rules=Rules(
+            late_after_ms=duration_ms(late_after, "--late-after"),
+            stop_at_loss=on_data_loss is OnDataLoss.STOP,
+        ),
+        patience=Patience(
+            gap_after_ms=duration_ms(gap_after, "--gap-after"),
+            forget_after_ms=duration_ms(forget_after, "--forget-after"),
+        ),
+    )
+    settings = {} if kafka_config is None else read_client_settings(str(kafka_config))
+    spark = spark_session("ingest", master=master, memory=memory, with_kafka=True)
+    try:
+        with only_writer(spark, tables):
+            if compact:
+                folders = compact_all(
+                    spark, tables, lambda folder, count: console.print(f"{folder}: 1 file for {count}")
+                )
+                console.print(f"{folders} folders were made compact.")
+                return
+            source = Topic(spark, kafka, topic, settings)
+            try:
+                total = _Total(console)
+                run = Ingest(spark, tables, source, how, total.add)
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, lambda *_: run.end())
+                console.print(_beginning(kafka, topic, tables, how))
+                account = run.run()
+            finally:
+                source.close()
+            total.tell(tables, account)
+            if as_json:
+                print(json.dumps(total.as_dict() | {"account": asdict(account)}))
+    finally:
+        spark.stop()
+
+
+class _Total:
+    """What all batches of this run held."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.batches = self.events = self.dead = self.duplicates = 0
+
+    def add(self, taken: Taken) -> None:
+        events, dead = sum(taken.events.values()), sum(taken.dead.values())
+        self.batches += 1
+        self.events += events
+        self.dead += dead
+        self.duplicates += taken.duplicates
+        types = ", ".join(f"{count:,} {word}" for word, count in sorted(taken.events.items()))
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(taken.dead.items()))
+        self._console.print(
+            f"batch {taken.batch}: {events:,} events"
+            + (f" ({types})" if types else "")
+            + f"; {dead:,} dead letters"
+            + (f" ({reasons})" if reasons else "")
+            + f"; {taken.duplicates:,} duplicates; {taken.behind:,} behind"
+        )
+        for loss in taken.losses:
+            self._console.print(
+                f"  partition {loss.kafka_partition}: the topic had removed offsets {loss.first_offset} to "
+                f"{loss.last_offset} before they were read"
+            )
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in ("batches", "events", "dead", "duplicates")}
+
+    def tell(self, tables: str, account: Account) -> None:
+        self._console.print(
+            f"{self.events:,} events in {self.batches} batches were taken into {tables}/events; {self.dead:,} records "
+            f"are in dead_letters/; {self.duplicates:,} were there twice and taken once."
+        )
+        if account.missing:
+            self._console.print(
+                f"{account.missing:,} events never came, in {account.gaps:,} gaps (gaps/); retention may explain "
+                f"{account.missing_by_retention:,} of them."
+            )
+        if account.lost_offsets:
+            self._console.print(
+                f"{account.lost_offsets:,} records were removed before they were read (losses/)."
+            )
+        self._console.print("Next: pidgate pipeline rates, offenders, recommend, report.")
+
+
+def _beginning(kafka: str, topic: str, tables: str, how: How) -> str:
+    until = (
+        "what is there now"
+        if how.every_ms is None
+        else f"a batch every {how.every_ms / 1000:g} s, until SIGTERM"
+    )
+    return f"From topic {topic} at {kafka} into {tables}: {until}."

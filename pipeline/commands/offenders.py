@@ -1,0 +1,121 @@
+"""`pidgate pipeline offenders`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row
+    from rich.console import Console
+
+    from pipeline.tables import Tables
+
+SHOWN = 20
+"""Findings and kinds of mistakes that are shown; all of them are in the result."""
+
+STAGES = {
+    "producers": "producer ids",
+    "places": "places (a client id at an address)",
+    "sources": "sources of new ids",
+    "calm": "producer ids of calm sources",
+    "apps": "applications of calm producers",
+}
+"""What each stage counts."""
+
+
+def offenders(
+    tables: TablesOption = DEFAULT_TABLES,
+    master: MasterOption = None,
+    memory: MemoryOption = DEFAULT_MEMORY,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the harmful findings as JSON lines.")
+    ] = False,
+) -> None:
+    """Find who burns producer ids and how: restart loops, a producer per error or batch, and what is healthy."""
+    from rich.console import Console
+
+    from pipeline.offenders.scratch import scratch
+    from pipeline.offenders.stages import Events
+    from pipeline.offenders.stages import offenders as found
+    from pipeline.session import spark_session
+    from pipeline.tables import Tables
+
+    said = Console(stderr=True)
+    at = Tables(spark_session("offenders", master=master, memory=memory), tables)
+    events = Events(
+        decisions=at.needed_events("decision"),
+        usage=at.events("id_usage"),
+        errors=at.events("produce_error"),
+        connections=at.events("connection"),
+    )
+    with scratch(at) as keep:
+
+        def told(name: str, frame: DataFrame) -> DataFrame:
+            kept = keep(name, frame)
+            said.print(f"{kept.count():,} {STAGES[name]}")
+            return kept
+
+        at.write_result("offenders", found(events, told))
+    _show(at, said, as_json)
+    _judge(at, said)
+    said.print(
+        f"Written to {at.path('results', 'offenders')}. Next: `pidgate pipeline recommend`, then `report`."
+    )
+
+
+def _show(at: Tables, said: Console, as_json: bool) -> None:
+    from rich.markup import escape
+
+    findings = at.spark.read.parquet(at.path("results", "offenders"))
+    harmful = findings.where("harmful").orderBy("new_ids", "user", ascending=False)
+    counts = {row["pattern"]: row["count"] for row in findings.groupBy("pattern").count().collect()}
+    said.print(", ".join(f"{pattern}: {count:,} users" for pattern, count in sorted(counts.items())))
+    if as_json:
+        for text in harmful.toJSON().toLocalIterator():
+            print(text)
+        return
+    worst: list[Row] = harmful.limit(SHOWN).collect()
+    for row in worst:
+        print(row["sentence"])
+    if not worst:
+        said.print("Nobody burns producer ids.")
+    elif (more := harmful.count() - len(worst)) > 0:
+        said.print(escape(f"... and {more:,} more."))
+
+
+def _judge(at: Tables, said: Console) -> None:
+    """Where the truth is known, how often it was found."""
+    if not at.exists("labels"):
+        return
+    from rich.table import Table
+
+    from pipeline.offenders.evaluation import LABELS, accuracy, confusion
+
+    findings, labels = (
+        at.spark.read.parquet(at.path("results", "offenders")),
+        at.read("labels", schema=LABELS),
+    )
+    at.write_result("detector_accuracy", accuracy(findings, labels))
+    at.write_result("detector_confusion", confusion(findings, labels))
+    shown = Table(
+        "pattern", "users", "found", "precision", "95 %", "recall", "95 %", title="Against the labels"
+    )
+    for row in at.spark.read.parquet(at.path("results", "detector_accuracy")).orderBy("pattern").collect():
+        shown.add_row(
+            row["pattern"],
+            str(row["users"]),
+            str(row["found"]),
+            *_share(row, "precision"),
+            *_share(row, "recall"),
+        )
+    said.print(shown)
+
+
+def _share(row: Row, name: str) -> tuple[str, str]:
+    if row[name] is None:
+        return "-", "-"
+    return f"{row[name]:.3f}", f"{row[f'{name}_low']:.3f} to {row[f'{name}_high']:.3f}"

@@ -1,0 +1,185 @@
+"""`pidgate pipeline rates`: reads the events, writes the tables of pipeline.rates, shows the busiest users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from rich.console import Console
+
+    from pipeline.rates.days import Days
+    from pipeline.tables import Tables
+
+SHOWN = 10
+FILES_OF_MANY = 4
+"""Client ids may be as many as producer ids: one file would be written by one task."""
+
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="First day (2026-11-01, UTC) to read; folders before it are not opened."),
+]
+UntilOption = Annotated[str | None, typer.Option("--until", help="Last day to read, included.")]
+ExpiryOption = Annotated[
+    float | None,
+    typer.Option(
+        "--expiry-hours",
+        min=0.01,
+        help="The brokers' producer.id.expiration.ms, in hours (default: what the events say, else 24).",
+    ),
+]
+RememberOption = Annotated[
+    float | None,
+    typer.Option(
+        "--remember-hours", min=0.01, help="An id that rested longer is new again (default: likewise)."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the users shown as JSON lines instead.")]
+
+
+def rates(
+    tables: TablesOption = DEFAULT_TABLES,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    expiry_hours: ExpiryOption = None,
+    remember_hours: RememberOption = None,
+    as_json: JsonOption = False,
+    master: MasterOption = None,
+    memory: MemoryOption = DEFAULT_MEMORY,
+) -> None:
+    """How many producer ids each user has, how fast new ones come, what brokers hold of them, who waited."""
+    from rich.console import Console
+
+    from pipeline.rates.days import Days
+    from pipeline.session import spark_session
+    from pipeline.tables import Tables
+
+    days = Days.parsed(since, until)
+    found = Tables(spark_session("rates", master=master, memory=memory), tables)
+    said = Console(stderr=True)
+    write_rates(found, days, said, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
+    _show(found, said, as_json=as_json)
+
+
+def write_rates(
+    tables: Tables,
+    days: Days,
+    said: Console,
+    *,
+    expiry_ms: int | None = None,
+    remember_ms: int | None = None,
+) -> None:
+    """All tables of the job; None: what the events say. Raises HistoryEmpty."""
+    from pipeline import rates as job
+    from pipeline.arrivals import REMEMBER_MS, arrivals
+
+    decisions = days.of(tables.needed_events("decision"))
+    usages = days.of(tables.events("id_usage"))
+    expiry_ms = expiry_ms or _newest(tables.events("topology"), "producer_id_expiration_ms") or REMEMBER_MS
+    remember_ms = remember_ms or _newest(tables.events("config"), "remember_ms") or REMEMBER_MS
+    said.print(
+        f"States expire after {expiry_ms / 3_600_000:g} h, ids are remembered {remember_ms / 3_600_000:g} h."
+    )
+    hours = _by_id(job.id_hours(decisions, usages))
+    arriving = job.arriving(arrivals(decisions, remember_ms), decisions)
+    with _many_users(tables), _kept(hours), _kept(arriving):
+        said.print("Per user and time ...")
+        tables.write_result("rates_by_time", job.by_time(hours, arriving))
+        said.print("Per client ...")
+        tables.write_result("rates_clients", job.rates_clients(hours, arriving), files=FILES_OF_MANY)
+        said.print("What brokers hold ...")
+        tables.write_result("rates_sketches", job.daily_sketches(hours))
+        with _kept(job.id_stays(hours, expiry_ms)) as stays:
+            tables.write_result("held_by_hour", job.held_by_hour(stays, expiry_ms))
+            said.print("Per user ...")
+            held, sketches = _written(tables, "held_by_hour"), _written(tables, "rates_sketches")
+            outcomes = days.of(tables.events("refusal_outcome"))
+            tables.write_result("rates_users", job.rates_users(stays, arriving, held, sketches, outcomes))
+
+
+def _written(tables: Tables, name: str) -> DataFrame:
+    result = tables.result(name)
+    assert result is not None
+    return result
+
+
+def _newest(events: DataFrame, column: str) -> int | None:
+    from pyspark.sql import functions as f
+
+    row = events.where(f.col(column) > 0).agg(f.max_by(column, "wall_time_ms")).first()
+    return None if row is None else row[0]
+
+
+def _by_id(hours: DataFrame) -> DataFrame:
+    """Sent once to where all of an id's rows are: what is summed by id afterwards need not be sent again.
+
+    In more parts than usual, so that the ids of one fit into memory.
+    """
+    parts = 4 * int(hours.sparkSession.conf.get("spark.sql.shuffle.partitions") or 8)
+    return hours.repartition(parts, "user", "producer_id")
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Computed once, on disk: the heap is for the work."""
+    from pyspark import StorageLevel
+
+    frame.persist(StorageLevel.DISK_ONLY)
+    try:
+        yield frame
+    finally:
+        frame.unpersist()
+
+
+@contextmanager
+def _many_users(tables: Tables) -> Iterator[None]:
+    """Sketches and percentiles of up to so many groups are summed in a hash table; beyond 128 Spark would sort."""
+    setting = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+    before = tables.spark.conf.get(setting)
+    tables.spark.conf.set(setting, "20000")
+    try:
+        yield
+    finally:
+        tables.spark.conf.set(setting, before or "128")
+
+
+def _ms(hours: float | None) -> int | None:
+    return None if hours is None else round(hours * 3_600_000)
+
+
+def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
+    from rich.table import Table
+
+    users = _written(tables, "rates_users")
+    top = users.orderBy(users.new_ids.desc(), "user").limit(SHOWN)
+    if as_json:
+        for line in top.toJSON().collect():
+            print(line)
+        return
+    shown = Table(title=f"Users by new producer ids (the first {SHOWN} of {users.count()})")
+    shown.add_column("user")
+    columns = {
+        "ids": "ids",
+        "new_ids": "new",
+        "peak_new_ids_per_hour": "peak/h",
+        "new_ids_per_hour_p95": "p95/h",
+        "refusals": "refusals",
+        "refused_ids": "refused ids",
+        "gave_up": "gave up",
+        "ids_held": "held",
+        "states_held": "states held",
+    }
+    for head in columns.values():
+        shown.add_column(head, justify="right")
+    for row in top.collect():
+        shown.add_row(row.user or "(unidentified)", *(f"{row[name]:,.0f}" for name in columns))
+    said.print(shown)
+    said.print(
+        f"Written to {tables.path('results')}: rates_*, held_by_hour. Next: pidgate pipeline offenders."
+    )

@@ -1,0 +1,293 @@
+"""`pidgate pipeline recommend`: replays history at candidate rates, writes the tables, the quotas file and its diff."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from rich.console import Console
+
+    from pipeline.recommend.in_force import InForce
+    from pipeline.recommend.trials import Course
+    from pipeline.tables import Tables
+
+LEARNT_SHARE = 23 / 30
+DAY_MS = 86_400_000
+SHOWN = 12
+
+CandidatesOption = Annotated[
+    str,
+    typer.Option(
+        "--candidates", help="Rates to try for everybody: 10,50,100 (default: steps around each need)."
+    ),
+]
+HeadroomOption = Annotated[
+    float, typer.Option("--headroom", min=1.0, help="Times the least rate that refuses no healthy id.")
+]
+WaitOption = Annotated[
+    float,
+    typer.Option(
+        "--longest-wait",
+        min=0.0,
+        max=120.0,
+        help="Seconds that healthy ids may wait where a rogue cannot be held otherwise (0: refuse none).",
+    ),
+]
+EnforceOption = Annotated[
+    bool, typer.Option("--enforce", help="Write `mode: enforce` beside new rates (default: observe first).")
+]
+ServersOption = Annotated[
+    str,
+    typer.Option("--bootstrap-servers", help="For the file's `cluster` (default: brokers that events name)."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the recommendations as JSON lines instead.")]
+
+
+def recommend(
+    tables: TablesOption = DEFAULT_TABLES,
+    candidates: CandidatesOption = "",
+    headroom: HeadroomOption = 1.5,
+    longest_wait: WaitOption = 0.0,
+    enforce: EnforceOption = False,
+    bootstrap_servers: ServersOption = "",
+    as_json: JsonOption = False,
+    master: MasterOption = None,
+    memory: MemoryOption = DEFAULT_MEMORY,
+) -> None:
+    """What each user's quota should be: tried on its own history, judged on days that were not learnt from."""
+    from rich.console import Console
+
+    from pipeline.session import spark_session
+    from pipeline.tables import Tables
+
+    tried = rates_of(candidates)
+    found = Tables(spark_session("recommend", master=master, memory=memory), tables)
+    said = Console(stderr=True)
+    course = write_recommendations(
+        found, said, tried=tried, headroom=headroom, longest_wait_ms=round(longest_wait * 1000)
+    )
+    servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
+    write_files(found, said, course, enforce=enforce, servers=servers)
+    _show(found, said, as_json=as_json)
+
+
+def rates_of(text: str) -> list[float]:
+    """`10,50,100`. Raises BadOption."""
+    from pipeline.errors import BadOption
+
+    try:
+        rates = [float(rate) for rate in text.split(",") if rate.strip()]
+    except ValueError as error:
+        raise BadOption(f"--candidates takes numbers, as in 10,50,100, not {text!r}") from error
+    if any(not 0.001 <= rate <= 1e9 for rate in rates):
+        raise BadOption("--candidates: a rate lies between 0.001 and 1,000,000,000 ids per window")
+    return rates
+
+
+def write_recommendations(
+    tables: Tables,
+    said: Console,
+    *,
+    tried: list[float] | None = None,
+    headroom: float = 1.5,
+    longest_wait_ms: int = 0,
+) -> Course:
+    """The tables recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
+    from pyspark import StorageLevel
+    from pyspark.sql import functions as f
+
+    from pipeline.recommend.candidates import alive, candidates, needs
+    from pipeline.recommend.chosen import filter_accuracy, recommend_candidates, recommendations
+    from pipeline.recommend.in_force import newest, settings, users_in_force, with_current
+    from pipeline.recommend.judged import arrived, refreshed
+    from pipeline.recommend.trials import trials
+
+    decisions = tables.needed_events("decision")
+    config = newest(tables.events("config"))
+    shape = settings(config)
+    course = _course(decisions, shape)
+    said.print(
+        f"{(course.end_ms - course.begin_ms) / DAY_MS:.1f} days of history: learnt from the first "
+        f"{(course.split_ms - course.begin_ms) / DAY_MS:.1f}, judged on the rest."
+    )
+    judged, by = _judged(tables, arrived(decisions, shape.remember_ms))
+    judged = judged.persist(StorageLevel.DISK_ONLY)
+    try:
+        need = needs(judged, shape.window_ms, course.split_ms)
+        need = with_current(need, users_in_force(tables.events("config")), config)
+        used = refreshed(decisions)
+        living = alive(used, shape.slice_ms, course.split_ms)
+        need = need.join(living, "user", "left").join(_history_of(tables, decisions), "user", "left")
+        need = need.fillna(0, ["alive", "history_refusals"])
+        plan = candidates(need, shape.window_ms, tried or ()).persist()
+        said.print(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
+        outcomes = trials(judged, used, plan, course)
+        tables.write_result("recommend_outcomes", outcomes)
+        outcomes = _written(tables, "recommend_outcomes")
+        tables.write_result("recommend_candidates", recommend_candidates(outcomes))
+        tables.write_result("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
+        need = plan.withColumn("patterns", f.coalesce("patterns", f.array().cast("array<string>")))
+        tried_rates = _written(tables, "recommend_candidates")
+        tables.write_result("recommendations", recommendations(tried_rates, need, headroom, longest_wait_ms))
+        plan.unpersist()
+    finally:
+        judged.unpersist()
+    return course
+
+
+def _course(decisions: DataFrame, shape: object) -> Course:
+    from pyspark.sql import functions as f
+
+    from pipeline.recommend.trials import Course
+    from quota import ProducerIdSettings
+
+    assert isinstance(shape, ProducerIdSettings)
+    row = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).first()
+    assert row is not None
+    begin_ms, end_ms = row[0], row[1] + 1
+    return Course(shape, begin_ms, begin_ms + int((end_ms - begin_ms) * LEARNT_SHARE), end_ms)
+
+
+def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
+    """The arrivals with `healthy`, and in words who says so."""
+    from pyspark.sql import functions as f
+
+    from pipeline.recommend.judged import LABELS_OF_IDS, judged_by_findings, judged_by_labels
+
+    if tables.exists("labels_ids"):
+        labels = tables.read("labels_ids", schema=LABELS_OF_IDS)
+        return judged_by_labels(arriving, labels), "healthy or not as the history's own labels say"
+    offenders = tables.result("offenders")
+    if offenders is not None:
+        return judged_by_findings(arriving, offenders), "healthy unless `offenders` found harm"
+    return (
+        arriving.withColumn("healthy", f.lit(True)),
+        "all taken for healthy: run `pidgate pipeline offenders` first, or no rogue is held",
+    )
+
+
+def _history_of(tables: Tables, decisions: DataFrame) -> DataFrame:
+    """Per user: history_refusals, and `patterns`: the harmful ones that are found."""
+    from pyspark.sql import functions as f
+
+    refusals = (
+        decisions.where("user != ''")
+        .groupBy("user")
+        .agg(
+            f.sum(f.when(f.col("decision") == "refuse", 1 + f.col("suppressed_count")).otherwise(0)).alias(
+                "history_refusals"
+            )
+        )
+    )
+    offenders = tables.result("offenders")
+    if offenders is None:
+        return refusals.withColumn("patterns", f.array().cast("array<string>"))
+    patterns = (
+        offenders.where("harmful")
+        .groupBy("user")
+        .agg(f.array_sort(f.collect_set("pattern")).alias("patterns"))
+    )
+    return refusals.join(f.broadcast(patterns), "user", "left")
+
+
+def _written(tables: Tables, name: str) -> DataFrame:
+    result = tables.result(name)
+    assert result is not None
+    return result
+
+
+def write_files(
+    tables: Tables, said: Console, course: Course, *, enforce: bool = False, servers: list[str] | None = None
+) -> None:
+    """recommended/quotas.yaml and recommended/changes.diff."""
+    from datetime import UTC, datetime
+
+    from pipeline.recommend.in_force import newest
+    from pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
+
+    config: InForce | None = newest(tables.events("config"))
+    changes = [
+        NewRate(
+            row["user"],
+            row["recommended_rate"],
+            mode_of(row["mode"], row["current_rate"], enforce=enforce),
+            row["reasons"],
+            row["headroom"],
+        )
+        for row in _written(tables, "recommendations").where("action = 'set'").toLocalIterator()
+    ]
+    days = [
+        datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
+        for at_ms in (course.begin_ms, course.split_ms, course.end_ms)
+    ]
+    head = [
+        "Quotas recommended by `pidgate pipeline recommend`: everything in force, and new rates with their reasons.",
+        f"Learnt from {days[0]} to {days[1]}, judged until {days[2]}. Rates are ids per window.",
+        "Take the section `quotas` into the gateway's own file: events do not tell byte rates, what a cold start means,"
+        " or how the cluster is reached. Check it with `pidgate check --config`.",
+    ]
+    text = quotas_yaml(
+        config,
+        changes,
+        head=head,
+        cluster=config["cluster"] if config else "",
+        bootstrap_servers=servers or _brokers(tables),
+    )
+    tables.files.replace("recommended/quotas.yaml", text)
+    tables.files.replace("recommended/changes.diff", changes_diff(config, changes))
+    said.print(
+        f"{len(changes)} new rates: {tables.path('recommended', 'quotas.yaml')}; what they change: changes.diff."
+    )
+
+
+def _brokers(tables: Tables) -> list[str]:
+    """As the gateway reaches them, by its newest word of them."""
+    from pyspark.sql import functions as f
+
+    told = (
+        tables.events("topology")
+        .where(f.size("brokers") > 0)
+        .orderBy(f.desc("wall_time_ms"))
+        .limit(1)
+        .collect()
+    )
+    return [f"{one['host']}:{one['port']}" for one in told[0]["brokers"]] if told else []
+
+
+def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
+    from pyspark.sql import functions as f
+    from rich.table import Table
+
+    found = _written(tables, "recommendations")
+    if as_json:
+        for line in found.toJSON().toLocalIterator():
+            print(line)
+        return
+    order = f.when(f.col("action") == "set", 0).otherwise(1)
+    rows = found.orderBy(order, f.desc("rogue_ids_test"), "user").limit(SHOWN).collect()
+    table = Table(
+        "user", "action", "now", "recommended", "rogue ids let in (judged days)", "healthy refused", "why"
+    )
+    for row in rows:
+        table.add_row(
+            row["user"],
+            row["action"],
+            _number(row["current_rate"]),
+            _number(row["recommended_rate"]),
+            f"{row['rogue_ids_admitted_test'] or 0} of {row['rogue_ids_test'] or 0}",
+            f"{row['healthy_refused_test'] or 0}",
+            (row["reasons"] or [""])[0],
+        )
+    said.print(table)
+    said.print(
+        "Load it with `mode: observe` first, look, then `pidgate promote` user by user: enforcing is yours to type."
+    )
+
+
+def _number(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:g}"

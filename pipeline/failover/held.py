@@ -1,0 +1,111 @@
+"""Which states each user's past makes the brokers hold in each hour, and which ids are in use then.
+
+A state is one (producer id, partition). A broker keeps it from the id's first batch until nothing of the id was written
+for producer.id.expiration.ms. Every id that was wanted counts, refused ones too: that is the past without quotas.
+Knows neither brokers nor quotas.
+
+Ids that were used for longer than an hour are kept apart (`long_...`): they are a deployment's own producers, and no
+quota that is worth its name would have refused them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+HOUR_MS = 3_600_000
+EXPIRATION_CHECK_MS = 600_000
+"""producer.id.expiration.check.interval.ms (KIP-854): how much later than due a broker may drop a state."""
+
+UNKNOWN_TOPIC = ""
+
+
+def lives(arrived: DataFrame, usage: DataFrame) -> DataFrame:
+    """user, topic, producer_id, first_ms, last_ms, partitions, admitted: one row per id that anybody wanted.
+
+    From arrivals (topic, first sight) and id_usage (life, partitions). What was never forwarded has no usage: it
+    would have written to as many partitions as the user's other ids do, once. An id without a decision in the
+    history has an unknown topic.
+    """
+    used = usage.groupBy("user", "producer_id").agg(
+        f.min("first_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+        f.max("partitions").cast("double").alias("partitions"),
+    )
+    seen = arrived.groupBy("user", "producer_id").agg(
+        f.min_by("topic", "at_ms").alias("topic"),
+        f.min("at_ms").alias("at_ms"),
+        f.min("first_admitted_ms").isNotNull().alias("let_in"),
+    )
+    typical = used.groupBy("user").agg(f.avg("partitions").alias("typical_partitions"))
+    return (
+        seen.join(used, ["user", "producer_id"], "full")
+        .join(f.broadcast(typical), "user", "left")
+        .select(
+            "user",
+            f.coalesce("topic", f.lit(UNKNOWN_TOPIC)).alias("topic"),
+            "producer_id",
+            f.least("first_ms", "at_ms").alias("first_ms"),
+            f.greatest("last_ms", "at_ms").alias("last_ms"),
+            f.greatest(f.coalesce("partitions", "typical_partitions"), f.lit(1.0)).alias("partitions"),
+            f.coalesce("let_in", f.lit(True)).alias("admitted"),
+        )
+    )
+
+
+def held(lived: DataFrame, expiry_ms: int) -> DataFrame:
+    """user, topic, hour_ms, long_ids, long_states, short_ids, short_states, active_ids, active_states, user_short_ids,
+    user_active_ids, user_ids.
+
+    ..._ids and ..._states: held at any time of the hour; active: used in it; user_...: over all topics of the user.
+    Ids are counted into (first hour, last hour) groups before anything is spread over hours, so that the work grows
+    with users and hours and not with ids.
+    """
+    gone_ms = f.col("last_ms") + f.lit(expiry_ms + EXPIRATION_CHECK_MS)
+    groups = (
+        lived.withColumns(
+            {
+                "first_hour_ms": _hour(f.col("first_ms")),
+                "used_hour_ms": _hour(f.col("last_ms")),
+                "gone_hour_ms": _hour(gone_ms),
+                "is_long": f.col("last_ms") - f.col("first_ms") > HOUR_MS,
+            }
+        )
+        .groupBy("user", "topic", "first_hour_ms", "used_hour_ms", "gone_hour_ms", "is_long")
+        .agg(f.count("*").alias("ids"), f.sum("partitions").alias("states"))
+    )
+    hours = f.explode(f.sequence("first_hour_ms", "gone_hour_ms", f.lit(HOUR_MS)))
+    user_hour = Window.partitionBy("user", "hour_ms")
+    is_used = f.col("hour_ms") <= f.col("used_hour_ms")
+    return (
+        groups.withColumn("hour_ms", hours)
+        .groupBy("user", "topic", "hour_ms")
+        .agg(
+            *_sums("long", f.col("is_long")),
+            *_sums("short", ~f.col("is_long")),
+            *_sums("active", is_used),
+        )
+        .withColumns(
+            {
+                "user_short_ids": f.sum("short_ids").over(user_hour),
+                "user_active_ids": f.sum("active_ids").over(user_hour),
+                "user_ids": f.sum(f.col("long_ids") + f.col("short_ids")).over(user_hour),
+            }
+        )
+    )
+
+
+def _hour(at_ms: Column) -> Column:
+    return at_ms - at_ms % HOUR_MS
+
+
+def _sums(name: str, condition: Column) -> list[Column]:
+    return [
+        f.coalesce(f.sum(f.when(condition, f.col(what))), f.lit(0)).cast("double").alias(f"{name}_{what}")
+        for what in ("ids", "states")
+    ]

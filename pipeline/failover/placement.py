@@ -1,0 +1,95 @@
+"""Which share of a topic's states lies on which broker, and what brokers and gateways say of their settings.
+
+Real brokers keep producer state on every replica of a partition, not only on its leader (KIP-847): so replicas count
+here, and leaders do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DEFAULT_EXPIRATION_MS = 24 * HOUR_MS
+"""producer.id.expiration.ms (KIP-854)."""
+
+
+def shares(topology: DataFrame) -> DataFrame:
+    """topic, broker, share: of a topic's partitions, how many have a replica there (all shares sum up to the
+    replication factor). The row of the unknown topic ("") is the mean over all partitions.
+
+    Each topic's newest event counts: later ones tell only what changed.
+    """
+    topics = topology.select("wall_time_ms", f.explode("topics").alias("place"))
+    newest = topics.groupBy(f.col("place.topic").alias("topic")).agg(
+        f.max_by("place.replicas", "wall_time_ms").alias("replicas")
+    )
+    partitions = newest.select("topic", f.explode("replicas").alias("brokers"))
+    replicas = partitions.select("topic", f.explode("brokers").alias("broker"))
+    counted = replicas.groupBy("topic", "broker").count()
+    whole = partitions.groupBy("topic").agg(f.count("*").alias("partitions"))
+    known = counted.join(whole, "topic").select(
+        "topic", "broker", f.expr("count / partitions").alias("share")
+    )
+    everywhere = counted.groupBy("broker").agg(f.sum("count").alias("count"))
+    mean = everywhere.crossJoin(whole.agg(f.sum("partitions").alias("partitions"))).select(
+        f.lit(UNKNOWN_TOPIC).alias("topic"), "broker", f.expr("count / partitions").alias("share")
+    )
+    return known.unionByName(mean)
+
+
+def even_shares(spark: SparkSession, brokers: int, replication_factor: int) -> DataFrame:
+    """The same for a cluster of which only the size is known: everything evenly on brokers 1 to n."""
+    share = min(replication_factor, brokers) / brokers
+    rows = [(UNKNOWN_TOPIC, broker, share) for broker in range(1, brokers + 1)]
+    return spark.createDataFrame(rows, "topic string, broker bigint, share double")
+
+
+def expiration_ms(topology: DataFrame) -> int:
+    """What the brokers say of producer.id.expiration.ms; Kafka's default while nobody has said it."""
+    known = topology.where("producer_id_expiration_ms is not null")
+    row = known.agg(f.max_by("producer_id_expiration_ms", "wall_time_ms")).head()
+    return DEFAULT_EXPIRATION_MS if row is None or row[0] is None else int(row[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What is the same for all users' quotas."""
+
+    window_ms: int = HOUR_MS
+    burst: float = 1.0
+    false_positive_rate: float = 0.001
+    default_rate: float | None = None
+    """Ids per window of users that are not named; None: no limit."""
+
+    def most_admitted(self, rate: float, during_ms: int) -> float:
+        """New ids that a bucket lets in at most during any such time: (burst + time in windows) x rate + 1."""
+        return rate * (self.burst + during_ms / self.window_ms) + 1
+
+
+def bucket_in_force(config: DataFrame) -> Bucket:
+    """The newest config event's; the gateway's defaults without one."""
+    row = config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).head()
+    if row is None:
+        return Bucket()
+    default = row["default_rate_milli"]
+    return Bucket(
+        row["window_ms"],
+        row["burst"],
+        row["false_positive_rate"],
+        None if default is None else default / 1000,
+    )
+
+
+def rates_in_force(config: DataFrame) -> DataFrame:
+    """user, rate: what the newest config event says of single users; exempt and unlimited ones have no rate."""
+    newest = config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).limit(1)
+    told = newest.select(f.explode("quotas").alias("quota")).select("quota.*")
+    rate = f.when(~f.col("exempt"), f.col("rate_milli") / f.lit(1000.0))
+    return told.select("user", rate.alias("rate"))

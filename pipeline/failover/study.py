@@ -1,0 +1,162 @@
+"""One study put to the model: under which quotas, with which broker lost, who dies, and what rate would keep all alive.
+
+The transforms run on Spark; of their outcome only the sums by hour and broker come to this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pyspark.sql import functions as f
+
+from pipeline.errors import BadOption, HistoryEmpty
+from pipeline.failover.cascade import BrokerHour, Load, Scenario, Verdict, run, verdict, worst_loss
+from pipeline.failover.heap import Heap
+from pipeline.failover.held import HOUR_MS
+from pipeline.failover.loads import by_broker, under_quotas, uniform_plans
+from pipeline.failover.placement import Bucket
+from pipeline.failover.solve import greatest_rate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NO_QUOTA = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What happened, as the transforms of this package say it. Every question reads `held` and `shares` again."""
+
+    held: DataFrame
+    shares: DataFrame
+    users: DataFrame
+    reopening: DataFrame
+    bucket: Bucket
+    expiry_ms: int
+    last_used_ms: int
+    """The last hour in which an id was used; what is held after it is only waiting to expire."""
+    most_wanted: int
+    """The most short-lived ids of one user that are held at once: no greater quota changes anything."""
+
+    @classmethod
+    def of(
+        cls, held: DataFrame, shares: DataFrame, reopening: DataFrame, bucket: Bucket, expiry_ms: int
+    ) -> Past:
+        """Looks through `held` once. Raises HistoryEmpty when nothing was held."""
+        last_used_ms, most_wanted = held.agg(
+            f.max(f.when(f.col("active_ids") > 0, f.col("hour_ms"))), f.max("user_short_ids")
+        ).collect()[0]
+        if last_used_ms is None:
+            raise HistoryEmpty(
+                "the decision and id_usage events name no producer id: there is nothing to hold."
+            )
+        users = held.select("user").distinct()
+        return cls(held, shares, users, reopening, bucket, expiry_ms, last_used_ms, int(most_wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an operator wants to know it for."""
+
+    heap: Heap
+    lost_broker: int | None = None
+    """None: the fullest one."""
+    reassign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One quota in one scenario."""
+
+    verdict: Verdict
+    rows: Sequence[BrokerHour]
+
+
+def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
+    """Hours x brokers for each quota, until the last use."""
+    used = past.held.where(f.col("hour_ms") <= past.last_used_ms)
+    loads = under_quotas(used, plans, past.reopening, past.bucket, past.expiry_ms)
+    rows = by_broker(loads, past.shares).collect()
+    hours = range(min(row.hour_ms for row in rows), past.last_used_ms + 1, HOUR_MS)
+    brokers = sorted({row.broker for row in rows})
+    found: dict[str, Load] = {}
+    for row in rows:
+        if row.quota not in found:
+            empty = [np.zeros((len(hours), len(brokers))) for _ in range(4)]
+            found[row.quota] = Load(row.quota, hours, brokers, *empty)
+        load, at = found[row.quota], (hours.index(row.hour_ms), brokers.index(row.broker))
+        load.ids[at], load.states[at] = row.ids, row.states
+        load.storm_states[at], load.allowance_states[at] = row.storm_states, row.allowance_states
+    return found
+
+
+def outcomes(load: Load, asked: Asked, loss: Scenario) -> list[Outcome]:
+    """As it was, and with a broker lost."""
+    told = []
+    for scenario in (Scenario(reassign=asked.reassign, expiry_hours=loss.expiry_hours), loss):
+        rows = run(load, asked.heap, scenario)
+        told.append(Outcome(verdict(load, asked.heap, scenario, rows), rows))
+    return told
+
+
+def loss_to_study(unlimited: Load, asked: Asked, expiry_ms: int) -> Scenario:
+    """The same loss for every quota: the broker asked for, or the fullest, in its fullest hour without quotas.
+
+    Raises BadOption when there is no such broker.
+    """
+    if asked.lost_broker is not None and asked.lost_broker not in unlimited.brokers:
+        raise BadOption(
+            f"there is no broker {asked.lost_broker} to lose: the topology has {unlimited.brokers}."
+        )
+    return worst_loss(unlimited, asked.lost_broker, asked.reassign, -(-expiry_ms // HOUR_MS))
+
+
+def quota_that_holds(past: Past, asked: Asked, loss: Scenario) -> int | None:
+    """The greatest rate for every user with which nobody dies in either scenario; None: none does."""
+
+    def holds(rates: Sequence[int]) -> Mapping[int, bool]:
+        plans = uniform_plans(past.users, {str(rate): float(rate) for rate in rates})
+        loads = loads_of(past, plans)
+        return {rate: all_hold(outcomes(loads[str(rate)], asked, loss)) for rate in rates}
+
+    return greatest_rate(holds, past.most_wanted)
+
+
+def all_hold(told: Iterable[Outcome]) -> bool:
+    return all(one.verdict.holds for one in told)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """All outcomes, those of the quota that was solved for last."""
+
+    outcomes: Sequence[Outcome]
+    is_needed: bool
+    """Whether anybody dies without quotas."""
+    rate: int | None
+    """The greatest rate for every user with which nobody dies; None: not needed, or none does."""
+
+    def of(self, quota: str) -> list[Verdict]:
+        return [one.verdict for one in self.outcomes if one.verdict.quota == quota]
+
+
+def solved(rate: int) -> str:
+    """What the quota that was solved for is called."""
+    return f"solved: {rate} each"
+
+
+def study(past: Past, plans: DataFrame, asked: Asked) -> Answer:
+    """Every plan (one of them NO_QUOTA) as it was and with a broker lost; and the rate that keeps all alive."""
+    loads = loads_of(past, plans)
+    loss = loss_to_study(loads[NO_QUOTA], asked, past.expiry_ms)
+    told = {quota: outcomes(load, asked, loss) for quota, load in loads.items()}
+    rate = None
+    if is_needed := not all_hold(told[NO_QUOTA]):
+        rate = quota_that_holds(past, asked, loss)
+    if rate is not None:
+        again = loads_of(past, uniform_plans(past.users, {solved(rate): float(rate)}))
+        told |= {quota: outcomes(load, asked, loss) for quota, load in again.items()}
+    return Answer([one for both in told.values() for one in both], is_needed, rate)

@@ -1,0 +1,116 @@
+"""What an operator is told: two tables and a few sentences. Makes them, prints nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from rich.table import Table
+
+from pipeline.failover import kip
+from pipeline.failover.cascade import Verdict
+from pipeline.failover.heap import MEBIBYTE, Heap
+from pipeline.failover.study import NO_QUOTA, Answer, solved
+
+
+def kip_table() -> Table:
+    """KIP-936's example: who dies under each rule of spreading, and what the living hold at the end."""
+    table = Table(title="KIP-936's example: six brokers, each dead above 200 ids; broker 1 dies")
+    for column in ("spread", "died holding", "the others hold"):
+        table.add_column(column)
+    for rule in kip.RULES:
+        told = kip.run(rule)
+        deaths = ", ".join(f"{broker}: {float(load):g}" for broker, load in kip.fatal_loads(told).items())
+        last = max(one.step for one in told)
+        living = [f"{one.broker}: {float(one.load):g}" for one in told if one.step == last and not one.dead]
+        table.add_row(rule.name, deaths, ", ".join(living) or "nobody is left")
+    total, deaths_borne = sum(kip.LOADS.values()), kip.most_deaths_survivable()
+    fits = (len(kip.LOADS) - deaths_borne) * kip.LIMIT
+    table.caption = (
+        f"Under any rule: {total} ids fit {len(kip.LOADS) - deaths_borne} brokers ({fits}), "
+        f"not {len(kip.LOADS) - deaths_borne - 1} ({fits - kip.LIMIT}); death {deaths_borne + 1} is collapse."
+    )
+    return table
+
+
+def kafka_table(answer: Answer, heap: Heap) -> Table:
+    """One line for each quota and scenario."""
+    table = Table(title=f"Real brokers, {heap.limit_bytes / MEBIBYTE:.0f} MiB of heap usable on each")
+    for column in ("quota", "scenario", "fullest heap MiB", "when (UTC)", "dead brokers, first death"):
+        table.add_column(column)
+    for one in answer.outcomes:
+        said = one.verdict
+        table.add_row(
+            said.quota,
+            said.scenario,
+            f"{said.peak_heap_bytes / MEBIBYTE:.0f} (broker {said.peak_broker})",
+            _when(said.peak_hour_ms),
+            _deaths(said),
+        )
+    return table
+
+
+def sentences(answer: Answer, heap: Heap) -> Iterator[str]:
+    """What it comes to, and what to do."""
+    for said in answer.of(NO_QUOTA):
+        yield f"Without quotas, {_fate(said)}."
+    limit = f"{heap.limit_bytes / MEBIBYTE:.0f} MiB"
+    if not answer.is_needed:
+        yield f"This past fits into {limit} without quotas; a broker's loss does not change that."
+    elif answer.rate is None:
+        yield (
+            f"No quota keeps {limit}: even with 1 new id per window for each user a broker dies, of ids that are used "
+            "for more than an hour, or of too many users. It takes a larger heap, fewer partitions per id, or a "
+            "shorter producer.id.expiration.ms."
+        )
+    else:
+        peak = max(one.peak_heap_bytes for one in answer.of(solved(answer.rate)))
+        yield (
+            f"A quota of {answer.rate} new ids per window for every user keeps {limit}: no broker dies, with a broker "
+            f"lost or not; the fullest heap is at most {peak / MEBIBYTE:.0f} MiB. One rate for all is the coarsest "
+            "answer; `recommend` has one for each user."
+        )
+
+
+def as_json(answer: Answer, heap: Heap) -> str:
+    """The summary for a program."""
+    verdicts = [
+        {
+            "quota": said.quota,
+            "scenario": said.scenario,
+            "holds": said.holds,
+            "deaths": [{"hour_ms": hour_ms, "broker": broker} for hour_ms, broker in said.deaths],
+            "peak_heap_bytes": round(said.peak_heap_bytes),
+            "peak_broker": said.peak_broker,
+            "peak_hour_ms": said.peak_hour_ms,
+        }
+        for said in (one.verdict for one in answer.outcomes)
+    ]
+    whole = {
+        "heap_limit_bytes": round(heap.limit_bytes),
+        "quota_that_holds": answer.rate,
+        "verdicts": verdicts,
+    }
+    return json.dumps(whole, indent=1)
+
+
+def _fate(said: Verdict) -> str:
+    scenario = "as it was" if said.scenario == "as it was" else f"with {said.scenario}"
+    if said.holds:
+        return f"{scenario}, nobody dies; the fullest heap is {said.peak_heap_bytes / MEBIBYTE:.0f} MiB"
+    hour_ms, broker = said.deaths[0]
+    others = len({b for _, b in said.deaths} - {broker})
+    rest = f" and {others} more after it" if others else ""
+    return f"{scenario}, broker {broker} dies in the hour of {_when(hour_ms)}{rest}"
+
+
+def _deaths(said: Verdict) -> str:
+    if said.holds:
+        return "none"
+    brokers = dict.fromkeys(broker for _, broker in said.deaths)
+    return f"{', '.join(map(str, brokers))}; {_when(said.deaths[0][0])}"
+
+
+def _when(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}"

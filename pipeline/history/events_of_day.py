@@ -1,0 +1,243 @@
+"""One day of one shard as Arrow tables, one for each type of event, in exactly the tables' columns; and the truth.
+
+Here rows get what every event carries: whose they are, through which process of which gateway, and their number in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from events import EVENT_TYPES
+from events.definitions import SCHEMA_VERSION
+from pipeline.history import gateways, refusals, telling
+from pipeline.history.columns import array_of, coded, same, schema_of
+from pipeline.history.own_columns import OWN_COLUMNS
+from pipeline.history.sessions import Incarnation, Sessions, incarnations, sessions
+from pipeline.history.shard import Day, day_of
+from pipeline.history.telling import Columns
+from pipeline.history.world import World, dice
+from pipeline.schemas import table_schema
+
+CLUSTER = "q8Zt1vXgRZe0history0AA"
+LISTENER = "sasl"
+TYPES = tuple(EVENT_TYPES)
+
+IDS = pa.schema(
+    [("user", pa.string()), ("producer_id", pa.int64()), ("healthy", pa.bool_()), ("pattern", pa.string())]
+)
+"""labels_ids: what is true of each id that was brought."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """`tables`: by type, sorted by hour of wall_time_ms. `ids`: see IDS."""
+
+    tables: dict[str, pa.Table]
+    ids: pa.Table
+
+
+@dataclass
+class _Rows:
+    """Rows of one type, with what they are numbered by."""
+
+    columns: Columns
+    own: Sequence[gateways.Own] = ()
+
+    @property
+    def at_ms(self) -> NDArray[np.int64]:
+        return self.columns["at_ms"] if not self.own else np.array([at for _, at, _ in self.own], np.int64)
+
+    def incarnation(self, seen: Sessions) -> NDArray[np.int64]:
+        if self.own:
+            return np.array([number for number, _, _ in self.own], np.int64)
+        return seen.incarnation[self.columns["session"]]
+
+
+def told(world: World, shard: int, number: int) -> Told:
+    """Everything of day `number`."""
+    day = day_of(world, shard, number)
+    processes = incarnations(world, shard, number)
+    roll = dice(world.seed, "telling", number, shard)
+    seen = sessions(world, day, processes, roll)
+    sights = telling.sights(world, day, seen, roll)
+    sights, outcomes = _enforced(world, day, seen, processes, sights, roll)
+    usage = telling.usage(world, day, seen, roll)
+    rows = {
+        "decision": _Rows(sights),
+        "refusal_outcome": _Rows(outcomes),
+        "id_usage": _Rows(usage.rows),
+        "init_producer_id": _Rows(telling.answers(world, day, seen, roll)),
+        "produce_error": _Rows(telling.errors(world, day, seen, roll)),
+        "connection": _Rows(telling.connections(world, day, seen, usage, roll)),
+        "config": _Rows({}, gateways.config(day, processes)),
+        "lifecycle": _Rows({}, gateways.lifecycle(world, processes, shard)),
+        "topology": _Rows({}, gateways.topology(world, day, processes)),
+    }
+    numbers = _numbered([rows[kind] for kind in TYPES], seen)
+    envelope = _Envelope(world, day, seen, processes, shard)
+    tables = {kind: envelope.table(kind, rows[kind], seq) for kind, seq in zip(TYPES, numbers, strict=True)}
+    return Told(tables, _truth(day, sights, seen))
+
+
+def _numbered(rows: Sequence[_Rows], seen: Sessions) -> list[NDArray[np.int64]]:
+    """seq of each row: 1, 2, 3 ... within its incarnation, in order of true time."""
+    incarnation = np.concatenate([one.incarnation(seen) for one in rows])
+    at_ms = np.concatenate([one.at_ms for one in rows])
+    order = np.lexsort((at_ms, incarnation))
+    counts = np.bincount(incarnation)
+    begins = np.repeat(np.cumsum(counts) - counts, counts)
+    seq = np.empty(len(order), np.int64)
+    seq[order] = np.arange(len(order)) - begins + 1
+    return np.split(seq, np.cumsum([len(one.at_ms) for one in rows])[:-1])
+
+
+def _enforced(
+    world: World,
+    day: Day,
+    seen: Sessions,
+    processes: Sequence[Incarnation],
+    sights: Columns,
+    roll: np.random.Generator,
+) -> tuple[Columns, Columns]:
+    """Replaces the first sights of users under enforcement by what the quota decided; and how refusals ended."""
+    session, refresh = sights["session"], sights["is_refresh"]
+    size = len(session)
+    full: Columns = {
+        **sights,
+        "admitted": np.ones(size, bool),
+        "reason": np.where(refresh, "refresh", "observe").astype(object),
+        **{
+            name: np.full(size, np.nan)
+            for name in ("tokens_before", "tokens_after", "queue_position", "waited_ms")
+        },
+        "throttle_time_ms": np.zeros(size, np.int64),
+    }
+    dropped = np.zeros(size, bool)
+    decided: list[Any] = []
+    outcomes: list[Any] = []
+    user_of = day.user_place[seen.life[session]]
+    for place, user in enumerate(day.users):
+        if user.rate_per_hour is None:
+            continue
+        first = (user_of == place) & ~refresh & (sights["base_sequence"] == 0)
+        if not first.any():
+            continue
+        mine = session[first]
+        verdicts = refusals.judged(world, day, seen, user, mine, roll)
+        refusals.apply(seen, verdicts, mine)
+        dropped |= first
+        decided += verdicts.decisions
+        outcomes += verdicts.outcomes
+    # A refresh follows an admission, and a process that has ended tells nothing.
+    dropped |= refresh & (full["at_ms"] <= seen.first_use_ms[session])
+    ends = np.array([process.end_ms for process in processes])
+    decided = [one for one in decided if one[1] < ends[seen.incarnation[one[0]]]]
+    outcomes = [one for one in outcomes if one[1] < ends[seen.incarnation[one[0]]]]
+    kept = {name: column[~dropped] for name, column in full.items()}
+    names = ("session", "at_ms", "admitted", "reason", "tokens_before", "tokens_after", "throttle_time_ms",
+             "queue_position", "waited_ms")  # fmt: skip
+    more: Columns = {
+        name: _column([one[at] for one in decided], kept[name].dtype) for at, name in enumerate(names)
+    }
+    more["is_refresh"] = np.zeros(len(decided), bool)
+    more["base_sequence"] = np.zeros(len(decided), np.int64)
+    ended = {
+        name: _column([one[at] for one in outcomes], np.dtype(np.int64))
+        for at, name in enumerate(("session", "at_ms", "attempts", "waited_ms", "admitted"))
+    }
+    return {name: np.concatenate([kept[name], more[name]]) for name in kept}, ended
+
+
+def _column(values: list[Any], kind: np.dtype[Any]) -> NDArray[Any]:
+    return np.array(
+        [np.nan if value is None else value for value in values] if kind.kind == "f" else values, kind
+    )
+
+
+def _truth(day: Day, decisions: Columns, seen: Sessions) -> pa.Table:
+    """Of each id that was brought on this day, admitted or not."""
+    life = np.unique(seen.life[decisions["session"][~decisions["is_refresh"]]])
+    patterns = [one.pattern.value for one in day.deployments]
+    return pa.table(
+        [
+            pa.array([user.name for user in day.users]).take(pa.array(day.user_place[life])),
+            pa.array(day.producer_id[life]),
+            pa.array(day.lives.healthy[life]),
+            pa.array(patterns).take(pa.array(day.deployment_place[life])),
+        ],
+        schema=IDS,
+    )
+
+
+class _Envelope:
+    """Turns rows into tables: what all events carry, and each type's own columns."""
+
+    def __init__(
+        self, world: World, day: Day, seen: Sessions, processes: Sequence[Incarnation], shard: int
+    ) -> None:
+        self._world = world
+        self._day = day
+        self._seen = seen
+        self._processes = processes
+        self._shard = shard
+
+    def table(self, kind: str, rows: _Rows, seq: NDArray[np.int64]) -> pa.Table:
+        schema = to_arrow_schema(table_schema(kind))
+        incarnation = rows.incarnation(self._seen)
+        gateway = np.array([process.gateway for process in self._processes])[incarnation]
+        wall_ms = rows.at_ms + self._world.skews_ms[gateway]
+        # By hour first, so that each hour's file is one piece.
+        order = np.lexsort((seq, incarnation, wall_ms // 3_600_000))
+        incarnation, gateway, wall_ms, seq = incarnation[order], gateway[order], wall_ms[order], seq[order]
+        size = len(order)
+        columns: dict[str, Any] = {
+            "schema_version": np.full(size, SCHEMA_VERSION),
+            "cluster": same(CLUSTER, size),
+            "gateway_id": coded(gateway, [f"gw-{number}" for number in range(self._world.gateways)]),
+            "incarnation": coded(incarnation, [process.name for process in self._processes]),
+            "seq": seq,
+            "wall_time_ms": wall_ms,
+            "decision_time_ms": rows.at_ms[order] - self._world.boots_ms[gateway],
+            "worker": np.full(size, self._processes[0].worker),
+        }
+        if rows.own:
+            own = [rows.own[place][2] for place in order]
+            of_nobody = {name: same("", size) for name in _OF_A_CLIENT}
+            columns |= of_nobody | {name: [one[name] for one in own] for name in own[0]}
+        else:
+            mine = {name: column[order] for name, column in rows.columns.items()}
+            columns |= self._client(mine) | OWN_COLUMNS[kind](
+                self._world, self._day, self._seen, mine, self._shift(gateway)
+            )
+        return pa.table(
+            [array_of(columns.get(field.name), field, size) for field in schema],
+            schema=schema_of(schema, columns),
+        )
+
+    def _shift(self, gateway: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._world.skews_ms[gateway]
+
+    def _client(self, rows: Columns) -> dict[str, Any]:
+        day, session = self._day, rows["session"]
+        life = self._seen.life[session]
+        deployment = day.deployment_place[life]
+        bootstrap = rows.get("bootstrap", 0)
+        return {
+            "connection_id": 1 + 2 * session + bootstrap,
+            "listener": same(LISTENER, len(session)),
+            "user": coded(day.user_place[life], [user.name for user in day.users]),
+            "client_id": coded(day.client_code[life], day.client_words),
+            "software_name": coded(deployment, [one.software[0] for one in day.deployments]),
+            "software_version": coded(deployment, [one.software[1] for one in day.deployments]),
+            "address": coded(day.address_code[life], day.address_words),
+        }
+
+
+_OF_A_CLIENT = ("listener", "user", "client_id", "software_name", "software_version", "address")

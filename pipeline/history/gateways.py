@@ -1,0 +1,106 @@
+"""What gateways tell of themselves: when they start, live and stop, the quotas in force, the shape of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.history import blocks
+from pipeline.history.refusals import SETTINGS, quotas
+from pipeline.history.sessions import Incarnation
+from pipeline.history.shard import Day
+from pipeline.history.world import DAY_MS, World
+
+ALIVE_EVERY_MS = 30_000
+Own = tuple[int, int, dict[str, Any]]
+"""Incarnation, true time, the event's own fields."""
+
+
+def lifecycle(world: World, processes: Sequence[Incarnation], shard: int) -> list[Own]:
+    told: list[Own] = []
+    for number, process in enumerate(processes):
+        restored = {"restored_from": "nothing" if process.begin_ms == world.begin_ms else "topic"}
+        told.append((number, process.begin_ms + 10, _phase("start", restored_from="nothing")))
+        told.append((number, process.begin_ms + 60, _phase("caught_up", **restored)))
+        if shard == 0:
+            told += [
+                (number, at_ms, _phase("alive"))
+                for at_ms in range(process.begin_ms + ALIVE_EVERY_MS, process.end_ms - 1_000, ALIVE_EVERY_MS)
+            ]
+        told.append((number, process.end_ms - 1, _phase("stop")))
+    return told
+
+
+def _phase(phase: str, **more: Any) -> dict[str, Any]:
+    return {
+        "phase": phase,
+        "mode": "observe",
+        "window_ms": SETTINGS.window_ms,
+        "remember_ms": SETTINGS.remember_ms,
+        "grace_until_wall_ms": None,
+        "restored_ids": 0,
+        "restored_users": 0,
+        "restored_from": "nothing",
+        "text": "",
+        "workers": 1,
+        **more,
+    }
+
+
+def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
+    """At each start, as gateways do."""
+    said = quotas(day.users)
+    users = [
+        {
+            "user": name,
+            "rate_milli": user.producer_ids_rate_milli,
+            "mode": "enforce",
+            "exempt": False,
+            "source": "file",
+            "set_by": "",
+            "set_wall_ms": None,
+            "owner": f"team-{name.split('-')[0]}",
+            "note": "",
+        }
+        for name, user in sorted(said.users.items())
+    ]
+    fields = {
+        "quota_version": 1,
+        "mode": "observe",
+        "transactional": "observe",
+        "window_ms": SETTINGS.window_ms,
+        "burst": 1.0,
+        "remember_ms": SETTINGS.remember_ms,
+        "layers": SETTINGS.layers,
+        "false_positive_rate": SETTINGS.false_positive_rate,
+        "seed": None,
+        "max_throttle_ms": SETTINGS.max_throttle_ms,
+        "max_live_ids": SETTINGS.max_live_ids,
+        "queue": SETTINGS.queue,
+        "sticky_entries": SETTINGS.sticky_entries,
+        "default_rate_milli": None,
+        "default_source": "file",
+        "cluster_rate_milli": None,
+        "quotas": users,
+    }
+    return [(number, process.begin_ms + 11, fields) for number, process in enumerate(processes)]
+
+
+def topology(world: World, day: Day, processes: Sequence[Incarnation]) -> list[Own]:
+    """Brokers in three racks; each topic's partitions go round them."""
+    nodes = list(blocks.brokers(world))
+    brokers = [
+        {"node_id": node, "host": f"kafka-{node}.example", "port": 9092, "rack": "abc"[node % 3]}
+        for node in nodes
+    ]
+    topics = []
+    for user in day.users:
+        for place, topic in enumerate(user.topics):
+            size = 4 + (user.number + place) % 9
+            leaders = [nodes[(user.number + partition) % len(nodes)] for partition in range(size)]
+            replicas = [
+                [nodes[(nodes.index(one) + step) % len(nodes)] for step in range(3)] for one in leaders
+            ]
+            topics.append({"topic": f"{user.number}.{topic}", "leaders": leaders, "replicas": replicas})
+    fields = {"brokers": brokers, "topics": topics, "producer_id_expiration_ms": DAY_MS}
+    return [(number, process.begin_ms + 200, fields) for number, process in enumerate(processes)]

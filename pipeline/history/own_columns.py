@@ -1,0 +1,156 @@
+"""What each type of event says beside what all events say: the columns of its rows (telling.py, refusals.py).
+
+`shift`: how far the wall clock of each row's gateway is from the true time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.history import refusals, telling
+from pipeline.history.columns import coded, same
+from pipeline.history.sessions import Sessions
+from pipeline.history.shard import Day, mixed
+from pipeline.history.telling import Columns
+from pipeline.history.world import World
+
+
+def _decision(
+    world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]
+) -> dict[str, Any]:
+    session, life = rows["session"], seen.life[rows["session"]]
+    size = len(session)
+    transactional = np.array([one.is_transactional for one in day.deployments])[day.deployment_place[life]]
+    topics = [f"{user.number}.{topic}" for user in day.users for topic in user.topics]
+    begins = np.cumsum([0, *(len(user.topics) for user in day.users)])[:-1]
+    sizes = np.array([len(user.topics) for user in day.users])
+    drawn = mixed(day.pod_key[life] + np.uint64(11))
+    topic = begins[day.user_place[life]] + (drawn % sizes[day.user_place[life]].astype(np.uint64)).astype(
+        np.int64
+    )
+    spread = np.maximum(1, np.minimum(day.of_deployment("partitions")[life], 8)).astype(np.uint64)
+    asked = ~np.isnan(rows["tokens_before"])
+    return {
+        "producer_id": day.producer_id[life],
+        "epoch": day.lives.epoch[life].astype(np.int64),
+        "transactional": transactional,
+        "transactional_id_hash": pa.array(_hashes(day, life, transactional), pa.string()),
+        "topic": coded(topic, topics),
+        "partition": ((drawn >> np.uint64(20)) % np.uint64(4)).astype(np.int64),
+        "base_sequence": rows["base_sequence"],
+        "request_partitions": 1 + ((drawn >> np.uint64(30)) % spread).astype(np.int64),
+        "decision": coded(rows["admitted"].astype(np.int32), ["refuse", "admit"]),
+        "reason": pa.array(rows["reason"], pa.string()).dictionary_encode(),
+        "would_refuse": np.zeros(size, bool),
+        "tokens_before": rows["tokens_before"],
+        "tokens_after": rows["tokens_after"],
+        "token_units": np.where(asked, float(refusals.TOKEN_UNITS), np.nan),
+        "throttle_time_ms": rows["throttle_time_ms"],
+        "queue_position": rows["queue_position"],
+        "waited_ms": rows["waited_ms"],
+        "quota_version": np.ones(size, np.int64),
+        "applied_offsets": pa.ListArray.from_arrays(np.zeros(size + 1, np.int32), pa.array([], pa.int64())),
+        "suppressed_count": np.zeros(size, np.int64),
+    }
+
+
+def _hashes(day: Day, life: NDArray[np.int64], transactional: NDArray[np.bool_]) -> list[str | None]:
+    """Of the transactional id: that of its place in the fleet, or made up for each producer."""
+    lives = day.lives
+    kept = lives.identity[life] >= 0
+    own = lives.identity[life].astype(np.uint64) + (day.deployment_place[life] * 1_000_003).astype(np.uint64)
+    key = mixed(np.where(kept, own, day.producer_id[life].astype(np.uint64) + np.uint64(1 << 50)))
+    return [
+        f"h:{one:016x}" if is_so else None
+        for one, is_so in zip(key.tolist(), transactional.tolist(), strict=True)
+    ]
+
+
+def _outcome(
+    world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]
+) -> dict[str, Any]:
+    return {
+        "producer_id": day.producer_id[seen.life[rows["session"]]],
+        "attempts": rows["attempts"],
+        "waited_ms": rows["waited_ms"],
+        "outcome": coded(rows["admitted"], ["gave_up", "admitted"]),
+    }
+
+
+def _usage(world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]) -> dict[str, Any]:
+    life = seen.life[rows["session"]]
+    return {
+        "producer_id": day.producer_id[life],
+        "epoch": day.lives.epoch[life].astype(np.int64),
+        "requests": rows["requests"],
+        "batches": rows["requests"] + rows["partitions"] - 1,
+        "records": rows["records"],
+        "bytes": rows["bytes"],
+        "partitions": rows["partitions"],
+        "first_ms": rows["first_ms"] + shift,
+        "last_ms": rows["last_ms"] + shift,
+        "connections": np.ones(len(life), np.int64),
+    }
+
+
+def _answer(
+    world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]
+) -> dict[str, Any]:
+    life = seen.life[rows["session"]]
+    none = np.full(len(life), -1)
+    return {
+        "asked_producer_id": none,
+        "asked_epoch": none,
+        "answered_producer_id": rows["answered_producer_id"],
+        "answered_epoch": rows["answered_epoch"].astype(np.int64),
+        "error": rows["error"],
+        "node_id": rows["node_id"],
+        "transactional": np.array([one.is_transactional for one in day.deployments])[
+            day.deployment_place[life]
+        ],
+        "count": np.ones(len(life), np.int64),
+    }
+
+
+def _error(world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]) -> dict[str, Any]:
+    life = seen.life[rows["session"]]
+    return {
+        "producer_id": day.producer_id[life],
+        "code": rows["code"].astype(np.int64),
+        "count": rows["count"],
+        "node_id": 1
+        + (mixed(day.pod_key[life] + np.uint64(3)) % np.uint64(4 * world.shards)).astype(np.int64),
+    }
+
+
+def _connection(
+    world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]
+) -> dict[str, Any]:
+    size = len(rows["session"])
+    bootstrap = rows["bootstrap"] == 1
+    return {
+        "phase": coded(rows["is_close"], ["open", "close"]),
+        "node_id": np.where(bootstrap, np.nan, rows["node_id"]),
+        "principal_mechanism": same("SCRAM-SHA-512", size),
+        "close_reason": coded(rows["reason"] + 1, telling.CLOSE_WORDS),
+        "seconds": rows["ms"] / 1_000,
+        "bytes_in": rows["bytes_in"],
+        "bytes_out": rows["bytes_out"],
+        "requests": rows["requests"],
+        "count": np.ones(size, np.int64),
+    }
+
+
+OWN_COLUMNS: dict[str, Callable[[World, Day, Sessions, Columns, NDArray[np.int64]], dict[str, Any]]] = {
+    "decision": _decision,
+    "refusal_outcome": _outcome,
+    "id_usage": _usage,
+    "init_producer_id": _answer,
+    "produce_error": _error,
+    "connection": _connection,
+}

@@ -1,0 +1,105 @@
+"""Blocks of producer ids, inferred from who answered with which id.
+
+KIP-730: the controller gives a broker the next 1,000 ids, aligned at multiples of 1,000; the broker hands them out in
+order, and what is left of a block is lost when it restarts. So one answered id tells whose its block is, and each id
+below the highest one seen was handed out before it: those that never passed the gateway went to producers past it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BLOCK = 1_000
+HOUR_MS = 3_600_000
+BURST_MS = 60_000
+"""A broker that uses up a block within a minute hands out more than 16 ids a second."""
+
+
+def fresh_ids(inits: DataFrame) -> DataFrame:
+    """producer_id, node_id, at_ms, unnamed: ids that brokers handed out for the first time, from init_producer_id.
+
+    A new id starts at epoch 0; a transactional id that comes back has its old one with a higher epoch, perhaps from
+    another broker. unnamed: further answers that the gateway summed into this event and whose ids it did not tell.
+    """
+    fresh = (f.col("error") == 0) & (f.col("answered_producer_id") >= 0) & (f.col("answered_epoch") == 0)
+    return inits.where(fresh).select(
+        f.col("answered_producer_id").alias("producer_id"),
+        "node_id",
+        f.col("wall_time_ms").alias("at_ms"),
+        (f.coalesce("count", f.lit(1)) - 1).alias("unnamed"),
+    )
+
+
+def id_blocks(inits: DataFrame, decisions: DataFrame) -> DataFrame:
+    """ids_blocks: one row per block of which an id was seen.
+
+    block_start; node_id: the broker that answered with the first of its ids (null: seen in use only, or answered over
+    a bootstrap address); first_ms, last_ms: when ids of it were first seen; ids_seen: how many, answered to a client
+    or brought by a producer; ids_given: how many were handed out at least, up to the highest seen; ids_unnamed:
+    answers whose ids were not told, each perhaps one more of ids_seen; used_up_ms: until the broker's next block
+    (null: its newest); burst: that was within BURST_MS.
+    """
+    brought = decisions.where("producer_id >= 0").select(
+        "producer_id",
+        f.lit(None).cast("bigint").alias("node_id"),
+        f.col("wall_time_ms").alias("at_ms"),
+        f.lit(0).cast("bigint").alias("unnamed"),
+    )
+    answered_ms = f.when(f.col("node_id").isNotNull(), f.col("at_ms"))
+    ids = (
+        fresh_ids(inits)
+        .unionByName(brought)
+        .groupBy("producer_id")
+        .agg(
+            f.min("at_ms").alias("at_ms"),
+            f.min_by("node_id", answered_ms).alias("node_id"),
+            f.min(answered_ms).alias("answered_ms"),
+            f.sum("unnamed").alias("unnamed"),
+        )
+    )
+    blocks = ids.groupBy((f.col("producer_id") - f.col("producer_id") % BLOCK).alias("block_start")).agg(
+        f.min_by("node_id", "answered_ms").alias("node_id"),
+        f.min("at_ms").alias("first_ms"),
+        f.max("at_ms").alias("last_ms"),
+        f.count("*").alias("ids_seen"),
+        (f.max("producer_id") % BLOCK + 1).alias("ids_given"),
+        f.sum("unnamed").alias("ids_unnamed"),
+    )
+    return _with_bursts(blocks)
+
+
+def _with_bursts(blocks: DataFrame) -> DataFrame:
+    """A row is a thousand ids: even many ids are few rows."""
+    of_node = Window.partitionBy("node_id").orderBy("first_ms", "block_start")
+    until_next_ms = f.lead("first_ms").over(of_node) - f.col("first_ms")
+    used_up_ms = f.when(f.col("node_id").isNotNull(), until_next_ms)
+    return blocks.withColumn("used_up_ms", used_up_ms).withColumn(
+        "burst", f.coalesce(f.col("used_up_ms") < BURST_MS, f.lit(False))
+    )
+
+
+def blocks_by_hour(blocks: DataFrame) -> DataFrame:
+    """ids_by_hour: hour_ms, node_id, blocks (that began in this hour), ids_seen, ids_in_blocks, ids_unnamed, bursts,
+    coverage.
+
+    ids_in_blocks: handed out of them at least. coverage: ids_seen of these, 0 to 1; a lower bound while there are
+    unnamed ones. A share below 1 else means producers that reach the brokers past the gateway.
+    """
+    hour_ms = f.col("first_ms") - f.col("first_ms") % HOUR_MS
+    return (
+        blocks.groupBy(hour_ms.alias("hour_ms"), "node_id")
+        .agg(
+            f.count("*").alias("blocks"),
+            f.sum("ids_seen").alias("ids_seen"),
+            f.sum("ids_given").alias("ids_in_blocks"),
+            f.sum("ids_unnamed").alias("ids_unnamed"),
+            f.count_if("burst").alias("bursts"),
+        )
+        .withColumn("coverage", f.col("ids_seen") / f.col("ids_in_blocks"))
+    )

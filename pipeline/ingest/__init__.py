@@ -1,0 +1,12 @@
+"""From the topic of events to files: each event once, whatever is killed when.
+
+reading, doubtful    a record's bytes -> an event, or the reason why not        (pure)
+seqs                 which numbers were seen: duplicates, gaps                  (pure)
+columns              the tables that are not events
+topic, client_settings   what the topic holds; how a secured cluster is reached
+commits              what is written becomes visible by one commit, or not at all
+batches              one batch of the stream: read, told apart, staged, committed
+accounts             gaps/ and losses/, and what may be forgotten
+compaction           many small files of an hour become one
+stream               start, watch and end the streaming query
+"""

@@ -1,0 +1,293 @@
+"""One batch of the stream: read, told apart, staged, and committed as a whole.
+
+The commit decides, not Spark's checkpoint: a batch that Spark hands over again because it was killed before it noted
+the batch as done is recognised by its number and taken no second time, whatever options it is run with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from events import EVENT_TYPES
+from pipeline.errors import TableUnreadable, TopicLostData
+from pipeline.files import Files
+from pipeline.ingest import reading, seqs
+from pipeline.ingest.columns import DEAD_LETTERS, INTERVALS
+from pipeline.ingest.commits import WORK, CommitLog, Position
+from pipeline.ingest.doubtful import ask_gateways_reader
+from pipeline.ingest.topic import Offsets
+from pipeline.schemas import table_schema
+
+WRITERS = 2
+"""Types of events that are written at once; each is one task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What is taken for an event of the tables, and what happens when the topic lost data."""
+
+    late_after_ms: int = 24 * 3_600_000
+    ahead_ms: int = 3_600_000
+    stop_at_loss: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What became of one batch."""
+
+    batch: int
+    events: Mapping[str, int] = field(default_factory=dict)
+    dead: Mapping[str, int] = field(default_factory=dict)
+    duplicates: int = 0
+    losses: tuple[seqs.Loss, ...] = ()
+    behind: int = 0
+    """Offsets that the topic holds beyond this batch."""
+    topic_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a batch holds of one partition."""
+
+    first: int
+    last: int
+    first_ms: int
+    last_ms: int
+
+
+class Batches:
+    """Takes the batches of one query, one after the other."""
+
+    def __init__(
+        self,
+        root: str,
+        files: Files,
+        log: CommitLog,
+        rules: Rules,
+        topic_id: str,
+        offsets_now: Callable[[], Offsets],
+    ) -> None:
+        self._root = root.rstrip("/")
+        self._files = files
+        self._log = log
+        self._rules = rules
+        self._topic_id = topic_id
+        self._offsets_now = offsets_now
+
+    def take(self, query: str, number: int, records: DataFrame) -> Taken | None:
+        """Commit the batch; None when it was committed before. Raises TopicLostData, TableUnreadable."""
+        before = self._log.position
+        if query == before.query and number == before.batch:
+            self._log.finish()
+            return None
+        if number != (before.batch + 1 if query == before.query else 0):
+            raise TableUnreadable(
+                f"batch {number} of {self._root}/{WORK}/checkpoint does not follow the last one that is in the tables "
+                f"({before.batch}): they are not from one moment. Restore {WORK}/ and the tables from one backup, or "
+                f"remove {WORK}/checkpoint: what the tables have is not taken again."
+            )
+        spark = records.sparkSession
+        with read_batch(records, self._rules) as (arrivals, slices):
+            return self._committed(spark, arrivals, slices, replace(before, query=query, batch=number))
+
+    def _committed(
+        self, spark: SparkSession, arrivals: DataFrame, slices: dict[int, Slice], position: Position
+    ) -> Taken:
+        offsets = self._offsets_now()
+        expected = self._expected(position)
+        losses = losses_between(expected, slices, offsets.first, self._topic_id)
+        # What was removed before the first run was promised to nobody.
+        if (
+            promised := [one for one in losses if one.kafka_partition in expected]
+        ) and self._rules.stop_at_loss:
+            told = (
+                f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
+                for one in promised
+            )
+            raise TopicLostData(
+                f"the topic lost data while it was read: {'; '.join(told)}. The batch was not taken. To go on and "
+                "have the loss recorded in losses/: --on-data-loss go-on."
+            )
+        staging, state = self._log.staging(), self._log.new_state()
+        marks = seqs.marked(self.intervals(spark), seqs.numbered(arrivals)).persist()
+        try:
+            seqs.merged(marks).coalesce(1).write.parquet(self._files.full(state))
+            twice = seqs.duplicates(marks)
+            repeated = twice.count()
+            fresh = _without(arrivals, twice) if repeated else arrivals
+            counts = _counts(fresh)
+            self._stage(fresh, counts, staging)
+        finally:
+            marks.unpersist()
+        ends = {partition: one.last + 1 for partition, one in slices.items()}
+        next_offsets = expected | ends
+        topic_ms = max([position.topic_ms, *(one.last_ms for one in slices.values())])
+        version = self._log.next_version
+        self._log.commit(
+            replace(
+                position,
+                topic_id=self._topic_id,
+                next_offsets=next_offsets,
+                topic_ms=topic_ms,
+                state=state,
+                losses=position.losses + losses,
+            ),
+            moves=tuple(moves(self._files, staging, f"batch-{version:010d}")),
+        )
+        return Taken(
+            batch=position.batch,
+            events={word: count for (word, reason), count in counts.items() if reason is None},
+            dead={reason: count for (_, reason), count in counts.items() if reason is not None},
+            duplicates=repeated,
+            losses=losses,
+            behind=sum(max(0, end - next_offsets.get(p, offsets.first[p])) for p, end in offsets.end.items()),
+            topic_ms=topic_ms,
+        )
+
+    def intervals(self, spark: SparkSession) -> DataFrame:
+        """The numbers seen, as of the latest commit."""
+        state = self._log.position.state
+        if not state:
+            return spark.createDataFrame([], INTERVALS)
+        return spark.read.schema(INTERVALS).parquet(self._files.full(state))
+
+    def _stage(self, fresh: DataFrame, counts: Mapping[tuple[str, str | None], int], staging: str) -> None:
+        """One file for each type and hour, and one of dead letters for each day."""
+        writes: list[tuple[DataFrame, str, tuple[str, ...]]] = [
+            (events_of(fresh, word), f"{staging}/events/{word}", ("day", "hour"))
+            for word in sorted({word for word, reason in counts if reason is None})
+        ]
+        if any(reason is not None for _, reason in counts):
+            writes.append((dead_letters_of(fresh), f"{staging}/dead_letters", ("day",)))
+
+        def write(rows: DataFrame, folder: str, partitions: tuple[str, ...]) -> None:
+            one_task = rows.coalesce(1).sortWithinPartitions(*partitions)
+            one_task.write.partitionBy(*partitions).parquet(self._files.full(folder))
+
+        with ThreadPoolExecutor(WRITERS) as pool:
+            for done in [pool.submit(write, *one) for one in writes]:
+                done.result()
+
+    def _expected(self, position: Position) -> dict[int, int]:
+        """What comes next of each partition; a topic that was made anew begins anew."""
+        return dict(position.next_offsets) if position.topic_id == self._topic_id else {}
+
+
+def losses_between(
+    expected: Mapping[int, int], slices: Mapping[int, Slice], first_held: Mapping[int, int], topic_id: str
+) -> tuple[seqs.Loss, ...]:
+    """Offsets between what came next and what came. Holes that retention did not make are no loss. Pure."""
+    found = []
+    for partition, one in sorted(slices.items()):
+        following = expected.get(partition, 0)
+        last = min(one.first, first_held.get(partition, 0)) - 1
+        if last >= following:
+            found.append(
+                seqs.Loss(
+                    kafka_partition=partition,
+                    first_offset=following,
+                    last_offset=last,
+                    resumed_ms=one.first_ms,
+                    topic_id=topic_id,
+                )
+            )
+    return tuple(found)
+
+
+def records_of(kafka: DataFrame) -> DataFrame:
+    """Spark's columns of a topic in those of columns.RECORDS."""
+    return kafka.select(
+        "value",
+        f.col("partition").alias("kafka_partition"),
+        f.col("offset").alias("kafka_offset"),
+        f.unix_millis("timestamp").alias("append_time_ms"),
+    )
+
+
+@contextmanager
+def read_batch(records: DataFrame, rules: Rules) -> Iterator[tuple[DataFrame, dict[int, Slice]]]:
+    """All records of a batch, each as the event it is or with a reason; and where they lay.
+
+    Held in memory, or on disk, meanwhile.
+    """
+    with ExitStack() as held:
+        typed = _held(held, reading.of_type(records))
+        slices, words = _looked_over(typed)
+        quick = _held(held, reading.quickly_read(typed, words))
+        read = reading.certain(quick, words)
+        doubtful = quick.where(~f.col("sure"))
+        # Python's workers are started only when there is something to ask.
+        if doubtful.count():
+            answers = _held(held, ask_gateways_reader(doubtful))
+            readable = [row[0] for row in answers.where("reason is null").select("type").distinct().collect()]
+            looked_into = reading.looked_into(answers, readable)
+            read = read.unionByName(looked_into, allowMissingColumns=True)
+        yield reading.judged_by_time(read, rules.late_after_ms, rules.ahead_ms), slices
+
+
+def _held(stack: ExitStack, frame: DataFrame) -> DataFrame:
+    stack.callback(frame.persist().unpersist)
+    return frame
+
+
+def _looked_over(typed: DataFrame) -> tuple[dict[int, Slice], list[str]]:
+    """What there is of each partition, and which types."""
+    known = f.when(f.col("type").isin(*EVENT_TYPES), f.col("type"))
+    rows = (
+        typed.groupBy("kafka_partition")
+        .agg(
+            f.min("kafka_offset"),
+            f.max("kafka_offset"),
+            f.min_by("append_time_ms", "kafka_offset"),
+            f.max("append_time_ms"),
+            f.collect_set(known),
+        )
+        .collect()
+    )
+    return {row[0]: Slice(*row[1:5]) for row in rows}, sorted({word for row in rows for word in row[5]})
+
+
+def events_of(arrivals: DataFrame, word: str) -> DataFrame:
+    """The rows of one table of events, with its folders."""
+    made = f.timestamp_millis(f.col("wall_time_ms"))
+    columns = [
+        f.col(name) if name in reading.ORIGIN else f.col(f"{word}.{name}").alias(name)
+        for name in table_schema(word).names
+    ]
+    return arrivals.where((f.col("type") == word) & f.col("reason").isNull()).select(
+        *columns, f.date_format(made, "yyyy-MM-dd").alias("day"), f.date_format(made, "HH").alias("hour")
+    )
+
+
+def dead_letters_of(arrivals: DataFrame) -> DataFrame:
+    """The rows of dead_letters, by the day of their append."""
+    appended = f.timestamp_millis(f.col("append_time_ms"))
+    return arrivals.where(f.col("reason").isNotNull()).select(
+        *DEAD_LETTERS.names, f.date_format(appended, "yyyy-MM-dd").alias("day")
+    )
+
+
+def moves(files: Files, staging: str, name: str) -> list[tuple[str, str]]:
+    """Each staged file to the folder it belongs to, under a name that this commit alone has."""
+    found = []
+    for number, path in enumerate(sorted(files.data_files(staging))):
+        folder = path.removeprefix(f"{staging}/").rpartition("/")[0]
+        found.append((path, f"{folder}/{name}-{number}.parquet"))
+    return found
+
+
+def _without(arrivals: DataFrame, twice: DataFrame) -> DataFrame:
+    return arrivals.join(twice, ["kafka_partition", "kafka_offset"], "left_anti")
+
+
+def _counts(arrivals: DataFrame) -> dict[tuple[str, str | None], int]:
+    """By type of the events, and by reason of those that are none: what they call themselves may be anything."""
+    word = f.when(f.col("reason").isNull(), f.col("type")).otherwise("").alias("type")
+    rows = arrivals.groupBy(word, "reason").count().collect()
+    return {(row["type"], row["reason"]): row["count"] for row in rows}

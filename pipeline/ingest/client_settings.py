@@ -1,0 +1,106 @@
+"""How a secured cluster is reached: a file of properties, in Java's words or librdkafka's, for Java's client.
+
+Values are secrets: they go to the client and into no message. Only settings of security and of connections are
+taken; what is read, and from where, is for ingest to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pipeline.errors import BadOption
+
+ALLOWED = (
+    "security.protocol",
+    "sasl.",
+    "ssl.",
+    "client.",
+    "request.timeout.ms",
+    "default.api.timeout.ms",
+    "connections.max.idle.ms",
+    "reconnect.backoff.",
+    "retry.backoff.",
+    "metadata.max.age.ms",
+    "socket.connection.setup.timeout.",
+)
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def read_client_settings(path: str) -> dict[str, str]:
+    """Java's settings out of a file of `name=value` lines. Raises BadOption, which names no value."""
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"--kafka-config {path} cannot be read: {error}") from error
+    given = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not name or name.startswith(("#", "!")):
+            continue
+        name = name.removeprefix("kafka.")
+        if not equals:
+            raise BadOption(f"--kafka-config {path}, line {number}: not `name=value`")
+        if not name.startswith(ALLOWED):
+            raise BadOption(
+                f"--kafka-config {path}, line {number}: {name} is not a setting of security or of connections "
+                f"({', '.join(ALLOWED)})"
+            )
+        given[name] = value
+    return in_words_of_java(given, path)
+
+
+def in_words_of_java(given: Mapping[str, str], path: str) -> dict[str, str]:
+    """Settings of librdkafka become those of Java that mean the same; Java's stay. Raises BadOption."""
+    made = dict(given)
+    if mechanism := made.pop("sasl.mechanisms", None):
+        made["sasl.mechanism"] = mechanism
+    user, password = made.pop("sasl.username", None), made.pop("sasl.password", None)
+    if user is not None or password is not None:
+        made.setdefault("sasl.jaas.config", _login(made.get("sasl.mechanism", ""), user, password, path))
+    if protocol := made.get("security.protocol"):
+        made["security.protocol"] = protocol.upper()
+    for old, (new, converted) in _CERTIFICATES.items():
+        if (value := made.pop(old, None)) is not None:
+            made[new] = converted(value, path)
+            made[f"{new.rpartition('store.')[0]}store.type"] = "PEM"
+    return made
+
+
+def _login(mechanism: str, user: str | None, password: str | None, path: str) -> str:
+    module = _LOGIN_MODULES.get(mechanism)
+    if module is None or user is None or password is None:
+        raise BadOption(
+            f"--kafka-config {path}: sasl.username and sasl.password go together with sasl.mechanism "
+            f"{', '.join(_LOGIN_MODULES)}; for others give sasl.jaas.config"
+        )
+    return f'{module} required username="{_quoted(user)}" password="{_quoted(password)}";'
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _as_it_is(value: str, path: str) -> str:
+    return value
+
+
+def _content(value: str, path: str) -> str:
+    try:
+        return Path(value).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"--kafka-config {path} names {value}, which cannot be read: {error}") from error
+
+
+_CERTIFICATES: dict[str, tuple[str, Callable[[str, str], str]]] = {
+    "ssl.ca.location": ("ssl.truststore.certificates", _content),
+    "ssl.ca.pem": ("ssl.truststore.certificates", _as_it_is),
+    "ssl.certificate.location": ("ssl.keystore.certificate.chain", _content),
+    "ssl.certificate.pem": ("ssl.keystore.certificate.chain", _as_it_is),
+    "ssl.key.location": ("ssl.keystore.key", _content),
+    "ssl.key.pem": ("ssl.keystore.key", _as_it_is),
+}

@@ -1,0 +1,87 @@
+"""The many small files of an hour become one, sorted as things happened.
+
+A folder at a time: the new one is written where no reader looks, its rows are counted, and a commit swaps the two
+folders. A reader that lists finds the old files, for an instant none, then the new one: never an event twice. One
+that listed before and opens after fails, as it does wherever files are replaced, and starts again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from pipeline.errors import TableUnreadable
+from pipeline.ingest.columns import DEAD_LETTERS
+from pipeline.schemas import table_schema
+from pipeline.tables import in_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from pipeline.files import Files
+    from pipeline.ingest.commits import CommitLog
+
+CLOSED_AFTER = timedelta(minutes=30)
+"""After its end a folder is closed. Later events still find their place in it; it is then done again."""
+
+ROWS_PER_FILE = 2_000_000
+"""Some 100 MB."""
+
+
+def closed_folders(files: Files, now_ms: int, at_least: int = 2, days: int | None = None) -> list[str]:
+    """Folders of hours (dead letters: days) that are over, with so many files; of the latest `days`, if given."""
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    oldest = "" if days is None else f"day={now - timedelta(days=days):%Y-%m-%d}"
+    found = []
+    for folder in _folders(files, oldest):
+        named = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
+        begins = datetime.strptime(f"{named['day']} {named.get('hour', '00')} +0000", "%Y-%m-%d %H %z")
+        over = begins + (timedelta(hours=1) if "hour" in named else timedelta(days=1)) + CLOSED_AFTER
+        if over <= now and len(list(files.data_files(folder))) >= at_least:
+            found.append(folder)
+    return found
+
+
+def _folders(files: Files, oldest: str) -> list[str]:
+    def below(folder: str, beginning: str) -> list[str]:
+        return [f"{folder}/{name}" for name in files.names(folder) if name.startswith(beginning)]
+
+    days = [
+        day
+        for table in below("events", "")
+        for day in below(table, "day=")
+        if day.rpartition("/")[2] >= oldest
+    ]
+    hours = [hour for day in days for hour in below(day, "hour=")]
+    return hours + [day for day in below("dead_letters", "day=") if day.rpartition("/")[2] >= oldest]
+
+
+def compact(spark: SparkSession, files: Files, log: CommitLog, folder: str) -> int:
+    """Make one file of a folder's; how many there were. Raises TableUnreadable."""
+    before = list(files.data_files(folder))
+    rows = spark.read.schema(_schema(folder)).parquet(*(files.full(path) for path in before))
+    expected = rows.count()
+    staging = log.staging()
+    _sorted(rows, 1 + expected // ROWS_PER_FILE).write.parquet(files.full(f"{staging}/written"))
+    # Spark adds files of its own, which have no place in the tables.
+    for number, path in enumerate(sorted(files.data_files(f"{staging}/written"))):
+        files.rename(path, f"{staging}/folder/compacted-{log.next_version:010d}-{number}.parquet")
+    written = spark.read.parquet(files.full(f"{staging}/folder")).count()
+    if written != expected:
+        raise TableUnreadable(
+            f"{files.full(folder)} has {expected} rows, of which {written} were written again"
+        )
+    log.commit(log.position, swaps=((f"{staging}/folder", folder),))
+    return len(before)
+
+
+def _schema(folder: str) -> StructType:
+    parts = folder.split("/")
+    return table_schema(parts[1]) if parts[0] == "events" else DEAD_LETTERS
+
+
+def _sorted(rows: DataFrame, files: int) -> DataFrame:
+    if files == 1:
+        return rows.coalesce(1).sortWithinPartitions(*in_order())
+    return rows.repartitionByRange(files, *in_order()).sortWithinPartitions(*in_order())

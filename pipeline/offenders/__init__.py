@@ -1,0 +1,10 @@
+"""Who burns producer ids, and how: the patterns of pipeline/patterns.py, found in the events.
+
+producers.py         one row per producer id: when it came, what became of it
+places.py            which of them are looked at together (sources, applications)
+cadence.py           the beat of their starts      source_features.py  all that is known of a source
+app_features.py      what the calm ones do together
+rules.py             which numbers make which pattern: the one readable table
+findings.py          evidence and sentences        words.py  numbers as people read them
+evaluation.py        how often it is right, where the truth is known
+"""

@@ -1,0 +1,142 @@
+"""Do the starts of a source come at a beat: at equal or doubling distances, or by the clock?
+
+Starts are first gathered by second, so that a source of millions of ids has as many rows as seconds at most.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+BURST_GAPS_MS = (1_000, 10_000)
+"""Starts closer together than this are one start of several producers; the one that shows more of a beat counts."""
+EVEN = (0.8, 1.25)
+"""An interval is like the one before: this multiple of it. Of intervals by chance, one in nine is."""
+GROWN = (1.5, 3.0)
+"""It has grown as back-offs do (10, 20, 40 s). Of intervals by chance, one in seven has."""
+PERIODS_MS = tuple(minutes * 60_000 for minutes in (1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440))
+"""What the hours of crontabs are multiples of."""
+
+
+def cadence(known: DataFrame) -> DataFrame:
+    """One row per `source`.
+
+    bursts: starts of one or several producers; interval_ms, pause_ms: between their beginnings, and from the last
+    use of one to the next (geometric means); beat_share: of the intervals, or else of the pauses, those that equal
+    the one before or have grown as a back-off does; grown: how many of them grew; overlap_share: bursts that began
+    while the one before was in use; clock: from 0 (any time) to 1 (always the same second, minute, ... of the period
+    clock_ms); clock_periods: periods with a start in them.
+    `known`: producers with their `source`; those older than the history are left out.
+    """
+    ticks = (
+        known.where("started_ms is not null")
+        .groupBy("source", f.expr("started_ms div 1000").alias("second"))
+        .agg(f.min("started_ms").alias("at_ms"), f.max("last_ms").alias("end_ms"), f.count("*").alias("ids"))
+    )
+    gap = f.explode(f.array(*map(f.lit, BURST_GAPS_MS))).alias("gap_ms")
+    bursts = _bursts(ticks.select("source", "at_ms", "end_ms", "ids", gap))
+    found = _measured(bursts).groupBy("source", "gap_ms").agg(*_sums())
+    judged = found.select("source", "gap_ms", *_features())
+    best = f.max_by(
+        f.struct(*[name for name in judged.columns if name != "source"]),
+        f.struct(f.coalesce("beat_share", f.lit(0.0)), -f.col("gap_ms")),
+    )
+    return judged.groupBy("source").agg(best.alias("best")).select("source", "best.*")
+
+
+def _bursts(ticks: DataFrame) -> DataFrame:
+    in_time = Window.partitionBy("source", "gap_ms").orderBy("at_ms")
+    quiet_ms = f.col("at_ms") - f.lag("at_ms").over(in_time)
+    begins = f.coalesce(quiet_ms > f.col("gap_ms"), f.lit(True))
+    return (
+        ticks.withColumn("begins", begins)
+        .withColumn("burst", f.count_if("begins").over(in_time))
+        .groupBy("source", "gap_ms", "burst")
+        .agg(f.min("at_ms").alias("at_ms"), f.max("end_ms").alias("end_ms"), f.sum("ids").alias("ids"))
+    )
+
+
+def _measured(bursts: DataFrame) -> DataFrame:
+    in_time = Window.partitionBy("source", "gap_ms").orderBy("burst")
+
+    def before(name: str) -> Column:
+        return f.lag(name).over(in_time)
+
+    return (
+        bursts.withColumn("interval_ms", f.col("at_ms") - before("at_ms"))
+        .withColumn("pause_ms", f.col("at_ms") - before("end_ms"))
+        .withColumn("step", f.col("interval_ms") / before("interval_ms"))
+        .withColumn("pause_step", f.when(f.col("pause_ms") > 0, _ratio("pause_ms", before("pause_ms"))))
+        .withColumns({f"met_{period}": _new_period(period, before("at_ms")) for period in PERIODS_MS})
+    )
+
+
+def _ratio(name: str, before: Column) -> Column:
+    return f.when(before > 0, f.col(name) / before)
+
+
+def _new_period(period_ms: int, before_ms: Column) -> Column:
+    """Whether this is the first start in its period of the clock."""
+    return f.coalesce(f.floor(f.col("at_ms") / period_ms) != f.floor(before_ms / period_ms), f.lit(True))
+
+
+def _sums() -> list[Column]:
+    sums = [
+        f.count("*").alias("bursts"),
+        f.sum("ids").alias("burst_ids"),
+        f.count("interval_ms").alias("intervals"),
+        f.exp(f.avg(f.ln("interval_ms"))).alias("interval_ms"),
+        f.exp(f.avg(f.ln(f.greatest("pause_ms", f.lit(1))))).alias("pause_ms"),
+        f.count_if(f.col("pause_ms") < -1_000).alias("overlaps"),
+        f.count("step").alias("steps"),
+        f.count_if(f.col("step").between(*EVEN)).alias("even"),
+        f.count_if(f.col("step").between(*GROWN)).alias("grown"),
+        f.count("pause_step").alias("pause_steps"),
+        f.count_if(f.col("pause_step").between(*EVEN)).alias("pause_even"),
+        f.count_if(f.col("pause_step").between(*GROWN)).alias("pause_grown"),
+    ]
+    for period in PERIODS_MS:
+        turn = f.pmod(f.col("at_ms"), f.lit(period)) * (2 * 3.141592653589793 / period)
+        sums += [
+            f.hypot(f.avg(f.cos(turn)), f.avg(f.sin(turn))).alias(f"clock_{period}"),
+            f.count_if(f"met_{period}").alias(f"periods_{period}"),
+        ]
+    return sums
+
+
+def _features() -> list[Column]:
+    on_beat = _share(f.col("even") + f.col("grown"), "steps")
+    pauses_on_beat = f.when(
+        f.col("pause_steps") >= 0.8 * f.col("steps"),
+        _share(f.col("pause_even") + f.col("pause_grown"), "pause_steps"),
+    )
+    clocks = [
+        f.struct(
+            f.when(f.col(f"periods_{period}") >= 5, f.col(f"clock_{period}")).alias("clock"),
+            f.lit(period).cast("bigint").alias("clock_ms"),
+            f.col(f"periods_{period}").alias("clock_periods"),
+        )
+        for period in PERIODS_MS
+    ]
+    best = f.greatest(*clocks)
+    return [
+        f.col("bursts"),
+        f.col("interval_ms").cast("bigint").alias("interval_ms"),
+        f.col("pause_ms").cast("bigint").alias("pause_ms"),
+        f.greatest(on_beat, pauses_on_beat).alias("beat_share"),
+        f.greatest("grown", "pause_grown").alias("grown"),
+        _share(f.col("overlaps"), "intervals").alias("overlap_share"),
+        (f.col("burst_ids") / f.col("bursts")).alias("ids_per_burst"),
+        best["clock"].alias("clock"),
+        best["clock_ms"].alias("clock_ms"),
+        best["clock_periods"].alias("clock_periods"),
+    ]
+
+
+def _share(part: Column, whole: str) -> Column:
+    return f.when(f.col(whole) > 0, part / f.col(whole))

@@ -1,0 +1,115 @@
+"""What became of each producer id: when it came, how long it was used, for how much, and with which errors.
+
+One row per (user, producer id), in numbers only: Spark sums numbers up in a hash table, text only by sorting. The
+names are in places.py, one row for each place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from pipeline.arrivals import arrivals
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OPEN_MS = 60 * 60_000
+"""An id that was used so shortly before the end is not over: use is told every 15 minutes, quiet producers more
+seldom. Of a short history it is a twentieth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The stretch of time that the events cover (wall clock)."""
+
+    first_ms: int
+    last_ms: int
+
+    @property
+    def length_ms(self) -> int:
+        return max(1, self.last_ms - self.first_ms)
+
+    def at_most(self, wanted_ms: int, share: float) -> int:
+        """A duration as it is meant for weeks of history; of a history of minutes, a share of it."""
+        return int(min(wanted_ms, share * self.length_ms))
+
+    @property
+    def open_from_ms(self) -> int:
+        return self.last_ms - self.at_most(OPEN_MS, 0.05)
+
+
+def place() -> Column:
+    """A client id at an address, as a number."""
+    return f.xxhash64("client_id", "address").alias("place")
+
+
+def producers(decisions: DataFrame, usage: DataFrame, errors: DataFrame) -> DataFrame:
+    """One row per (user, producer_id) that was met: refused, admitted or in use.
+
+    started_ms: when it came; null when it is older than the history. last_ms: its last use that is known.
+    admitted: false when it was never let in. requests: null when none was forwarded (or told). failed: its last use
+    came with an error (errors are told with a slice, so one in mid-life is told before the last use). name,
+    connection: the transactional id and the first connection, as numbers.
+    """
+    by_id = ["user", "producer_id"]
+    known = _starts(decisions).join(_lives(usage), by_id, "full").join(_errors(errors), by_id, "left")
+    seen_ms = f.coalesce("started_ms", "first_ms")
+    return known.select(
+        "user",
+        "producer_id",
+        f.coalesce("start_place", "use_place").alias("place"),
+        "started_ms",
+        seen_ms.alias("seen_ms"),
+        f.greatest(seen_ms, f.coalesce("last_ms", seen_ms)).alias("last_ms"),
+        f.coalesce("admitted", f.lit(True)).alias("admitted"),
+        "requests",
+        f.coalesce(f.col("error_ms") >= f.col("last_ms"), f.lit(False)).alias("failed"),
+        "error_code",
+        f.coalesce("transactional", f.lit(False)).alias("transactional"),
+        "name",
+        "connection",
+    )
+
+
+def _starts(decisions: DataFrame) -> DataFrame:
+    """The first sight of each id. One that comes back after a long pause is the same producer here."""
+    arrived = arrivals(decisions).withColumns(
+        {
+            "place": place(),
+            "name": f.when(f.col("transactional_id_hash").isNotNull(), f.xxhash64("transactional_id_hash")),
+            "connection": f.xxhash64("gateway_id", "incarnation", "connection_id"),
+        }
+    )
+    return arrived.groupBy("user", "producer_id").agg(
+        f.min("at_ms").alias("started_ms"),
+        f.min("place").alias("start_place"),
+        f.max(f.col("first_admitted_ms").isNotNull()).alias("admitted"),
+        f.max("transactional").alias("transactional"),
+        f.min("name").alias("name"),
+        f.min("connection").alias("connection"),
+    )
+
+
+def _lives(usage: DataFrame) -> DataFrame:
+    told = usage.where("producer_id >= 0").withColumn("place", place())
+    return told.groupBy("user", "producer_id").agg(
+        f.min("place").alias("use_place"),
+        f.sum("requests").alias("requests"),
+        f.min("first_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+    )
+
+
+def _errors(errors: DataFrame) -> DataFrame:
+    told = errors.where("producer_id >= 0")
+    return told.groupBy("user", "producer_id").agg(
+        f.max("wall_time_ms").alias("error_ms"), f.min("code").alias("error_code")
+    )
+
+
+def span_of(known: DataFrame) -> DataFrame:
+    """One row: first_ms, last_ms, both null when there is nothing."""
+    return known.agg(f.min("seen_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"))

@@ -1,0 +1,179 @@
+"""The rules: which numbers make which pattern, and how that is said. The only place to change what is found.
+
+Two tables, each read from the top; the first rule that fits counts. SOURCES judges one source (a place, an address,
+an application: places.py) by source_features; what none of them fits is calm, and APPS judges the calm producers of
+an application together by app_features. Conditions are Spark SQL over the features' columns. A feature that is not
+known is null, and a condition on it does not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from pipeline.patterns import Pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+FEWEST_IDS = 8
+"""New ids before a source is said to do anything at all."""
+FEWEST_BURSTS = 6
+"""Starts before they can have a beat: five intervals."""
+BEAT = 0.6
+"""Share of the intervals that equal the one before or doubled; by chance it is 0.26."""
+SHORTEST_LOOP_MS = 2_000
+"""No process starts, produces and dies faster again and again; what does is one process opening producers."""
+SHORTEST_EMPTY_LOOP_MS = 10_000
+"""The same for producers of a single request, which may as well be a producer per batch at a beat: the first step
+of Kubernetes' back-off."""
+LONGEST_LOOP_MS = 20 * 60_000
+"""Kubernetes waits 5 minutes at most and calls what ran for 10 a success."""
+CRASHES = 0.3
+"""Of the closed connections, so many were cut and not closed: their process died. Then no beat is needed ..."""
+LONGEST_CRASH_LOOP_MS = 2 * 3_600_000
+"""... and what runs for an hour before it dies is a loop, too."""
+OVERLAP = 0.2
+"""Of the starts of one process after another, so many at most find the one before still in use."""
+CLOCK = 0.8
+"""How closely starts keep to the clock. Equal times give 1, times within half of the period 0.64, any times 0."""
+DAILY_CLOCK = 0.95
+"""The same for periods of hours: load comes by day, too, but not within an hour."""
+CRON_IDS = 20
+"""Producers of one start of a job."""
+MOST = 0.5
+NEARLY_ALL = 0.9
+MADE_UP = 0.8
+"""Of the ids, so many have a transactional id of their own ..."""
+TURNOVER = 20
+"""... and so many follow each other in the place of one: ten deployments in a month are no loop. Or fewer, ..."""
+SHORT_TURNOVER = 5
+SHORT_TERM_MS = 6 * 3_600_000
+"""... if they are in use for less than this: what is deployed runs longer."""
+ERROR_TURNOVER = 3
+"""Producers that failed at their end, in the place of one; deployments during an outage look alike once or twice."""
+SAME_BREATH_MS = 5_000
+"""A producer that follows a failed one within this comes from the same process."""
+BATCH_REQUESTS = 5
+"""A batch, and what it was split into, where most is sent within a second; on average."""
+CROWD = 8
+"""Processes behind one address or one client id that are worth a word; in use at once: half of them."""
+DAY_RHYTHM = 0.4
+"""Starts that follow a day's load. Spread over half of the day they give 0.64, over all of it 0 ..."""
+NO_CHANCE = 8
+"""... and few starts any number: n R^2 exceeds this by chance once in 3,000 times (Rayleigh's test)."""
+SHORTEST_INSTANCE_MS = 60_000
+"""An instance that is added for load lives for minutes at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`condition`: Spark SQL. `sentence`: its {words} are columns of findings.py. `evidence`: columns to show."""
+
+    pattern: Pattern
+    condition: str
+    sentence: str
+    evidence: tuple[str, ...]
+
+
+_IN_TURN = f"bursts >= {FEWEST_BURSTS} and overlap_share <= {OVERLAP}"
+_AT_A_BEAT = f"beat_share >= {BEAT} and interval_ms <= {LONGEST_LOOP_MS}"
+_CRASHING = f"resets >= {CRASHES} and interval_ms <= {LONGEST_CRASH_LOOP_MS}"
+_NO_BATCHES = (
+    f"(one_request < {MOST} and interval_ms >= {SHORTEST_LOOP_MS} or interval_ms >= {SHORTEST_EMPTY_LOOP_MS})"
+)
+_OTHER_PROCESS = f"(coalesce(failed, 0) < {MOST} or pause_ms >= {SAME_BREATH_MS})"
+_SHORT = f"short_lived >= {MOST} and one_request >= {MOST} and two_requests >= {NEARLY_ALL}"
+_AT_ONCE = f"short_lived >= {MOST} and requests <= {BATCH_REQUESTS}"
+
+SOURCES: tuple[Rule, ...] = (
+    Rule(
+        Pattern.RANDOM_TRANSACTIONAL_IDS,
+        f"new_ids >= {FEWEST_IDS} and transactional >= {MADE_UP} and names >= {MADE_UP} * (new_ids + refused_ids)"
+        f" and (new_ids >= {TURNOVER} * alive or new_ids >= {SHORT_TURNOVER} * alive and life_ms < {SHORT_TERM_MS})",
+        "{who} make{s} up a transactional id at each start: {new_ids} new ids in {active}, {names} different "
+        "transactional ids",
+        ("names", "transactional", "alive"),
+    ),
+    Rule(
+        Pattern.CRON_JOB,
+        f"bursts >= {FEWEST_BURSTS} and ids_per_burst <= {CRON_IDS} and overlap_share <= {MOST}"
+        f" and clock >= if(clock_ms > 3600000, {DAILY_CLOCK}, {CLOCK}) and clock_periods >= {MOST} * bursts"
+        f" and beat_share >= {BEAT}",
+        "{who} run{s} by the clock, every {interval}: {bursts} runs with {per_burst} new ids each, in use for about "
+        "{life}",
+        ("bursts", "ids_per_burst", "interval_ms", "clock", "clock_ms"),
+    ),
+    Rule(
+        Pattern.RESTART_LOOP,
+        f"{_IN_TURN} and ({_AT_A_BEAT} or {_CRASHING}) and {_NO_BATCHES} and {_OTHER_PROCESS}",
+        "{who} {is_} in a restart loop: {bursts} starts, one after the other, every {interval}{backing_off}, "
+        "{new_ids} new ids in {active}, each in use for about {life}",
+        ("bursts", "interval_ms", "pause_ms", "beat_share", "grown", "overlap_share", "resets"),
+    ),
+    Rule(
+        Pattern.PRODUCER_PER_ERROR,
+        f"new_ids >= {FEWEST_IDS} and failed >= {MOST} and new_ids >= {ERROR_TURNOVER} * alive",
+        "{who} open{s} a producer on each error: {failed} of its {new_ids} new ids in {active} ended with one "
+        "(code {error_code}), each in use for about {life}",
+        ("failed", "error_code", "pause_ms"),
+    ),
+    Rule(
+        Pattern.PRODUCER_PER_BATCH,
+        f"new_ids >= {FEWEST_IDS} and used >= {MOST} * new_ids and ({_SHORT} or {_AT_ONCE})",
+        "{who} open{s} a producer per batch: {new_ids} new ids in {active}, {one_request} of them sent one request, "
+        "{short_lived} lived under a second",
+        ("requests", "one_request", "two_requests", "short_lived", "connections"),
+    ),
+)
+
+_BY_DAY = (
+    f"starts_rhythm >= {DAY_RHYTHM} and ends_rhythm >= {DAY_RHYTHM}"
+    f" and late_ids * starts_rhythm * starts_rhythm >= {NO_CHANCE}"
+)
+_COME_AND_GO = f"late_long < {MOST} and long_ids >= 1 and over_life_ms >= {SHORTEST_INSTANCE_MS}"
+
+APPS: tuple[Rule, ...] = (
+    Rule(
+        Pattern.ROLLING_DEPLOYMENT,
+        f"replacements >= 1 and replaced_ids >= {MOST} * late_ids and late_long >= {MOST}",
+        "{who} {was} deployed: {replacements} times all instances (up to {instances}) were replaced, one after the "
+        "other",
+        ("replacements", "instances", "replaced_ids", "sessions"),
+    ),
+    Rule(
+        Pattern.SHARED_ADDRESS,
+        f"met_at_address >= {CROWD} and alive_at_address >= {CROWD / 2}",
+        "{user} has {met_at_address} clients behind one address, {crowd_address}: {alive_at_address} producers at "
+        "once, {new_ids} new ids",
+        ("met_at_address", "alive_at_address"),
+    ),
+    Rule(
+        Pattern.AUTOSCALING,
+        f"late_ids >= {FEWEST_IDS} and growths >= 3 and alive_most > alive_least and alive >= 1"
+        f" and ({_BY_DAY} or {_COME_AND_GO})",
+        "{who} scale{s} with the load: {alive_least} to {alive_most} instances, {late_ids} starts",
+        ("alive_least", "alive_most", "starts_rhythm", "ends_rhythm", "growths"),
+    ),
+    Rule(
+        Pattern.SHARED_CLIENT_ID,
+        f"met_at_client_id >= {CROWD} and alive_at_client_id >= {CROWD / 2}",
+        "{user} has {met_at_client_id} addresses that call themselves {crowd_client_id}: {alive_at_client_id} "
+        "producers at once, {new_ids} new ids",
+        ("met_at_client_id", "alive_at_client_id"),
+    ),
+    Rule(
+        Pattern.STEADY,
+        f"long_ids >= 1 and long_time >= {NEARLY_ALL}",
+        "{who} {is_} steady: {long_ids} long-lived producers, {late_ids} new ids beside them",
+        ("long_ids", "late_ids", "alive"),
+    ),
+)
+
+
+def pattern_of(rules: tuple[Rule, ...]) -> Column:
+    """The pattern of the first rule that fits; null: none does."""
+    cases = " ".join(f"when {rule.condition} then '{rule.pattern.value}'" for rule in rules)
+    return f.expr(f"case {cases} end")

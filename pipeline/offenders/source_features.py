@@ -1,0 +1,72 @@
+"""What is known of each source, in numbers: how many ids, how long they lived, what they were used for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from pipeline.offenders.cadence import cadence
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SHORT_LIFE_MS = 1_000
+"""Life of an id that was made for one batch: the batch is sent, the producer closed."""
+
+
+def source_features(known: DataFrame, connections: DataFrame) -> DataFrame:
+    """One row per `source` that brought ids within the history.
+
+    new_ids were admitted, refused_ids never. Shares and lives are of `used` ids, of which requests are known.
+    alive: how many were in use at once, on average. connections: new ones, over the ids (about); resets: of the
+    connections that were closed, the share that the client did not close in good order.
+    `known`: producers with `source`; `connections`: per source.
+    """
+    started = known.where("started_ms is not null")
+    used = f.col("requests").isNotNull()
+    life_ms = f.col("last_ms") - f.col("started_ms")
+    summed = started.groupBy("user", "source").agg(
+        f.count_if("admitted").alias("new_ids"),
+        f.count_if(~f.col("admitted")).alias("refused_ids"),
+        f.count_if(used).alias("used"),
+        _share(used & (f.col("requests") <= 1), used).alias("one_request"),
+        _share(used & (f.col("requests") <= 2), used).alias("two_requests"),
+        f.avg("requests").alias("requests"),
+        _share(used & (life_ms < SHORT_LIFE_MS), used).alias("short_lived"),
+        f.exp(f.avg(f.when(used, f.ln(f.greatest(life_ms, f.lit(1)))))).cast("bigint").alias("life_ms"),
+        _share(used & f.col("failed"), used).alias("failed"),
+        f.min("error_code").alias("error_code"),
+        f.avg(f.col("transactional").cast("int")).alias("transactional"),
+        f.approx_count_distinct("name", 0.02).alias("names"),
+        (f.approx_count_distinct("connection", 0.02) / f.count("*")).alias("connections"),
+        f.min("started_ms").alias("first_ms"),
+        f.max("last_ms").alias("end_ms"),
+        f.sum(life_ms).alias("lives_ms"),
+    )
+    length_ms = f.greatest(f.col("end_ms") - f.col("first_ms"), f.lit(1))
+    alive = (f.col("lives_ms") / length_ms).alias("alive")
+    summed = summed.select("*", alive, length_ms.alias("active_ms")).drop("lives_ms")
+    return summed.join(cadence(started), "source", "left").join(connections, "source", "left")
+
+
+def closings(connections: DataFrame, places: DataFrame) -> DataFrame:
+    """One row per `source`: resets, the share of its closed connections that did not end in good order."""
+    ended = (
+        connections.where("phase = 'close'")
+        .groupBy("user", "client_id", "address")
+        .agg(
+            f.sum("count").alias("closed"),
+            f.sum(f.when(f.col("close_reason") == "reset", f.col("count")).otherwise(0)).alias("reset"),
+        )
+    )
+    there = ended.join(
+        places.select("user", "client_id", "address", "source"), ["user", "client_id", "address"]
+    )
+    summed = there.groupBy("source").agg(f.sum("closed").alias("closed"), f.sum("reset").alias("reset"))
+    return summed.select("source", (f.col("reset") / f.col("closed")).alias("resets"))
+
+
+def _share(part: Column, whole: Column) -> Column:
+    """Of the rows of a group; null when the whole is nothing."""
+    return f.try_divide(f.count_if(part), f.count_if(whole))

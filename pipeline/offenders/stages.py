@@ -1,0 +1,54 @@
+"""The job from events to findings, stage after stage. What several stages read is computed once and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.offenders.app_features import app_features
+from pipeline.offenders.findings import findings, judged_apps, judged_sources
+from pipeline.offenders.places import places
+from pipeline.offenders.producers import Span, producers, span_of
+from pipeline.offenders.source_features import closings, source_features
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pipeline.offenders.scratch import Keep
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The tables of events that are looked at."""
+
+    decisions: DataFrame
+    usage: DataFrame
+    errors: DataFrame
+    connections: DataFrame
+
+
+def offenders(events: Events, keep: Keep) -> DataFrame:
+    """The findings: the result table `offenders`, to be read while what was kept is there.
+
+    Only one row is ever collected: when the events begin and end.
+    """
+    met = keep("producers", producers(events.decisions, events.usage, events.errors))
+    there = keep("places", places(met, events.decisions, events.usage))
+    known = met.join(there.select("user", "place", "source"), ["user", "place"])
+    features = source_features(known, closings(events.connections, there))
+    sources = keep("sources", judged_sources(features, there))
+    calm = keep("calm", _calm(known, sources, there))
+    apps = keep("apps", judged_apps(app_features(calm, _span(met))))
+    return findings(sources, apps)
+
+
+def _calm(known: DataFrame, sources: DataFrame, there: DataFrame) -> DataFrame:
+    """The producers whose source has no story, with the names of their places."""
+    busy = sources.where("pattern is not null").select("source")
+    named = there.select("user", "place", "app", "client_id", "address")
+    return known.join(busy, "source", "left_anti").join(named, ["user", "place"])
+
+
+def _span(known: DataFrame) -> Span:
+    first_ms, last_ms = span_of(known).collect()[0]
+    return Span(first_ms or 0, last_ms or 0)

@@ -1,0 +1,76 @@
+"""Ids in use, new ids and refusals of each user per minute, hour and day."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+from pipeline.rates.times import DAY_MS, HOUR_MS, MINUTE_MS, floored
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_MINUTES = 60
+
+
+def by_time(hours: DataFrame, arriving: DataFrame) -> DataFrame:
+    """rates_by_time: user, unit (minute, hour, day), start_ms, ids, new_ids, refusals. From id_hours and arriving.
+
+    ids: distinct ids in use. Hours and days: all in which a user did anything. Minutes: those in which an id was
+    new or refused; a user's other minutes would be most of the table and say nothing that the hour does not.
+    """
+    in_hours = _ids_in_hours(hours)
+    in_days = _distinct_ids(hours, floored("hour_ms", DAY_MS).alias("start_ms"))
+    return (
+        _minutes(in_hours, arriving)
+        .unionByName(_longer("hour", HOUR_MS, in_hours.withColumnRenamed("hour_ms", "start_ms"), arriving))
+        .unionByName(_longer("day", DAY_MS, in_days, arriving))
+    )
+
+
+def _distinct_ids(hours: DataFrame, start_ms: Column) -> DataFrame:
+    return hours.select("user", "producer_id", start_ms).distinct().groupBy("user", "start_ms").agg(
+        f.count("*").alias("ids")
+    )  # fmt: skip
+
+
+def _ids_in_hours(hours: DataFrame) -> DataFrame:
+    """user, hour_ms, ids, in_minutes: for each of its 60 minutes the ids in use."""
+    whoever = hours.groupBy("user", "producer_id", "hour_ms").agg(f.bit_or("minutes").alias("minutes"))
+    in_minute = [f.sum(f.getbit("minutes", f.lit(n)).cast("bigint")) for n in range(_MINUTES)]
+    return whoever.groupBy("user", "hour_ms").agg(
+        f.count("*").alias("ids"), f.array(*in_minute).alias("in_minutes")
+    )
+
+
+def _longer(unit: str, unit_ms: int, in_use: DataFrame, arriving: DataFrame) -> DataFrame:
+    came = arriving.select(
+        "user", floored("minute_ms", unit_ms).alias("start_ms"), f.lit(0).alias("ids"), "new_ids", "refusals"
+    )
+    used = in_use.select("user", "start_ms", "ids", f.lit(0).alias("new_ids"), f.lit(0).alias("refusals"))
+    counts = [f.sum(name).alias(name) for name in ("ids", "new_ids", "refusals")]
+    return (
+        used.unionByName(came)
+        .groupBy("user", "start_ms")
+        .agg(*counts)
+        .select("user", f.lit(unit).alias("unit"), "start_ms", "ids", "new_ids", "refusals")
+    )
+
+
+def _minutes(in_hours: DataFrame, arriving: DataFrame) -> DataFrame:
+    came = (
+        arriving.groupBy("user", "minute_ms")
+        .agg(f.sum("new_ids").alias("new_ids"), f.sum("refusals").alias("refusals"))
+        .withColumn("hour_ms", floored("minute_ms", HOUR_MS))
+    )
+    minute = ((f.col("minute_ms") - f.col("hour_ms")) / MINUTE_MS).cast("int")
+    ids = f.coalesce(f.get("in_minutes", minute), f.lit(0).cast("bigint"))
+    return came.join(in_hours, ["user", "hour_ms"], "left").select(
+        "user",
+        f.lit("minute").alias("unit"),
+        f.col("minute_ms").alias("start_ms"),
+        ids.alias("ids"),
+        "new_ids",
+        "refusals",
+    )

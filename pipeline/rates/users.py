@@ -1,0 +1,151 @@
+"""One row per user: everything about its ids at a glance."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from pipeline.rates.arriving import COUNTS
+from pipeline.rates.sketches import estimated_ids
+from pipeline.rates.times import DAY_MS, HOUR_MS, UNITS_MS, floored
+from pipeline.rates.waiting import ACCURACY, waiting
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_PERCENTILES = (50, 95, 99)
+_SUMS = ("ids", "ids_hll", "requests", *COUNTS, "gave_up", "ids_held", "states_held")
+_PEAKS = tuple(f"peak_new_ids_per_{unit}" for unit in UNITS_MS)
+COLUMNS = (
+    "user",
+    "first_ms",
+    "last_ms",
+    "ids",
+    "ids_hll",
+    "ids_hll_error",
+    "new_ids",
+    *_PEAKS,
+    *(f"new_ids_per_hour_p{percent}" for percent in _PERCENTILES),
+    "life_ms_p50",
+    "life_ms_p95",
+    "requests",
+    "requests_per_id",
+    "partitions_per_id",
+    "refusals",
+    "refused_ids",
+    "waited_ms_p50",
+    "waited_ms_p95",
+    "gave_up",
+    "ids_held",
+    "states_held",
+)
+
+
+def rates_users(
+    stays: DataFrame, arriving: DataFrame, held: DataFrame, sketches: DataFrame, outcomes: DataFrame
+) -> DataFrame:
+    """rates_users, from id_stays, arriving, held_by_hour, daily_sketches and refusal_outcome events.
+
+    Percentiles of new ids per hour count every hour from the user's first to its last, those without any as 0.
+    Life is from an id's first to its last use. ids_hll_error is what the estimate missed the exact count by.
+    """
+    parts = [
+        _of_ids(stays),
+        _of_arrivals(arriving),
+        _of_held(held),
+        estimated_ids(sketches),
+        waiting(outcomes),
+    ]
+    users = reduce(DataFrame.union, (part.select("user") for part in parts)).distinct()
+    joined = reduce(lambda left, right: left.join(right, "user", "left"), parts, users)
+    return _completed(joined).select(*COLUMNS)
+
+
+def _of_ids(stays: DataFrame) -> DataFrame:
+    ids = stays.groupBy("user", "producer_id").agg(
+        f.min("first_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+        f.sum("requests").alias("requests"),
+        f.max("partitions").alias("partitions"),
+    )
+    life = f.percentile_approx(f.col("last_ms") - f.col("first_ms"), [0.5, 0.95], ACCURACY)
+    return ids.groupBy("user").agg(
+        f.min("first_ms").alias("first_used_ms"),
+        f.max("last_ms").alias("last_used_ms"),
+        f.count("*").alias("ids"),
+        f.sum("requests").alias("requests"),
+        f.avg("partitions").alias("partitions_per_id"),
+        f.get(life, f.lit(0)).alias("life_ms_p50"),
+        f.get(life, f.lit(1)).alias("life_ms_p95"),
+    )
+
+
+def _of_arrivals(arriving: DataFrame) -> DataFrame:
+    """Sums and peaks, each unit from the next smaller one; new_ids_in_hours: of hours that had any, in order."""
+    per_minute = arriving.groupBy("user", "minute_ms").agg(*_summed())
+    per_hour = per_minute.groupBy("user", floored("minute_ms", HOUR_MS).alias("hour_ms")).agg(
+        *_summed(), f.max("new_ids").alias("in_minute")
+    )
+    some = f.when(f.col("new_ids") > 0, f.col("new_ids"))
+    per_day = per_hour.groupBy("user", floored("hour_ms", DAY_MS)).agg(
+        *_summed(),
+        f.max("in_minute").alias("in_minute"),
+        f.max("new_ids").alias("in_hour"),
+        f.collect_list(some).alias("in_hours"),
+    )
+    return per_day.groupBy("user").agg(
+        *_summed(),
+        f.max("in_minute").alias("peak_new_ids_per_minute"),
+        f.max("in_hour").alias("peak_new_ids_per_hour"),
+        f.max("new_ids").alias("peak_new_ids_per_day"),
+        f.sort_array(f.flatten(f.collect_list("in_hours"))).alias("new_ids_in_hours"),
+    ).withColumnsRenamed({"first_ms": "first_decided_ms", "last_ms": "last_decided_ms"})  # fmt: skip
+
+
+def _summed() -> list[Column]:
+    sums = [f.sum(name).alias(name) for name in COUNTS]
+    return [f.min("first_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"), *sums]
+
+
+def _of_held(held: DataFrame) -> DataFrame:
+    return held.groupBy("user").agg(
+        f.max("ids_held").alias("ids_held"), f.max("states_held").alias("states_held")
+    )
+
+
+def _completed(joined: DataFrame) -> DataFrame:
+    """What follows from the parts; counts of what a user has none of are 0, other figures null."""
+    zero = f.lit(0).cast("bigint")
+    known = joined.withColumns(
+        {name: f.coalesce(name, zero) for name in (*_SUMS, *_PEAKS)}
+        | {
+            "first_ms": f.least("first_used_ms", "first_decided_ms"),
+            "last_ms": f.greatest("last_used_ms", "last_decided_ms"),
+        }
+    )
+    some_ids = f.nullif("ids", zero)
+    return known.withColumns(
+        {
+            "requests_per_id": f.col("requests") / some_ids,
+            "ids_hll_error": f.abs(f.col("ids_hll") - f.col("ids")) / some_ids,
+        }
+        | {f"new_ids_per_hour_p{percent}": _per_hour(percent / 100) for percent in _PERCENTILES}
+    )
+
+
+def _per_hour(share: float) -> Column:
+    """That percentile of new ids per hour, between two hours by their distance (as numpy does)."""
+    hours = (floored("last_ms", HOUR_MS) - floored("first_ms", HOUR_MS)) / HOUR_MS + 1
+    rank = (hours - 1) * share
+    below, above = _in_hour(hours, f.floor(rank)), _in_hour(hours, f.ceil(rank))
+    return below + (above - below) * (rank - f.floor(rank))
+
+
+def _in_hour(hours: Column, rank: Column) -> Column:
+    """New ids of the hour at that rank (0: the fewest); hours that are not listed come first, with 0."""
+    listed = f.coalesce("new_ids_in_hours", f.array().cast("array<bigint>"))
+    place = (rank - (hours - f.size(listed))).cast("int")
+    return f.when(place < 0, f.lit(0.0)).otherwise(f.get(listed, place).cast("double"))

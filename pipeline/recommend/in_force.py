@@ -1,0 +1,55 @@
+"""The quotas in force, from the newest config event: what a user has now, and who answers for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from pipeline.replay.recorded import settings_of
+from quota import ProducerIdSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+InForce = dict[str, Any]
+"""A config event as plain values; `quotas` is a list of such."""
+
+
+def newest(configs: DataFrame) -> InForce | None:
+    """The newest config event of all gateways; None: there is none."""
+    rows = configs.orderBy(f.desc("wall_time_ms"), f.desc("seq")).limit(1).collect()
+    return rows[0].asDict(recursive=True) if rows else None
+
+
+def settings(config: InForce | None) -> ProducerIdSettings:
+    """The quota's shape; the gateway's own defaults when no event tells it."""
+    return ProducerIdSettings() if config is None else settings_of(config)
+
+
+def users_in_force(configs: DataFrame) -> DataFrame:
+    """Of users that are named: user, own_rate (null: the default's), mode, exempt, owner, source, set_by."""
+    latest = configs.orderBy(f.desc("wall_time_ms"), f.desc("seq")).limit(1)
+    return latest.select(f.explode("quotas").alias("quota")).select(
+        "quota.user",
+        (f.col("quota.rate_milli") / 1000).alias("own_rate"),
+        "quota.mode",
+        "quota.exempt",
+        "quota.owner",
+        "quota.source",
+        "quota.set_by",
+    )
+
+
+def with_current(need: DataFrame, named: DataFrame, config: InForce | None) -> DataFrame:
+    """need with what is in force for each user: current_rate (null: no limit), mode, exempt, owner, source, set_by."""
+    default = None if config is None else config["default_rate_milli"]
+    mode = "observe" if config is None else config["mode"]
+    default_rate = f.lit(None if default is None else default / 1000).cast("double")
+    return (
+        need.join(f.broadcast(named), "user", "left")
+        .withColumn("current_rate", f.coalesce("own_rate", default_rate))
+        .withColumn("mode", f.coalesce("mode", f.lit(mode)))
+        .fillna({"exempt": False, "owner": "", "source": "", "set_by": ""})
+        .drop("own_rate")
+    )

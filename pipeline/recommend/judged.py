@@ -1,0 +1,84 @@
+"""The arrivals that a quota is tried on, and which of them are healthy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as f
+from pyspark.sql import types as spark
+
+from pipeline.arrivals import KNOWN, arrivals
+from pipeline.offenders.places import ANYTHING, family
+from pipeline.patterns import HARMFUL
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+LABELS_OF_IDS = spark.StructType(
+    [
+        spark.StructField("user", spark.StringType()),
+        spark.StructField("producer_id", spark.LongType()),
+        spark.StructField("healthy", spark.BooleanType()),
+        spark.StructField("pattern", spark.StringType()),
+    ]
+)
+"""labels_ids/: what history knows of each id that it made up."""
+
+
+def arrived(decisions: DataFrame, remember_ms: int) -> DataFrame:
+    """The arrivals of users that are known by name: user, producer_id, at_ms, client_id, address, transactional, and
+    `is_first`: the id was never seen before, not even long ago.
+    """
+    before = Window.partitionBy("user", "producer_id").orderBy("at_ms")
+    return (
+        arrivals(decisions, remember_ms)
+        .where("user != ''")
+        .withColumn("is_first", f.lag("at_ms").over(before).isNull())
+        .select("user", "producer_id", "at_ms", "client_id", "address", "transactional", "is_first")
+    )
+
+
+def refreshed(decisions: DataFrame) -> DataFrame:
+    """Uses of ids that are remembered, as far as they are told (once per slice): user, producer_id, at_ms."""
+    known = (f.col("decision") == "admit") & f.col("reason").isin(*KNOWN) & (f.col("producer_id") >= 0)
+    return decisions.where(known & (f.col("user") != "")).select(
+        "user", "producer_id", f.col("wall_time_ms").alias("at_ms")
+    )
+
+
+def judged_by_labels(arriving: DataFrame, labels_of_ids: DataFrame) -> DataFrame:
+    """With `healthy`, where the truth is known; an id that nobody has labelled is healthy."""
+    truth = labels_of_ids.select("user", "producer_id", "healthy").dropDuplicates(["user", "producer_id"])
+    both = arriving.join(truth, ["user", "producer_id"], "left")
+    return both.withColumn("healthy", f.coalesce("healthy", f.lit(True)))
+
+
+def judged_by_findings(arriving: DataFrame, offenders: DataFrame) -> DataFrame:
+    """With `healthy`: false for what a harmful finding is about. The doubt is the id's: what fits none is healthy.
+
+    Where a user does nothing but harm, all of its ids are meant, whatever the finding names.
+    """
+    by_user = Window.partitionBy("user")
+    said = offenders.where("pattern != 'unknown'").withColumn("only_harm", f.every("harmful").over(by_user))
+    harmful = said.where(f.col("pattern").isin(*(pattern.value for pattern in HARMFUL))).select(
+        "user",
+        f.col("client_id").alias("rogue_client_id"),
+        f.col("address").alias("rogue_address"),
+        "only_harm",
+    )
+    # One row a user, so that no arrival is multiplied.
+    places = harmful.groupBy("user").agg(
+        f.bool_or("only_harm").alias("only_harm"),
+        f.collect_set(f.struct("rogue_client_id", "rogue_address")).alias("places"),
+    )
+    both = arriving.join(f.broadcast(places), "user", "left")
+    rogue = f.col("only_harm") | f.exists("places", _is_of)
+    return both.withColumn("healthy", ~f.coalesce(rogue, f.lit(False))).drop("only_harm", "places")
+
+
+def _is_of(place: Column) -> Column:
+    client, address = place["rogue_client_id"], place["rogue_address"]
+    of_client = client.isNull() | client.isin(ANYTHING) | client.eqNullSafe(f.col("client_id"))
+    of_family = client.contains(ANYTHING) & (client == family(f.col("client_id")))
+    return (of_client | of_family) & (address.isNull() | (address == f.col("address")))

@@ -1,0 +1,141 @@
+"""The quotas as a file that the gateway loads as it is, with the reasons beside what was changed, and the difference.
+
+Everything in force is in it, so that nothing is lost by loading it; only users with a new rate differ. What events do
+not tell (byte rates, cold starts, listeners) is not in it. PURE: text out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from pipeline.recommend.in_force import InForce
+from quota.wording import duration
+
+COMMENT_WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NewRate:
+    """What one user is to have. `mode`: None leaves the user's own as it is."""
+
+    user: str
+    rate: float
+    mode: str | None = None
+    reasons: Sequence[str] = field(default_factory=tuple)
+    headroom: float | None = None
+
+
+def mode_of(in_force: str, current_rate: float | None, *, enforce: bool) -> str | None:
+    """The mode to write beside a new rate. Enforcing begins only where somebody has typed it: now, or before.
+
+    A user without a limit is not refused anything yet, whatever its mode; with one it would be.
+    """
+    if enforce:
+        return "enforce"
+    return "observe" if current_rate is None or in_force == "observe" else None
+
+
+def quotas_yaml(
+    config: InForce | None,
+    changes: Iterable[NewRate],
+    *,
+    head: Sequence[str] = (),
+    cluster: str = "",
+    bootstrap_servers: Sequence[str] = (),
+) -> str:
+    """The whole file. `head`: said at its top; without servers it is only the section `quotas`."""
+    lines = [*_comment(head, ""), *_cluster(cluster, bootstrap_servers)]
+    return "\n".join([*lines, *_quotas(config, {one.user: one for one in changes})]) + "\n"
+
+
+def changes_diff(config: InForce | None, changes: Iterable[NewRate]) -> str:
+    """From the quotas in force to the recommended ones, as a unified diff; empty: nothing is to be changed."""
+    before, after = _quotas(config, {}), _quotas(config, {one.user: one for one in changes})
+    return "".join(
+        f"{line}\n"
+        for line in difflib.unified_diff(before, after, "in_force", "recommended", n=2, lineterm="")
+    )
+
+
+def _cluster(name: str, servers: Sequence[str]) -> Iterator[str]:
+    if servers:
+        yield "cluster:"
+        if name:
+            yield f"  name: {_scalar(name)}"
+        yield f"  bootstrap_servers: [{', '.join(_scalar(server) for server in servers)}]"
+
+
+def _quotas(config: InForce | None, changes: Mapping[str, NewRate]) -> list[str]:
+    lines = ["quotas:"]
+    if config is not None:
+        lines += [f"  mode: {config['mode']}", *_shape(config)]
+        if config["cluster_rate_milli"] is not None:
+            lines.append(f"  cluster_producer_ids_rate: {_rate(config['cluster_rate_milli'] / 1000)}")
+        if config["default_rate_milli"] is not None:
+            lines += ["  default:", f"    producer_ids_rate: {_rate(config['default_rate_milli'] / 1000)}"]
+    named: dict[str, Any] = {one["user"]: one for one in config["quotas"]} if config is not None else {}
+    users = sorted({*named, *changes})
+    if users:
+        lines.append("  users:")
+    for user in users:
+        lines += _user(user, named.get(user, {}), changes.get(user))
+    return lines
+
+
+def _shape(config: InForce) -> Iterator[str]:
+    yield "  producer_ids:"
+    yield f"    window: {duration(config['window_ms'])}"
+    yield f"    burst: {config['burst']:g}"
+    yield f"    remember: {duration(config['remember_ms'])}"
+    yield f"    layers: {config['layers']}"
+    yield f"    false_positive_rate: {config['false_positive_rate']:.12f}".rstrip("0")
+    yield f"    transactional: {config['transactional']}"
+    yield f"    max_throttle: {duration(config['max_throttle_ms'])}"
+    for name in ("max_live_ids", "queue", "sticky_entries"):
+        yield f"    {name}: {config[name]}"
+
+
+def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator[str]:
+    milli = now.get("rate_milli")
+    rate = None if milli is None else milli / 1000
+    mode = now.get("mode")
+    if change is not None:
+        yield from _comment(change.reasons, "    ")
+        if change.headroom is not None:
+            yield f"    # headroom: {change.headroom:.2g} times the least rate tried that refuses nobody healthy"
+        rate, mode = change.rate, change.mode or mode
+    said = {
+        "mode": mode,
+        "producer_ids_rate": None if rate is None else _rate(rate),
+        "owner": _scalar(now["owner"]) if now.get("owner") else None,
+        "note": _scalar(now["note"]) if now.get("note") else None,
+        "exempt": "[producer_ids]" if now.get("exempt") else None,
+    }
+    found = [f"      {key}: {value}" for key, value in said.items() if value is not None]
+    yield f"    {_scalar(user)}:" if found else f"    {_scalar(user)}: {{}}"
+    yield from found
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.3f}".rstrip("0").rstrip(".")
+
+
+def _scalar(text: str) -> str:
+    """As YAML has it on one line: quoted where it would be read as something else."""
+    style = None if text.isprintable() else '"'
+    written: str = yaml.safe_dump(text, default_style=style, allow_unicode=style is None, width=2**20)
+    return written.removesuffix("\n").removesuffix("\n...")
+
+
+def _comment(sentences: Iterable[str], indent: str) -> Iterator[str]:
+    """Wrapped; what is not printable (a principal may be any text) must not end the comment."""
+    for sentence in sentences:
+        clean = "".join(letter if letter.isprintable() else " " for letter in sentence)
+        for line in textwrap.wrap(clean, COMMENT_WIDTH, initial_indent="", subsequent_indent="  "):
+            yield f"{indent}# {line}"

@@ -1,0 +1,223 @@
+"""All users' trials on the cluster: one sorted stream per partition, of which only the user at hand is in memory.
+
+A rogue user may be most of the data. Its rates are dealt out to several parts, each of which reads its arrivals once
+more; the parts of heavy users are given places of their own, so that two of them do not meet in one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import functions as f
+
+from pipeline.recommend.trial import TEST, UserTrial
+from quota import ProducerIdSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+PLAN, NEW, BACK, USED = 0, 1, 2, 3
+"""Kinds of rows: the user's rates; an id never seen before; one that was forgotten; one that is remembered."""
+
+HEAVY_SHARE = 0.1
+"""Of all arrivals: a user with more is dealt out."""
+
+RESULT = (
+    "user string, rate_milli bigint, period string, healthy_admitted bigint, healthy_refused bigint, "
+    "rogue_admitted bigint, rogue_refused bigint, longest_wait_ms bigint, filter_ids bigint, false_positives bigint"
+)
+_ARROW = pa.schema(
+    [("user", pa.string()), ("rate_milli", pa.int64()), ("period", pa.string())]
+    + [
+        (name, pa.int64())
+        for name in (
+            "healthy_admitted", "healthy_refused", "rogue_admitted", "rogue_refused", "longest_wait_ms",
+            "filter_ids", "false_positives",
+        )
+    ]
+)  # fmt: skip
+_Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What holds for all trials. Times are wall clock ms; `begin_ms` is not after any arrival; from `split_ms` on
+    is judged."""
+
+    settings: ProducerIdSettings
+    begin_ms: int
+    split_ms: int
+    end_ms: int
+    seed: int = 1
+
+
+def trials(
+    judged: DataFrame, refreshed: DataFrame, plan: DataFrame, course: Course, parts: int = 2
+) -> DataFrame:
+    """RESULT: what each rate of `plan` (user, rates in ids per window, ids) would have done to its user's arrivals.
+
+    Rows with a null rate tell of the filter. `parts`: into how many a heavy user is dealt out.
+    """
+    spark = judged.sparkSession
+    planned = _dealt(plan, parts)
+    kind = f.when(f.col("is_first"), NEW).otherwise(BACK)
+    came = judged.select("user", "at_ms", kind.cast("byte").alias("kind"), "producer_id", "healthy")
+    used = refreshed.select(
+        "user", "at_ms", f.lit(USED).cast("byte").alias("kind"), "producer_id", f.lit(True).alias("healthy")
+    )
+    # A broadcast: there is a row a user, and the arrivals are not to be moved for it.
+    who = f.broadcast(planned.select("user", "part"))
+    rows = came.unionByName(used).join(who, "user").withColumn("rates", f.lit(None).cast("array<bigint>"))
+    plans = planned.select(
+        "user",
+        f.lit(course.begin_ms).alias("at_ms"),
+        f.lit(PLAN).cast("byte").alias("kind"),
+        f.lit(0).cast("bigint").alias("producer_id"),
+        f.lit(True).alias("healthy"),
+        "part",
+        "rates",
+    )
+    number = _partitions(spark)
+    return (
+        rows.unionByName(plans)
+        .repartition(number, _place(spark, number))
+        .sortWithinPartitions("user", "part", f.col("kind") != PLAN, "at_ms", "producer_id")
+        .select("user", "part", "at_ms", "kind", "producer_id", "healthy", "rates")
+        .mapInArrow(_streamed(course), RESULT)
+    )
+
+
+def _dealt(plan: DataFrame, parts: int) -> DataFrame:
+    """user, part, rates (thousandths) of that part, the cheap and the dear ones mixed."""
+    all_ids = plan.agg(f.sum("ids").alias("all_ids"))
+    milli = f.transform("rates", lambda rate: f.round(rate * 1000).cast("bigint"))
+    dealt = f.when(f.col("ids") > HEAVY_SHARE * f.col("all_ids"), parts).otherwise(1)
+    return (
+        plan.crossJoin(f.broadcast(all_ids))
+        .select("user", milli.alias("all_rates"), dealt.alias("dealt"))
+        .withColumn("part", f.explode(f.sequence(f.lit(0), f.col("dealt") - 1)))
+        .withColumn("rates", f.filter("all_rates", lambda _, place: place % f.col("dealt") == f.col("part")))
+        .select("user", "part", "rates")
+    )
+
+
+def _partitions(spark: SparkSession) -> int:
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 8)
+
+
+def _place(spark: SparkSession, number: int) -> Column:
+    """A key that Spark's hash puts into the partition that is meant: parts of one user lie side by side."""
+    meant = f.pmod(f.hash("user").cast("bigint") + f.col("part"), f.lit(number))
+    tried = spark.range(40 * number).select("id", f.pmod(f.hash("id"), f.lit(number)).alias("place"))
+    found = {row["place"]: row["id"] for row in tried.collect()}
+    keys = f.array(*(f.lit(found.get(place, place)).cast("bigint") for place in range(number)))
+    return f.element_at(keys, (meant + 1).cast("int"))
+
+
+def _streamed(course: Course) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    def stream(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        stage = _Stage(course)
+        for batch in batches:
+            for whole in _by_user(batch):
+                yield from _told(stage.take(whole))
+        yield from _told(stage.end())
+
+    return stream
+
+
+def _by_user(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch, cut where another user or another part begins; rows are sorted by both."""
+    names = list(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
+    begin = 0
+    while begin < len(names):
+        end = _end_of(names, begin)
+        yield batch.slice(begin, end - begin)
+        begin = end
+
+
+def _end_of(names: list[tuple[str, int]], begin: int) -> int:
+    """Behind the last row that is named as the first one is: by bisection, most are long."""
+    low, high = begin + 1, len(names)
+    while low < high:
+        middle = (low + high) // 2
+        if names[middle] == names[begin]:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class _Stage:
+    """The user at hand."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._user = ""
+        self._trial: UserTrial | None = None
+
+    def take(self, rows: pa.RecordBatch) -> list[_Row]:
+        """Rows of one user and part; what is returned is about the one before, if that is over."""
+        user, part = rows.column(0)[0].as_py(), rows.column(1)[0].as_py()
+        columns = [rows.column(place).to_pylist() for place in (2, 3, 4, 5)]
+        done: list[_Row] = []
+        if columns[1][0] == PLAN:
+            done = self.end()
+            course = self._course
+            self._user = user
+            self._trial = UserTrial(
+                rows.column(6)[0].as_py(),
+                course.settings,
+                at_ms=course.begin_ms,
+                split_ms=course.split_ms,
+                seed=course.seed,
+                with_filter=part == 0,
+            )
+            columns = [column[1:] for column in columns]
+        trial = self._trial
+        assert trial is not None, "a user's plan is sorted before its arrivals"
+        for at_ms, kind, producer_id, healthy in zip(*columns, strict=True):
+            if kind == USED:
+                trial.is_used(producer_id, at_ms)
+            else:
+                trial.arrives(producer_id, at_ms, healthy=healthy, is_first=kind == NEW)
+        return done
+
+    def end(self) -> list[_Row]:
+        """The results of the user at hand."""
+        trial, self._trial = self._trial, None
+        if trial is None:
+            return []
+        rows: list[_Row] = [
+            (
+                self._user,
+                rate_milli,
+                "test" if period == TEST else "train",
+                one.healthy_admitted,
+                one.healthy_refused,
+                one.rogue_admitted,
+                one.rogue_refused,
+                one.longest_wait_ms,
+                0,
+                0,
+            )
+            for rate_milli, period, one in trial.outcomes()
+        ]
+        if trial.filter is not None:
+            rows.append(
+                (self._user, None, None, 0, 0, 0, 0, 0, trial.filter.ids, trial.filter.false_positives)
+            )
+        return rows
+
+
+def _told(rows: list[_Row]) -> Iterator[pa.RecordBatch]:
+    if rows:
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(column, type=field.type)
+                for column, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
+            ],
+            schema=_ARROW,
+        )

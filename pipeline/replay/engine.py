@@ -1,0 +1,115 @@
+"""The replay of one cluster's events: every arrival decided once more, whatever the order in which events are given.
+
+Knows no Spark. All of the events are held at once: it is a proof on recordings, not a job over a month.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pipeline.errors import TableUnreadable
+from pipeline.replay.gateway import GatewayReplay
+from pipeline.replay.recorded import RecordedEvent, by_process
+from pipeline.replay.topic import Topic
+from quota import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What an arrival comes to. The first three fields name its event; the others are as in `events`.
+
+    decision: `admit`, `refuse`, or empty when nothing is to be decided (the id is known, or the connection is closed).
+    """
+
+    gateway_id: str
+    incarnation: str
+    seq: int
+    decision: str = ""
+    reason: str = ""
+    would_refuse: bool = False
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    throttle_time_ms: int = 0
+    queue_position: int | None = None
+    waited_ms: int | None = None
+
+
+class _Process:
+    """One process, and how far it has come."""
+
+    def __init__(
+        self, name: tuple[str, str], events: list[RecordedEvent], topic: Topic, told_late_ms: int
+    ) -> None:
+        self.name = name
+        self._events = events
+        self._topic = topic
+        self._gateway = GatewayReplay(name[1], topic, told_late_ms=told_late_ms)
+        self._next = 0
+        self._is_prepared = False
+
+    @property
+    def is_over(self) -> bool:
+        return self._next >= len(self._events)
+
+    def go_on(self) -> Iterator[Recomputed]:
+        """As far as what it had heard of other gateways is known."""
+        while not self.is_over:
+            event = self._events[self._next]
+            self._prepare(event)
+            if not self._topic.is_done_below(self._gateway.needs(event)):
+                return
+            decision = self._gateway.take(event)
+            self._next += 1
+            self._is_prepared = False
+            if event["type"] == "decision":
+                self._topic.decided(event, decision, self._gateway.token_units)
+                yield _recomputed(event, decision)
+
+    def _prepare(self, event: RecordedEvent) -> None:
+        if event["type"] == "lifecycle" and event["phase"] == "caught_up" and not self._is_prepared:
+            self._is_prepared = True
+            later = self._events[self._next + 1 :]
+            self._gateway.restores_until(
+                event, next((one for one in later if one["type"] == "decision"), None)
+            )
+
+
+def replayed(events: Iterable[RecordedEvent], *, told_late_ms: int = 0) -> Iterator[Recomputed]:
+    """Every arrival of one cluster, each decided after all that its gateway had heard by then.
+
+    Columns of decisions are not looked at, and may be missing. `told_late_ms`: how long after quotas were set the clock
+    was read for the event that tells it, 0 or 1 as a rule. Raises TableUnreadable when events contradict each
+    other: one had been heard of before it can have happened.
+    """
+    told = by_process(events)
+    topic = Topic(event for events_of in told.values() for event in events_of)
+    waiting = [_Process(name, events_of, topic, told_late_ms) for name, events_of in told.items()]
+    while waiting:
+        has_moved = False
+        for process in waiting:
+            for found in process.go_on():
+                has_moved = True
+                yield found
+        still = [process for process in waiting if not process.is_over]
+        if len(still) == len(waiting) and not has_moved:
+            names = ", ".join("/".join(process.name) for process in still)
+            raise TableUnreadable(f"the events of {names} wait for each other: offsets do not fit the events")
+        waiting = still
+
+
+def _recomputed(event: RecordedEvent, decision: Decision | None) -> Recomputed:
+    name = event["gateway_id"], event["incarnation"], event["seq"]
+    if decision is None:
+        return Recomputed(*name)
+    return Recomputed(
+        *name,
+        decision.decision,
+        decision.reason.value,
+        decision.would_refuse,
+        decision.tokens_before,
+        decision.tokens_after,
+        decision.throttle_time_ms,
+        decision.queue_position,
+        decision.waited_ms,
+    )

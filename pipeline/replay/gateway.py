@@ -1,0 +1,228 @@
+"""One process of a gateway, replayed from its start to its end.
+
+It does what the gateway does around `quota.Admission`: quotas are set, a state is restored and takes over from an
+interim one, other gateways are heard, connections come and go, and a channel is muted by its refusals. Nothing is
+decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+
+from pipeline.replay.recorded import RecordedEvent, quotas_of, run_of
+from pipeline.replay.silent import pass_in_silence
+from pipeline.replay.topic import Record, Topic, Watch, follow, restore
+from quota import Admission, Decision, Forward, ProducerIdQuota, Quotas, Reason, Refuse, Visitor
+from quota.admission import Ask
+from quota.entities import User
+from quota.interim import InterimState
+from quota.verdicts import ProducerBatch, Verdict
+
+SWEPT_EVERY_MS = 1_000
+
+
+@dataclass(slots=True)
+class _Channel:
+    """A connection. `predecessors`: by an id that was handed out on it, the id it took the place of."""
+
+    visitor: Visitor
+    muted_until_ms: int = 0
+    ids: set[int] = field(default_factory=set)
+    predecessors: dict[int, int] = field(default_factory=dict)
+
+
+class GatewayReplay:
+    """Feed it `take` with its events in order; before each, `needs` says what has to be known of the topic."""
+
+    def __init__(self, incarnation: str, topic: Topic, *, told_late_ms: int = 0) -> None:
+        self._told_late_ms = told_late_ms
+        self._run = run_of(incarnation)
+        self._topic = topic
+        self._seeds = count(1)  # the filters' random seeds are not told: false positives are the replay's own
+        self._quota_version = -1
+        self._quotas = Quotas()
+        self._real: ProducerIdQuota | None = None
+        self._interim = InterimState()
+        self._admission: Admission | None = None
+        self._is_restored = False
+        self._ahead_ms: int | None = None
+        self._channels: dict[int, _Channel] = {}
+        self._applied: dict[int, int] = {}
+        self._restored_until: dict[int, int] = {}
+        self._latest_ms = self._swept_ms = 0
+        self.not_replayed = 0
+        """Arrivals before the quotas in force are known: the recording begins in the middle."""
+
+    # ---- what has to be known before -------------------------------------------------------------------
+
+    def needs(self, event: RecordedEvent) -> Mapping[int, int]:
+        """By partition of the topic: the offset below which everything has to have been decided."""
+        if event["type"] == "decision":
+            return dict(enumerate(event["applied_offsets"]))
+        return self._restored_until if _is_caught_up(event) else {}
+
+    def restores_until(self, event: RecordedEvent, next_arrival: RecordedEvent | None) -> None:
+        """What a state that is now there was restored from: what was in the topic, and is said to have been read."""
+        there = self._topic.appended_until(event["wall_time_ms"])
+        if next_arrival is not None:
+            read = next_arrival["applied_offsets"]
+            there = {
+                number: min(end, read[number] if number < len(read) else 0) for number, end in there.items()
+            }
+        self._restored_until = there
+
+    # ---- its events ------------------------------------------------------------------------------------
+
+    def take(self, event: RecordedEvent) -> Decision | None:
+        """The next event. Returns what is decided of an arrival; None: nothing, or it is no arrival."""
+        now_ms = event["decision_time_ms"]
+        if self._ahead_ms is None:
+            self._ahead_ms = now_ms - event["wall_time_ms"]
+        kind = event["type"]
+        if kind == "config":
+            self._set_quotas(event, now_ms - self._told_late_ms)
+        if self._admission is None or self._real is None:
+            self.not_replayed += kind == "decision"
+            return None
+        if kind == "lifecycle":
+            self._live_on(event, now_ms, self._admission, self._real)
+        elif kind == "connection":
+            self._connection(event, now_ms, self._admission)
+        elif kind == "init_producer_id" and event["connection_id"] is not None:
+            channel = self._channel(event)
+            channel.predecessors[event["answered_producer_id"]] = event["asked_producer_id"]
+        elif kind == "decision":
+            return self._arrival(event, now_ms, self._admission, self._real)
+        return None
+
+    @property
+    def token_units(self) -> int:
+        """Of one token now."""
+        return self._quotas.producer_ids.window_ms * 1000
+
+    def _set_quotas(self, event: RecordedEvent, now_ms: int) -> None:
+        """Quotas that are told once more are no change."""
+        if event["quota_version"] == self._quota_version:
+            return
+        self._quota_version, self._quotas = event["quota_version"], quotas_of(event)
+        if self._admission is None or self._real is None:
+            self._real = ProducerIdQuota(self._quotas, self._seeds.__next__, now_ms)
+            self._admission = Admission(self._quotas, self._seeds.__next__, now_ms, state=self._interim)
+            return
+        self._real.set_quotas(self._quotas, now_ms)
+        self._admission.set_quotas(self._quotas, now_ms)
+
+    def _live_on(
+        self, event: RecordedEvent, now_ms: int, admission: Admission, real: ProducerIdQuota
+    ) -> None:
+        if event["phase"] == "member_seen":
+            real.in_fleet = True
+        if _is_caught_up(event):
+            self._restore(real, admission, now_ms)
+        if event["grace_until_wall_ms"] is not None and event["phase"] != "stop":
+            real.begin_grace(now_ms + event["grace_until_wall_ms"] - event["wall_time_ms"])
+        if _is_caught_up(event):
+            self._interim.hand_over(real, now_ms)
+            admission.use_state(real)
+            self._is_restored = True
+
+    def _restore(self, real: ProducerIdQuota, admission: Admission, now_ms: int) -> None:
+        records: list[Record] = []
+        for number, end in self._restored_until.items():
+            records += self._topic.between(number, self._applied.get(number, 0), end)
+            self._applied[number] = end
+        restore(records, real, self._run, now_ms, self._ahead_ms or 0, self._watch(admission, now_ms))
+
+    def _connection(self, event: RecordedEvent, now_ms: int, admission: Admission) -> None:
+        """Of connections that are summed up nobody knows which they were."""
+        if event["phase"] == "close" and event["count"] == 1 and event["connection_id"] is not None:
+            admission.connection_closed(event["connection_id"], now_ms)
+            self._channels.pop(event["connection_id"], None)
+
+    def _channel(self, event: RecordedEvent) -> _Channel:
+        connection_id, user = event["connection_id"], event["user"] or None
+        channel = self._channels.get(connection_id)
+        if channel is None:
+            visitor = Visitor(user, event["client_id"], event["address"], connection_id)
+            channel = self._channels[connection_id] = _Channel(visitor)
+        channel.visitor.identify(user)
+        channel.visitor.client_id = event["client_id"]
+        return channel
+
+    # ---- arrivals --------------------------------------------------------------------------------------
+
+    def _arrival(
+        self, event: RecordedEvent, now_ms: int, admission: Admission, real: ProducerIdQuota
+    ) -> Decision | None:
+        if self._is_restored:
+            self._hear_others(event["applied_offsets"], now_ms, real, admission)
+        self._latest_ms = now_ms
+        if now_ms - self._swept_ms >= SWEPT_EVERY_MS:
+            self._swept_ms = now_ms
+            admission.sweep(now_ms)
+        channel = self._channel(event)
+        if event["partition"] < 0:
+            return _inherited(event, channel, admission, now_ms)
+        batch = (
+            event["producer_id"],
+            event["epoch"],
+            event["base_sequence"],
+            event["topic"].encode(),
+            event["partition"],
+        )
+        was_here = batch[0] in channel.ids
+        channel.ids.add(batch[0])
+        pass_in_silence(admission, real, channel.visitor, batch, was_here=was_here, now_ms=now_ms)
+        verdict = _judged(admission, channel, batch, transactional=event["transactional"], now_ms=now_ms)
+        if isinstance(verdict, Refuse) and (verdict.rearms_mute or now_ms >= channel.muted_until_ms):
+            channel.muted_until_ms = max(channel.muted_until_ms, now_ms + verdict.throttle_time_ms)
+        decisions = verdict.decisions if isinstance(verdict, (Forward, Refuse)) else ()
+        return decisions[0] if decisions else None
+
+    def _hear_others(
+        self, applied_offsets: list[int], now_ms: int, real: ProducerIdQuota, admission: Admission
+    ) -> None:
+        """What this gateway had heard by then: at its own time, between its latest decision and this one."""
+        heard: list[tuple[int, Record]] = []
+        for number, end in enumerate(applied_offsets):
+            for record in self._topic.between(number, self._applied.get(number, 0), end):
+                told_ms = (self._ahead_ms or 0) + (record.event["append_time_ms"] or 0)
+                heard.append((min(now_ms, max(self._latest_ms, told_ms)), record))
+            self._applied[number] = max(end, self._applied.get(number, 0))
+        for at_ms, record in sorted(heard, key=lambda one: one[0]):
+            follow(record, real, self._run, at_ms, self._watch(admission, at_ms))
+
+    @staticmethod
+    def _watch(admission: Admission, now_ms: int) -> Watch:
+        def watch(user: User, producer_id: int) -> None:
+            admission.refused_elsewhere(user, producer_id, now_ms)
+
+        return watch
+
+
+def _is_caught_up(event: RecordedEvent) -> bool:
+    return bool(event["type"] == "lifecycle" and event["phase"] == "caught_up")
+
+
+def _judged(
+    admission: Admission, channel: _Channel, batch: ProducerBatch, *, transactional: bool, now_ms: int
+) -> Verdict | Ask:
+    """Behind a mute only what is refused anyway is answered; all else waits for its end, and is judged then."""
+    if now_ms < channel.muted_until_ms:
+        refused = admission.judge_while_muted(
+            channel.visitor, [batch], transactional=transactional, now_ms=now_ms
+        )
+        if refused is not None:
+            return refused
+    return admission.judge(channel.visitor, [batch], transactional=transactional, now_ms=now_ms)
+
+
+def _inherited(event: RecordedEvent, channel: _Channel, admission: Admission, now_ms: int) -> Decision | None:
+    """EndTxn handed out a new id; which one it follows stands in the event before."""
+    producer_id, user = event["producer_id"], channel.visitor.user
+    predecessor = channel.predecessors.get(producer_id)
+    if predecessor is None or not admission.inherits(user, predecessor, producer_id, now_ms):
+        return None
+    return Decision(user, producer_id, event["epoch"], True, b"", -1, -1, 0, True, Reason.INHERITED)

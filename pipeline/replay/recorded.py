@@ -1,0 +1,92 @@
+"""What a replay may look at: events without anything that a gateway decided.
+
+An event is a mapping of its fields, with `type` and where it lay in the topic (kafka_partition, kafka_offset,
+append_time_ms; all null when it was never there).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from events import EVENT_TYPES
+from quota import Mode, ProducerIdSettings, Quotas, UserQuota
+
+RecordedEvent = Mapping[str, Any]
+
+DECISION_COLUMNS = (
+    "decision",
+    "reason",
+    "would_refuse",
+    "tokens_before",
+    "tokens_after",
+    "token_units",
+    "throttle_time_ms",
+    "queue_position",
+    "waited_ms",
+    "suppressed_count",
+)
+"""Of a decision event: what was decided, and from which state. The rest of it says what came."""
+
+REPLAYED_TYPES = ("lifecycle", "config", "connection", "init_producer_id", "decision")
+"""Types that a replay reads; outcomes, usage and errors follow from what was decided."""
+
+
+def without_decision(event: RecordedEvent) -> dict[str, Any]:
+    """The event without what was decided; other types as they are."""
+    if event["type"] != "decision":
+        return dict(event)
+    return {name: value for name, value in event.items() if name not in DECISION_COLUMNS}
+
+
+def arrival_columns() -> list[str]:
+    """The fields of a decision event that stay."""
+    return [name for name in EVENT_TYPES["decision"].__dataclass_fields__ if name not in DECISION_COLUMNS]
+
+
+def run_of(incarnation: str) -> str:
+    """The gateway's run that a process belongs to."""
+    return incarnation.split(".", 1)[0]
+
+
+def quotas_of(config: RecordedEvent) -> Quotas:
+    """The quotas in force as a config event tells them."""
+    return Quotas(
+        mode=Mode(config["mode"]),
+        producer_ids=settings_of(config),
+        default=UserQuota(config["default_rate_milli"]),
+        users={one["user"]: _user_quota(one) for one in config["quotas"]},
+        cluster_rate_milli=config["cluster_rate_milli"],
+    )
+
+
+def settings_of(config: RecordedEvent) -> ProducerIdSettings:
+    """The shape of the quota, the same for all users."""
+    return ProducerIdSettings(
+        window_ms=config["window_ms"],
+        # By way of its decimal digits, as the gateway reads its file.
+        burst=Fraction(str(config["burst"])),
+        remember_ms=config["remember_ms"],
+        layers=config["layers"],
+        false_positive_rate=config["false_positive_rate"],
+        transactional=Mode(config["transactional"]),
+        max_throttle_ms=config["max_throttle_ms"],
+        max_live_ids=config["max_live_ids"],
+        queue=config["queue"],
+        sticky_entries=config["sticky_entries"],
+    )
+
+
+def _user_quota(one: RecordedEvent) -> UserQuota:
+    mode = one["mode"]
+    return UserQuota(one["rate_milli"], None if mode is None else Mode(mode), one["exempt"])
+
+
+def by_process(events: Iterable[RecordedEvent]) -> dict[tuple[str, str], list[RecordedEvent]]:
+    """Events of each process in the order of their numbers, each once."""
+    found: dict[tuple[str, str], dict[int, RecordedEvent]] = {}
+    for event in events:
+        if event["type"] in REPLAYED_TYPES:
+            found.setdefault((event["gateway_id"], event["incarnation"]), {})[event["seq"]] = event
+    return {process: [told[seq] for seq in sorted(told)] for process, told in found.items()}

@@ -1,0 +1,245 @@
+"""Charts as plotly takes them: plain dictionaries, small. Colours are names (`--series-1`) that the page's style
+gives values, so that a chart is readable by day and by night.
+
+Knows rows; nothing of HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pipeline.report.markup import chart_text
+from pipeline.report.rows import Candidate, Heaps, PatternAccuracy, Series
+from pipeline.report.series import Span
+from pipeline.report.words import count, pattern_words, size
+
+Chart = dict[str, Any]
+OTHERS = "all others"
+_COLOURS = 6
+_LONG_NAME = 28
+_FEW_STEPS = 12
+_FEW = 8
+
+
+def stacked(span: Span, lines: Sequence[Series], unit: str) -> Chart:
+    """Bars of each step, one upon the other: the sum matters, and who makes it."""
+    bars = [
+        {
+            "type": "bar",
+            "name": _name(line.name),
+            **_over(span, line.values),
+            "marker": {"color": _colour(n, line.name), "line": {"width": 0}},
+            "hovertemplate": "%{y:,} " + unit + "<extra>%{fullData.name}</extra>",
+        }
+        for n, line in enumerate(lines)
+    ]
+    layout = {**_time_layout(unit), "barmode": "stack", "bargap": 0.05}
+    highest = max((sum(values) for values in zip(*(line.values for line in lines), strict=True)), default=0)
+    if highest <= _FEW:
+        layout["yaxis"]["dtick"] = 1
+    return {"data": bars, "layout": layout}
+
+
+def line_with_limit(span: Span, line: Series, unit: str, limit: float | None) -> Chart:
+    """One user's counts, and the rate that is recommended as a line across."""
+    layout = _time_layout(unit)
+    if limit is not None:
+        _draw_limit(layout, limit, f"recommended: {count(limit)}")
+        layout["yaxis"]["range"] = [0, 1.15 * max(limit, *line.values, 1)]
+    drawn = {
+        "type": "scatter",
+        "mode": _mode(span),
+        "fill": "tozeroy",
+        "name": unit,
+        **_over(span, line.values),
+        "line": {"color": "--series-1", "width": 1.5, "shape": "hvh"},
+        "fillcolor": "--fill",
+        "hovertemplate": "%{y:,} " + unit + "<extra></extra>",
+    }
+    return {"data": [drawn], "layout": layout}
+
+
+def _draw_limit(layout: Chart, at: float, text: str) -> None:
+    across = {"xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at}
+    layout["shapes"] = [{"type": "line", **across, "line": {"color": "--limit", "width": 2, "dash": "dash"}}]
+    place = {"xref": "paper", "x": 1, "y": at, "xanchor": "right", "yanchor": "bottom", "showarrow": False}
+    layout["annotations"] = [{**place, "text": text, "font": {"color": "--limit"}}]
+
+
+def _mode(span: Span) -> str:
+    """A line through a single point would not be seen."""
+    return "lines+markers" if span.steps <= _FEW_STEPS else "lines"
+
+
+def heaps(found: Heaps) -> Chart:
+    """A line for each broker; where it dies there is a cross."""
+    lines: list[Chart] = [
+        {
+            "type": "scatter",
+            "mode": _mode(found.span),
+            "name": f"broker {line.name}",
+            **_over(found.span, [round(value / (1 << 20), 2) for value in line.values]),
+            "line": {"color": _colour(n, ""), "width": 2},
+            "hovertemplate": "%{y:,.1f} MB<extra>%{fullData.name}</extra>",
+        }
+        for n, line in enumerate(found.by_broker)
+    ]
+    if found.died:
+        lines.append(_deaths(found))
+    layout = _time_layout("MB of heap")
+    limit = found.study.heap_limit_bytes
+    # A limit that is far away would press everything else to the ground; the caption tells it.
+    if found.study.peak_heap_bytes * 3 > limit:
+        _draw_limit(layout, limit / (1 << 20), f"limit: {size(limit)}")
+    return {"data": lines, "layout": layout}
+
+
+def _deaths(found: Heaps) -> Chart:
+    by_name = {line.name: line.values for line in found.by_broker}
+    span = found.span
+    places = [
+        (at_ms, by_name[str(broker)][min(span.steps - 1, (at_ms - span.start_ms) // span.step_ms)])
+        for broker, at_ms in sorted(found.died.items())
+    ]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "dies",
+        "x": [at_ms for at_ms, _ in places],
+        "y": [round(value / (1 << 20), 2) for _, value in places],
+        "text": [
+            f"broker {broker} dies at {size(value)}"
+            for broker, (_, value) in zip(sorted(found.died), places, strict=True)
+        ],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {"symbol": "x", "size": 11, "color": "--limit"},
+    }
+
+
+def candidates(tried: Sequence[Candidate], recommended: float | None) -> Chart:
+    """What each rate would have done in the time kept back: healthy ids refused against harmful ids let in."""
+    tested = [one for one in tried if one.period == "test"]
+    shown = tested or list(tried)
+    rates = [one.candidate_rate for one in shown]
+    lines = [
+        _over_rates("harmful ids let in", rates, [one.rogue_admitted for one in shown], "--bad"),
+        _over_rates("healthy ids refused", rates, [one.healthy_refused for one in shown], "--series-1"),
+    ]
+    layout = _layout("ids in the time kept back")
+    layout["xaxis"] = {"title": {"text": "rate tried, new ids per window"}, "tickformat": ",", **_AXIS}
+    # From under 1 to thousands: a log axis, unless a rate is 0.
+    if min(rates, default=0) > 0 and max(rates) > 20 * min(rates):
+        layout["xaxis"] |= {"type": "log", "dtick": 1}
+    if recommended:
+        place = {"x0": recommended, "x1": recommended, "yref": "paper", "y0": 0, "y1": 1}
+        layout["shapes"] = [
+            {"type": "line", **place, "line": {"color": "--limit", "width": 2, "dash": "dash"}}
+        ]
+    return {"data": lines, "layout": layout}
+
+
+def _over_rates(name: str, rates: Sequence[float], values: Sequence[int], colour: str) -> Chart:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": list(rates),
+        "y": list(values),
+        "line": {"color": colour, "width": 2},
+        "marker": {"color": colour, "size": 6},
+        "hovertemplate": "%{y:,} at a rate of %{x:,}<extra>" + name + "</extra>",
+    }
+
+
+def accuracy(found: Sequence[PatternAccuracy]) -> Chart:
+    """Precision and recall of each pattern with their 95 % intervals."""
+    precision = [(one.precision, one.precision_low, one.precision_high) for one in found]
+    recall = [(one.recall, one.recall_low, one.recall_high) for one in found]
+    layout = _layout("")
+    layout["xaxis"] = {"tickformat": ".0%", "range": [_least(precision, recall), 1.01], **_AXIS}
+    layout["yaxis"] = {
+        "autorange": "reversed",
+        "tickvals": list(range(len(found))),
+        "ticktext": [chart_text(pattern_words(one.pattern).name) for one in found],
+        **_AXIS,
+        "zeroline": False,
+    }
+    layout["height"] = 90 + 38 * len(found)
+    aim = {"type": "line", "x0": 0.95, "x1": 0.95, "yref": "paper", "y0": 0, "y1": 1}
+    layout["shapes"] = [{**aim, "line": {"color": "--limit", "width": 1, "dash": "dot"}}]
+    return {
+        "data": [
+            _dots("precision", precision, -0.14, "--series-1", "circle"),
+            _dots("recall", recall, 0.14, "--series-2", "diamond"),
+        ],
+        "layout": layout,
+    }
+
+
+def _least(*values: Sequence[tuple[float | None, float | None, float | None]]) -> float:
+    """Where the axis begins: a little below the lowest interval, and the aim is always on it."""
+    lows = [low for interval in values for _, low, _ in interval if low is not None]
+    return max(0.0, min(lows, default=0.0) - 0.05) if min(lows, default=0.0) < 0.9 else 0.85
+
+
+def _dots(
+    name: str,
+    values: Sequence[tuple[float | None, float | None, float | None]],
+    beside: float,
+    colour: str,
+    symbol: str,
+) -> Chart:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": [value for value, _, _ in values],
+        "y": [n + beside for n in range(len(values))],
+        "marker": {"color": colour, "size": 9, "symbol": symbol},
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [_distance(value, high) for value, _, high in values],
+            "arrayminus": [_distance(low, value) for value, low, _ in values],
+            "color": colour,
+            "thickness": 1.5,
+            "width": 4,
+        },
+        "hovertemplate": "%{x:.1%}<extra>" + name + "</extra>",
+    }
+
+
+def _distance(low: float | None, high: float | None) -> float:
+    return 0.0 if low is None or high is None else max(0.0, high - low)
+
+
+_AXIS: Chart = {"gridcolor": "--grid", "zerolinecolor": "--grid", "fixedrange": True, "automargin": True}
+
+
+def _layout(unit: str) -> Chart:
+    return {
+        "yaxis": {"title": {"text": unit}, "rangemode": "tozero", "tickformat": ",", **_AXIS},
+    }
+
+
+def _time_layout(unit: str) -> Chart:
+    return {**_layout(unit), "xaxis": {"type": "date", **_AXIS}}
+
+
+def _over(span: Span, values: Sequence[float]) -> Chart:
+    return {"x0": span.start_ms, "dx": span.step_ms, "y": [_short(value) for value in values]}
+
+
+def _short(value: float) -> float:
+    return int(value) if value == int(value) else round(value, 3)
+
+
+def _name(name: str | None) -> str:
+    if name is None:
+        return OTHERS
+    return chart_text((name if len(name) <= _LONG_NAME else name[: _LONG_NAME - 1] + "…") or "(no user name)")
+
+
+def _colour(n: int, name: str | None) -> str:
+    return "--others" if name is None else f"--series-{n % _COLOURS + 1}"

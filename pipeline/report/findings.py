@@ -1,0 +1,214 @@
+"""What matters, in plain words and in order: who burns producer ids, why, and what to do.
+
+Pure: rows in, sentences out. Everybody may read them, so Kafka's words are explained where they stand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
+from pipeline.report.words import count, counted, duration, listed, moment, no, pattern_words, sentence, share
+
+_MOST_USERS = 8
+_ACCURATE = 0.95
+
+
+class Weight(StrEnum):
+    """How much a finding matters."""
+
+    BAD = "bad"
+    WARN = "warn"
+    GOOD = "good"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know. `user`: whose page says more."""
+
+    weight: Weight
+    headline: str
+    why: str
+    action: str = ""
+    user: str | None = None
+
+
+def findings(found: Found) -> list[Finding]:
+    """Offenders first, then what makes the numbers doubtful, then what is well."""
+    return [*_offenders(found), *_doubts(found), *_well(found)]
+
+
+def summary(found: Found) -> str:
+    """One sentence above all."""
+    totals = found.totals
+    if totals is None:
+        return "How many producer ids there were is not known yet: run pidgate pipeline rates."
+    text = (
+        f"{counted(totals.users, 'user')} opened {counted(totals.new_ids, 'new producer id')} from "
+        f"{moment(totals.first_ms)} to {moment(totals.last_ms)} ({duration(totals.last_ms - totals.first_ms)})."
+    )
+    guilty = _guilty(found)
+    if not guilty or not totals.new_ids:
+        return text
+    burnt = sum(user.burnt_ids for user in guilty)
+    return (
+        f"{text} {count(len(guilty))} of them burn{'s' if len(guilty) == 1 else ''} ids: "
+        f"{share(min(1.0, burnt / totals.new_ids))} of all new ids come by patterns that harm."
+    )
+
+
+def name_of(user: str) -> str:
+    """Users may be without a name: their mechanism could not be read."""
+    return user or "(no user name)"
+
+
+def _guilty(found: Found) -> Sequence[UserRow]:
+    return [user for user in found.users if user.harmful]
+
+
+def _offenders(found: Found) -> Iterator[Finding]:
+    guilty = _guilty(found)
+    for user in guilty[:_MOST_USERS]:
+        worst = user.harmful[0]
+        yield Finding(
+            Weight.BAD,
+            headline=_headline(user, worst),
+            why=sentence(worst.sentence or f"It {pattern_words(worst.pattern).does}"),
+            action=_action(user, worst),
+            user=user.user,
+        )
+    if len(guilty) > _MOST_USERS:
+        others = [name_of(user.user) for user in guilty[_MOST_USERS:]]
+        yield Finding(
+            Weight.BAD,
+            headline=f"{counted(len(others), 'more user')} with harmful patterns",
+            why=f"{listed(others, 10)}; the table of users has them all.",
+        )
+
+
+def _headline(user: UserRow, worst: PatternFound) -> str:
+    where = f" ({worst.client_id})" if worst.client_id else ""
+    also = [pattern_words(one.pattern).name.lower() for one in user.harmful[1:]]
+    return (
+        f"{name_of(user.user)}{where} {pattern_words(worst.pattern).does}: "
+        f"{counted(round(worst.ids), 'new id')}, {share(worst.share)} of all it opened"
+        f"{'; also ' + listed(also) if also else ''}"
+    )
+
+
+def _action(user: UserRow, worst: PatternFound) -> str:
+    remedy = pattern_words(worst.pattern).remedy
+    return f"{remedy} {advice_sentence(user.recommendation)}".strip()
+
+
+def advice_sentence(recommendation: Recommendation | None) -> str:
+    """What the quota should be, and what the replay says of it."""
+    if recommendation is None:
+        return ""
+    rate, now = recommendation.recommended_rate, recommendation.current_rate
+    today = "none today" if now is None else f"{count(now)} today"
+    match recommendation.action:
+        case "set" if rate is not None:
+            text = f"Meanwhile set producer_ids_rate to {count(rate)} per window ({today})."
+        case "block":
+            return f"Meanwhile block it: producer_ids_rate 0 ({today}). Nothing of it looked healthy."
+        case "keep":
+            return f"Keep its quota ({today})."
+        case _:
+            return "No quota is recommended: there is too little history."
+    held = (recommendation.rogue_ids_test or 0) - (recommendation.rogue_ids_admitted_test or 0)
+    if recommendation.rogue_ids_test:
+        text += (
+            f" Replayed over the time kept back for judging, that holds {count(held)} of "
+            f"{counted(recommendation.rogue_ids_test, 'harmful id')} and refuses "
+            f"{no(recommendation.healthy_refused_test or 0, 'healthy one')}."
+        )
+    return text
+
+
+def _doubts(found: Found) -> Iterator[Finding]:
+    lost = sum((found.events.lost or {}).values())
+    if lost:
+        yield Finding(
+            Weight.WARN,
+            headline=f"{counted(lost, 'event')} never arrived",
+            why=f"Gateways numbered them, the topic does not have them ({listed(list(found.events.lost or {}))}). "
+            "Counts in this report are lower bounds.",
+            action="Look at the gateways' own metrics for events dropped, and at the topic's retention.",
+        )
+    dead = sum((found.events.dead_letters or {}).values())
+    if dead:
+        yield Finding(
+            Weight.WARN,
+            headline=f"{counted(dead, 'event')} could not be read",
+            why=f"They lie in dead_letters with their reason: {listed(list(found.events.dead_letters or {}))}.",
+        )
+    if found.advice and found.advice.censored:
+        yield Finding(
+            Weight.WARN,
+            headline=f"The history of {counted(found.advice.censored, 'user')} is cut short by enforcement",
+            why="While a quota was enforced, producers that were refused may have given up or never come: what they "
+            "would have opened is not in the history, and their recommended rate may be too low.",
+            action="Observe such a user for a week before lowering its rate.",
+        )
+    exhausted = found.blocks.exhausted if found.blocks else 0
+    if exhausted:
+        yield Finding(
+            Weight.WARN,
+            headline=f"{counted(exhausted, 'producer id')} used up all epochs",
+            why="A producer raises its epoch after an error, and at each new session of a transactional id (KIP-360). "
+            "Epochs have 16 bits: at the end of them the producer gets a new id.",
+            action="Its user meets very many errors: look at its page and its broker's errors.",
+        )
+    yield from _inaccurate(found)
+
+
+def _by_pattern(users: Sequence[UserRow]) -> str:
+    """How many users show which pattern; the most first."""
+    counts = Counter(one.pattern for user in users for one in user.patterns)
+    shown = [f"{pattern_words(pattern).name.lower()}: {count(n)}" for pattern, n in counts.most_common()]
+    return listed([text.capitalize() if n == 0 else text for n, text in enumerate(shown)], 8)
+
+
+def _inaccurate(found: Found) -> Iterator[Finding]:
+    if found.detector is None:
+        return
+    weak = [
+        pattern_words(one.pattern).name.lower()
+        for one in found.detector.accuracy
+        if min(_or_one(one.precision), _or_one(one.recall)) < _ACCURATE
+    ]
+    if weak:
+        yield Finding(
+            Weight.WARN,
+            headline=f"The detector is below {share(_ACCURATE)} on {listed(weak)}",
+            why="So it was on users whose patterns are known. See the section on accuracy.",
+        )
+
+
+def _or_one(value: float | None) -> float:
+    return 1.0 if value is None else value
+
+
+def _well(found: Found) -> Iterator[Finding]:
+    if "offenders" not in found.has:
+        yield Finding(
+            Weight.WARN,
+            "Nobody was judged yet",
+            "Why users open ids is not known before: pidgate pipeline offenders.",
+        )
+        return
+    guilty = len(_guilty(found))
+    if not guilty:
+        yield Finding(Weight.GOOD, "Nobody burns producer ids", "No user shows a pattern that harms.")
+    others = [user for user in found.users if user.patterns and not user.harmful]
+    healthy = len(others)
+    if guilty and healthy:
+        yield Finding(
+            Weight.GOOD,
+            f"{counted(healthy, 'other user')} show{'s' if healthy == 1 else ''} no pattern that harms",
+            f"{_by_pattern(others)}.",
+        )

@@ -1,0 +1,217 @@
+"""Counts over time, laid on equal steps: at most some hundred numbers a line, however long the history."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pipeline.report.rows import Blocks, Epochs, Failover, Heaps, Held, KipStep, Series, Study, Times, Totals
+from pipeline.report.series import HOUR_MS, Span, can_run, running, span_between
+from pipeline.report.source import Source, collected
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row
+
+GREATEST = 6
+"""Users with a line of their own in charts of everybody; more cannot be told apart by colour."""
+_BUMPS = 10
+_STEPS_OF_TEXT = 1_000
+_STUDIES = 40
+
+
+def times(source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int) -> Times | None:
+    """New ids and refusals of everybody, and of each user with a page within a window."""
+    from pyspark.sql import functions as f
+
+    frame = source.frame("rates_by_time", "user", "unit", "start_ms", "new_ids", "refusals")
+    if frame is None or totals is None:
+        return None
+    span = span_between(totals.first_ms, totals.last_ms)
+    mine = frame.where(f.col("unit") == span.unit)
+    by_user = _greatest_first(mine, span, "start_ms", f.sum("new_ids"))
+    refusals = mine.groupBy(_step(span, "start_ms")).agg(f.sum("refusals").alias("n")).collect()
+    return Times(
+        span=span,
+        by_user=by_user,
+        refusals=Series("refusals", span.dense({row["step"]: row["n"] for row in refusals})),
+        within_window=_within_window(frame, span, pages, window_ms),
+        is_running=can_run(span, window_ms),
+    )
+
+
+def _within_window(
+    frame: DataFrame, span: Span, users: Sequence[str], window_ms: int
+) -> Mapping[str | None, Series]:
+    """For each step the new ids of the window that ends with it; of steps longer than an hour, their busiest hour."""
+    from pyspark.sql import functions as f
+
+    runs = can_run(span, window_ms)
+    unit = span.unit if runs else min(span.unit, "hour", key=("minute", "hour", "day").index)
+    mine = frame.where((f.col("unit") == unit) & f.col("user").isin(list(users)))
+    rows = mine.groupBy("user", _step(span, "start_ms")).agg(f.max("new_ids").alias("n")).collect()
+    found = _dense(span, rows, "user")
+    if not runs:
+        return found
+    steps = window_ms // span.step_ms
+    return {user: Series(user, running(line.values, steps)) for user, line in found.items()}
+
+
+def held(source: Source) -> Held | None:
+    """Ids and states held, all users together; of steps longer than an hour, their fullest hour."""
+    from pyspark.sql import functions as f
+
+    frame = source.frame("held_by_hour", "user", "hour_ms", "ids_held", "states_held")
+    if frame is None:
+        return None
+    by_hour = frame.groupBy("hour_ms").agg(
+        f.sum("ids_held").alias("ids_held"), f.sum("states_held").alias("states_held")
+    )
+    limits = by_hour.agg(
+        f.min("hour_ms"),
+        f.max("hour_ms"),
+        f.max("ids_held"),
+        f.max("states_held"),
+        f.max_by("hour_ms", f.struct("ids_held", -f.col("hour_ms"))),
+    ).collect()[0]
+    if limits[0] is None:
+        return None
+    span = span_between(limits[0], limits[1], finest_ms=HOUR_MS)
+    return Held(
+        span=span,
+        by_user=_greatest_first(frame, span, "hour_ms", f.sum("ids_held") / (span.step_ms // HOUR_MS)),
+        most_ids=limits[2],
+        most_states=limits[3],
+        most_at_ms=limits[4],
+    )
+
+
+def blocks(source: Source) -> Blocks | None:
+    from pyspark.sql import functions as f
+
+    frame = source.frame("ids_by_hour", "hour_ms", "node_id", "blocks", "ids_seen", "ids_in_blocks")
+    every = source.frame("ids_blocks", "block_start", "ids_seen")
+    if frame is None or every is None:
+        return None
+    summed = every.agg(f.count("*"), f.sum("ids_seen")).collect()[0]
+    limits = frame.agg(f.min("hour_ms"), f.max("hour_ms"), f.sum("ids_in_blocks")).collect()[0]
+    if limits[0] is None:
+        return None
+    span = span_between(limits[0], limits[1], finest_ms=HOUR_MS)
+    by_step = frame.groupBy(f.col("node_id").cast("string").alias("name"), _step(span, "hour_ms"))
+    rows = by_step.agg(f.sum("blocks").alias("n"), f.sum("ids_seen").alias("seen")).collect()
+    brokers = _dense(span, rows, "name")
+    seen: dict[int, float] = defaultdict(int)
+    for row in rows:
+        seen[row["step"]] += row["seen"]
+    together = [sum(values) for values in zip(*(line.values for line in brokers.values()), strict=True)]
+    busiest = max(range(span.steps), key=together.__getitem__)
+    bumped, exhausted, most = _epochs(source)
+    return Blocks(
+        blocks=summed[0],
+        ids_seen=summed[1] or 0,
+        span=span,
+        by_broker=[brokers[name] for name in sorted(brokers, key=_number)],
+        seen=Series("ids seen", span.dense(seen)),
+        in_blocks=limits[2] or 0,
+        busiest_ms=span.start_ms + busiest * span.step_ms,
+        busiest_blocks=int(together[busiest]),
+        bumped=bumped,
+        exhausted=exhausted,
+        most_bumps=most,
+    )
+
+
+def _epochs(source: Source) -> tuple[int, int, list[Epochs]]:
+    from pyspark.sql import functions as f
+
+    frame = source.frame(
+        "ids_epochs", "user", "producer_id", "first_epoch", "last_epoch", "bumps", "exhausted"
+    )
+    if frame is None:
+        return 0, 0, []
+    counts = frame.agg(f.count_if(f.col("bumps") > 0), f.count_if("exhausted")).collect()[0]
+    most = frame.where("bumps > 0 or exhausted").orderBy(f.desc("bumps"), "producer_id").limit(_BUMPS)
+    return counts[0], counts[1], collected(most, Epochs)
+
+
+def failover(source: Source) -> Failover | None:
+    kip = source.rows("failover_kip", KipStep, at_most=_STEPS_OF_TEXT)
+    kafka = _heaps(source)
+    return None if kip is None and kafka is None else Failover(kip, kafka)
+
+
+def _heaps(source: Source) -> list[Heaps] | None:
+    from pyspark.sql import functions as f
+
+    studies = source.rows("failover_summary", Study, at_most=_STUDIES)
+    frame = source.frame("failover_kafka", "quota", "scenario", "broker", "hour_ms", "heap_bytes", "dead")
+    if frame is None or studies is None:
+        return None
+    limits = frame.agg(f.min("hour_ms"), f.max("hour_ms")).collect()[0]
+    if limits[0] is None:
+        return []
+    span = span_between(limits[0], limits[1], finest_ms=HOUR_MS)
+    broker = f.col("broker").cast("string").alias("name")
+    by_step = frame.groupBy("quota", "scenario", broker, _step(span, "hour_ms"))
+    died_ms = f.min(f.expr("if(dead, hour_ms, null)")).alias("died_ms")
+    rows = by_step.agg(f.max("heap_bytes").alias("n"), died_ms).collect()
+    of_study: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        of_study[row["quota"], row["scenario"]].append(row)
+    return [
+        _heaps_of(study, span, of_study[study.quota, study.scenario])
+        for study in sorted(studies, key=_no_quota_first)
+    ]
+
+
+def _no_quota_first(study: Study) -> tuple[int, str, bool, str]:
+    known = ("none", "in force", "recommended")
+    place = known.index(study.quota) if study.quota in known else len(known)
+    return (place, study.quota, study.scenario != "as it was", study.scenario)
+
+
+def _heaps_of(study: Study, span: Span, rows: Sequence[Row]) -> Heaps:
+    died: dict[int, int] = {}
+    for row in rows:
+        broker = int(row["name"])
+        if row["died_ms"] is not None and broker in study.brokers_dead:
+            died[broker] = min(row["died_ms"], died.get(broker, row["died_ms"]))
+    brokers = _dense(span, rows, "name")
+    lines = [brokers[name] for name in sorted(brokers, key=_number)]
+    return Heaps(study=study, span=span, by_broker=lines, died=died)
+
+
+# Steps
+
+
+def _step(span: Span, column: str) -> Column:
+    """The start of the step of `span` in which a time lies. Steps of several days count from the span's start."""
+    from pyspark.sql import functions as f
+
+    since = f.col(column) - f.lit(span.start_ms)
+    return (f.col(column) - f.pmod(since, f.lit(span.step_ms))).alias("step")
+
+
+def _greatest_first(frame: DataFrame, span: Span, at: str, amount: Column) -> list[Series]:
+    """A line for each of the greatest users, and one without a name for all others together."""
+    from pyspark.sql import functions as f
+
+    totals = frame.groupBy("user").agg(amount.alias("n"))
+    greatest = [row["user"] for row in totals.orderBy(f.desc("n"), "user").limit(GREATEST).collect()]
+    name = f.when(f.col("user").isin(greatest), f.col("user")).alias("name")
+    rows = frame.groupBy(name, _step(span, at)).agg(amount.alias("n")).collect()
+    lines = _dense(span, rows, "name")
+    others = lines.pop(None, None)
+    return [lines[user] for user in greatest if user in lines] + ([others] if others else [])
+
+
+def _dense(span: Span, rows: Iterable[Row], name: str) -> dict[str | None, Series]:
+    counts: dict[str | None, dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        counts[row[name]][row["step"]] = row["n"]
+    return {one: Series(one, span.dense(values)) for one, values in counts.items()}
+
+
+def _number(name: str | None) -> int:
+    return -1 if name is None else int(name)

@@ -1,0 +1,158 @@
+"""The page's first screens: the findings, then everybody over time, then the table of all users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipeline.report import charts
+from pipeline.report.findings import Finding, Weight, findings, name_of, summary
+from pipeline.report.markup import Content, Html, joined, tag
+from pipeline.report.parts import Charts, Column, badge, not_run, section, table, tiles
+from pipeline.report.rows import Found, UserRow
+from pipeline.report.words import NOTHING, count, moment, pattern_words, rate
+
+_LABELS = {Weight.BAD: "Act", Weight.WARN: "Check", Weight.GOOD: "Good"}
+_COLUMNS = (
+    Column("User"),
+    Column("Patterns"),
+    Column("New ids", True),
+    Column("Peak an hour", True, "most new ids within an hour of the clock"),
+    Column("Ids held", True, "most ids whose state brokers hold at once"),
+    Column("Refusals", True),
+    Column("Rate today", True, "producer_ids_rate per window"),
+    Column("Recommended", True, "producer_ids_rate per window"),
+)
+
+
+def findings_section(found: Found) -> Html:
+    pages = {user.user: n for n, user in enumerate(found.users[: found.pages])}
+    items = [_finding(one, pages.get(one.user) if one.user is not None else None) for one in findings(found)]
+    return section(
+        "findings",
+        "What was found",
+        tag("p", summary(found), class_="lead"),
+        tag("ol", *items, class_="findings"),
+    )
+
+
+def _finding(found: Finding, page: int | None) -> Html:
+    action = tag("p", tag("strong", "What to do: "), found.action) if found.action else None
+    link = (
+        tag("p", tag("a", f"All about {name_of(found.user or '')}", href=f"#user-{page}"))
+        if page is not None
+        else None
+    )
+    return tag(
+        "li",
+        tag("h3", badge(_LABELS[found.weight], found.weight), " ", found.headline),
+        tag("p", found.why),
+        action,
+        link,
+        class_=found.weight,
+    )
+
+
+def overview_section(found: Found, drawn: Charts) -> Html:
+    if "rates_users" not in found.has:
+        return section("overview", "Overview", not_run("rates"))
+    return section("overview", "Overview", tiles(*_tiles(found)), *_figures(found, drawn))
+
+
+def _tiles(found: Found) -> Iterator[tuple[str, str, str]]:
+    totals = found.totals
+    if totals:
+        yield "Users", count(totals.users), ""
+        yield "New producer ids", count(totals.new_ids), f"{count(totals.ids)} ids in use"
+        yield "Refusals", count(totals.refusals), f"{count(totals.refused_ids)} ids never let in"
+        yield "Gave up", count(totals.gave_up), "ids refused and not seen again"
+    if found.held:
+        yield (
+            "Ids held at most",
+            count(found.held.most_ids),
+            f"{moment(found.held.most_at_ms)}, by all brokers",
+        )
+        yield "States held at most", count(found.held.most_states), "one for each id and partition"
+    lost, dead = found.events.lost, found.events.dead_letters
+    yield "Events lost", NOTHING if lost is None else count(sum(lost.values())), _note(lost)
+    yield "Dead letters", NOTHING if dead is None else count(sum(dead.values())), _note(dead)
+
+
+def _note(counts: object) -> str:
+    return "not known: pidgate pipeline ingest" if counts is None else ""
+
+
+def _figures(found: Found, drawn: Charts) -> Iterator[Html]:
+    times, held = found.times, found.held
+    if times is not None:
+        yield drawn.figure(
+            charts.stacked(times.span, times.by_user, "new ids"),
+            f"New producer ids per {times.span.step_words}",
+            "Let in or not limited; refused ids are counted below. The greatest users have a colour of their own.",
+        )
+        if any(times.refusals.values):
+            yield drawn.figure(
+                charts.stacked(times.span, [times.refusals], "refusals"),
+                f"Refusals per {times.span.step_words}",
+                "A producer that waits its turn is refused more than once.",
+            )
+    if held is not None:
+        yield drawn.figure(
+            charts.stacked(held.span, held.by_user, "ids held"),
+            "Producer ids whose state brokers hold",
+            "An id is held for producer.id.expiration.ms (24 h by default) after its last batch, on each partition "
+            "it wrote to, also when no more events come. This is what fills a broker's heap.",
+        )
+
+
+def users_section(found: Found) -> Html:
+    if not found.users:
+        return section("users", "Users", not_run("rates", "offenders", "recommend"))
+    search = tag(
+        "p",
+        tag(
+            "label",
+            "Find a user, pattern or owner ",
+            tag("input", type="search", id="search", autocomplete="off"),
+        ),
+        " ",
+        tag("output", id="hits", for_="search"),
+        class_="search",
+    )
+    rows = [_row(user, n if n < found.pages else None) for n, user in enumerate(found.users)]
+    return section(
+        "users", "Users", tag("p", _who(found)), search, table(_COLUMNS, rows, "All users", id_="all-users")
+    )
+
+
+def _who(found: Found) -> str:
+    text = "The worst first."
+    if found.pages < len(found.users):
+        text += f" The first {count(found.pages)} have a page of their own; the rest is here alone (--users)."
+    if found.users_left_out:
+        text += (
+            f" {count(found.users_left_out)} users with fewer new ids than all of these are left out; "
+            f"results/rates_users has them."
+        )
+    return text
+
+
+def _row(user: UserRow, page: int | None) -> list[Content]:
+    rates, advice = user.rates, user.recommendation
+    name = name_of(user.user)
+    return [
+        tag("a", name, href=f"#user-{page}") if page is not None else name,
+        patterns_of(user),
+        count(rates.new_ids) if rates else NOTHING,
+        count(rates.peak_new_ids_per_hour) if rates else NOTHING,
+        count(rates.ids_held) if rates else NOTHING,
+        count(rates.refusals) if rates else NOTHING,
+        rate(advice.current_rate) if advice else NOTHING,
+        rate(advice.recommended_rate) if advice else NOTHING,
+    ]
+
+
+def patterns_of(user: UserRow) -> Html:
+    """A badge for each pattern, what harms first."""
+    ordered = sorted(user.patterns, key=lambda one: (not one.harmful, -one.ids))
+    badges = [badge(pattern_words(one.pattern).name, "bad" if one.harmful else "plain") for one in ordered]
+    return joined(*(joined(" ", one) for one in badges))

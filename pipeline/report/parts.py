@@ -1,0 +1,91 @@
+"""What sections are put together from: headings, tiles, tables, figures. One look for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pipeline.report.charts import Chart
+from pipeline.report.markup import Content, Html, joined, tag
+
+
+@dataclass(slots=True)
+class Charts:
+    """All charts of the page; drawn when they come into sight."""
+
+    drawn: list[Chart] = field(default_factory=list)
+
+    def figure(self, chart: Chart, title: str, caption: Content = None) -> Html:
+        """A chart under its title; the caption says in words what it shows."""
+        number = len(self.drawn)
+        self.drawn.append(chart)
+        height = chart["layout"].get("height", 300)
+        plot = tag(
+            "div", class_="chart", role="img", aria_label=title, data_chart=number, style=f"height:{height}px"
+        )
+        words = tag("figcaption", tag("h3", title), tag("p", caption) if caption else None)
+        return tag("figure", words, plot)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; numbers stand right."""
+
+    title: str
+    is_number: bool = False
+    hint: str = ""
+
+
+def section(name: str, title: str, *content: Content) -> Html:
+    heading = tag("h2", title, id=f"{name}-title")
+    return tag("section", heading, *content, id=name, aria_labelledby=f"{name}-title")
+
+
+def not_run(*jobs: str) -> Html:
+    """In place of what a job would have found."""
+    commands = [tag("code", f"pidgate pipeline {job}") for job in jobs]
+    return tag(
+        "p",
+        "Not run yet: ",
+        *(joined(", " if n else "", one) for n, one in enumerate(commands)),
+        class_="empty",
+    )
+
+
+def tiles(*pairs: tuple[str, str, str]) -> Html:
+    """Key numbers: what, how much, and a word on it."""
+    return tag(
+        "dl",
+        *(
+            tag("div", tag("dt", what), tag("dd", tag("b", number), tag("small", note) if note else None))
+            for what, number, note in pairs
+        ),
+        class_="tiles",
+    )
+
+
+def table(
+    columns: Sequence[Column], rows: Sequence[Sequence[Content]], label: str, *, id_: str | None = None
+) -> Html:
+    """Scrolls sideways by itself where the page is narrow; a keyboard can do that, too."""
+    head = tag(
+        "tr",
+        *(tag("th", one.title, scope="col", class_=_class(one), title=one.hint or None) for one in columns),
+    )
+    body = [
+        tag(
+            "tr", *(tag("td", cell, class_=_class(column)) for column, cell in zip(columns, row, strict=True))
+        )
+        for row in rows
+    ]
+    made = tag("table", tag("thead", head), tag("tbody", *body), id=id_)
+    return tag("div", made, class_="table", role="region", aria_label=label, tabindex=0)
+
+
+def badge(text: str, look: str) -> Html:
+    """`look`: bad, warn, good or plain. Never the only sign: the text says it, too."""
+    return tag("span", text, class_=f"badge {look}")
+
+
+def _class(column: Column) -> str | None:
+    return "number" if column.is_number else None

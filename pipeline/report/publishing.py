@@ -1,0 +1,59 @@
+"""A text put in its place at once: whoever opens the file sees the old one or the new one, never half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from pipeline.errors import BadOption
+from pipeline.tables import Tables
+
+
+def publish(tables: Tables, text: str, output: Path | None) -> str:
+    """Write to the file `output`, or else to report.html under the tables; says where. Raises BadOption."""
+    root = urlsplit(tables.root)
+    if output is None and root.scheme not in ("", "file"):
+        return _remote(tables, text)
+    local = output or Path(root.path if root.scheme else tables.root, "report.html")
+    return _local(local, text)
+
+
+def _local(path: Path, text: str) -> str:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=".report-", delete=False
+        ) as file:
+            try:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+                # A temporary file is its owner's alone; it names people, so it stays so.
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        raise BadOption(
+            f"the report cannot be written to {path} ({error.strerror}): give another file by --output."
+        ) from error
+    return str(path)
+
+
+def _remote(tables: Tables, text: str) -> str:
+    """Through Hadoop's file system, whichever the root's scheme names."""
+    jvm = tables.spark._jvm
+    assert jvm is not None
+    target = jvm.org.apache.hadoop.fs.Path(tables.path("report.html"))
+    draft = jvm.org.apache.hadoop.fs.Path(tables.path(".report.html.draft"))
+    files = target.getFileSystem(tables.spark._jsc.hadoopConfiguration())
+    stream = files.create(draft, True)
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+    files.delete(target, False)
+    files.rename(draft, target)
+    return tables.path("report.html")

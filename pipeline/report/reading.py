@@ -1,0 +1,179 @@
+"""Everything the report shows, read from the result tables: as many users as fit a page, the worst first."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, TypeVar
+
+from pipeline.errors import HistoryEmpty
+from pipeline.report import over_time, sums
+from pipeline.report.rows import (
+    Candidate,
+    ClientRates,
+    Confused,
+    Detector,
+    Found,
+    PatternAccuracy,
+    PatternFound,
+    Recommendation,
+    UserRates,
+    UserRow,
+)
+from pipeline.report.series import HOUR_MS
+from pipeline.report.source import Source, collected, columns_of
+from pipeline.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+Owned = TypeVar("Owned", UserRates, PatternFound, Recommendation, ClientRates, Candidate)
+
+USERS_IN_TABLE = 5_000
+"""Users beyond those with a page that the searchable table shows; the file must stay one that a phone opens."""
+CLIENTS_PER_USER = 10
+_CANDIDATES_PER_USER = 200
+_PATTERNS_PER_USER = 20
+
+
+def found(tables: Tables, *, pages: int, made_ms: int) -> Found:
+    """`pages`: users that get one. Raises HistoryEmpty when no job has left a result, TableUnreadable."""
+    source = Source(tables)
+    has = source.names()
+    if not has:
+        raise HistoryEmpty(
+            f"no results under {tables.path('results')}. Run `pidgate pipeline rates`, `offenders` and `recommend` "
+            "with this --tables first; the report shows what they found."
+        )
+    with source.whole():
+        return _found(source, has, pages, made_ms)
+
+
+def _found(source: Source, has: frozenset[str], pages: int, made_ms: int) -> Found:
+    tables = source.tables
+    window_ms = _window_ms(tables)
+    names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
+    users = _users(source, names, pages, everybody=not left_out)
+    totals = sums.totals(source)
+    return Found(
+        tables=tables.root,
+        made_ms=made_ms,
+        window_ms=window_ms,
+        users=users,
+        pages=min(pages, len(users)),
+        users_left_out=left_out,
+        has=has,
+        totals=totals,
+        times=over_time.times(source, totals, names[:pages], window_ms),
+        held=over_time.held(source),
+        events=sums.events(tables),
+        advice=sums.advice(source),
+        detector=_detector(source),
+        filters=sums.filters(source),
+        blocks=over_time.blocks(source),
+        failover=over_time.failover(source),
+    )
+
+
+def _window_ms(tables: Tables) -> int:
+    """Of the quotas in force last; rates are counted over it."""
+    configs = tables.events("config").select("wall_time_ms", "window_ms")
+    last = configs.orderBy("wall_time_ms", ascending=False).first()
+    return HOUR_MS if last is None or not last["window_ms"] else int(last["window_ms"])
+
+
+def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
+    """Those with most ids of harmful patterns, then with most new ids; and how many more there are."""
+    from pyspark.sql import functions as f
+
+    parts = [
+        part
+        for part in (
+            _ranked(source, "offenders", f.expr("if(harmful, new_ids * share, 0D)")),
+            _ranked(source, "rates_users", f.lit(0.0)),
+            _ranked(source, "recommendations", f.lit(0.0)),
+        )
+        if part is not None
+    ]
+    if not parts:
+        return [], 0
+    ranked = (
+        reduce(lambda one, other: one.unionByName(other), parts)
+        .groupBy("user")
+        .agg(f.max("burnt").alias("burnt"), f.max("new_ids").alias("new_ids"))
+    )
+    order = [f.desc("burnt"), f.desc("new_ids"), f.asc("user")]
+    names = [row["user"] for row in ranked.orderBy(*order).limit(at_most).collect()]
+    return names, (ranked.count() - len(names) if len(names) == at_most else 0)
+
+
+def _ranked(source: Source, name: str, burnt: Column) -> DataFrame | None:
+    from pyspark.sql import functions as f
+
+    frame = source.frame(name)
+    if frame is None:
+        return None
+    new_ids = f.col("new_ids") if "new_ids" in frame.columns else f.lit(0)
+    return frame.where("user is not null").select(
+        "user", burnt.cast("double").alias("burnt"), new_ids.cast("long").alias("new_ids")
+    )
+
+
+def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool) -> list[UserRow]:
+    """`everybody`: the names are all there are, and need not be looked for."""
+    from pyspark.sql import functions as f
+
+    if not names:
+        return []
+    spark = source.tables.spark
+    everyone = None if everybody else spark.createDataFrame([(name,) for name in names], "user string")
+    with_page = f.col("user").isin(list(names[:pages]))
+    rates = _by_user(source.rows("rates_users", UserRates, at_most=len(names), users=everyone))
+    at_most = _PATTERNS_PER_USER * len(names)
+    patterns = _by_user(source.rows("offenders", PatternFound, at_most=at_most, users=everyone))
+    advice = _by_user(source.rows("recommendations", Recommendation, at_most=len(names), users=everyone))
+    clients = _by_user(_clients(source, with_page))
+    at_most = _CANDIDATES_PER_USER * max(pages, 1)
+    candidates = _by_user(source.rows("recommend_candidates", Candidate, at_most=at_most, where=with_page))
+    return [
+        UserRow(
+            user=name,
+            rates=next(iter(rates.get(name, ())), None),
+            patterns=patterns.get(name, ()),
+            recommendation=next(iter(advice.get(name, ())), None),
+            clients=clients.get(name, ()),
+            candidates=sorted(candidates.get(name, ()), key=lambda one: (one.period, one.candidate_rate)),
+        )
+        for name in names
+    ]
+
+
+def _clients(source: Source, mine: Column) -> list[ClientRates] | None:
+    """The client ids with most new ids of each user."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    frame = source.frame("rates_clients", *columns_of(ClientRates))
+    if frame is None:
+        return None
+    most_first = Window.partitionBy("user").orderBy(f.desc("new_ids"), "client_id")
+    ranked = frame.where(mine).withColumn("place", f.row_number().over(most_first))
+    return collected(ranked.where(f.col("place") <= CLIENTS_PER_USER).orderBy("user", "place"), ClientRates)
+
+
+def _by_user(rows: Iterable[Owned] | None) -> Mapping[str, list[Owned]]:
+    grouped: dict[str, list[Owned]] = defaultdict(list)
+    for row in rows or ():
+        grouped[row.user].append(row)
+    return grouped
+
+
+def _detector(source: Source) -> Detector | None:
+
+    accuracy = source.rows("detector_accuracy", PatternAccuracy, at_most=100)
+    confusion = source.rows("detector_confusion", Confused, at_most=1_000)
+    if accuracy is None and confusion is None:
+        return None
+    return Detector(accuracy or (), confusion or ())

@@ -1,0 +1,353 @@
+"""What the report is made of: rows of result tables, few and plain. Field names are the tables' columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.report.series import Span
+
+
+@dataclass(frozen=True, slots=True)
+class UserRates:
+    """A row of rates_users."""
+
+    user: str
+    first_ms: int
+    last_ms: int
+    ids: int
+    new_ids: int
+    peak_new_ids_per_minute: int
+    peak_new_ids_per_hour: int
+    peak_new_ids_per_day: int
+    new_ids_per_hour_p50: float | None
+    new_ids_per_hour_p95: float | None
+    new_ids_per_hour_p99: float | None
+    life_ms_p50: float | None
+    life_ms_p95: float | None
+    requests: int | None
+    requests_per_id: float | None
+    partitions_per_id: float | None
+    refusals: int
+    refused_ids: int
+    waited_ms_p50: float | None
+    waited_ms_p95: float | None
+    gave_up: int
+    ids_held: int | None
+    states_held: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRates:
+    """A row of rates_clients."""
+
+    user: str
+    client_id: str
+    ids: int
+    new_ids: int
+    peak_new_ids_per_hour: int
+    requests: int | None
+    refusals: int
+
+
+@dataclass(frozen=True, slots=True)
+class PatternFound:
+    """A row of offenders."""
+
+    user: str
+    pattern: str
+    harmful: bool
+    new_ids: int
+    share: float
+    client_id: str | None
+    address: str | None
+    evidence: Mapping[str, str] | None
+    sentence: str
+
+    @property
+    def ids(self) -> float:
+        """New ids that came by this pattern."""
+        return self.new_ids * self.share
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A row of recommendations."""
+
+    user: str
+    owner: str | None
+    current_rate: float | None
+    recommended_rate: float | None
+    action: str
+    headroom: float | None
+    reasons: Sequence[str] | None
+    healthy_refused_train: int | None
+    healthy_refused_test: int | None
+    rogue_ids_admitted_test: int | None
+    rogue_ids_test: int | None
+    naive_rate: float | None
+    naive_rogue_ids_admitted_test: int | None
+    naive_healthy_refused_test: int | None
+    censored: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row of recommend_candidates."""
+
+    user: str
+    candidate_rate: float
+    period: str
+    healthy_refused: int
+    rogue_admitted: int
+    rogue_refused: int
+    longest_wait_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PatternAccuracy:
+    """A row of detector_accuracy."""
+
+    pattern: str
+    users: int
+    found: int
+    true_positives: int
+    precision: float | None
+    precision_low: float | None
+    precision_high: float | None
+    recall: float | None
+    recall_low: float | None
+    recall_high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Confused:
+    """A row of detector_confusion."""
+
+    actual: str
+    predicted: str
+    users: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilterAccuracy:
+    """A row of filter_accuracy."""
+
+    user: str
+    ids: int
+    false_positives: int
+    false_positive_rate: float | None
+    expected_rate: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Counts over time of one name, dense: one value for each unit of the span."""
+
+    name: str | None
+    """None: all that have no line of their own."""
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """rates_users, summed over all users."""
+
+    users: int
+    first_ms: int
+    last_ms: int
+    ids: int
+    new_ids: int
+    refusals: int
+    refused_ids: int
+    gave_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """rates_by_time: everybody's new ids and refusals, and new ids within an hour of the users with a page."""
+
+    span: Span
+    by_user: Sequence[Series]
+    """The users with most new ids, then all others together."""
+    refusals: Series
+    within_window: Mapping[str | None, Series]
+    is_running: bool
+    """Whether those are sums over a whole window of the quota; if not, counts of a step or of its busiest hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """held_by_hour: ids whose state brokers hold, the greatest users and then all others."""
+
+    span: Span
+    by_user: Sequence[Series]
+    most_ids: int
+    most_states: int
+    most_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """What ingest could not take, and what never came."""
+
+    dead_letters: Mapping[str, int] | None
+    """By reason."""
+    lost: Mapping[str, int] | None
+    """By gateway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """recommendations, counted over all users by action, and the diff."""
+
+    by_action: Mapping[str, int]
+    healthy_refused_test: int
+    rogue_ids_admitted_test: int
+    rogue_ids_test: int
+    naive_rogue_ids_admitted_test: int
+    naive_healthy_refused_test: int
+    censored: int
+    diff: Sequence[str]
+    diff_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """detector_accuracy and detector_confusion."""
+
+    accuracy: Sequence[PatternAccuracy]
+    confusion: Sequence[Confused]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """filter_accuracy: the sum, and the users with most false positives."""
+
+    users: int
+    ids: int
+    false_positives: int
+    expected: float
+    """Ids that the filters' settings expect to pass unpaid."""
+    worst: Sequence[FilterAccuracy]
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """A row of ids_epochs."""
+
+    user: str
+    producer_id: int
+    first_epoch: int
+    last_epoch: int
+    bumps: int
+    exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """ids_blocks, ids_by_hour and ids_epochs."""
+
+    blocks: int
+    ids_seen: int
+    span: Span
+    by_broker: Sequence[Series]
+    seen: Series
+    in_blocks: int
+    busiest_ms: int
+    busiest_blocks: int
+    bumped: int
+    exhausted: int
+    most_bumps: Sequence[Epochs]
+
+
+@dataclass(frozen=True, slots=True)
+class KipStep:
+    """A row of failover_kip."""
+
+    rule: str
+    step: int
+    broker: int
+    load: float
+    dead: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A row of failover_summary: one quota in one scenario."""
+
+    quota: str
+    scenario: str
+    brokers_dead: Sequence[int]
+    """Of their heap; a broker that the scenario loses is none of them."""
+    first_death_ms: int | None
+    peak_heap_bytes: int
+    peak_broker: int
+    heap_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heaps:
+    """failover_kafka for one study: each broker's live heap over time, and when those died that did."""
+
+    study: Study
+    span: Span
+    by_broker: Sequence[Series]
+    died: Mapping[int, int]
+    """Broker to the hour, in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """Both models."""
+
+    kip: Sequence[KipStep] | None
+    kafka: Sequence[Heaps] | None
+
+
+@dataclass(frozen=True, slots=True)
+class UserRow:
+    """All that is known of one user. Without a page only what the table of users shows."""
+
+    user: str
+    rates: UserRates | None = None
+    patterns: Sequence[PatternFound] = ()
+    recommendation: Recommendation | None = None
+    clients: Sequence[ClientRates] = ()
+    candidates: Sequence[Candidate] = ()
+
+    @property
+    def harmful(self) -> Sequence[PatternFound]:
+        """What harms, the most ids first."""
+        return sorted((one for one in self.patterns if one.harmful), key=lambda one: -one.ids)
+
+    @property
+    def burnt_ids(self) -> float:
+        """New ids that came by harmful patterns; these may overlap."""
+        return min(
+            sum(one.ids for one in self.harmful), max((one.new_ids for one in self.harmful), default=0)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything the report shows. None: the job that finds it was not run."""
+
+    tables: str
+    made_ms: int
+    window_ms: int
+    users: Sequence[UserRow] = ()
+    """The worst first: those with a page, then those in the table alone."""
+    pages: int = 0
+    users_left_out: int = 0
+    has: frozenset[str] = field(default_factory=frozenset)
+    """Result tables that are there."""
+    totals: Totals | None = None
+    times: Times | None = None
+    held: Held | None = None
+    events: Events = field(default_factory=lambda: Events(None, None))
+    advice: Advice | None = None
+    detector: Detector | None = None
+    filters: Filters | None = None
+    blocks: Blocks | None = None
+    failover: Failover | None = None

@@ -1,0 +1,65 @@
+"""Time cut into equal steps, few enough to draw, and counts laid upon them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+_MOST_STEPS = 1_500
+_BY_MINUTE_UP_TO_MS = 6 * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From start_ms on, `steps` of step_ms each."""
+
+    start_ms: int
+    step_ms: int
+    steps: int
+
+    def floor(self, at_ms: int) -> int:
+        return at_ms - at_ms % self.step_ms
+
+    def dense(self, counts: Mapping[int, float]) -> list[float]:
+        """A value for each step, by the time it starts; 0 where there is none."""
+        return [counts.get(self.start_ms + n * self.step_ms, 0) for n in range(self.steps)]
+
+    @property
+    def unit(self) -> str:
+        """What a step is called in rates_by_time."""
+        return {MINUTE_MS: "minute", HOUR_MS: "hour"}.get(self.step_ms, "day")
+
+    @property
+    def step_words(self) -> str:
+        """ "minute", "hour", "day", "3 days"."""
+        days = self.step_ms // DAY_MS
+        return f"{days} days" if days > 1 else self.unit
+
+
+def span_between(first_ms: int, last_ms: int, *, finest_ms: int = MINUTE_MS) -> Span:
+    """In minutes for some hours, in hours for two months, else in days, or more days. Steps start where UTC's do."""
+    long_ms = last_ms - first_ms
+    if finest_ms <= MINUTE_MS and long_ms <= _BY_MINUTE_UP_TO_MS:
+        step_ms = MINUTE_MS
+    elif long_ms <= _MOST_STEPS * HOUR_MS:
+        step_ms = HOUR_MS
+    else:
+        step_ms = DAY_MS * -(-long_ms // (_MOST_STEPS * DAY_MS))
+    start_ms = first_ms - first_ms % step_ms
+    return Span(start_ms, step_ms, (last_ms - start_ms) // step_ms + 1)
+
+
+def can_run(span: Span, window_ms: int) -> bool:
+    """Whether counts of this span can be summed up to counts of a whole window."""
+    return window_ms % span.step_ms == 0
+
+
+def running(values: Sequence[float], steps: int) -> list[float]:
+    """The sum of each value and those before it, `steps` in all."""
+    sums: list[float] = []
+    total = 0.0
+    for n, value in enumerate(values):
+        total += value - (values[n - steps] if n >= steps else 0)
+        sums.append(total)
+    return sums

@@ -1,0 +1,116 @@
+"""Result tables as lists of dataclasses, never more rows than asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pipeline.errors import TableUnreadable
+from pipeline.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Row = TypeVar("Row")
+
+JOB_OF = {
+    "rates_users": "rates",
+    "rates_clients": "rates",
+    "rates_by_time": "rates",
+    "held_by_hour": "rates",
+    "offenders": "offenders",
+    "detector_accuracy": "offenders",
+    "detector_confusion": "offenders",
+    "recommendations": "recommend",
+    "recommend_candidates": "recommend",
+    "filter_accuracy": "recommend",
+    "ids_blocks": "ids",
+    "ids_by_hour": "ids",
+    "ids_epochs": "ids",
+    "failover_kip": "failover",
+    "failover_kafka": "failover",
+    "failover_summary": "failover",
+}
+"""Result tables the report knows, and the job that writes each."""
+
+_NOT_WHOLE = ("FAILED_READ_FILE", "UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
+"""What Spark says of a folder whose files come or go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The result tables under one root."""
+
+    tables: Tables
+    _found: dict[str, DataFrame | None] = field(default_factory=dict)
+    """By name: finding out a table's columns is a job of its own."""
+
+    def names(self) -> frozenset[str]:
+        """Of the tables that are there."""
+        return frozenset(name for name in JOB_OF if self.tables.exists("results", name))
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """While tables are read. Raises TableUnreadable where one is half written, or was replaced meanwhile."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except (Py4JError, PySparkException) as error:
+            if not any(sign in str(error) for sign in _NOT_WHOLE):
+                raise
+            raise TableUnreadable(
+                f"a table under {self.tables.path('results')} is half written, or was replaced while it was read. "
+                "If a job is running there, wait for its end; else run the job that was interrupted again. Then "
+                "make the report again."
+            ) from error
+
+    def frame(self, name: str, *columns: str) -> DataFrame | None:
+        """A table with these columns; None when its job was not run. Raises TableUnreadable."""
+        if name not in self._found:
+            self._found[name] = self.tables.result(name)
+        found = self._found[name]
+        if found is None:
+            return None
+        missing = [column for column in columns if column not in found.columns]
+        if missing:
+            raise TableUnreadable(
+                f"{self.tables.path('results', name)} has no column {', '.join(missing)}: another version wrote it. "
+                f"Run `pidgate pipeline {JOB_OF[name]}` with this --tables again."
+            )
+        return found.select(*columns) if columns else found
+
+    def rows(
+        self,
+        name: str,
+        row: type[Row],
+        *,
+        at_most: int,
+        users: DataFrame | None = None,
+        where: Column | None = None,
+        order: Sequence[Column] = (),
+    ) -> list[Row] | None:
+        """Rows of a table, of these users only when given (a frame with the one column `user`)."""
+        frame = self.frame(name, *columns_of(row))
+        if frame is None:
+            return None
+        if where is not None:
+            frame = frame.where(where)
+        if users is not None:
+            frame = frame.join(users.hint("broadcast"), "user", "left_semi")
+        if order:
+            frame = frame.orderBy(*order)
+        return collected(frame.limit(at_most), row)
+
+
+def columns_of(row: type[Any]) -> list[str]:
+    return [field.name for field in fields(row)]
+
+
+def collected(frame: DataFrame, row: type[Row]) -> list[Row]:
+    """All rows of a frame that is known to be small, by the names of their columns."""
+    wanted = columns_of(row)
+    return [row(**{name: found[name] for name in wanted}) for found in frame.collect()]

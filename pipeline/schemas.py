@@ -1,0 +1,72 @@
+"""The events as Spark tables: one type each, derived from the one definition of the events."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from pyspark.sql import types as spark
+
+from events import EVENT_TYPES
+
+_SIMPLE: dict[object, spark.DataType] = {
+    int: spark.LongType(),
+    str: spark.StringType(),
+    bool: spark.BooleanType(),
+    float: spark.DoubleType(),
+}
+
+ORIGIN = spark.StructType(
+    [
+        spark.StructField("kafka_partition", spark.IntegerType(), True),
+        spark.StructField("kafka_offset", spark.LongType(), True),
+        spark.StructField("append_time_ms", spark.LongType(), True),
+    ]
+)
+"""Where an event lay in the topic, and when the broker took it."""
+
+PARTITIONS = spark.StructType(
+    [
+        spark.StructField("day", spark.StringType(), False),
+        spark.StructField("hour", spark.StringType(), False),
+    ]
+)
+"""Folders of a table of events: `day=2026-11-21/hour=07`, in UTC, of wall_time_ms."""
+
+
+@cache
+def event_schema(event_type: str) -> spark.StructType:
+    """The fields of one type of event as its JSON has them, `schema_version` before them, without `type`.
+
+    Every column may be null: Spark reads files so in any case; what must be there is checked when events come in.
+    """
+    made = EVENT_TYPES[event_type]
+    return spark.StructType([spark.StructField("schema_version", spark.LongType()), *_struct(made).fields])
+
+
+@cache
+def table_schema(event_type: str) -> spark.StructType:
+    """The columns of a table of events, without its folders."""
+    return spark.StructType([*event_schema(event_type).fields, *ORIGIN.fields])
+
+
+def _struct(made: Any) -> spark.StructType:
+    hints = get_type_hints(made)
+    return spark.StructType([spark.StructField(field.name, _of(hints[field.name])) for field in fields(made)])
+
+
+def _of(hint: Any) -> spark.DataType:
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return spark.StringType()
+    if get_origin(hint) is list:
+        return spark.ArrayType(_of(inner[0]))
+    if NoneType in inner:
+        return _of(next(one for one in inner if one is not NoneType))
+    if is_dataclass(hint):
+        return _struct(hint)
+    raise TypeError(f"{hint} has no place in a table")

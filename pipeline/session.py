@@ -1,0 +1,95 @@
+"""The Spark session of a job: embedded, on all cores, in UTC; or what spark-submit has set up."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.errors import JarsMissing, PipelineError
+from pipeline.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+LOCAL = "local[*]"
+Setting = bool | float | int | str | None
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_NOT_SHIPPED = ("hadoop-client", "scala-library", "slf4j-api", "jsr305", "spark-tags")
+"""Of what the connector needs, what Spark has itself."""
+
+
+def spark_session(
+    job: str, *, master: str | None = None, memory: str = "2g", with_kafka: bool = False, ui: bool = False
+) -> SparkSession:
+    """A session for one job. Under spark-submit memory, jars and cores are its own; what every job needs is set here.
+
+    `master` None: what spark-submit says, else all cores of this machine. `memory`: the JVM's heap, when embedded.
+    Raises JavaUnfit, JarsMissing.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineError(
+            "pyspark is not installed. Install the extra: pip install 'pidgate[pipeline]'."
+        ) from error
+    builder = SparkSession.builder.appName(f"pidgate {job}").config(map=_everywhere())
+    if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        os.environ["JAVA_HOME"] = str(java_home())
+        builder = builder.master(master or LOCAL).config(map=_embedded(memory, ui))
+        if with_kafka:
+            builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
+    elif master is not None:
+        builder = builder.master(master)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _everywhere() -> dict[str, Setting]:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.sources.partitionOverwriteMode": "dynamic",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    }
+
+
+def _embedded(memory: str, ui: bool) -> dict[str, Setting]:
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    cores = os.cpu_count() or 2
+    return {
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        # 200 is for a cluster: tiny tasks take longer to start than to run.
+        "spark.sql.shuffle.partitions": str(4 * cores),
+        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "pidgate-warehouse"),
+    }
+
+
+def connector_jars() -> list[Path]:
+    """Spark's Kafka connector with what it needs, from Maven Central or jgo's cache. Raises JarsMissing."""
+    import pyspark
+
+    wanted = f"{CONNECTOR}:{pyspark.__version__}"
+    try:
+        import jgo
+
+        jars = [Path(jar) for jar in jgo.build(wanted).all_jars]
+    # jgo promises no exception type of its own: network, XML and cache errors all come through.
+    except Exception as error:
+        raise JarsMissing(
+            f"{wanted} could not be resolved from Maven Central ({type(error).__name__}: {error}). It needs the "
+            "network once; afterwards the cache serves. Offline, give the jars to spark-submit by --jars."
+        ) from error
+    return [jar for jar in jars if not jar.name.startswith(_NOT_SHIPPED)]

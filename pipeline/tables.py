@@ -1,0 +1,86 @@
+"""Where everything lies under one root folder, and how it is read and written.
+
+    events/<type>/day=2026-11-21/hour=07/    what ingest took from the topic (or history made up)
+    dead_letters/  gaps/                     what ingest could not take, and what never came
+    labels/                                  what history knows of its users
+    results/<name>/                          what the jobs found; replaced as a whole by each run
+    report.html  recommended/                for people, and for the gateway
+
+The root may be any folder that Spark can write: local, or on HDFS or an object store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.errors import HistoryEmpty
+from pipeline.files import Files
+from pipeline.schemas import PARTITIONS, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All tables of one root."""
+
+    spark: SparkSession
+    root: str
+
+    def path(self, *parts: str) -> str:
+        return "/".join([self.root.rstrip("/"), *parts])
+
+    def exists(self, *parts: str) -> bool:
+        """Whether there is such a folder or file."""
+        return self.files.exists("/".join(parts))
+
+    @property
+    def files(self) -> Files:
+        """The root's files, for what is no table."""
+        return Files(self.spark, self.root)
+
+    # Events
+
+    def events(self, event_type: str) -> DataFrame:
+        """All events of a type, each once; an empty table when none were ever seen."""
+        schema = type(PARTITIONS)([*table_schema(event_type).fields, *PARTITIONS.fields])
+        if not self.exists("events", event_type):
+            return self.spark.createDataFrame([], schema)
+        return self.spark.read.schema(schema).parquet(self.path("events", event_type))
+
+    def needed_events(self, event_type: str) -> DataFrame:
+        """The same for a job that has nothing to say without them. Raises HistoryEmpty."""
+        found = self.events(event_type)
+        if found.isEmpty():
+            raise HistoryEmpty(
+                f"no {event_type} events under {self.path('events')}. Run `pidgate pipeline ingest` (or `history`) "
+                "with this --tables first; gateways write them while `events.enabled` is true."
+            )
+        return found
+
+    # Results
+
+    def write_result(self, name: str, frame: DataFrame, *, files: int = 1) -> None:
+        """Replaces a result as a whole."""
+        frame.coalesce(files).write.mode("overwrite").parquet(self.path("results", name))
+
+    def result(self, name: str) -> DataFrame | None:
+        """None when the job that finds it was not run."""
+        if not self.exists("results", name):
+            return None
+        return self.spark.read.parquet(self.path("results", name))
+
+    def read(self, *parts: str, schema: StructType) -> DataFrame:
+        """A table of another kind; empty when it is not there."""
+        if not self.exists(*parts):
+            return self.spark.createDataFrame([], schema)
+        return self.spark.read.schema(schema).parquet(self.path(*parts))
+
+
+def in_order(*more: str) -> Sequence[str]:
+    """What events are sorted by: clocks of several gateways do not agree, their numbers do."""
+    return (*more, "gateway_id", "incarnation", "seq")
