@@ -42,6 +42,7 @@ NO_PRODUCER_EPOCH: Final = -1
 _RANGE = struct.Struct(">hhh")
 _REQUEST_HEAD = struct.Struct(">hhi")
 _CORRELATION_ID = struct.Struct(">i")
+_INIT_ANSWER = struct.Struct(">ihqh")
 
 
 class InitProducerIdRequest(NamedTuple):
@@ -229,6 +230,26 @@ def init_producer_id_answer(buf: Buffer, start: int, end: int, api_version: int)
     reader = _answer(buf, start, end, INIT_PRODUCER_ID, api_version)
     reader.i32()  # throttle_time_ms
     return InitProducerIdAnswer(reader.i16(), reader.i64(), reader.i16())
+
+
+def init_producer_id_refused(correlation_id: int, api_version: int, throttle_time_ms: int) -> bytes:
+    """The framed answer to an InitProducerId v0-v5 that is to be sent again later: COORDINATOR_LOAD_IN_PROGRESS.
+
+    Brokers give the same while their block of ids is used up (KIP-730), since every client sends the request again
+    after it. Raises UnsupportedVersion.
+    """
+    if not speaks(INIT_PRODUCER_ID, api_version):
+        raise UnsupportedVersion(INIT_PRODUCER_ID, api_version)
+    # Header and body became flexible with the same version; neither has a tagged field.
+    no_tags = b"\x00" if is_flexible(INIT_PRODUCER_ID, api_version) else b""
+    return framed(
+        _CORRELATION_ID.pack(correlation_id),
+        no_tags,
+        _INIT_ANSWER.pack(
+            throttle_time_ms, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        ),
+        no_tags,
+    )
 
 
 def end_txn_request(buf: Buffer, start: int, end: int) -> EndTxnRequest:

@@ -7,6 +7,7 @@ knows the versions.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct, unpack_from
 from typing import Final, NamedTuple
 
 from protocol.errors import UnsupportedVersion
@@ -15,6 +16,7 @@ from protocol.metadata import MAX_VERSION, METADATA
 
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_WITH_TOPIC_IDS: Final = 10
+_INDEX_AND_LEADER: Final = Struct(">2xii").unpack_from  # after the error code
 
 
 class Broker(NamedTuple):
@@ -80,12 +82,12 @@ def _topic(answer: Reader, version: int) -> TopicPartitions | None:
     if version >= 1:
         answer.skip(1)
     found: dict[int, tuple[int, tuple[int, ...]]] = {}
+    fixed = 14 if version >= 7 else 10
+    buf = answer.buf
     for _ in range(answer.count(18)):
-        answer.skip(2)
-        index, leader = answer.i32(), answer.i32()
-        if version >= 7:
-            answer.skip(4)
-        found[index] = (leader, tuple(answer.i32() for _ in range(answer.count(4))))
+        index, leader = _INDEX_AND_LEADER(buf, answer.skip(fixed))
+        replicas = answer.count(4)
+        found[index] = leader, unpack_from(f">{replicas}i", buf, answer.skip(4 * replicas))
         for _ in range(2 if version >= 5 else 1):  # in sync, offline
             answer.skip(4 * answer.count(4))
         answer.skip_tags()

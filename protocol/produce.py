@@ -368,7 +368,8 @@ def _partition_outcome(version: int, error_code: int, error_message: str | None)
 
 # The end of an answer whose last partition succeeded: no record errors (a compact array of none), no message,
 # no tags of the partition and of the topic, throttle_time_ms 0, no tags of the answer.
-_QUIET_END = b"\x01" + bytes(8)
+QUIET_END = b"\x01" + bytes(8)
+"""How an answer ends whose last partition has no error, and that tells no throttle: see may_hold_endpoints."""
 
 
 def may_hold_endpoints(buf: Buffer, start: int, end: int) -> bool:
@@ -381,18 +382,11 @@ def may_hold_endpoints(buf: Buffer, start: int, end: int) -> bool:
     zero bytes, not eight after 0x01. A tagged field that we do not know yet would have to end in just these
     nine bytes to hide them.
     """
-    return buf[end - 9 : end] != _QUIET_END or end - start < 9
+    return buf[end - 9 : end] != QUIET_END or end - start < 9
 
 
-def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes | None:
-    """The Produce answer in buf[start:end] (its header included) with translated node endpoints, framed.
-
-    None if it holds none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
-    """
-    if version > MAX_VERSION:
-        raise UnsupportedVersion(PRODUCE, version)
-    if version < FIRST_WITH_ENDPOINTS:
-        return None
+def behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> Reader:
+    """A reader of the flexible answer buf[start:end], its header included, that stands at its throttle_time_ms."""
     answer = Reader(buf, start, end, flexible=True)
     answer.skip(4)
     answer.skip_tags()
@@ -410,6 +404,19 @@ def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate:
             answer.skip_string()
             answer.skip_tags()
         answer.skip_tags()
+    return answer
+
+
+def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes | None:
+    """The Produce answer in buf[start:end] (its header included) with translated node endpoints, framed.
+
+    None if it holds none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
+    """
+    if version > MAX_VERSION:
+        raise UnsupportedVersion(PRODUCE, version)
+    if version < FIRST_WITH_ENDPOINTS:
+        return None
+    answer = behind_all_topics(buf, start, end, version)
     answer.skip(4)
     splice = Splice(buf, start, end)
     splice_tag(answer, splice, 0, lambda tag, change: translate_node_endpoints(tag, change, translate))

@@ -10,7 +10,7 @@ from typing import Final
 
 from protocol.errors import UnsupportedVersion
 from protocol.frames import Buffer, Reader, read_uvarint
-from protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, unpack_i32
+from protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, QUIET_END, unpack_i32
 
 PartitionError = tuple[bytes, int, int]
 """(topic as in a ProducerBatch, partition, Kafka's error code)."""
@@ -18,6 +18,43 @@ PartitionError = tuple[bytes, int, int]
 _PLAIN_ENTRY_BYTES: Final = (14, 14, 22, 22, 22, 30, 30, 30, 36, 33, 33, 33, 33, 33)
 """By version: a partition without record errors, message or tags, as every partition without error is."""
 _TOPIC_ID_BYTES: Final = 16
+_LEAST_FLEXIBLE_BYTES: Final = 4 + 1 + 1 + 1 + 1 + 33 + 1 + 4 + 1
+
+
+def has_head(answer: bytes, size: int, correlation_id: int) -> bool:
+    """Whether the answer, its size prefix included, begins with these two numbers. It has at least 8 bytes."""
+    return size == (answer[0] << 24 | answer[1] << 16 | answer[2] << 8 | answer[3]) and (
+        correlation_id & 0xFFFFFFFF
+    ) == (answer[4] << 24 | answer[5] << 16 | answer[6] << 8 | answer[7])
+
+
+def is_untroubled(answer: bytes, start: int, end: int, version: int) -> bool:
+    """Whether answer[start:end] is that of partitions of one topic which were all written, with no throttle, endpoint
+    or tag: nothing in it concerns anybody but the client. The hot path; False says nothing.
+    """
+    if version < FIRST_FLEXIBLE or end - start < _LEAST_FLEXIBLE_BYTES or answer[end - 9 : end] != QUIET_END:
+        return False
+    p = start + 6
+    if answer[p - 2] or answer[p - 1] != 2:  # no tags, one topic
+        return False
+    if version >= FIRST_TOPIC_ID:
+        p += _TOPIC_ID_BYTES
+    elif answer[p] < 0x80:
+        p += answer[p]
+    else:
+        return False
+    if p >= end or answer[p] >= 0x80:
+        return False
+    partitions = answer[p] - 1
+    p += 1
+    entry_bytes = _PLAIN_ENTRY_BYTES[version]
+    if partitions < 1 or p + partitions * entry_bytes + 6 != end:
+        return False
+    for _ in range(partitions):
+        if answer[p + 4] or answer[p + 5]:  # the error code
+            return False
+        p += entry_bytes
+    return True
 
 
 def may_hold_errors(buf: Buffer, start: int, end: int, version: int) -> bool:

@@ -1,15 +1,18 @@
-"""Produce requests of one connection, walked by what they repeat.
+"""Produce requests of one connection that repeat each other, recognised by what does not change. The hot path.
 
 A producer sends the same kind of request again and again: client id, acks, timeout and topic stay; the correlation id,
-the partition, the length of the records and the batch header change. When a request begins like the one before it
-(`walk` has read those very bytes already) and holds one batch of one partition, only the rest is looked at. Anything
-else goes to `walk`, whose answer this is in every case: a property test holds the two together.
+the partitions, the length of the records and the batch headers change. When a request begins like the one that was
+walked before it (`walk` has read those very bytes already), and holds one batch of the same id for each of as many
+partitions, only the rest is looked at, and nothing is made of it but a few numbers. Anything else goes to `walk`: a
+property test holds the two together.
+
+Bytes are put together by hand here and not by `struct`: compiled (see hot_modules.py), that is a few instructions,
+and uncompiled it costs no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from struct import error as struct_error
 from typing import Final
 
 from protocol.frames import Reader
@@ -19,36 +22,51 @@ from protocol.produce import (
     FIRST_TOPIC_ID,
     LENGTH_OVERHEAD,
     NONE_FORBIDDEN,
-    TRANSACTIONAL,
     ProducerBatch,
-    unpack_batch,
-    unpack_i32,
     walk_counting,
 )
 
 _NOTHING: Final = b"\xff"  # no request begins like this
-_NO_TAGS: Final = b"\x00\x00\x00"  # of the partition, of the topic and of the request
+_TAGS_BYTES: Final = 2  # empty ones of the topic and of the request
+_LEAST_ENTRY_BYTES: Final = 4 + 1 + BATCH_HEADER_BYTES + 1  # with the partition's own tags
 
 _HEAD_BYTES: Final = 4
 _AFTER_CORRELATION_ID: Final = 8
+# Offsets in a batch (KIP-98).
+_BATCH_LENGTH: Final = 8
+_MAGIC: Final = 16
+_PRODUCER_ID: Final = 43
+_PRODUCER_EPOCH: Final = 51
+_RECORD_COUNT: Final = 57
+
 LONGEST_KEPT: Final = 512
 """Bytes of a beginning that are kept for a connection: room for a client id and a topic of 249 characters each."""
+
+MOST_BATCHES_KEPT: Final = 100
+"""In one request: what has more is walked, which is the smaller part of what it costs."""
 
 MISSES_PER_KEPT: Final = 16
 
 
 class RepeatedProduce:
-    """Walks the Produce requests of one connection."""
+    """Knows the Produce requests of one connection again."""
 
     __slots__ = (
-        "_acks",
         "_forbidden",
         "_head",
         "_misses",
-        "_names_transaction",
         "_same",
-        "_topic",
+        "_written_id",
+        "acks",
+        "batches",
+        "correlation_id",
+        "epoch",
+        "partitions",
+        "producer_id",
+        "record_count",
         "record_counts",
+        "topic",
+        "version",
     )
 
     def __init__(self, forbidden: Collection[bytes] = NONE_FORBIDDEN) -> None:
@@ -58,66 +76,108 @@ class RepeatedProduce:
         """Api key and version of the kept beginning."""
         self._same = b""
         """From the client id up to the number of partitions, both included."""
-        self._acks = 0
-        self._names_transaction = False
-        self._topic = b""
+        self._written_id = b""
+        """Producer id and epoch as they stood in the request that was recognised last."""
         self._misses = 0
         self.record_counts: list[int] = []
         """Of the request that was walked last: for each of its batches the number of records, by its header."""
+        # What follows is of the request that was recognised last.
+        self.version = 0
+        self.acks = 0
+        self.topic = b""
+        self.correlation_id = 0
+        self.producer_id = -1
+        self.epoch = -1
+        self.batches = 1
+        self.partitions: list[int] = []
+        """One for each batch, in their order."""
+        self.record_count = 0
+        """Of all batches together, as their headers claim it."""
+
+    def recognises(self, frame: bytes, start: int, end: int) -> bool:
+        """Whether frame[start:end] repeats the kept beginning, and all its batches are of one producer id: the public
+        numbers are this request's then. False says nothing: ask `walk`. Never raises.
+        """
+        same = self._same
+        p = start + _AFTER_CORRELATION_ID + len(same)
+        batches = self.batches
+        if (
+            end - p < batches * _LEAST_ENTRY_BYTES + _TAGS_BYTES
+            or frame[start : start + _HEAD_BYTES] != self._head
+            or frame[start + _AFTER_CORRELATION_ID : p] != same
+            or self.topic in self._forbidden
+        ):
+            return False
+        partitions: list[int] = []
+        self.record_count = 0
+        for left in range(batches - 1, -1, -1):
+            # What this one may be without reading into the next one, or beyond the request.
+            last = end - _TAGS_BYTES - left * _LEAST_ENTRY_BYTES - 1
+            p = self._recognise_batch(frame, p, last, partitions)
+            if not p:
+                return False
+        if p + _TAGS_BYTES != end or frame[p] or frame[p + 1]:
+            return False
+        self.partitions = partitions
+        c = start + _HEAD_BYTES
+        correlation_id = frame[c] << 24 | frame[c + 1] << 16 | frame[c + 2] << 8 | frame[c + 3]
+        self.correlation_id = correlation_id if correlation_id < 1 << 31 else correlation_id - (1 << 32)
+        return True
+
+    def _recognise_batch(self, frame: bytes, p: int, last: int, partitions: list[int]) -> int:
+        """One partition with its batch, from its index to its tags, which stand at `last` or before; `partitions` are
+        those of the batches before it, and its own is added. Returns where it ends; 0: look at it otherwise.
+        """
+        if last - p < _LEAST_ENTRY_BYTES - 1:
+            return 0
+        partition = frame[p] << 24 | frame[p + 1] << 16 | frame[p + 2] << 8 | frame[p + 3]
+        length = frame[p + 4]  # one more than it is, in seven bits a byte
+        p += 5
+        if length >= 0x80:
+            high = frame[p]
+            p += 1
+            length = length & 0x7F | (high & 0x7F) << 7
+            if high >= 0x80:
+                high = frame[p]
+                p += 1
+                if high >= 0x80:
+                    return 0
+                length |= high << 14
+        q = p + length - 1
+        if q > last or q - p < BATCH_HEADER_BYTES or frame[q] or frame[p + _MAGIC] != 2:
+            return 0
+        at = p + _BATCH_LENGTH
+        if q - p - LENGTH_OVERHEAD != (
+            frame[at] << 24 | frame[at + 1] << 16 | frame[at + 2] << 8 | frame[at + 3]
+        ):
+            return 0
+        at = p + _RECORD_COUNT
+        count = frame[at] << 24 | frame[at + 1] << 16 | frame[at + 2] << 8 | frame[at + 3]
+        if partition >= 1 << 31 or count >= 1 << 31:
+            return 0
+        written_id = frame[p + _PRODUCER_ID : p + _PRODUCER_EPOCH + 2]
+        if written_id != self._written_id:
+            if written_id[0] >= 0x80 or partitions:
+                return 0  # -1: no producer id; or not the id of the batch before it
+            self._written_id = written_id
+            self.producer_id = int.from_bytes(written_id[:8], "big")
+            self.epoch = int.from_bytes(written_id[8:], "big", signed=True)
+        partitions.append(partition)
+        self.record_count += count
+        return q + 1
 
     def walk(self, buf: bytes | bytearray, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
         """What `protocol.produce.walk` says of the frame buf[start:end]. Raises as it does, and ForbiddenTopic."""
-        if (
-            buf.startswith(self._head, start)
-            and buf.startswith(self._same, start + _AFTER_CORRELATION_ID)
-            and self._topic not in self._forbidden
-        ):
-            try:
-                again = self._walk_rest(buf, start + _AFTER_CORRELATION_ID + len(self._same), end)
-            except (struct_error, IndexError):
-                again = None  # the frame ends too early: `walk` says so
-            if again is not None:
-                return again
         acks, transactional, batches, self.record_counts = walk_counting(buf, start, end, self._forbidden)
-        if len(batches) == 1:
+        if 0 < len(batches) <= MOST_BATCHES_KEPT:
             # Not every time: a producer that changes between topics would pay for it and gain nothing.
             if self._misses % MISSES_PER_KEPT == 0:
                 self._keep(buf, start, end)
             self._misses += 1
         return acks, transactional, batches
 
-    def _walk_rest(
-        self, buf: bytes | bytearray, p: int, end: int
-    ) -> tuple[int, bool, list[ProducerBatch]] | None:
-        """From the partition index on; None: not one batch and nothing else.
-
-        What it may read beyond the frame is never used: the records have to end where the frame does.
-        """
-        (partition,) = unpack_i32(buf, p)
-        length = buf[p + 4]  # one more than it is, in seven bits a byte
-        p += 5
-        if length >= 0x80:
-            high = buf[p]
-            p += 1
-            length = length & 0x7F | (high & 0x7F) << 7
-            if high >= 0x80:
-                high = buf[p]
-                p += 1
-                if high >= 0x80:
-                    return None
-                length |= high << 14
-        q = p + length - 1
-        if q + len(_NO_TAGS) != end or q - p < BATCH_HEADER_BYTES or not buf.endswith(_NO_TAGS, q, end):
-            return None
-        batch_length, magic, attributes, producer_id, epoch, sequence, count = unpack_batch(buf, p)
-        if magic != 2 or batch_length != q - p - LENGTH_OVERHEAD or producer_id < 0:
-            return None
-        self.record_counts = [count]
-        transactional = self._names_transaction and bool(attributes & TRANSACTIONAL)
-        return self._acks, transactional, [(producer_id, epoch, sequence, self._topic, partition)]
-
     def _keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
-        """Keep the beginning of a request that was walked, if it has one topic with one partition."""
+        """Keep the beginning of a request that was walked, if it has one topic."""
         request = Reader(buf, start, end)
         request.skip(2)
         version = request.i16()
@@ -127,17 +187,19 @@ class RepeatedProduce:
             return
         request.flexible = True
         request.skip_tags()
-        names_transaction = request.raw_string() is not None
+        request.raw_string()
         acks = request.i16()
         request.skip(4)
         if request.count(1) != 1:
             return
         topic = b"\x00" + request.take(16) if version >= FIRST_TOPIC_ID else request.raw_string()
-        if topic is None or request.count(1) != 1:
+        if topic is None:
+            return
+        partitions = request.count(1)
+        if not 0 < partitions <= MOST_BATCHES_KEPT:
             return
         same = bytes(buf[start + _AFTER_CORRELATION_ID : request.pos])
         if len(same) > LONGEST_KEPT:
             return
         self._head, self._same = bytes(buf[start : start + _HEAD_BYTES]), same
-        self._acks, self._names_transaction = acks, names_transaction
-        self._topic = topic
+        self.version, self.acks, self.topic, self.batches = version, acks, topic, partitions

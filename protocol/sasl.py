@@ -11,7 +11,6 @@ This module knows no frames; messages.py takes mechanism, tokens and answers out
 from __future__ import annotations
 
 import re
-from collections import deque
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -71,7 +70,7 @@ class SaslExchange:
         """The latest that a broker has confirmed; None before the first success."""
         self._exchange = 0
         self._mechanism = ""
-        self._unanswered: deque[_Step] = deque()
+        self._unanswered: list[_Step] = []
         self._first: _Step | None = None
         self._overrun = False
 
@@ -96,7 +95,7 @@ class SaslExchange:
 
         Returns the identity when this answer is the success of an exchange, else None.
         """
-        step = self._unanswered.popleft() if self._unanswered else None
+        step = self._unanswered.pop(0) if self._unanswered else None
         first, self._first = self._first, None
         if error_code != 0 or step is None:
             return None

@@ -5,11 +5,14 @@ forward, refuse or close. Behind it stand the exact table of what was refused (s
 all users (producer_ids.py): a layered filter of remembered ids, a token bucket and a queue of those that
 came back, for each user.
 
+`ByteQuota` (byte_quota.py) is what holds clients to bytes per second (KIP-13).
+
 Pure: no clock (times are arguments, monotonic milliseconds), no randomness (seeds are arguments), no bytes,
 no sockets.
 """
 
 from quota.admission import Admission
+from quota.byte_quota import ByteQuota, ByteSnapshot, Meter
 from quota.counters import WAITED_BUCKETS_MS, UserCounters, UserSnapshot
 from quota.entities import EffectiveQuota, User, resolve
 from quota.owners import Owner, ProducerIdOwners
@@ -37,12 +40,15 @@ __all__ = [
     "Answer",
     "AskedId",
     "Bound",
+    "ByteQuota",
+    "ByteSnapshot",
     "Close",
     "Decision",
     "EffectiveQuota",
     "Forward",
     "GaveUp",
     "Look",
+    "Meter",
     "Mode",
     "Owner",
     "ProducerBatch",

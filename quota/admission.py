@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
-from quota.entities import User, enforces, resolve
+from quota.entities import User, enforces, is_bounded, resolve
 from quota.owners import ProducerIdOwners
 from quota.producer_ids import (
     SHORTEST_THROTTLE_MS,
@@ -24,6 +24,7 @@ from quota.producer_ids import (
     ProducerIdQuota,
     Question,
 )
+from quota.questions import new_id_question
 from quota.settings import Quotas
 from quota.snapshots import snapshot
 from quota.state import Ask, QuotaState, failed_open
@@ -80,6 +81,23 @@ class Admission:
 
     # Judging
 
+    def knows(
+        self,
+        visitor: Visitor,
+        producer_id: int,
+        epoch: int,
+        topic: bytes,
+        partitions: list[int],
+        now_ms: int,
+    ) -> bool:
+        """Whether `judge` would say FORWARD of such batches in these partitions because all of it is known. The hottest
+        question there is: nothing is made for it, and False only means that `judge` has to be asked.
+        """
+        if visitor.admitted.get(producer_id) != self._slice_key(now_ms):
+            return False
+        record = self.sticky.watched.get(visitor.user, _NOTHING_WATCHED).get(producer_id)
+        return record is None or self.sticky.are_next(record, epoch, topic, partitions, visitor.connection_id)
+
     def judge(
         self,
         visitor: Visitor,
@@ -103,6 +121,25 @@ class Admission:
         return self._refused_locally(visitor, looked, transactional, now_ms) or self._ask_state(
             visitor, looked, transactional, now_ms, asked
         )
+
+    def judge_new_id(self, visitor: Visitor, now_ms: int, asked: Ask | None = None) -> Forward | Refuse | Ask:
+        """InitProducerId without a transactional id: may a broker be asked for a new id? As `judge`.
+
+        No entry and no deadline is kept of a refusal: nothing was sent that could be lost, and whoever comes again,
+        on whichever connection, is refused again for as long as there are no tokens.
+        """
+        quotas = self._quotas
+        if not quotas.producer_ids.refuse_init or not is_bounded(quotas, resolve(quotas, visitor.user)):
+            return FORWARD
+        answer = asked.answer if asked is not None else None
+        if answer is None:
+            question = new_id_question(visitor.user, visitor.address, visitor.client_id)
+            answer = self._answer(question, now_ms)
+            if answer is None:
+                return Ask(question, now_ms)
+        for decision in answer.decisions:
+            self._counters_of(visitor.user, now_ms).count_new_id(decision, now_ms)
+        return self._refusal_of(visitor, answer) if answer.refused else FORWARD
 
     def judge_while_muted(
         self, visitor: Visitor, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
@@ -146,7 +183,9 @@ class Admission:
             if admitted.get(producer_id) != slice_key:
                 return False
             record = watched.get(producer_id)
-            if record is not None and not self.sticky.is_next(record, batch, visitor.connection_id):
+            if record is not None and not self.sticky.are_next(
+                record, batch[1], batch[3], [batch[4]], visitor.connection_id
+            ):
                 return False
         return True
 
@@ -279,11 +318,7 @@ class Admission:
     def _refused_by_state(
         self, visitor: Visitor, looked: _Looked, answer: Answer, now_ms: int
     ) -> Refuse | Close:
-        longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)
-        refusal = self._refusal(visitor.user, longest, answer.decisions)
-        refusal.bound = answer.bound
-        if answer.bound is Bound.CLUSTER:
-            refusal.rate_milli = self._quotas.cluster_rate_milli
+        refusal = self._refusal_of(visitor, answer)
         verdict = self._record_refusal(visitor, looked, refusal, now_ms)
         if verdict is refusal:
             for decision in answer.decisions:
@@ -293,6 +328,14 @@ class Admission:
                     until_ms = now_ms + decision.throttle_time_ms
                     self.sticky.throttled(visitor.user, decision.producer_id, until_ms)
         return verdict
+
+    def _refusal_of(self, visitor: Visitor, answer: Answer) -> Refuse:
+        longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)
+        refusal = self._refusal(visitor.user, longest, answer.decisions)
+        refusal.bound = answer.bound
+        if answer.bound is Bound.CLUSTER:
+            refusal.rate_milli = self._quotas.cluster_rate_milli
+        return refusal
 
     def _refusal(self, user: User, decision: Decision, decisions: tuple[Decision, ...]) -> Refuse:
         return Refuse(

@@ -44,14 +44,17 @@ def indices(pair: HashPair, k: int, m: int) -> Iterator[int]:
 
 
 class BloomLayer:
-    """Bits of a filter made for `design_count` distinct entries, and how many are in it."""
+    """Bits of a filter made for `design_count` distinct entries, and how many are in it.
+
+    `bits` and `hashes` are its shape: m and k.
+    """
 
     __slots__ = ("_bits", "_m", "_turns", "count", "design_count")
 
-    def __init__(self, design_count: int, false_positive_rate: float) -> None:
-        self._m, hashes = shape(design_count, false_positive_rate)
+    def __init__(self, design_count: int, bits: int, hashes: int) -> None:
+        self._m = bits
         self._turns = _turns(hashes)
-        self._bits = bytearray((self._m + 7) // 8)
+        self._bits = bytearray((bits + 7) // 8)
         self.design_count = design_count
         self.count = 0
 
@@ -60,10 +63,8 @@ class BloomLayer:
         """A layer as it was exported, with the shape it had. Raises ValueError when the parts do not fit."""
         if design_count < 1 or bits < 1 or hashes < 1 or count < 0 or len(data) != (bits + 7) // 8:
             raise ValueError(f"no layer has {bits} bits, {hashes} hashes, {count} ids in {len(data)} bytes")
-        layer = cls.__new__(cls)
-        layer._m, layer._turns = bits, _turns(hashes)
-        layer._bits = bytearray(data)
-        layer.design_count = design_count
+        layer = cls(design_count, bits, hashes)
+        layer._bits[:] = data
         layer.count = count
         return layer
 

@@ -69,6 +69,8 @@ class UserCounters:
     waited_ms_sum: int = 0
     gave_up: int = 0
     unused_ids: int = 0
+    inits_refused: int = 0
+    inits_would_refuse: int = 0
     last_ms: int = 0
     new_ids: Samples = field(default_factory=Samples)
     throttle_times_ms: Samples = field(default_factory=Samples)
@@ -94,6 +96,14 @@ class UserCounters:
         self.refused[reason] = self.refused.get(reason, 0) + 1
         self.throttle_times_ms.record(throttle_time_ms, now_ms)
 
+    def count_new_id(self, decision: Decision, now_ms: int) -> None:
+        """What was said to an InitProducerId, when it was not simply let pass."""
+        if decision.admitted:
+            self.inits_would_refuse += 1
+        else:
+            self.inits_refused += 1
+            self.throttle_times_ms.record(decision.throttle_time_ms, now_ms)
+
     def count_close(self, reason: str) -> None:
         self.closed[reason] = self.closed.get(reason, 0) + 1
 
@@ -112,6 +122,7 @@ class UserSnapshot:
     outcomes            admitted_after_waiting, gave_up
     waited_ms_buckets   count by upper bound in ms, not cumulative
     unused_ids          allocated, and not produced with by the time their connection closed
+    inits_refused       InitProducerId requests refused; `inits_would_refuse`: that enforcing would have refused
     """
 
     user: User
@@ -133,3 +144,5 @@ class UserSnapshot:
     waited_ms_buckets: Mapping[int, int]
     waited_ms_sum: int
     unused_ids: int
+    inits_refused: int = 0
+    inits_would_refuse: int = 0

@@ -58,5 +58,9 @@ def may_refuse(quotas: Quotas, quota: EffectiveQuota, *, transactional: bool) ->
     """
     if transactional and quotas.producer_ids.transactional is Mode.OBSERVE:
         return False
-    bounded = quota.rate_milli is not None or quotas.cluster_rate_milli is not None
-    return quota.enforces and bounded
+    return quota.enforces and is_bounded(quotas, quota)
+
+
+def is_bounded(quotas: Quotas, quota: EffectiveQuota) -> bool:
+    """Whether some rate says how many new ids the user may bring."""
+    return quota.rate_milli is not None or quotas.cluster_rate_milli is not None

@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 import mmh3
 
-from quota.bloom import BloomLayer, HashPair
+from quota.bloom import BloomLayer, HashPair, shape
 from quota.settings import ProducerIdSettings
 from quota.user_state import LayerState
 
@@ -280,7 +280,9 @@ class LayeredFilter:
     def _start_layer(self, slice_end_ms: int, design_count: int) -> _Layer:
         """A layer for `design_count` ids; 0: for as few as possible."""
         design_count = design_count or SMALLEST_LAYER
-        layer = _Layer(design_count, self._settings.false_positive_rate / _SHARES_OF_TARGET)
+        layer = _Layer(
+            design_count, *shape(design_count, self._settings.false_positive_rate / _SHARES_OF_TARGET)
+        )
         layer.slice_end_ms = layer.used_until_ms = slice_end_ms
         layer.newest_of = 0
         self._layers.append(layer)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quota.bloom import HashPair
+from quota.changes import Command, Deed
 from quota.entities import EffectiveQuota, User, may_refuse
+from quota.latest_refusals import LatestRefusal
 from quota.layered_filter import Sighting
-from quota.questions import Answer, AskedId, GaveUp, Question, decision_of
+from quota.questions import NO_PRODUCER_ID, Answer, AskedId, GaveUp, Question, decision_of, new_id_decision
 from quota.restoring import RestorableUsers
 from quota.token_bucket import TokenBucket
 from quota.users import LiveUser
@@ -47,6 +49,8 @@ class ProducerIdQuota(RestorableUsers):
 
     def decide(self, question: Question, now_ms: int) -> Answer:
         """All ids are looked at before any is charged: a request passes as a whole or not at all."""
+        if not question.ids:
+            return self._decide_new_id(question, now_ms)
         live = self._live(question.user, now_ms)
         self._drop_given_up(question.user, live, now_ms)
         enforced = may_refuse(self._quotas, live.quota, transactional=question.transactional)
@@ -73,12 +77,57 @@ class ProducerIdQuota(RestorableUsers):
         )
         return Answer(False, tuple(decision for decision in admitted if decision is not None))
 
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        """Whether a broker may give the user one more id. Nothing is charged before it is brought."""
+        live = self._live(question.user, now_ms)
+        self._drop_given_up(question.user, live, now_ms)
+        refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms)
+        if refusal is None:
+            return Answer(False, ())
+        enforced = may_refuse(self._quotas, live.quota, transactional=False)
+        if enforced:
+            self._note_refusal(question.user, live, NO_PRODUCER_ID, refusal, now_ms)
+        decision = new_id_decision(
+            question, refusal.reason, refusal.throttle_time_ms, live.units(now_ms), enforced=enforced
+        )
+        return Answer(enforced, (decision,), refusal.bound)
+
+    def _new_id_refusal(self, live: LiveUser, now_ms: int) -> _Refusal | None:
+        """Why the user is to be given no id now; else it is noted that one is given.
+
+        It needs a token that is not below zero, beside those for ids that were given a moment ago: or all who wait
+        for one token were given an id when it is back. Who has an id already and waits with it is served first,
+        and has data to lose: the throttle is that of a place behind them. It does not have to wait for them.
+        """
+        blocked = self._blocked(live)
+        if blocked is not None:
+            return blocked
+        if self._grants_grace(live, 0, now_ms):
+            return None
+        given = live.given_lately(now_ms)
+        if self._wait_ms(live, given, now_ms)[0] == 0:
+            live.given.append(now_ms)
+            return None
+        wait_ms, bound = self._wait_ms(live, given + len(live.queue), now_ms)
+        return _Refusal(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=bound)
+
     def remembers(self, user: User, producer_id: int, now_ms: int) -> bool:
         """Whether an id would be free of charge."""
         live = self._users.get(user)
         if live is None:
             return False
         return live.filter.find(live.filter.hashed(producer_id), now_ms) is not Sighting.UNSEEN
+
+    def obey(self, command: Command, now_ms: int) -> None:
+        """A released id is admitted when it comes back, as if it were remembered: uncharged, and told to others as
+        any id that is used again. A user who is not known has all of its tokens anyway.
+        """
+        if command.deed is Deed.RELEASE:
+            self.releases.add(command.user, command.producer_id)
+            return
+        live = self._users.get(command.user)
+        if live is not None and live.bucket is not None:
+            live.bucket.fill(now_ms)
 
     def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
         """The id counts as admitted, and no token is spent."""
@@ -104,6 +153,7 @@ class ProducerIdQuota(RestorableUsers):
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
         if unseen:
             self._count_elsewhere(live, reason, now_ms)
+        self.releases.drop(user, producer_id)
         if producer_id in live.queue:
             live.queue.served(producer_id)
         return unseen
@@ -143,10 +193,12 @@ class ProducerIdQuota(RestorableUsers):
         self, live: LiveUser, question: Question, asked: AskedId, ahead: int, now_ms: int
     ) -> _Refusal | None:
         """Why an unseen id cannot be admitted now; `ahead`: unseen ids before it in its own request."""
-        longest_ms = self._quotas.producer_ids.max_throttle_ms
-        if live.quota.rate_milli == 0 or self._quotas.cluster_rate_milli == 0:
-            bound = Bound.USER if live.quota.rate_milli == 0 else Bound.CLUSTER
-            return _Refusal(Reason.BLOCKED, longest_ms, bound=bound)
+        if self.releases.holds(question.user, asked.producer_id):
+            # Not even a release lets a batch pass before one that may lie unread elsewhere.
+            return _Refusal(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS) if asked.first_sight_above_0 else None
+        blocked = self._blocked(live)
+        if blocked is not None:
+            return blocked
         left_ms = asked.deadline_ms - now_ms
         in_line = self._in_line(
             live, question, asked, came_back=asked.came_back or left_ms > 0, now_ms=now_ms
@@ -160,10 +212,22 @@ class ProducerIdQuota(RestorableUsers):
         wait_ms, bound = self._wait_ms(live, place + ahead, now_ms)
         if wait_ms == 0:
             return None
-        throttle_ms = min(max(SHORTEST_THROTTLE_MS, wait_ms), longest_ms)
         return _Refusal(
-            Reason.QUEUE if in_line else Reason.FIRST_SEEN, throttle_ms, place if in_line else None, bound
+            Reason.QUEUE if in_line else Reason.FIRST_SEEN,
+            self._throttle_ms(wait_ms),
+            place if in_line else None,
+            bound,
         )
+
+    def _blocked(self, live: LiveUser) -> _Refusal | None:
+        """A rate of 0 lets in nothing new, whatever else holds."""
+        if live.quota.rate_milli != 0 and self._quotas.cluster_rate_milli != 0:
+            return None
+        bound = Bound.USER if live.quota.rate_milli == 0 else Bound.CLUSTER
+        return _Refusal(Reason.BLOCKED, self._quotas.producer_ids.max_throttle_ms, bound=bound)
+
+    def _throttle_ms(self, wait_ms: int) -> int:
+        return min(max(SHORTEST_THROTTLE_MS, wait_ms), self._quotas.producer_ids.max_throttle_ms)
 
     def _in_line(
         self, live: LiveUser, question: Question, asked: AskedId, *, came_back: bool, now_ms: int
@@ -193,7 +257,26 @@ class ProducerIdQuota(RestorableUsers):
         decision.tokens_before = decision.tokens_after = units
         decision.throttle_time_ms = refusal.throttle_time_ms
         decision.queue_position = refusal.queue_position
+        self._note_refusal(question.user, live, asked.producer_id, refusal, now_ms)
         return decision
+
+    def _note_refusal(
+        self, user: User, live: LiveUser, producer_id: int, refusal: _Refusal, now_ms: int
+    ) -> None:
+        """For whoever asks why."""
+        of_user = refusal.bound is Bound.USER
+        self.latest_refusals.note(
+            user,
+            LatestRefusal(
+                producer_id,
+                refusal.reason,
+                refusal.bound,
+                live.quota.rate_milli if of_user else self._quotas.cluster_rate_milli,
+                now_ms,
+                now_ms + refusal.throttle_time_ms,
+                refusal.queue_position,
+            ),
+        )
 
     def _admit(
         self,
@@ -208,11 +291,12 @@ class ProducerIdQuota(RestorableUsers):
         pair, sighting = seen
         if sighting is Sighting.CURRENT:
             return None
-        if sighting is Sighting.REMEMBERED:
+        if sighting is Sighting.REMEMBERED or self.releases.holds(question.user, asked.producer_id):
             decision = decision_of(question, asked, True, Reason.REFRESH, now_ms)
         else:
             decision = self._admit_unseen(live, question, asked, enforced, now_ms)
         live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
+        self.releases.drop(question.user, asked.producer_id)
         if asked.producer_id in live.queue:
             live.queue.served(asked.producer_id)
         return decision

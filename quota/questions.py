@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from quota.entities import User
 from quota.verdicts import Bound, Decision, Reason
 
+NO_PRODUCER_ID = -1
+"""Kafka's word for none."""
+
 
 @dataclass(slots=True)
 class AskedId:
@@ -35,7 +38,7 @@ class AskedId:
 
 @dataclass(slots=True)
 class Question:
-    """The ids of one request of one connection."""
+    """The ids of one request of one connection; without any: whether a broker may give its user a new one."""
 
     user: User
     address: str
@@ -49,11 +52,40 @@ class Question:
 class Answer:
     """Nothing refused: the request may go. Otherwise `decisions` holds the refusals, and no token was
     spent.
+
+    Of a question without ids it holds one decision, about NO_PRODUCER_ID, when there is something to say.
     """
 
     refused: bool
     decisions: tuple[Decision, ...]
     bound: Bound = Bound.USER
+
+
+def new_id_question(user: User, address: str, client_id: str) -> Question:
+    """InitProducerId without a transactional id: may a broker give this user a new id now?"""
+    return Question(user, address, client_id, transactional=False, request_partitions=0, ids=())
+
+
+def new_id_decision(
+    question: Question, reason: Reason, throttle_time_ms: int, tokens: int | None, *, enforced: bool
+) -> Decision:
+    """A new id would be one too many: refused, or only counted."""
+    return Decision(
+        question.user,
+        NO_PRODUCER_ID,
+        epoch=-1,
+        transactional=False,
+        topic=b"",
+        partition=-1,
+        base_sequence=-1,
+        request_partitions=0,
+        admitted=not enforced,
+        reason=reason,
+        tokens_before=tokens,
+        tokens_after=tokens,
+        throttle_time_ms=throttle_time_ms if enforced else 0,
+        would_refuse=not enforced,
+    )
 
 
 @dataclass(slots=True)

@@ -97,6 +97,10 @@ class RetryQueue:
         addresses = ((address, other.size) for address, other in self._lanes.items())
         return _served_before(addresses, waiting.address, turn)
 
+    def waiting(self, producer_id: int) -> Waiting | None:
+        """The id as it stands in line, to be read only; None when it does not."""
+        return self._by_id.get(producer_id)
+
     def served(self, producer_id: int) -> Waiting:
         """Takes the id out because it was admitted; its client and its address go to the end of their
         rotations.

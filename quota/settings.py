@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from typing import Final
 
 
 class Mode(StrEnum):
@@ -50,6 +51,7 @@ class ProducerIdSettings:
     max_live_ids         bounds the memory of all filters together (about 2.6 bytes an id and slice of use)
     queue                ids of one user that may wait in line
     sticky_entries       exact refusal entries of one user; when they are used up its connections are closed
+    refuse_init          whether a user without tokens is refused new ids (InitProducerId) as well
     """
 
     window_ms: int = 3_600_000
@@ -62,6 +64,7 @@ class ProducerIdSettings:
     max_live_ids: int = 10_000_000
     queue: int = 1_000
     sticky_entries: int = 20_000
+    refuse_init: bool = False
 
     def __post_init__(self) -> None:
         _require(self.window_ms >= 1, "window_ms must be at least 1")
@@ -88,6 +91,7 @@ class UserQuota:
     producer_ids_rate_milli: int | None = None
     mode: Mode | None = None
     exempt: bool = False
+    exempt_from_bytes: bool = False
 
     def __post_init__(self) -> None:
         rate = self.producer_ids_rate_milli
@@ -99,6 +103,43 @@ class UserQuota:
     ) -> UserQuota:
         """The same from a rate in ids per window, as people write it."""
         return cls(None if rate is None else rate_milli(rate), mode, exempt)
+
+
+ByteEntity = tuple[str | None, str | None]
+"""(user, client id) that a byte rate is set for. DEFAULT stands for every one that is not named, None means that
+the quota is not about users, or not about client ids (KIP-13's eight levels).
+"""
+
+DEFAULT: Final = ""
+"""No user can be named so, and a client id that is empty is held to what holds for all that are not named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRates:
+    """Bytes per second of one entity; None: nothing was said about it."""
+
+    producer_byte_rate: int | None = None
+    consumer_byte_rate: int | None = None
+
+    def __post_init__(self) -> None:
+        for rate in (self.producer_byte_rate, self.consumer_byte_rate):
+            _require(rate is None or rate > 0, "a byte rate must be above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class ByteQuotas:
+    """Byte rates by entity, and what they are measured over: `samples` of `sample_ms`, Kafka's quota.window.num and
+    quota.window.size.seconds.
+    """
+
+    samples: int = 11
+    sample_ms: int = 1_000
+    rates: Mapping[ByteEntity, ByteRates] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require(self.samples >= 2, "samples must be at least 2")
+        _require(self.sample_ms >= 1, "sample_ms must be at least 1")
+        _require((None, None) not in self.rates, "a byte rate is for a user, a client id, or both")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +155,7 @@ class Quotas:
     users: Mapping[str, UserQuota] = field(default_factory=dict)
     cluster_rate_milli: int | None = None
     help_url: str = ""
+    bytes: ByteQuotas = field(default_factory=ByteQuotas)
 
     def __post_init__(self) -> None:
         rate = self.cluster_rate_milli

@@ -39,4 +39,6 @@ def snapshot(
         waited_ms_buckets=dict(counters.waited_ms_buckets),
         waited_ms_sum=counters.waited_ms_sum,
         unused_ids=counters.unused_ids,
+        inits_refused=counters.inits_refused,
+        inits_would_refuse=counters.inits_would_refuse,
     )

@@ -86,22 +86,45 @@ class StickyEntry:
 # one is shared, and replaced before something is put in.
 _NO_ENTRIES: dict[PartitionKey, StickyEntry] = {}
 _NOTHING_CUT: dict[PartitionKey, tuple[int, int]] = {}
-_NOTHING_FORWARDED: dict[tuple[int, bytes, int], int] = {}
+_NOTHING_FORWARDED: dict[tuple[int, bytes], dict[int, int]] = {}
 
 
 @dataclass(slots=True)
 class RefusedId:
-    """A watched id. `deadline_ms`: end of its throttle; `cut`: epoch and sequence of entries that ended with
-    their connection; `forwarded`: (epoch, topic, partition) since the id is watched, and the connection it went
-    over last.
+    """A watched id. `first_refused_ms`: None while it is watched but was not refused; `deadline_ms`: end of its
+    throttle; `cut`: epoch and sequence of entries that ended with their connection; `forwarded`: by epoch and topic,
+    and then by partition, what went on since the id is watched, and the connection it went over last;
+    `partitions_forwarded`: how many these are.
     """
 
     refused_at_ms: int
-    first_refused_ms: int
+    first_refused_ms: int | None = None
     deadline_ms: int = 0
     entries: dict[PartitionKey, StickyEntry] = field(default_factory=lambda: _NO_ENTRIES)
     cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=lambda: _NOTHING_CUT)
-    forwarded: dict[tuple[int, bytes, int], int] = field(default_factory=lambda: _NOTHING_FORWARDED)
+    forwarded: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=lambda: _NOTHING_FORWARDED)
+    partitions_forwarded: int = 0
+
+    def went_over(self, epoch: int, topic: bytes, partition: int) -> int | None:
+        """The connection; None when nothing was forwarded."""
+        by_partition = self.forwarded.get((epoch, topic))
+        return None if by_partition is None else by_partition.get(partition)
+
+    def goes_over(self, epoch: int, topic: bytes, partition: int, connection_id: int) -> None:
+        """Something of the partition is forwarded."""
+        if self.partitions_forwarded >= MOST_FORWARDED:
+            self.forwarded = {}
+            self.partitions_forwarded = 0
+        self.forwarded = self.forwarded or {}
+        by_partition = self.forwarded.setdefault(_shared_key(epoch, topic), {})
+        self.partitions_forwarded += partition not in by_partition
+        by_partition[partition] = connection_id
+
+    def forget_forwarded(self, epoch: int, topic: bytes, partition: int) -> None:
+        """As if nothing of the partition had been forwarded."""
+        by_partition = self.forwarded.get((epoch, topic))
+        if by_partition is not None and by_partition.pop(partition, None) is not None:
+            self.partitions_forwarded -= 1
 
 
 class TopicNames:
@@ -135,9 +158,9 @@ class TopicNames:
 
 
 @lru_cache(maxsize=1_024)
-def _shared_key(epoch: int, topic: bytes, partition: int) -> tuple[int, bytes, int]:
-    """One tuple for all ids that write to the same partition."""
-    return epoch, topic, partition
+def _shared_key(epoch: int, topic: bytes) -> tuple[int, bytes]:
+    """One tuple for all ids that write to the same topic."""
+    return epoch, topic
 
 
 class StickyRefusals:
@@ -196,15 +219,26 @@ class StickyRefusals:
         leader, which refuses it, and the client may send s+n to the new one before it has read that.
         """
         canonical = self.topics.canonical(topic)
-        if record.forwarded.get((epoch, canonical, partition)) == connection_id:
+        if record.went_over(epoch, canonical, partition) == connection_id:
             return True
         other = self.topics.other_form(canonical)
-        return other is not None and record.forwarded.get((epoch, other, partition)) == connection_id
+        return other is not None and record.went_over(epoch, other, partition) == connection_id
 
-    def is_next(self, record: RefusedId, batch: ProducerBatch, connection_id: int) -> bool:
-        """Whether nothing that is known of a watched id stands in the batch's way: what a cache may rely on."""
-        key = (batch[1], batch[3], batch[4])
-        return not record.entries and record.forwarded.get(key) == connection_id
+    def are_next(
+        self, record: RefusedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
+    ) -> bool:
+        """Whether nothing that is known of a watched id stands in the way of a batch in each of these partitions: what
+        a cache may rely on. Hot: a producer may write to dozens of them with each request.
+        """
+        if record.entries:
+            return False
+        by_partition = record.forwarded.get((epoch, topic))
+        if by_partition is None:
+            return False
+        for partition in partitions:  # noqa: SIM110 - a generator would cost more than what it looks at
+            if by_partition.get(partition) != connection_id:
+                return False
+        return True
 
     # Looking
 
@@ -280,6 +314,8 @@ class StickyRefusals:
         """The batch was refused, alone or with the rest of its request. An entry keeps its lower sequence."""
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self._watch(user, producer_id, now_ms)
+        if record.first_refused_ms is None:
+            record.first_refused_ms = now_ms
         self._forget_forwarded(record, epoch, topic, partition)
         record.cut.pop((self.topics.canonical(topic), partition), None)
         key = self._key_in(record, topic, partition)
@@ -321,7 +357,9 @@ class StickyRefusals:
         """Another process or gateway refused the id: its client may send what comes after to this one first."""
         records = self.watched.get(user, {})
         if producer_id in records or len(records) < MOST_WATCHED_ELSEWHERE:
-            self._watch(user, producer_id, now_ms)
+            record = self._watch(user, producer_id, now_ms)
+            if record.first_refused_ms is None:
+                record.first_refused_ms = now_ms
 
     def throttled(self, user: User, producer_id: int, until_ms: int) -> None:
         """The id's own deadline, which a new connection does not shed."""
@@ -332,19 +370,16 @@ class StickyRefusals:
         """The batch is forwarded, and it is at or below what was refused: that is lifted."""
         producer_id, epoch, _, topic, partition = batch
         record = self.watched.get(user, {}).get(producer_id)
-        if record is None or self.is_next(record, batch, connection_id):
+        if record is None or self.are_next(record, epoch, topic, [partition], connection_id):
             return
-        if len(record.forwarded) >= MOST_FORWARDED:
-            record.forwarded.clear()
         canonical = self.topics.canonical(topic)
         record.cut.pop((canonical, partition), None)
-        record.forwarded = record.forwarded or {}
-        record.forwarded[_shared_key(epoch, canonical, partition)] = connection_id
+        record.goes_over(epoch, canonical, partition, connection_id)
         if topic != canonical:
-            record.forwarded[_shared_key(epoch, topic, partition)] = connection_id
+            record.goes_over(epoch, topic, partition, connection_id)
         for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
             if key in record.entries and not self.moves_on(record.entries[key], batch):
-                record.forwarded[epoch, self.topics.canonical(key[0]), key[1]] = connection_id
+                record.goes_over(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end(user, producer_id, record, key)
 
     def connection_closed(self, connection_id: int) -> None:
@@ -387,7 +422,7 @@ class StickyRefusals:
         records = self.watched.setdefault(user, {})
         record = records.pop(producer_id, None)
         if record is None or self.watch_is_over(record, now_ms):
-            record = RefusedId(refused_at_ms=now_ms, first_refused_ms=now_ms)
+            record = RefusedId(refused_at_ms=now_ms)
         record.refused_at_ms = now_ms
         records[producer_id] = record
         return record
@@ -402,10 +437,10 @@ class StickyRefusals:
 
     def _forget_forwarded(self, record: RefusedId, epoch: int, topic: bytes, partition: int) -> None:
         canonical = self.topics.canonical(topic)
-        record.forwarded.pop((epoch, canonical, partition), None)
+        record.forget_forwarded(epoch, canonical, partition)
         other = self.topics.other_form(canonical)
         if other is not None:
-            record.forwarded.pop((epoch, other, partition), None)
+            record.forget_forwarded(epoch, other, partition)
 
     def _end(self, user: User, producer_id: int, record: RefusedId, key: PartitionKey) -> None:
         entry = record.entries.pop(key)

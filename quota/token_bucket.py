@@ -75,6 +75,10 @@ class TokenBucket:
     def _deepest_units(self) -> int:
         return -max(self.capacity_units, self.token_units)
 
+    def fill(self, now_ms: int) -> None:
+        """All of its tokens are there, whatever was spent."""
+        self._units, self._last_ms = self.capacity_units, max(now_ms, self._last_ms)
+
     def restore(self, units: int, token_units: int, at_ms: int) -> None:
         """The balance as it was at `at_ms`, which may lie in the past: it has been refilled since.
 

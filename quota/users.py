@@ -6,33 +6,43 @@ restart in restoring.py.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from quota.entities import EffectiveQuota, User, resolve
 from quota.grace import Grace
+from quota.latest_refusals import LatestRefusals
 from quota.layered_filter import FilterBudget, LayeredFilter, kept_ms, usable_seed
 from quota.questions import GaveUp
+from quota.releases import Releases
 from quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue, Waiting
 from quota.settings import ProducerIdSettings, Quotas
 from quota.token_bucket import TokenBucket
 
 _FLOOR_WITHOUT_LIMIT = 1_000
 
+BROUGHT_WITHIN_MS = 5_000
+"""From being given an id to the first batch with it: a producer that starts with something to say takes less. Whoever
+takes longer has no token kept for it.
+"""
+
 
 class LiveUser:
     """Filter, bucket and queue of one user. The bucket outlives a removed rate, so that it returns as it
     was.
 
-    `floor`: the least design count of a new filter layer; `grace_admitted`: ids let in as grace;
-    `restored_ms`: the moment of the restored balance, None when none was restored.
+    `floor`: the least design count of a new filter layer; `given`: when ids were given that nothing was charged
+    for yet; `grace_admitted`: ids let in as grace; `restored_ms`: the moment of the restored balance, None when
+    none was restored.
     """
 
-    __slots__ = ("bucket", "filter", "floor", "grace_admitted", "queue", "quota", "restored_ms")
+    __slots__ = ("bucket", "filter", "floor", "given", "grace_admitted", "queue", "quota", "restored_ms")
 
     def __init__(self, quota: EffectiveQuota, settings: ProducerIdSettings, ids: LayeredFilter) -> None:
         self.filter = ids
         self.queue = RetryQueue(settings.queue)
         self.bucket: TokenBucket | None = None
+        self.given: deque[int] = deque()
         self.grace_admitted = 0
         self.restored_ms: int | None = None
         self.take(quota, settings)
@@ -47,6 +57,13 @@ class LiveUser:
     def active_bucket(self) -> TokenBucket | None:
         """The bucket, if a rate above 0 is in force."""
         return self.bucket if self.quota.rate_milli else None
+
+    def given_lately(self, now_ms: int) -> int:
+        """Ids that were given to the user, and will be brought, as it seems."""
+        given = self.given
+        while given and now_ms - given[0] >= BROUGHT_WITHIN_MS:
+            given.popleft()
+        return len(given)
 
     def units(self, now_ms: int) -> int | None:
         """The balance, None without a limit."""
@@ -73,6 +90,8 @@ class UserTable:
         self._cluster: TokenBucket | None = None
         self._grace = Grace()
         self._gave_up: list[GaveUp] = []
+        self.latest_refusals = LatestRefusals()
+        self.releases = Releases()
         self.in_fleet = False
         """Whether other gateways are told of what is admitted here. Each layer lives for a slice longer then, as
         an id that was heard of is used elsewhere without a word until that gateway's slice ends.
@@ -92,6 +111,8 @@ class UserTable:
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """New quotas for everyone: buckets keep their fraction, filters and queues what is in them."""
+        if quotas is self._quotas:
+            return  # whoever asks this state, and whoever keeps it, are both told, and both tell
         self._take(quotas)
         settings = quotas.producer_ids
         self._budget.reshape(settings)
@@ -112,7 +133,8 @@ class UserTable:
             self._drop_given_up(user, live, now_ms)
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)
             counts_grace = bool(live.grace_admitted and self._grace.until_ms)
-            if bucket_is_full and not live.queue and not counts_grace and live.filter.is_empty(now_ms):
+            is_idle = not live.queue and not live.given_lately(now_ms)
+            if bucket_is_full and is_idle and not counts_grace and live.filter.is_empty(now_ms):
                 del self._users[user]
         gave_up, self._gave_up = self._gave_up, []
         return gave_up
@@ -158,6 +180,8 @@ class UserTable:
 
     def _charge(self, live: LiveUser, spend: Callable[[TokenBucket, int], None], now_ms: int) -> None:
         """Spends a token of the user and one of the cluster, in one of the bucket's ways."""
+        if live.given:
+            live.given.popleft()
         for bucket in (live.active_bucket, self._cluster):
             if bucket is not None:
                 spend(bucket, now_ms)
@@ -167,7 +191,16 @@ class UserTable:
         for waiting in live.queue.drop_unseen_since(now_ms - patience_ms):
             self._gave_up.append(_gave_up(user, waiting))
 
-    # For metrics
+    # For metrics, and for whoever asks why
+
+    def find(self, user: User) -> LiveUser | None:
+        """What is known of the user, to be read only."""
+        return self._users.get(user)
+
+    @property
+    def cluster_bucket(self) -> TokenBucket | None:
+        """The bucket above all users, to be read only; None when they have no common rate, or it is 0."""
+        return self._cluster
 
     def users(self) -> list[User]:
         return list(self._users)

@@ -1,0 +1,179 @@
+"""The requests of a producer, framed, in versions that Kafka 3.9 to 4.3 have in common; their answers read.
+
+Produce v11, the newest one that names topics and needs the partition added to a transaction before; the others are
+the last ones without compact types, which are short to write. Answers that others read, too, are in messages.py
+(InitProducerId, EndTxn, SASL), produce_answers.py and throttle.py. Kafka: common/message/*.json; KIP-98, KIP-482.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from protocol import throttle
+from protocol.frames import Reader, encode_string, framed, uvarint
+from protocol.messages import END_TXN, INIT_PRODUCER_ID, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from protocol.produce import PRODUCE
+
+ADD_PARTITIONS_TO_TXN: Final = 24
+FIND_COORDINATOR: Final = 10
+
+PRODUCE_VERSION: Final = 11
+INIT_PRODUCER_ID_VERSION: Final = 1
+FIND_COORDINATOR_VERSION: Final = 2
+ADD_PARTITIONS_TO_TXN_VERSION: Final = 2
+END_TXN_VERSION: Final = 2
+SASL_HANDSHAKE_VERSION: Final = 1
+SASL_AUTHENTICATE_VERSION: Final = 1
+
+ACKS_ALL: Final = -1
+
+_TRANSACTION: Final = 1  # the kind of a coordinator's key
+_CORRELATION_ID_BYTES: Final = 4
+_NO_TAGS: Final = b"\x00"
+_ONE: Final = b"\x00\x00\x00\x01"
+
+
+class Coordinator(NamedTuple):
+    """Who coordinates a transactional id."""
+
+    error_code: int
+    host: str
+    port: int
+
+
+def produce_request(
+    correlation_id: int,
+    client_id: str,
+    topic: str,
+    batches: Iterable[tuple[int, bytes]],
+    *,
+    acks: int = ACKS_ALL,
+    timeout_ms: int = 30_000,
+    transactional_id: str | None = None,
+) -> bytes:
+    """Batches as (partition, record batch), at most one of each partition."""
+    entries = [
+        (struct.pack(">i", partition), uvarint(len(batch) + 1), batch, _NO_TAGS)
+        for partition, batch in batches
+    ]
+    return framed(
+        _head(PRODUCE, PRODUCE_VERSION, correlation_id, client_id),
+        _NO_TAGS,
+        encode_string(transactional_id, flexible=True),
+        struct.pack(">hi", acks, timeout_ms),
+        uvarint(2),
+        encode_string(topic, flexible=True),
+        uvarint(len(entries) + 1),
+        *(part for entry in entries for part in entry),
+        _NO_TAGS,
+        _NO_TAGS,
+    )
+
+
+def init_producer_id_request(
+    correlation_id: int, client_id: str, transactional_id: str | None = None, timeout_ms: int = 60_000
+) -> bytes:
+    """Ask for a new id, or for that of a transactional id with a new epoch. `timeout_ms`: of its transactions."""
+    return framed(
+        _head(INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, correlation_id, client_id),
+        encode_string(transactional_id, flexible=False),
+        struct.pack(">i", timeout_ms),
+    )
+
+
+def find_coordinator_request(correlation_id: int, client_id: str, transactional_id: str) -> bytes:
+    """Ask for the broker that coordinates a transactional id."""
+    return framed(
+        _head(FIND_COORDINATOR, FIND_COORDINATOR_VERSION, correlation_id, client_id),
+        encode_string(transactional_id, flexible=False),
+        bytes((_TRANSACTION,)),
+    )
+
+
+def find_coordinator_answer(buf: bytes) -> Coordinator:
+    """Without size prefix. Raises MalformedFrame."""
+    answer = _after_throttle(buf)
+    error_code = answer.i16()
+    answer.skip_string()
+    answer.i32()  # node id
+    return Coordinator(error_code, answer.string(), answer.i32())
+
+
+def add_partition_to_txn_request(
+    correlation_id: int,
+    client_id: str,
+    transactional_id: str,
+    producer: tuple[int, int],
+    topic: str,
+    partition: int,
+) -> bytes:
+    """One partition. `producer`: id and epoch."""
+    return framed(
+        _head(ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_TO_TXN_VERSION, correlation_id, client_id),
+        encode_string(transactional_id, flexible=False),
+        struct.pack(">qh", *producer),
+        _ONE,
+        encode_string(topic, flexible=False),
+        _ONE,
+        struct.pack(">i", partition),
+    )
+
+
+def add_partition_to_txn_answer(buf: bytes) -> int:
+    """The error code of the one partition. Without size prefix. Raises MalformedFrame."""
+    answer = _after_throttle(buf)
+    answer.count(6)
+    answer.skip_string()
+    answer.count(6)
+    answer.i32()
+    return answer.i16()
+
+
+def end_txn_request(
+    correlation_id: int, client_id: str, transactional_id: str, producer: tuple[int, int], *, commit: bool
+) -> bytes:
+    """Commit or abort. `producer`: id and epoch."""
+    return framed(
+        _head(END_TXN, END_TXN_VERSION, correlation_id, client_id),
+        encode_string(transactional_id, flexible=False),
+        struct.pack(">qh?", *producer, commit),
+    )
+
+
+def sasl_handshake_request(correlation_id: int, client_id: str, mechanism: str) -> bytes:
+    """Name the mechanism before the first token."""
+    return framed(
+        _head(SASL_HANDSHAKE, SASL_HANDSHAKE_VERSION, correlation_id, client_id),
+        encode_string(mechanism, flexible=False),
+    )
+
+
+def sasl_authenticate_request(correlation_id: int, client_id: str, token: bytes) -> bytes:
+    """A token. It may hold a password: keep the frame nowhere."""
+    return framed(
+        _head(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, correlation_id, client_id),
+        struct.pack(">i", len(token)),
+        token,
+    )
+
+
+def throttle_time_ms(buf: bytes) -> int:
+    """How long an answer tells its client to wait; of all requests here but Produce and those of SASL.
+
+    Raises MalformedFrame.
+    """
+    return throttle.read(buf, _CORRELATION_ID_BYTES)
+
+
+def _head(api_key: int, api_version: int, correlation_id: int, client_id: str) -> bytes:
+    return struct.pack(">hhi", api_key, api_version, correlation_id) + encode_string(
+        client_id, flexible=False
+    )
+
+
+def _after_throttle(buf: bytes) -> Reader:
+    answer = Reader(buf, 0, len(buf))
+    answer.skip(_CORRELATION_ID_BYTES + 4)
+    return answer

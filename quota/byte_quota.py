@@ -1,0 +1,237 @@
+"""All byte quotas of one process: who is held to what, and how long a client has to wait (KIP-13, KIP-219).
+
+A connection asks for a Meter once per `generation` and tells it of every request's bytes. Behind meters stand
+buckets, shared as Kafka shares them (byte_rates.py), each with a window of samples (byte_window.py). Processes of one
+gateway sum their windows through `Cells`.
+
+Knows no bytes on the wire, no clock, and nothing of how processes share memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from quota.byte_bucket import ByteBucket, ByteSnapshot, Cells, Share
+from quota.byte_rates import Bound, BucketName, Kind, rate_of_bucket, resolve_rate, throttles_bytes
+from quota.entities import User
+from quota.settings import Quotas
+
+__all__ = [
+    "IDLE_MS",
+    "MAX_CLIENT_BUCKETS",
+    "OTHER_CLIENTS",
+    "ByteQuota",
+    "ByteSnapshot",
+    "Cells",
+    "Kind",
+    "Meter",
+    "Share",
+]
+
+IDLE_MS: Final = 3_600_000
+"""After so long without a record a bucket is dropped, as Kafka drops its sensors."""
+
+MAX_CLIENT_BUCKETS: Final = 20_000
+"""Client ids are chosen by clients: without a bound they would fill the memory. Buckets of whole users are not
+bounded: a user has authenticated.
+"""
+
+TOLD_AGAIN_MS: Final = 30_000
+"""What was not heard the first time is repaired by then."""
+
+NEVER_MS: Final = -(1 << 62)
+
+_LOOKED_AT: Final = 64
+"""Buckets that are looked at to find one whose window is empty."""
+
+OTHER_CLIENTS: Final = "(other)"
+"""The bucket of a user's clients for which there was no room."""
+
+
+class Meter:
+    """What one client's bytes are told to. `throttles`: whether it is made to wait, or only counted."""
+
+    __slots__ = ("_bound", "_bucket", "_kind", "_quota", "_user", "throttles")
+
+    def __init__(self, quota: ByteQuota, kind: Kind, user: User, bound: Bound, throttles: bool) -> None:
+        self._quota = quota
+        self._kind = kind
+        self._user = user
+        self._bound = bound
+        # Most clients only produce, or only fetch: a bucket is made when something is counted.
+        self._bucket: ByteBucket | None = None
+        self.throttles = throttles
+
+    def record(self, size_bytes: int, now_ms: int) -> int:
+        """Counts the bytes of a request or an answer; returns throttle_time_ms, 0 for none.
+
+        0 too for who is only observed. A bound that was changed holds at once.
+        """
+        bucket = self._bucket
+        if bucket is None or bucket.is_dropped:
+            bucket = self._bucket = self._quota.bucket(self._kind, self._user, self._bound, now_ms)
+        wait_ms = bucket.record(size_bytes, now_ms)
+        if not wait_ms:
+            return 0
+        if not self.throttles:
+            bucket.would_throttle += 1
+            return 0
+        bucket.throttled += 1
+        bucket.throttle_times_ms.record(wait_ms, now_ms)
+        return wait_ms
+
+    @property
+    def window_bytes(self) -> int:
+        """What the quota allowed in its whole window when this meter was asked for, at least 1: more at once is
+        throttled for certain (Kafka's maxValueInQuotaWindow).
+        """
+        return max(1, self._quota.in_whole_window(self._bound.rate_bytes_per_s))
+
+
+class ByteQuota:
+    """All buckets of one process. With `cells` they are shared with the other processes of the gateway."""
+
+    def __init__(
+        self,
+        quotas: Quotas,
+        now_ms: int,
+        cells: Cells | None = None,
+        *,
+        max_client_buckets: int = MAX_CLIENT_BUCKETS,
+    ) -> None:
+        self._quotas = quotas
+        self._cells = cells
+        self._max_client_buckets = max_client_buckets
+        self._of_clients: dict[tuple[Kind, BucketName], ByteBucket] = {}
+        self._of_users: dict[tuple[Kind, BucketName], ByteBucket] = {}
+        self.generation = 0
+        """Changes whenever meters have to be asked for anew."""
+        self.is_on = False
+        """Whether a byte rate is set for anybody."""
+        self.no_room = 0
+        """Times a bucket was asked for that there was no room for."""
+        self.not_shared = 0
+        """Buckets that this process counts for itself, because the shared cells were used up."""
+        self.set_quotas(quotas, now_ms)
+
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        """New bounds hit live buckets, with what they have counted. Another shape of the window starts all anew."""
+        before, self._quotas = self._quotas.bytes, quotas
+        after = quotas.bytes
+        self.generation += 1
+        self.is_on = bool(after.rates)
+        if (before.samples, before.sample_ms) != (after.samples, after.sample_ms):
+            for bucket in self._buckets():
+                bucket.drop()
+            self._of_clients.clear()
+            self._of_users.clear()
+        for bucket in self._buckets():
+            bucket.rate_bytes_per_s = rate_of_bucket(after, bucket.kind, bucket.name)
+
+    def meter(self, kind: Kind, user: User, client_id: str | None, now_ms: int) -> Meter | None:
+        """None: nothing limits this client. Ask again when `generation` has changed."""
+        bound = resolve_rate(self._quotas.bytes, kind, user, client_id)
+        if bound is None:
+            return None
+        return Meter(self, kind, user, bound, throttles_bytes(self._quotas, user))
+
+    def in_whole_window(self, rate_bytes_per_s: int) -> int:
+        """Bytes that a rate allows in all full samples of a window."""
+        shape = self._quotas.bytes
+        return rate_bytes_per_s * (shape.samples - 1) * shape.sample_ms // 1_000
+
+    def bucket(self, kind: Kind, user: User, bound: Bound, now_ms: int) -> ByteBucket:
+        """The bucket of a bound; made, when there is none."""
+        name = bound.bucket
+        table = self._of_users if name[1] is None else self._of_clients
+        found = table.get((kind, name))
+        if found is not None:
+            return found
+        # Not the bound's: that may be of a meter which was asked for before the quotas changed.
+        rate = rate_of_bucket(self._quotas.bytes, kind, name)
+        if table is self._of_clients and not self._has_room(now_ms):
+            # Further client ids share one bucket of their user. So making up client ids gives a user nothing, and
+            # takes nothing from the others: failing open would do the one, one bucket for all the other.
+            self.no_room += 1
+            table = self._of_users
+            name = (user, OTHER_CLIENTS)
+            found = table.get((kind, name))
+            if found is not None:
+                found.rate_bytes_per_s = max(found.rate_bytes_per_s or 0, rate or 0) or None
+                return found
+        made = self._made(kind, name, now_ms)
+        made.rate_bytes_per_s = rate
+        table[kind, name] = made
+        return made
+
+    def sweep(self, now_ms: int) -> None:
+        """Drops what has been idle for an hour. To be called about once a minute."""
+        for table in (self._of_clients, self._of_users):
+            for key in [key for key, bucket in table.items() if bucket.idle_ms(now_ms) >= IDLE_MS]:
+                table.pop(key).drop()
+        self._share_the_rest(now_ms)
+
+    def snapshots(self, now_ms: int) -> list[ByteSnapshot]:
+        """Every bucket that has a bound now."""
+        return [bucket.snapshot(now_ms) for bucket in self._buckets() if bucket.rate_bytes_per_s is not None]
+
+    def changes(self, now_ms: int, limit: int) -> list[ByteSnapshot]:
+        """The buckets in which something was counted since they were last given out here, and all from time to time;
+        those first that have waited longest, at most `limit`. For who keeps the sums of several processes.
+        """
+        again_ms = now_ms - TOLD_AGAIN_MS
+        due = [
+            bucket
+            for bucket in self._buckets()
+            if bucket.window.last_ms >= bucket.told_ms or bucket.told_ms <= again_ms
+        ]
+        due.sort(key=lambda bucket: bucket.told_ms)
+        del due[limit:]
+        for bucket in due:
+            bucket.told_ms = now_ms
+        return [bucket.snapshot(now_ms) for bucket in due]
+
+    def tell_all(self) -> None:
+        """`changes` is to give out everything: who keeps the sums is new, or did not hear the last of them."""
+        for bucket in self._buckets():
+            bucket.told_ms = NEVER_MS
+
+    def _buckets(self) -> Iterator[ByteBucket]:
+        yield from self._of_clients.values()
+        yield from self._of_users.values()
+
+    def _has_room(self, now_ms: int) -> bool:
+        """Room for one more client; a bucket is dropped for it that holds nothing now."""
+        table = self._of_clients
+        if len(table) < self._max_client_buckets:
+            return True
+        for _ in range(min(_LOOKED_AT, len(table))):
+            key = next(iter(table))
+            bucket = table.pop(key)
+            if bucket.idle_ms(now_ms) >= bucket.expire_ms:
+                bucket.drop()
+                return True
+            table[key] = bucket  # behind all others: the next look begins where this one ended
+        return False
+
+    def _made(self, kind: Kind, name: BucketName, now_ms: int) -> ByteBucket:
+        bucket = ByteBucket(kind, name, self._quotas.bytes, self._share(kind, name, now_ms), now_ms)
+        self.not_shared += self._cells is not None and bucket.share is None
+        return bucket
+
+    def _share(self, kind: Kind, name: BucketName, now_ms: int) -> Share | None:
+        if self._cells is None:
+            return None
+        quotas = self._quotas.bytes
+        return self._cells.share(kind, name, quotas.samples, quotas.sample_ms, now_ms)
+
+    def _share_the_rest(self, now_ms: int) -> None:
+        """What this process counts for itself is shared once there is room for it."""
+        if self._cells is None:
+            return
+        for bucket in self._buckets():
+            if bucket.share is None:
+                bucket.share = self._share(bucket.kind, bucket.name, now_ms)
+                if bucket.share is None:
+                    return

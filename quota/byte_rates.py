@@ -1,0 +1,115 @@
+"""Which byte rate holds for whom, and whose bytes are counted together (KIP-13; Kafka's ClientQuotaManager).
+
+Kafka's eight levels, the first that says something about the kind wins:
+1 (user, client id), 2 (user, default client), 3 user, 4 (default user, client id), 5 (default user, default client),
+6 default user, 7 client id, 8 default client.
+The level also decides who shares a bucket: on 1, 2, 4 and 5 each (user, client id) has its own, on 3 and 6 all
+clients of a user share one, on 7 and 8 all users of a client id do.
+
+Knows no state and no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from quota.entities import User, resolve
+from quota.settings import DEFAULT, ByteEntity, ByteQuotas, Mode, Quotas
+
+
+class Kind(StrEnum):
+    """What is counted: `producer_byte_rate` holds for PRODUCE, `consumer_byte_rate` for FETCH."""
+
+    PRODUCE = "produce"
+    FETCH = "fetch"
+
+
+BucketName = tuple[str | None, str | None]
+"""(user, client id) whose bytes are counted together: Kafka's metric tags. None: whoever it is."""
+
+
+LONGEST_CLIENT_ID: Final = 255
+"""Characters by which clients are told apart for which a default client's rate holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What one client is held to: a rate, the bucket it is measured in, and the level (1 to 8) that said so."""
+
+    rate_bytes_per_s: int
+    bucket: BucketName
+    level: int
+
+
+def resolve_rate(quotas: ByteQuotas, kind: Kind, user: User, client_id: str | None) -> Bound | None:
+    """The bound of a client; None: nothing limits it.
+
+    A client id that is missing is the empty one, which the default client's rates hold for. `user` None is
+    unidentified: only rates of client ids can hold for it.
+    """
+    client = client_id or DEFAULT
+    for level, entity in _levels(user, client):
+        rate = rate_of(quotas, kind, entity)
+        if rate is not None:
+            return Bound(rate, _bucket(level, user, client), level)
+    return None
+
+
+def rate_of_bucket(quotas: ByteQuotas, kind: Kind, bucket: BucketName) -> int | None:
+    """The rate that now holds for a bucket: of the levels that lead to it, so that a level below it never does."""
+    user, client = bucket
+    levels: tuple[int, ...] = (1, 2, 4, 5)
+    if user is None:
+        levels = (7, 8)
+    elif client is None:
+        levels = (3, 6)
+    for level, entity in _levels(user, client or DEFAULT):
+        if level in levels:
+            rate = rate_of(quotas, kind, entity)
+            if rate is not None:
+                return rate
+    return None
+
+
+def rate_of(quotas: ByteQuotas, kind: Kind, entity: ByteEntity) -> int | None:
+    """What was set for exactly this entity, in bytes per second."""
+    rates = quotas.rates.get(entity)
+    if rates is None:
+        return None
+    return rates.producer_byte_rate if kind is Kind.PRODUCE else rates.consumer_byte_rate
+
+
+def throttles_bytes(quotas: Quotas, user: User) -> bool:
+    """Whether bytes of this user may be throttled at all: its mode enforces, and it is not exempt."""
+    if user is None or resolve(quotas, user).mode is Mode.OBSERVE:
+        return False
+    own = quotas.users.get(user)
+    return not (quotas.default.exempt_from_bytes or (own is not None and own.exempt_from_bytes))
+
+
+def _levels(user: User, client: str) -> tuple[tuple[int, ByteEntity], ...]:
+    """Entities to look at, in Kafka's order."""
+    levels: tuple[tuple[int, ByteEntity], ...] = ((7, (None, client)), (8, (None, DEFAULT)))
+    if user is not None:
+        levels = (
+            (1, (user, client)),
+            (2, (user, DEFAULT)),
+            (3, (user, None)),
+            (4, (DEFAULT, client)),
+            (5, (DEFAULT, DEFAULT)),
+            (6, (DEFAULT, None)),
+            *levels,
+        )
+    # No client id is named "": what is said of it is said of the default client.
+    return levels if client else tuple(level for level in levels if level[0] not in (1, 4, 7))
+
+
+def _bucket(level: int, user: User, client: str) -> BucketName:
+    if level >= 7:
+        user = None
+    if level in (3, 6):
+        return (user, None)
+    # Clients that nobody named may call themselves as they like, up to 32 KB: what they begin with has to do.
+    return (user, client if level in (1, 4, 7) else client[:LONGEST_CLIENT_ID])

@@ -1,0 +1,100 @@
+"""Which quotas hold: what the file says, and what was changed while gateways run. PURE.
+
+For each setting of each user: a temporary change that has not ended, else the standing change, else the file.
+How changes are ordered, kept and told is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from quota.changes import Action, Change, Setting, Target
+from quota.settings import Mode, Quotas, UserQuota
+
+Deciding = dict[tuple[Setting, str | None], Change]
+"""By setting and user: the change that decides. A pair that is missing is the file's to say."""
+
+ALL_MODES = (Setting.MODE, None)
+"""The mode of every user: above what the file and other changes say of single users."""
+
+
+def merged(in_file: Quotas, changes: Iterable[Change], *, file_wins: bool, wall_ms: int) -> Quotas:
+    """The quotas in force at `wall_ms`. Of several changes of one target the last one counts."""
+    return applied(in_file, deciding(in_file, changes, file_wins=file_wins, wall_ms=wall_ms))
+
+
+def deciding(in_file: Quotas, changes: Iterable[Change], *, file_wins: bool, wall_ms: int) -> Deciding:
+    """Which change decides what. With `file_wins` what the file says of an entity stands, but for the mode of all."""
+    by_target: dict[Target, Change] = {change.target: change for change in changes}
+    found: Deciding = {}
+    # Standing ones first: a temporary one takes their place.
+    for target, change in sorted(by_target.items(), key=lambda item: item[0].temporary):
+        if change.action is Action.RESET or has_ended(change, wall_ms):
+            continue
+        if not (file_wins and is_said(in_file, target.setting, target.user)):
+            found[target.setting, target.user] = change
+    return found
+
+
+def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change]) -> Quotas:
+    """The file's quotas with these changes in them."""
+    users = dict(in_file.users)
+    default = in_file.default
+    for (setting, user), change in found.items():
+        if user is None:
+            if setting is Setting.PRODUCER_IDS_RATE:
+                default = _with(default, change)
+            continue
+        changed = _with(users.get(user, UserQuota()), change)
+        if user in users or changed != UserQuota():
+            users[user] = changed
+    of_all = found.get(ALL_MODES)
+    if of_all is None or not isinstance(of_all.value, Mode):
+        return replace(in_file, default=default, users=users)
+    return replace(
+        in_file,
+        mode=of_all.value,
+        default=replace(default, mode=None),
+        users={name: replace(quota, mode=None) for name, quota in users.items()},
+    )
+
+
+def is_said(in_file: Quotas, setting: Setting, user: str | None) -> bool:
+    """Whether the file says something of just this entity. Of the mode of all users it never counts as said: the
+    emergency switch works whatever a file says.
+    """
+    if user is None:
+        return setting is Setting.PRODUCER_IDS_RATE and in_file.default.producer_ids_rate_milli is not None
+    quota = in_file.users.get(user)
+    return quota is not None and value_of(quota, setting) is not None
+
+
+def value_of(quota: UserQuota, setting: Setting) -> int | Mode | None:
+    """What a user's quota says of one setting."""
+    return quota.mode if setting is Setting.MODE else quota.producer_ids_rate_milli
+
+
+def value_in_force(quotas: Quotas, setting: Setting, user: str | None) -> int | Mode | None:
+    """What is said of just this entity; of all users' mode, `quotas.mode`."""
+    if user is not None:
+        return value_of(quotas.users.get(user, UserQuota()), setting)
+    return quotas.mode if setting is Setting.MODE else quotas.default.producer_ids_rate_milli
+
+
+def has_ended(change: Change, wall_ms: int) -> bool:
+    return change.until_wall_ms is not None and change.until_wall_ms <= wall_ms
+
+
+def next_end(changes: Iterable[Change], wall_ms: int) -> int | None:
+    """When (wall clock) the next temporary change ends; None: none is in force."""
+    ends = (change.until_wall_ms for change in changes if change.until_wall_ms is not None)
+    return min((end for end in ends if end > wall_ms), default=None)
+
+
+def _with(quota: UserQuota, change: Change) -> UserQuota:
+    if change.target.setting is Setting.MODE:
+        return replace(quota, mode=change.value if isinstance(change.value, Mode) else None)
+    # Mode is a str: what is an int is a rate, and REMOVE has none.
+    rate = change.value if isinstance(change.value, int) else None
+    return replace(quota, producer_ids_rate_milli=rate)
