@@ -167,7 +167,9 @@ class IdUsageEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class InitProducerIdEvent(Event):
-    """A broker answered InitProducerId, or EndTxn (v5+) with a new id."""
+    """A broker answered InitProducerId, or EndTxn (v5+) with a new id; or the gateway refused InitProducerId itself
+    (refuse_init_producer_id): error 14, `node_id` null.
+    """
 
     type: ClassVar[str] = "init_producer_id"
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gateway.answer_line import Forwarded
 from gateway.connection_recorder import ConnectionRecorder
-from gateway.conversation import DISGUISED, InFlight
+from gateway.conversation import DISGUISED
 from gateway.own_topics import OwnTopics
+from gateway.quota_exchange import QuotaExchange, described
 from gateway.topic_names import TopicNames
 from gateway.treatments import METADATA, Treatment
 from protocol import addresses, messages, produce
@@ -44,10 +46,11 @@ class Answers:
         self._own_topics = own_topics
         self._recorder = recorder
 
-    def look(self, request: InFlight, buf: Buffer, start: int, end: int, now_ms: int) -> bytes | None:
+    def look(self, request: Forwarded, buf: Buffer, start: int, end: int, now_ms: int) -> bytes | None:
         """One whole answer, buf[start:end] without its size prefix. Raises MalformedFrame."""
-        _correlation_id, treatment, api_key, api_version, note = request
-        if treatment is Treatment.PRODUCE:
+        treatment, note = request.treatment, request.note
+        api_key, api_version = request.api_key, request.api_version
+        if treatment is Treatment.PRODUCE or treatment is Treatment.PRODUCE_THROTTLED:
             return produce.rewrite_response(buf, start, end, api_version, self._translate)
         if treatment is Treatment.ADDRESSES:
             if api_key == METADATA:
@@ -68,6 +71,12 @@ class Answers:
             return messages.cap_api_versions(buf, start, end, api_version)
         if treatment is Treatment.SASL_AUTHENTICATE:
             self._authenticated(buf, start, end, api_version)
+        elif treatment is Treatment.DESCRIBE_QUOTAS:
+            return described(buf, start, end, api_version, note, self._admission.quotas)
+        elif treatment is Treatment.ALTER_QUOTAS:
+            assert isinstance(note, QuotaExchange)
+            note.answered(buf, start, end)
+            return b""
         elif treatment is Treatment.INIT_PRODUCER_ID:
             self._producer_id_given(buf, start, end, api_version, note, now_ms)
         elif treatment is Treatment.END_TXN:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from struct import Struct
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
+from gateway.answer_line import Forwarded
 from gateway.answers import Answers
 from gateway.buffers import READ_BUFFER, READ_VIEW
 from gateway.conversation import SIZE_PREFIX_BYTES
-from gateway.flow import SCARCE_READ_BYTES, WRITE_HIGH_BYTES, Pause, Purpose, ReadGate, close_when_written
-from gateway.inbox import Inbox
+from gateway.flow import (
+    SCARCE_READ_BYTES,
+    Pause,
+    Purpose,
+    close_when_written,
+)
+from gateway.inbox import SIZE
 from gateway.logs import Event, logger
-from gateway.treatments import Treatment
+from gateway.reading import SMALL_READ_BYTES, Reader
+from gateway.treatments import TREATMENTS, Treatment, table_index
 from protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from protocol.fetch import EndpointsWalker
 from protocol.produce import may_hold_endpoints
-from protocol.produce_answers import may_hold_errors
+from protocol.produce_answers import has_head, is_untroubled, may_hold_errors
+from protocol.throttle import HEAD_BYTES, fetch_throttle_in, produce_throttle_at, raise_to
+from quota.byte_quota import Meter
 
 if TYPE_CHECKING:
     from gateway.client_channel import ClientChannel
@@ -25,6 +34,9 @@ log = logger()
 
 PASS: Final = Treatment.PASS
 PRODUCE: Final = Treatment.PRODUCE
+PRODUCE_THROTTLED: Final = Treatment.PRODUCE_THROTTLED
+METERED: Final = Treatment.METERED
+ALTER_QUOTAS: Final = Treatment.ALTER_QUOTAS
 ENDPOINTS_LAST: Final = Treatment.ENDPOINTS_LAST
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
@@ -32,13 +44,15 @@ WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
 """The largest answer that is read whole: Metadata of ten thousand topics takes some megabytes."""
 
 
-class BrokerChannel(asyncio.BufferedProtocol):
+class BrokerChannel(Reader):
     """One connection to a broker, on behalf of one client connection."""
 
     def __init__(self, client: ClientChannel) -> None:
+        super().__init__(client.context.budget)
         self._client = client
         self._conversation = client.conversation
         context = client.context
+        self._now_ms = context.now_ms
         self._answers = Answers(
             context.admission,
             client.visitor,
@@ -48,15 +62,11 @@ class BrokerChannel(asyncio.BufferedProtocol):
             context.own_topics,
             client.recorder,
         )
-        self._inbox = Inbox()
         self._counters = context.counters
         self._recorder = client.recorder
-        self._gate = ReadGate()
-        self._budget = context.budget
         self._share = client.share
         self._is_full = False
         """The broker does not take what is written."""
-        self._transport: asyncio.Transport | None = None
         self._passing_bytes = 0
         """What is left of an answer that streams through unread."""
         self._walker: EndpointsWalker | None = None
@@ -65,22 +75,49 @@ class BrokerChannel(asyncio.BufferedProtocol):
     # ---- asyncio's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio's by shape, not by class.
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        self._gate.opened(self._transport)
-        self._client.context.socket_opened(self._transport)
+        self._client.context.socket_opened(self._opened(transport))
         self._client.broker_connected(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def data_received(self, data: bytes) -> None:
+        nbytes = len(data)
+        self._client.was_heard = True
+        self._counters.bytes_from_brokers += nbytes
+        if self._pass_untroubled(data):
+            self._client.answered()
+            return
+        READ_VIEW[:nbytes] = data
+        self._answers_arrived(READ_BUFFER, nbytes)
+        if nbytes > SMALL_READ_BYTES:
+            self.read_large()
+
+    def next_buffer(self) -> memoryview:
         if self._inbox.is_plain and not self._budget.is_full:
             return READ_VIEW
         view = self._inbox.next_read()
         return view[:SCARCE_READ_BYTES] if self._budget.is_full else view
 
-    def buffer_updated(self, nbytes: int) -> None:
+    def buffer_filled(self, nbytes: int) -> None:
+        self._client.was_heard = True
+        self._counters.bytes_from_brokers += nbytes
+        if self._inbox.is_plain:
+            self._answers_arrived(READ_BUFFER, nbytes)
+        else:
+            arrived = self._inbox.received(nbytes)
+            if arrived is None:
+                return
+            buf, end = arrived
+            self._answers_arrived(buf, end)
+        self._turn_back(nbytes)
+
+    def _answers_arrived(self, buf: bytearray, end: int) -> None:
         try:
-            self._read(nbytes)
+            kept_from = self._take_answers(buf, end, self._now_ms())
+            if kept_from and self._share.total_bytes and self._share.held(Purpose.ANSWER):
+                self._share.hold(Purpose.ANSWER, 0)
+                self._budget.leave(self)
+            if kept_from < end:
+                self._keep(buf, kept_from, end)
+            self._client.answered()
         except KafkaProtocolError as error:
             self._counters.upstream_failures["protocol"] += 1
             self._client.close("upstream", f"an answer of the broker could not be read: {error}")
@@ -88,29 +125,12 @@ class BrokerChannel(asyncio.BufferedProtocol):
             log.exception(Event.UNEXPECTED_ERROR, **self._client.describe())
             self._client.close("error", "an unexpected error in the gateway")
 
-    def _read(self, nbytes: int) -> None:
-        client = self._client
-        client.last_byte_ms = now_ms = client.context.now_ms()
-        self._counters.bytes_from_brokers += nbytes
-        buf, end = READ_BUFFER, nbytes
-        if not self._inbox.is_plain:
-            arrived = self._inbox.received(nbytes)
-            if arrived is None:
-                return
-            buf, end = arrived
-        kept_from = self._take_answers(buf, end, now_ms)
-        if kept_from and self._share.total_bytes and self._share.held(Purpose.ANSWER):
-            self._share.hold(Purpose.ANSWER, 0)
-            self._budget.leave(self)
-        if kept_from < end:
-            self._keep(buf, kept_from, end)
-        client.answered()
-
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
         """Keep the beginning of an answer that has to be whole before it is looked at."""
+        self.read_large()
         large_bytes = self._inbox.keep(buf, start, end)
-        # Without its correlation id nobody knows yet whether it has to be whole: it may stream through.
-        if not large_bytes or end - start < _SIZE_AND_CORRELATION.size:
+        # Without its head nobody knows yet whether it has to be whole: it may stream through.
+        if not large_bytes or end - start < HEAD_BYTES:
             return
         if self._budget.must_wait(self):
             self._gate.pause(Pause.BUDGET)
@@ -130,6 +150,7 @@ class BrokerChannel(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._client.context.socket_closed(self._transport)
             self._transport = None
+        self._gate.closed()
         self._inbox.clear()
         self._budget.leave(self)
         self._share.hold(Purpose.TO_BROKER, 0)
@@ -174,6 +195,25 @@ class BrokerChannel(asyncio.BufferedProtocol):
 
     # ---- answers ---------------------------------------------------------------------------------------
 
+    def _pass_untroubled(self, answer: bytes) -> bool:
+        """The hot path: one whole answer to a Produce, in which nothing concerns the gateway, and behind which no
+        answer of its own waits. Passes it on, or does nothing at all.
+        """
+        if self._passing_bytes or self._walker is not None:
+            return False
+        head = self._conversation.next_alone()
+        if (
+            head is None
+            or head.treatment is not PRODUCE
+            or len(answer) < _SIZE_AND_CORRELATION.size
+            or not has_head(answer, len(answer) - SIZE_PREFIX_BYTES, head.correlation_id)
+            or not is_untroubled(answer, SIZE_PREFIX_BYTES, len(answer), head.api_version)
+        ):
+            return False
+        self._conversation.answered()
+        self._client.write(answer)
+        return True
+
     def _take_answers(self, buf: bytearray, end: int, now_ms: int) -> int:
         """Pass on what is in buf[:end]; returns where the part begins that has to wait for more bytes.
 
@@ -200,12 +240,20 @@ class BrokerChannel(asyncio.BufferedProtocol):
             request = conversation.expect(correlation_id)
             if size < _SIZE_AND_CORRELATION.size - SIZE_PREFIX_BYTES:
                 raise MalformedFrame(f"an answer of {size} bytes")
-            treatment = request[1]
+            treatment = request.treatment
+            if treatment is METERED:
+                if end - pos < min(HEAD_BYTES, SIZE_PREFIX_BYTES + size):
+                    break
+                treatment = self._count_fetched(
+                    request, buf, pos, min(end, pos + SIZE_PREFIX_BYTES + size), now_ms
+                )
             if treatment is PASS:
                 self._passing_bytes = SIZE_PREFIX_BYTES + size
                 continue
             if treatment is ENDPOINTS_LAST:
-                self._walker = EndpointsWalker(request[2], request[3], size, self._client.context.translate)
+                self._walker = EndpointsWalker(
+                    request.api_key, request.api_version, size, self._client.context.translate
+                )
                 self._walking_bytes = size
                 pos += SIZE_PREFIX_BYTES  # the prefix joins the run: the walker keeps the length
                 continue
@@ -214,24 +262,50 @@ class BrokerChannel(asyncio.BufferedProtocol):
                 if size > WHOLE_ANSWER_LIMIT_BYTES:
                     raise FrameTooLarge(f"an answer of {size} bytes that has to be read whole")
                 break
-            if (
-                treatment is PRODUCE
-                and self._recorder is not None
-                and may_hold_errors(buf, pos + SIZE_PREFIX_BYTES, frame_end, request[3])
-            ):
-                self._recorder.produce_answered(
-                    request[4], buf, pos + SIZE_PREFIX_BYTES, frame_end, request[3]
-                )
-            if treatment is not PRODUCE or may_hold_endpoints(buf, pos + SIZE_PREFIX_BYTES, frame_end):
-                instead = self._answers.look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
-                if instead is not None:
-                    self._flush(buf, run_start, pos)
-                    self._client.write(instead)
-                    run_start = frame_end
+            instead = self._look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
+            if instead is not None:
+                self._flush(buf, run_start, pos)
+                self._client.write(instead)
+                run_start = frame_end
             pos = frame_end
             run_start = self._done(buf, run_start, pos)
         self._flush(buf, run_start, pos)
         return pos
+
+    def _look(self, request: Forwarded, buf: bytearray, start: int, end: int, now_ms: int) -> bytes | None:
+        """One whole answer, buf[start:end]. Returns what the client gets in its place; None: as it is in `buf` now."""
+        treatment = request.treatment
+        if treatment is PRODUCE_THROTTLED:
+            self._tell_throttle(produce_throttle_at(buf, start, end, request.api_version), buf, now_ms)
+        elif treatment is not PRODUCE:
+            instead = self._answers.look(request, buf, start, end, now_ms)
+            if treatment is ALTER_QUOTAS:
+                self._conversation.alteration_answered()
+            return instead
+        if self._recorder is not None and may_hold_errors(buf, start, end, request.api_version):
+            self._recorder.produce_answered(request.note, buf, start, end, request.api_version)
+        if may_hold_endpoints(buf, start, end):
+            return self._answers.look(request, buf, start, end, now_ms)
+        return None
+
+    def _count_fetched(
+        self, request: Forwarded, buf: bytearray, pos: int, end: int, now_ms: int
+    ) -> Treatment:
+        """The answer to a Fetch begins at `pos`. Returns how it passes, now that it is counted."""
+        meter = request.note
+        assert isinstance(meter, Meter)
+        api_key, api_version = request.api_key, request.api_version
+        (size,) = SIZE.unpack_from(buf, pos)
+        if self._conversation.fetched(meter, size, now_ms):
+            self._tell_throttle(
+                fetch_throttle_in(buf, pos + SIZE_PREFIX_BYTES, end, api_key, api_version), buf, now_ms
+            )
+        return TREATMENTS[table_index(api_key, api_version)]
+
+    def _tell_throttle(self, at: int | None, buf: bytearray, now_ms: int) -> None:
+        """The answer tells the longer one of its broker's throttle and the mute; None: it has no place for it."""
+        if at is not None:
+            raise_to(buf, at, self._conversation.mute_left_ms(now_ms))
 
     def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:
         stop = min(end, pos + self._walking_bytes)

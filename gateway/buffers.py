@@ -18,6 +18,10 @@ READ_BUFFER = bytearray(READ_BUFFER_BYTES)
 READ_VIEW = memoryview(READ_BUFFER)
 
 
+def _nothing() -> None:
+    pass
+
+
 class BufferBudget:
     """Bytes that all connections together may hold; waiters are resumed in the order they came.
 
@@ -30,13 +34,17 @@ class BufferBudget:
         self.used_bytes = 0
         self.is_full = False
         """A plain attribute, because every read of every socket asks."""
+        self.on_full: Callable[[], None] = _nothing
+        """Called each time the budget is spent."""
         self._waiting: dict[object, Callable[[], None]] = {}
         self._ahead: object | None = None
 
     def take(self, amount_bytes: int) -> None:
         """Count bytes that are held from now on. The frame in hand is never refused: see `is_full`."""
         self.used_bytes += amount_bytes
-        self.is_full = self.used_bytes >= self.limit_bytes
+        if not self.is_full and self.used_bytes >= self.limit_bytes:
+            self.is_full = True
+            self.on_full()
 
     def give_back(self, amount_bytes: int) -> None:
         self.used_bytes -= amount_bytes

@@ -8,26 +8,29 @@ read-ahead behind a mute is full, the memory budget is spent, the gateway drains
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from functools import partial
 
+from gateway.administration import Kept
+from gateway.answer_line import MOST_IN_FLIGHT
 from gateway.broker_channel import BrokerChannel
 from gateway.buffers import READ_BUFFER, READ_VIEW
 from gateway.connection import ConnectionContext
-from gateway.conversation import CLOSE, FORWARD, INSTEAD, MOST_IN_FLIGHT, SIZE_PREFIX_BYTES, Conversation
+from gateway.conversation import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES, Conversation
 from gateway.flow import (
     SCARCE_READ_BYTES,
-    WRITE_HIGH_BYTES,
     BudgetShare,
     Pause,
     Purpose,
-    ReadGate,
     close_when_written,
 )
-from gateway.inbox import SIZE, Inbox, first_large_bytes
+from gateway.inbox import first_large_bytes, frame_size
 from gateway.logs import Event, logger
 from gateway.nodes import Address
+from gateway.quota_exchange import QuotaExchange
+from gateway.reading import SMALL_READ_BYTES, Reader
 from protocol.errors import FrameTooLarge, KafkaProtocolError
 from quota.admission import Ask, Visitor
+from quota.changes import Change
 
 log = logger()
 
@@ -38,38 +41,44 @@ SLOWEST_FRAME_BYTES_PER_S = 16 * 1024
 ORDINARY_CAUSES = ("client", "broker", "moved", "drain", "idle", "unreachable")
 """Connections end in these ways every day, or the cause has its line in the log already."""
 
+NOBODY_ANSWERED = "the process that keeps the quotas does not answer; ask again in a second"
+
 ANONYMOUS = "ANONYMOUS"
 """Kafka's principal of a client that did not authenticate."""
 
 
-class ClientChannel(asyncio.BufferedProtocol):
+class ClientChannel(Reader):
     """One accepted connection. Lives until both of its sockets are gone."""
 
     def __init__(self, context: ConnectionContext) -> None:
+        super().__init__(context.budget)
         self.context = context
+        self._now_ms = context.now_ms
+        self._counters = context.counters
+        self._frame_limit_bytes = context.frame_limit_bytes
         self.connection_id = context.next_connection_id()
         self.visitor = Visitor(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
         self.conversation = Conversation(
-            context.admission, self.visitor, context.help_url, context.counters, context.own_topics
+            context.admission, self.visitor, context.counters, context.own_topics, context.byte_quota
         )
         self.recorder = context.recorder_of(self.visitor, self.conversation.sasl)
         self.conversation.recorder = self.recorder
-        self.last_byte_ms = context.now_ms()
+        self.was_heard = True
+        """Bytes came from either side since somebody looked."""
+        self._heard_ms = 0
         self.broker: BrokerChannel | None = None
         self.server: Address | None = None
         """Where the broker's socket is connected to, or is about to be."""
-        self._transport: asyncio.Transport | None = None
-        self._inbox = Inbox()
         self._early = bytearray()
         """What came before the broker was connected."""
-        self._gate = ReadGate()
-        self._budget = context.budget
         self.share = BudgetShare(context.budget)
         self._reserved_since_ms = 0
         self._arrived_then_bytes = 0
         self._mute_timer: asyncio.TimerHandle | None = None
         self._asked: Ask | None = None
         """The latest question that was sent off."""
+        self._administered: list[Change] = []
+        """The latest changes of quotas that were sent off, the very list."""
         self._half_closed = False
         self._is_draining = False
         self._close_cause = ""
@@ -77,17 +86,20 @@ class ClientChannel(asyncio.BufferedProtocol):
     # ---- asyncio's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio's by shape, not by class.
-        self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
-        self._gate.opened(self._transport)
-        self.context.socket_opened(self._transport)
+        self.context.socket_opened(self._opened(transport))
         peer = transport.get_extra_info("peername")
         self.visitor.address = peer[0] if peer else ""
         self.context.opened(self)
         self.context.connect_upstream(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def data_received(self, data: bytes) -> None:
+        nbytes = len(data)
+        self._count(nbytes)
+        self._requests_arrived(data, nbytes)
+        if nbytes > SMALL_READ_BYTES:
+            self.read_large()
+
+    def next_buffer(self) -> memoryview:
         if self._inbox.is_plain and not self._budget.is_full:
             return READ_VIEW
         view = self._inbox.next_read()
@@ -95,14 +107,11 @@ class ClientChannel(asyncio.BufferedProtocol):
             return view[:SCARCE_READ_BYTES]
         return view
 
-    def buffer_updated(self, nbytes: int) -> None:
-        context = self.context
-        self.last_byte_ms = now_ms = context.now_ms()
-        context.counters.bytes_from_clients += nbytes
-        if self.recorder is not None:
-            self.recorder.bytes_in += nbytes
-        buf, end = READ_BUFFER, nbytes
-        if not self._inbox.is_plain:
+    def buffer_filled(self, nbytes: int) -> None:
+        self._count(nbytes)
+        if self._inbox.is_plain:
+            buf, end = READ_BUFFER, nbytes
+        else:
             arrived = self._inbox.received(nbytes)
             if arrived is None:
                 wanted_bytes = self._inbox.wanted_bytes
@@ -110,15 +119,26 @@ class ClientChannel(asyncio.BufferedProtocol):
                     self._reserve_or_wait(wanted_bytes, 0)
                 return
             buf, end = arrived
+        if buf is READ_BUFFER and end <= SMALL_READ_BYTES:
+            self._requests_arrived(bytes(READ_VIEW[:end]), end)
+        else:
+            self._requests_arrived(buf, end)
+        self._turn_back(nbytes)
+
+    def _count(self, nbytes: int) -> None:
+        self.was_heard = True
+        self._counters.bytes_from_clients += nbytes
+        if self.recorder is not None:
+            self.recorder.bytes_in += nbytes
+
+    def _requests_arrived(self, buf: bytes | bytearray, end: int) -> None:
         if self.broker is None:
             # uvloop starts reading after connection_made whatever was asked for in it: pause at the first bytes.
             self._early += memoryview(buf)[:end]
             self.share.hold(Purpose.FRAME, len(self._early))
             self._gate.pause(Pause.CONNECTING)
             return
-        self._requests_arrived(buf, end, now_ms)
-
-    def _requests_arrived(self, buf: bytearray, end: int, now_ms: int) -> None:
+        now_ms = self._now_ms()
         try:
             kept_from = self._take_requests(buf, end, now_ms)
             if self.is_gone:
@@ -136,7 +156,7 @@ class ClientChannel(asyncio.BufferedProtocol):
     def _failed(self, error: Exception) -> None:
         """The client broke the protocol, or we are wrong: either way this connection ends, and only this one."""
         if isinstance(error, KafkaProtocolError):
-            self.context.counters.frames_malformed += 1
+            self._counters.frames_malformed += 1
             self.close("protocol", str(error))
         else:
             log.exception(Event.UNEXPECTED_ERROR, **self.describe())
@@ -169,8 +189,12 @@ class ClientChannel(asyncio.BufferedProtocol):
         if not self._close_cause:
             self._close_cause = "reset" if exc else "client"
         context.closed(self, self._close_cause)
-        if self.broker is not None:
-            self.broker.close()
+        self._gate.closed()
+        # Not kept: the two know each other, and what only the cyclic collector frees costs everybody a pause of
+        # hundreds of ms where thousands of connections come and go.
+        broker, self.broker = self.broker, None
+        if broker is not None:
+            broker.close()
 
     def pause_writing(self) -> None:
         """The client does not take its answers: neither read more of them, nor requests that make more."""
@@ -193,12 +217,12 @@ class ClientChannel(asyncio.BufferedProtocol):
             broker.close()
             return
         self.broker = broker
-        if Pause.NOT_READING in self._gate.reasons:
+        if self._gate.reasons & Pause.NOT_READING:
             broker.pause_reading(Pause.PEER_BUSY)
         if self._early:
             early, self._early = self._early, bytearray()
             self.share.hold(Purpose.FRAME, 0)
-            self._requests_arrived(early, len(early), self.context.now_ms())
+            self._requests_arrived(early, len(early))
         self._gate.resume(Pause.CONNECTING)
 
     def broker_lost(self, reason: str, error: Exception | None) -> None:
@@ -208,12 +232,12 @@ class ClientChannel(asyncio.BufferedProtocol):
         if self.conversation.is_quiet:
             self.close("broker", reason)
         else:
-            self.context.counters.upstream_failures["reset" if error else "closed"] += 1
+            self._counters.upstream_failures["reset" if error else "closed"] += 1
             self.close("upstream", f"{reason}, with {self.conversation.in_flight_count} requests in flight")
 
     def broker_busy(self, is_busy: bool) -> None:
         if is_busy:
-            self.context.counters.reads_paused += 1
+            self._counters.reads_paused += 1
             self._gate.pause(Pause.PEER_BUSY)
         else:
             self._gate.resume(Pause.PEER_BUSY)
@@ -221,7 +245,7 @@ class ClientChannel(asyncio.BufferedProtocol):
     def write(self, data: bytes) -> None:
         """Bytes for the client, in the order of its requests."""
         if self._transport is not None:
-            self.context.counters.bytes_to_clients += len(data)
+            self._counters.bytes_to_clients += len(data)
             if self.recorder is not None:
                 self.recorder.bytes_out += len(data)
             self._transport.write(data)
@@ -239,6 +263,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         conversation = self.conversation
         if conversation.held and self._mute_timer is None and not conversation.awaits_answer:
             self._release()
+        elif conversation.wants_attention:
+            self._after_requests(self._now_ms())
         if self._gate.reasons and conversation.in_flight_count < MOST_IN_FLIGHT:
             self._gate.resume(Pause.MANY_IN_FLIGHT)
         self._finish_if_done()
@@ -266,7 +292,10 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     def check_age(self, now_ms: int, idle_ms: int) -> None:
         """Called about once a second: close what has been silent for too long, or keeps memory from others."""
-        if self.last_byte_ms < now_ms - idle_ms:
+        if self.was_heard:
+            self.was_heard = False
+            self._heard_ms = now_ms
+        elif self._heard_ms < now_ms - idle_ms:
             self.close("idle", "nothing was sent or received for limits.idle")
             return
         age_ms = now_ms - self._reserved_since_ms
@@ -308,16 +337,16 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     # ---- requests --------------------------------------------------------------------------------------
 
-    def _take_requests(self, buf: bytearray, end: int, now_ms: int) -> int:
+    def _take_requests(self, buf: bytes | bytearray, end: int, now_ms: int) -> int:
         """Hand on every whole frame in buf[:end]; returns where the incomplete rest begins.
 
         Frames that need nothing are forwarded together, in one write.
         """
-        request = self.conversation.request
-        frame_limit = self.context.frame_limit_bytes
+        conversation = self.conversation
+        frame_limit = self._frame_limit_bytes
         run_start = pos = 0
         while end - pos >= SIZE_PREFIX_BYTES:
-            size = SIZE.unpack_from(buf, pos)[0]
+            size = frame_size(buf, pos)
             if not 0 <= size <= frame_limit:
                 self._forward(buf, run_start, pos)
                 raise _too_large(size, frame_limit)
@@ -325,7 +354,7 @@ class ClientChannel(asyncio.BufferedProtocol):
             if frame_end > end:
                 break
             try:
-                step = request(buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
+                step = conversation.request(buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
             except KafkaProtocolError:
                 self._forward(buf, run_start, pos)
                 raise
@@ -333,34 +362,36 @@ class ClientChannel(asyncio.BufferedProtocol):
                 self._forward(buf, run_start, pos)
                 run_start = frame_end
                 if step is INSTEAD and self.broker is not None:
-                    self.broker.write(self.conversation.instead)
+                    self.broker.write(conversation.instead)
                 elif step is CLOSE:
                     self.flush_own_answers()
-                    self.close(self.conversation.close_cause, self.conversation.close_reason)
+                    self.close(conversation.close_cause, conversation.close_reason)
                     return end
             pos = frame_end
         self._forward(buf, run_start, pos)
         return pos
 
-    def _forward(self, buf: bytearray, start: int, end: int) -> None:
+    def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:
         if start == end or self.broker is None:
             return
         if buf is READ_BUFFER:
             self.broker.write(bytes(READ_VIEW[start:end]))
         elif end - start == len(buf):
-            self.broker.write(buf)  # a large frame in its own buffer: nobody else holds it
+            # A small read as it came, or a large frame in its own buffer: nobody else holds it.
+            self.broker.write(buf)
         else:
             self.broker.write(bytes(memoryview(buf)[start:end]))
 
-    def _keep(self, buf: bytearray, start: int, end: int) -> None:
+    def _keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
         """Keep the beginning of an incomplete frame; wait for memory when there is none for the rest of it."""
+        self.read_large()
         large_bytes = self._inbox.keep(buf, start, end)
         if (end - start < SCARCE_READ_BYTES and not large_bytes) or self.share.held(Purpose.FRAME):
             return
         if large_bytes:
             self._reserve_or_wait(first_large_bytes(large_bytes, end - start), large_bytes)
         else:
-            self._reserve_or_wait(SIZE_PREFIX_BYTES + SIZE.unpack_from(buf, start)[0], 0)
+            self._reserve_or_wait(SIZE_PREFIX_BYTES + frame_size(buf, start), 0)
 
     def _reserve_or_wait(self, amount_bytes: int, large_bytes: int) -> None:
         """Hold so much for the frame that arrives; `large_bytes`: it begins now, and is that large."""
@@ -375,7 +406,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.share.hold(Purpose.FRAME, amount_bytes)
         if large_bytes:
             self._inbox.expect_large(large_bytes)
-        self._reserved_since_ms = self.context.now_ms()
+        self._reserved_since_ms = self._now_ms()
         self._arrived_then_bytes = self._inbox.arrived_bytes
         self._gate.resume(Pause.BUDGET)
 
@@ -394,6 +425,15 @@ class ClientChannel(asyncio.BufferedProtocol):
         if conversation.asked is not None and conversation.asked is not self._asked:
             self._asked = conversation.asked
             self.context.ask(self._asked, self._question_answered)
+        if conversation.to_broker and self.broker is not None:
+            self.broker.write(b"".join(conversation.to_broker))
+            conversation.to_broker.clear()
+        exchange = conversation.alteration
+        if exchange is not None and exchange.changes and exchange.changes is not self._administered:
+            self._administered = exchange.changes
+            self.context.administer(
+                exchange.changes, exchange.only_check, partial(self._quotas_altered, exchange)
+            )
         if conversation.muted_until_ms > now_ms or conversation.held:
             self._count_held()
             if conversation.wants_no_more:
@@ -409,6 +449,19 @@ class ClientChannel(asyncio.BufferedProtocol):
             self._release()
             self._finish_if_done()
 
+    def _quotas_altered(
+        self, exchange: QuotaExchange, problems: list[str | None] | None, kept: Kept | None
+    ) -> None:
+        """Changes were checked or made, or not; None: nobody could be asked."""
+        if problems is None:
+            exchange.not_made(NOBODY_ANSWERED)
+        else:
+            exchange.changed(problems, kept)
+        if self.conversation.alteration is exchange:
+            self.conversation.alteration_answered()
+            self._release()
+            self._finish_if_done()
+
     def _set_mute_timer(self) -> None:
         loop = self.context.loop
         self._mute_timer = loop.call_at(self.conversation.muted_until_ms / 1000, self._mute_ended)
@@ -420,7 +473,7 @@ class ClientChannel(asyncio.BufferedProtocol):
 
     def _mute_ended(self) -> None:
         self._mute_timer = None
-        if self.context.now_ms() < self.conversation.muted_until_ms:
+        if self._now_ms() < self.conversation.muted_until_ms:
             self._set_mute_timer()
         else:
             self._release()
@@ -429,7 +482,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         """Go on with what is held, as far as it may go now."""
         if self.is_gone:
             return
-        now_ms = self.context.now_ms()
+        now_ms = self._now_ms()
         conversation = self.conversation
         try:
             frames, must_close = conversation.release(now_ms)

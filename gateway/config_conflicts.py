@@ -1,10 +1,12 @@
 """What single keys cannot tell: ports that meet, addresses that lead nowhere, and what deserves a warning."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
+from gateway.admin.access import TokenUnreadable, token_in
 from gateway.config_source import KeyPath
 from gateway.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
-from gateway.units import WILDCARD_HOSTS, Address, show_duration, show_size
+from gateway.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
 # Without node_ids nobody knows which ids a cluster has. Most have 1-3; reserved.broker.max.id is 1000.
@@ -21,6 +23,7 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
     yield from _port_conflicts(settings)
     yield from _name_conflicts(settings)
     yield from _quota_conflicts(settings)
+    yield from _admin_conflicts(settings)
     for index, listener in enumerate(settings.listeners):
         if settings.workers > 1 and listener.bind.port == 0:
             yield (
@@ -35,12 +38,22 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
         )
 
 
+def _admin_conflicts(settings: Settings) -> Iterator[Finding]:
+    admin = settings.admin
+    if admin.writable and not admin.token_file and not is_loopback(admin.bind.host):
+        yield (
+            ("admin", "writable"),
+            f"lets whoever reaches {admin.bind} set quotas; write admin.token_file, or bind to 127.0.0.1",
+        )
+
+
 def warnings(settings: Settings) -> Iterator[Finding]:
     """What works but may surprise: (path, sentence)."""
     for index, listener in enumerate(settings.listeners):
         yield from _listener_warnings(listener, ("listeners", index))
     yield from _open_range_warnings(settings)
     yield from _memory_warnings(settings)
+    yield from _token_warnings(settings)
     ids = settings.quotas.producer_ids
     if ids.remember_ms < ids.window_ms:
         yield (
@@ -52,6 +65,21 @@ def warnings(settings: Settings) -> Iterator[Finding]:
             ("quotas", "producer_ids", "max_throttle"),
             "is near or above the clients' request timeout (30s); 10s is safe",
         )
+
+
+def _token_warnings(settings: Settings) -> Iterator[Finding]:
+    """A warning only: a file may be checked where the token is not, and it is read again when it is asked for."""
+    if not settings.admin.token_file:
+        return
+    path, file = ("admin", "token_file"), Path(settings.admin.token_file)
+    try:
+        token_in(file)
+        others_read_it = file.stat().st_mode & 0o077
+    except (OSError, TokenUnreadable) as error:
+        yield path, f"holds no token yet ({error}): until it does, quotas can neither be read nor set there"
+        return
+    if others_read_it:
+        yield path, f"can be read by other users of this machine; chmod 600 {file}"
 
 
 def _memory_warnings(settings: Settings) -> Iterator[Finding]:
@@ -189,3 +217,21 @@ def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
             ("quotas", "users", ""),
             "a user without a name; what holds for everybody else is quotas.default",
         )
+    yield from _client_conflicts(settings)
+
+
+def _client_conflicts(settings: Settings) -> Iterator[Finding]:
+    quotas = settings.quotas
+    sections: list[tuple[KeyPath, Iterable[str]]] = [
+        (("quotas",), quotas.clients),
+        (("quotas", "default"), quotas.default.clients),
+        *((("quotas", "users", name), user.clients) for name, user in quotas.users.items()),
+    ]
+    for path, clients in sections:
+        if "" in clients:
+            # The empty client id is that of clients which send none.
+            where = ".".join([*map(str, path), "default_client"])
+            yield (
+                (*path, "clients", ""),
+                f"a client without an id; what holds for all that are not named is {where}",
+            )

@@ -12,13 +12,17 @@ from quota.settings import Quotas
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a user's quota comes from and who answers for it. `set_wall_ms` is None for what a file says."""
+    """Where a user's quota comes from and who answers for it. `set_wall_ms` is None for what a file says.
+
+    `until_wall_ms`: when the temporary part of it ends. Of several changes of one user the latest is told.
+    """
 
     source: str = "file"
     set_by: str = ""
     set_wall_ms: int | None = None
     owner: str = ""
     note: str = ""
+    until_wall_ms: int | None = None
 
 
 _FROM_FILE = Provenance()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from socket import gaierror
 from typing import TYPE_CHECKING
 
+from gateway.administering import Administer, Done
 from gateway.broker_channel import BrokerChannel
 from gateway.buffers import BufferBudget
 from gateway.clock import monotonic_ms
@@ -20,6 +21,8 @@ from gateway.refusal_log import OwnTopicLog, RefusalLog
 from gateway.topic_names import TopicNames
 from protocol.sasl import SaslExchange
 from quota.admission import Admission, Ask, Visitor
+from quota.byte_quota import ByteQuota
+from quota.changes import Change
 
 if TYPE_CHECKING:
     from gateway.client_channel import ClientChannel
@@ -31,6 +34,10 @@ QUIET_MS = 1_000
 
 Asker = Callable[[Ask, Callable[[Ask], None]], None]
 """Sends a question off; calls back once, with the answer in it, or with one made in its place."""
+
+
+def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: Done) -> None:
+    done(["quotas cannot be changed through this gateway" for _ in changes], None)
 
 
 def _nobody_to_ask(_asked: Ask, _answered: Callable[[Ask], None]) -> None:
@@ -50,8 +57,8 @@ class Shared:
         budget: BufferBudget,
         frame_limit_bytes: int,
         connect_timeout_ms: int,
-        help_url: str,
         own_topics: OwnTopics | None = None,
+        byte_quota: ByteQuota | None = None,
     ) -> None:
         self.loop = loop
         self.now_ms = monotonic_ms(loop)
@@ -61,7 +68,7 @@ class Shared:
         self.budget = budget
         self.frame_limit_bytes = frame_limit_bytes
         self.connect_timeout_ms = connect_timeout_ms
-        self.help_url = help_url
+        self.byte_quota = byte_quota or ByteQuota(admission.quotas, self.now_ms())
         self.channels: set[ClientChannel] = set()
         self.transports: set[asyncio.Transport] = set()
         """Every open socket of a connection; some brokers' outlive their client's while bytes leave."""
@@ -73,13 +80,22 @@ class Shared:
         self.own_topics = own_topics or OwnTopics()
         self.own_topic_log = OwnTopicLog()
         self.refusal_log = RefusalLog()
+        budget.on_full = self._read_sparingly
         self.recorder: Recorder | None = None
         """None: no events are written."""
         self.ask: Asker = _nobody_to_ask
         """Puts a question to a quota state in another process."""
+        self.administer: Administer = _nobody_to_tell
         self._connection_id, self._connection_step = 0, 1
         self.quiet_until_ms = 0
         """Until then no further failure to connect is logged."""
+
+    def _read_sparingly(self) -> None:
+        """Memory is spent: no socket may bring as much as it likes."""
+        for channel in self.channels:
+            channel.read_large()
+            if channel.broker is not None:
+                channel.broker.read_large()
 
     def number_connections(self, first: int, step: int) -> None:
         """Workers count in steps of their number, so that a connection's id is the gateway's own."""
@@ -105,7 +121,7 @@ class ConnectionContext:
         self.counters = shared.counters
         self.budget = shared.budget
         self.frame_limit_bytes = shared.frame_limit_bytes
-        self.help_url = shared.help_url
+        self.byte_quota = shared.byte_quota
         self.topic_names = shared.topic_names
         self.own_topics = shared.own_topics
         self.own_topic_log = shared.own_topic_log
@@ -113,6 +129,7 @@ class ConnectionContext:
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id
         self.ask = shared.ask
+        self.administer = shared.administer
 
     def translate(self, node_id: int, host: str, port: int) -> Address:
         """A broker's answer shows a broker: learn where it is, tell what this listener's clients see."""
@@ -167,7 +184,9 @@ class ConnectionContext:
             tried.add((host, port))
             try:
                 async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
-                    await self.loop.create_connection(lambda: BrokerChannel(channel), host, port)
+                    await self.loop.create_connection(
+                        lambda: BrokerChannel(channel).as_protocol(), host, port
+                    )
             except TimeoutError:
                 failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
                 cause = "timeout"

@@ -17,8 +17,17 @@ from events.redaction import pseudonym
 from gateway.guarded import guarded
 from gateway.recorder import Recorder
 from gateway.usage import IdUsage
-from protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerIdAnswer, InitProducerIdRequest
+from protocol.errors import ErrorCode
+from protocol.messages import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    EndTxnAnswer,
+    EndTxnRequest,
+    InitProducerIdAnswer,
+    InitProducerIdRequest,
+)
 from protocol.produce_answers import partition_errors
+from protocol.repeated_produce import RepeatedProduce
 from protocol.sasl import SaslExchange
 from protocol.transactional import transactional_id
 from quota.verdicts import Decision, ProducerBatch, Reason, Visitor
@@ -112,6 +121,18 @@ class ConnectionRecorder:
                 if usage.count_all(batches, record_counts):
                     return
             self._count_each(batches, record_counts, now_ms)
+        except Exception as error:  # noqa: BLE001 - see guarded.py
+            self.failed(error)
+
+    def repeated(self, request: RepeatedProduce, frame_bytes: int, now_ms: int) -> None:
+        """As `forwarded`, of a request that was recognised. Hot."""
+        try:
+            usage = self.usages.get(request.producer_id) or self._begin(request.producer_id, now_ms)
+            if usage is not None:
+                usage.requests += 1
+                usage.bytes += frame_bytes
+                usage.last_ms = now_ms
+                usage.count_partitions(request.epoch, request.topic, request.partitions, request.record_count)
         except Exception as error:  # noqa: BLE001 - see guarded.py
             self.failed(error)
 
@@ -217,6 +238,14 @@ class ConnectionRecorder:
             self._given(asked.producer_id, asked.producer_epoch, answer, of_transaction, now_ms)
 
     @guarded
+    def producer_id_withheld(self, asked: InitProducerIdRequest, now_ms: int) -> None:
+        """The gateway itself refused InitProducerId; no broker saw it."""
+        answer = InitProducerIdAnswer(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        )
+        self._given(asked.producer_id, asked.producer_epoch, answer, False, now_ms, by_broker=False)
+
+    @guarded
     def transaction_ended(
         self, asked: EndTxnRequest, answer: EndTxnAnswer, is_inherited: bool, now_ms: int
     ) -> None:
@@ -246,6 +275,8 @@ class ConnectionRecorder:
         answer: InitProducerIdAnswer | EndTxnAnswer,
         of_transaction: bool,
         now_ms: int,
+        *,
+        by_broker: bool = True,
     ) -> None:
         self.introduce()
         recorder = self._recorder
@@ -257,7 +288,7 @@ class ConnectionRecorder:
             answered_producer_id=answer.producer_id,
             answered_epoch=answer.producer_epoch,
             error=answer.error_code,
-            node_id=self._node_id,
+            node_id=self._node_id if by_broker else None,
             transactional=of_transaction,
         )
         recorder.tell_unless_storm(event, now_ms)

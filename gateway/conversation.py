@@ -14,8 +14,14 @@ would cost a mute of its own. When the mute ends, `release` goes on with what wa
 When the quota's state lives in another process, a Produce with an id that is new here is held until it has been
 asked (`asked`); everything behind it waits, too.
 
-A Produce is held, too, while a SASL request is in flight: nobody knows yet whose it is, and a client that does not
-wait for its authentication could charge its ids to ANONYMOUS.
+What depends on who asks is held, too, while a SASL request is in flight: a client that does not wait for its
+authentication could charge its ids to ANONYMOUS.
+
+Bytes are counted against their rates when a Produce is forwarded and when the answer to a Fetch begins; above the
+rate the channel is muted from then on (KIP-13, KIP-219).
+
+An AlterClientQuotas with keys of the gateway's own is held until the broker was asked what it says of it, and the
+change was made (`alteration`).
 
 A request that names one of the gateway's own topics is refused here, or another is forwarded for it (INSTEAD).
 
@@ -24,24 +30,40 @@ It must not know sockets, tasks or the clock: time is an argument, and `muted_un
 
 from __future__ import annotations
 
-from collections import deque
 from enum import IntEnum
 from struct import Struct
 from typing import Final
 
+from gateway.answer_line import AnswerLine, Forwarded
 from gateway.connection_recorder import ConnectionRecorder
-from gateway.counters import Counters
+from gateway.counters import INIT_REFUSED, Counters
 from gateway.notes import note_of_request
 from gateway.own_topics import CLOSE_CAUSE, CLOSE_REASON, OwnTopics
-from gateway.treatments import API_VERSIONS, PRODUCE, SASL_HANDSHAKE, TREATMENTS, Treatment
+from gateway.quota_exchange import QuotaExchange
+from gateway.treatments import (
+    ALTER_CLIENT_QUOTAS,
+    API_VERSIONS,
+    FETCH,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    SASL_HANDSHAKE,
+    SHARE_FETCH,
+    TREATMENTS,
+    Treatment,
+)
 from protocol import messages
 from protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
 from protocol.headers import peek_request
 from protocol.produce import ForbiddenTopic, refusal, walk
 from protocol.repeated_produce import RepeatedProduce
 from protocol.sasl import SaslExchange
+from protocol.throttle import lowered_fetch
 from protocol.versions import SPOKEN
 from quota.admission import Admission, Ask, Close, Forward, Refuse, Visitor
+from quota.byte_quota import ByteQuota, Meter
+from quota.byte_rates import Kind
+from quota.entities import User
+from quota.settings import Quotas
 from quota.wording import error_message
 
 SIZE_PREFIX_BYTES: Final = 4
@@ -50,20 +72,22 @@ HELD_LIMIT_BYTES: Final = 1024 * 1024
 """Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once.
 The frame that crosses it is still taken whole; then reading stops until the mute ends."""
 
-MOST_IN_FLIGHT: Final = 4096
-"""Requests that wait for an answer; beyond it reading pauses. Brokers work on one at a time (KIP-219)."""
-
 MOST_BATCHES_NOTED: Final = 8
 """Of a Produce that waits for its answer: which ids they have; of a larger one only the first id is kept."""
 
 _HEAD: Final = Struct(">hhi")
 
-_SASL: Final = (Treatment.SASL_HANDSHAKE, Treatment.SASL_AUTHENTICATE)
+_PRODUCED: Final = Treatment.PRODUCE
+_NOTED: Final = Treatment.NOTED
+
+_OF_SOMEBODY: Final = frozenset({PRODUCE, INIT_PRODUCER_ID, ALTER_CLIENT_QUOTAS})
+"""What is done with these depends on who asks."""
+
+_FETCHES: Final = frozenset({FETCH, SHARE_FETCH})
+
+NO_METERS: Final[tuple[Meter | None, Meter | None]] = (None, None)
 
 Buffer = bytes | bytearray
-
-InFlight = tuple[int, Treatment, int, int, object]
-"""A forwarded request: correlation id, treatment of its answer, api key, api version, note from the request."""
 
 
 class Step(IntEnum):
@@ -92,14 +116,16 @@ class Conversation:
 
     __slots__ = (
         "_admission",
+        "_byte_quota",
         "_counters",
         "_guarded",
-        "_help_url",
-        "_in_flight",
+        "_line",
+        "_metered_as",
+        "_meters",
         "_own_topics",
         "_repeated",
-        "_sasl_in_flight",
         "_walk",
+        "alteration",
         "asked",
         "close_cause",
         "close_reason",
@@ -112,6 +138,7 @@ class Conversation:
         "recorder",
         "refused",
         "sasl",
+        "to_broker",
         "visitor",
         "wants_attention",
     )
@@ -120,13 +147,16 @@ class Conversation:
         self,
         admission: Admission,
         visitor: Visitor,
-        help_url: str = "",
         counters: Counters | None = None,
         own_topics: OwnTopics | None = None,
+        byte_quota: ByteQuota | None = None,
     ) -> None:
         self.visitor = visitor
         self._admission = admission
-        self._help_url = help_url
+        self._byte_quota = byte_quota or ByteQuota(Quotas(), 0)
+        self._metered_as: tuple[int, User, str] | None = None
+        self._meters = NO_METERS
+        """What this visitor's bytes count against, produced and fetched."""
         self._counters = counters or Counters()
         self._own_topics = own_topics or OwnTopics()
         self._guarded = self._own_topics.guarded
@@ -134,18 +164,21 @@ class Conversation:
         self._walk = self._repeated.walk
         self.recorder: ConnectionRecorder | None = None
         """Told of what happens here; None: no events are written."""
-        self._in_flight: deque[InFlight | bytes] = deque()
-        self._sasl_in_flight = 0
-        self.held: deque[bytes] = deque()
+        self._line = AnswerLine()
+        self.held: list[bytes] = []
         """Frames behind the mute, whole and with their size prefix, in the order they came."""
         self.held_bytes = 0
         self.muted_until_ms = 0
         self.asked: Ask | None = None
         """The question about the first of the held frames; whoever has its answer puts it in, then calls `release`."""
+        self.alteration: QuotaExchange | None = None
+        """What becomes of the AlterClientQuotas that is the first of the held frames."""
+        self.to_broker: list[bytes] = []
+        """Framed requests of our own: send and clear."""
         self.wants_attention = False
         """Something is to be sent, logged, timed or paused; whoever sees to it clears this. False for nearly
         every request, and a plain attribute, because every read asks."""
-        self.out: list[bytes] = []
+        self.out = self._line.out
         """Framed answers of our own whose turn has come: send and clear."""
         self.refused: list[Refuse] = []
         """Refusals that nobody has logged yet: log and clear."""
@@ -170,7 +203,9 @@ class Conversation:
         """
         if self.recorder is not None:
             self.recorder.requests += 1
-        if self.held or (self._sasl_in_flight and _is_produce(buf, start, end)):
+        if isinstance(buf, bytes) and self._repeats(buf, start, end, now_ms):
+            return FORWARD
+        if self.held or (self._line.sasl_in_flight and _is_of_somebody(buf, start, end)):
             return self._hold(buf, start, end)
         if now_ms < self.muted_until_ms:
             step = self._refused_behind_mute(buf, start, end, now_ms)
@@ -181,48 +216,52 @@ class Conversation:
     def release(self, now_ms: int) -> tuple[list[bytes], bool]:
         """Go on with what was held. Returns (frames to forward, in order; whether to close now)."""
         forward: list[bytes] = []
-        held = self.held
-        while held and not self.awaits_decision:
-            frame = held[0]
-            if self._sasl_in_flight and _is_produce(frame, SIZE_PREFIX_BYTES, len(frame)):
-                break
-            if now_ms < self.muted_until_ms:
-                refused = self._refused_behind_mute(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
-                if refused is None:
+        held, done = self.held, 0
+        try:
+            while done < len(held) and not self.awaits_decision:
+                frame = held[done]
+                if self._line.sasl_in_flight and _is_of_somebody(frame, SIZE_PREFIX_BYTES, len(frame)):
                     break
-                step = refused
-            else:
-                decided = self._next_in_line(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
-                if decided is None:
+                step = self._released(frame, now_ms)
+                if step is None:
                     break
-                step = decided
-            if step is CLOSE:
-                return forward, True
-            if step is FORWARD:
-                forward.append(frame)
-            elif step is INSTEAD:
-                forward.append(self.instead)
-            held.popleft()
-            self.held_bytes -= len(frame)
-        return forward, False
+                if step is CLOSE:
+                    return forward, True
+                if step is FORWARD:
+                    forward.append(frame)
+                elif step is INSTEAD:
+                    forward.append(self.instead)
+                done += 1
+                self.held_bytes -= len(frame)
+            return forward, False
+        finally:
+            del held[:done]
+
+    def _released(self, frame: bytes, now_ms: int) -> Step | None:
+        """What becomes of the first of the held frames; None: it stays there."""
+        if now_ms < self.muted_until_ms:
+            return self._refused_behind_mute(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
+        return self._next_in_line(frame, SIZE_PREFIX_BYTES, len(frame), now_ms)
 
     def drop_held(self) -> int:
         """The client has gone: what it sent behind the mute reaches nobody. Returns the bytes dropped."""
         dropped = self.held_bytes
-        self.asked = None
+        self.asked = self.alteration = None
         self.held.clear()
         self.held_bytes = 0
         return dropped
 
     @property
     def awaits_decision(self) -> bool:
-        """What is held waits for the answer to `asked`."""
-        return self.asked is not None and self.asked.answer is None
+        """What is held waits for the answer to `asked`, or for what becomes of `alteration`."""
+        if self.asked is not None:
+            return self.asked.answer is None
+        return self.alteration is not None and not self.alteration.is_over
 
     @property
     def awaits_answer(self) -> bool:
         """What is held waits for no time to pass, but for the quota's answer, or for a SASL answer of the broker."""
-        return bool(self.held) and (self._sasl_in_flight > 0 or self.awaits_decision)
+        return bool(self.held) and (self._line.sasl_in_flight > 0 or self.awaits_decision)
 
     @property
     def wants_no_more(self) -> bool:
@@ -231,42 +270,74 @@ class Conversation:
 
     # ---- from the broker -------------------------------------------------------------------------------
 
-    def expect(self, correlation_id: int) -> InFlight:
-        """The request that the broker's next answer belongs to.
+    def expect(self, correlation_id: int) -> Forwarded:
+        """The request that the broker's next answer belongs to. Raises MalformedFrame: see AnswerLine.expect."""
+        return self._line.expect(correlation_id)
 
-        Raises MalformedFrame when there is none, or when it carries another correlation id: the two sides
-        no longer agree where frames begin, and nothing after this point could be trusted.
-        """
-        head = self._in_flight[0] if self._in_flight else None
-        if not isinstance(head, tuple) or head[0] != correlation_id:
-            raise MalformedFrame(
-                f"the broker answered {correlation_id}, which is not the next request in flight"
-            )
-        return head
+    def next_alone(self) -> Forwarded | None:
+        """The request that the broker answers next, if no answer of our own waits right behind it."""
+        return self._line.next_alone()
 
     def answered(self) -> None:
         """The answer of the request at the head has passed; answers of ours behind it have their turn now."""
-        in_flight = self._in_flight
-        head = in_flight.popleft()
-        if self._sasl_in_flight and head[1] in _SASL:
-            self._sasl_in_flight -= 1
-        while in_flight:
-            answer = in_flight[0]
-            if isinstance(answer, tuple):
-                return
-            self.out.append(answer)
-            in_flight.popleft()
+        self._line.answered()
 
     @property
     def is_quiet(self) -> bool:
         """Nothing is in flight: the connection can be closed without losing an answer."""
-        return not self._in_flight and self.asked is None
+        return not len(self._line) and self.asked is None and self.alteration is None
+
+    def fetched(self, meter: Meter, answer_bytes: int, now_ms: int) -> int:
+        """An answer to a Fetch begins. Returns how long the channel is muted from now on, in ms."""
+        return self._mute_for(meter.record(answer_bytes, now_ms), now_ms)
+
+    def mute_left_ms(self, now_ms: int) -> int:
+        return max(0, self.muted_until_ms - now_ms)
+
+    def alteration_answered(self) -> None:
+        """The broker has answered `alteration`, or its changes were made: its next step."""
+        exchange = self.alteration
+        if exchange is None:
+            return  # the client has gone
+        self.wants_attention = True
+        frame = exchange.next_frame()
+        if frame is not None:
+            self.to_broker.append(frame)
+            api_key, api_version, correlation_id = _HEAD.unpack_from(frame, SIZE_PREFIX_BYTES)
+            self._awaits(Forwarded(correlation_id, Treatment.ALTER_QUOTAS, api_key, api_version, exchange))
 
     @property
     def in_flight_count(self) -> int:
-        return len(self._in_flight)
+        return len(self._line)
 
     # ---- inside ----------------------------------------------------------------------------------------
+
+    def _repeats(self, frame: bytes, start: int, end: int, now_ms: int) -> bool:
+        """The hot path: a Produce like the one before it, of an id that is known, on a connection where nothing waits.
+
+        Does all that `_next_in_line` would have done with it, or nothing at all.
+        """
+        if self.held or now_ms < self.muted_until_ms or self._line.sasl_in_flight or self._byte_quota.is_on:
+            return False
+        repeated, recorder = self._repeated, self.recorder
+        if not repeated.recognises(frame, start, end) or not self._admission.knows(
+            self.visitor,
+            repeated.producer_id,
+            repeated.epoch,
+            repeated.topic,
+            repeated.partitions,
+            now_ms,
+        ):
+            return False
+        if recorder is not None:
+            if not recorder.is_introduced:
+                return False
+            recorder.repeated(repeated, end - start, now_ms)
+        self._counters.requests[PRODUCE] += 1
+        if repeated.acks:
+            note = None if recorder is None else repeated.producer_id
+            self._awaits(Forwarded(repeated.correlation_id, _PRODUCED, PRODUCE, repeated.version, note))
+        return True
 
     def _next_in_line(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
         """None: hold it, the quota's state has been asked."""
@@ -276,31 +347,70 @@ class Conversation:
         treatment = TREATMENTS.get(api_key << 16 | api_version & 0xFFFF)
         if treatment is None:
             return self._unspoken(api_key, api_version, correlation_id)
-        if self.asked is None:
+        if self.asked is None and self.alteration is None:
             self._counters.requests[api_key] += 1
         if not self.visitor.client_id:
             self.visitor.client_id = peek_request(buf, start, end).client_id or ""
         recorder = self.recorder
-        if recorder is not None and not recorder.is_introduced and treatment < Treatment.NOTED:
+        if recorder is not None and not recorder.is_introduced and treatment < _NOTED:
             recorder.introduced()
         if api_key == PRODUCE:
             return self._produce(buf, start, end, api_version, correlation_id, now_ms)
+        if treatment > _NOTED:
+            return self._noted(buf, start, end, treatment, now_ms)
         note: object = None
         step = FORWARD
-        if treatment > Treatment.NOTED:
-            note = note_of_request(treatment, self.sasl, buf, start, end)
-            if treatment in _SASL:
-                self._sasl_in_flight += 1
-            elif recorder is not None and treatment is Treatment.API_VERSIONS and isinstance(note, tuple):
-                recorder.software = note
-        elif api_key in self._guarded:
+        if api_key in self._guarded:
             step = self._look_for_own_topic(api_key, api_version, buf, start, end)
             if step is TAKEN or step is CLOSE:
                 return step
             if step is INSTEAD:
                 note = DISGUISED
-        self._awaits((correlation_id, treatment, api_key, api_version, note))
+        if api_key in _FETCHES and self._byte_quota.is_on:
+            meter = self._meters_now(now_ms)[1]
+            if meter is not None:
+                treatment, note = Treatment.METERED, meter
+                step = self._fetch_less(meter, buf, start, end)
+        self._awaits(Forwarded(correlation_id, treatment, api_key, api_version, note))
         return step
+
+    def _noted(self, buf: Buffer, start: int, end: int, treatment: Treatment, now_ms: int) -> Step | None:
+        """A request whose answer says something only together with it."""
+        api_key, api_version, correlation_id = _HEAD.unpack_from(buf, start)
+        if treatment is Treatment.ALTER_QUOTAS:
+            done = self._alter_quotas(buf, start, end)
+            if done is FORWARD:
+                self._awaits(Forwarded(correlation_id, Treatment.PASS, api_key, api_version, None))
+            return done
+        if treatment is Treatment.INIT_PRODUCER_ID:
+            return self._init_producer_id(buf, start, end, api_version, correlation_id, now_ms)
+        note = note_of_request(treatment, self.sasl, buf, start, end)
+        recorder = self.recorder
+        if recorder is not None and treatment is Treatment.API_VERSIONS and isinstance(note, tuple):
+            recorder.software = note
+        self._awaits(Forwarded(correlation_id, treatment, api_key, api_version, note))
+        return FORWARD
+
+    def _fetch_less(self, meter: Meter, buf: Buffer, start: int, end: int) -> Step:
+        """One answer may bring as much as the rate allows in its whole window, as Kafka has it."""
+        lowered = lowered_fetch(buf, start, end, meter.window_bytes) if meter.throttles else None
+        if lowered is None:
+            return FORWARD
+        self.instead = lowered
+        return INSTEAD
+
+    def _alter_quotas(self, buf: Buffer, start: int, end: int) -> Step | None:
+        """FORWARD: nothing of ours is in it; None: it is held until it has been decided."""
+        if self.alteration is None:
+            self.alteration = QuotaExchange.begin(buf, start, end, self.visitor.user, 0)
+            if self.alteration is None:
+                return FORWARD
+            self.alteration_answered()
+        if not self.alteration.is_over:
+            return None
+        exchange, self.alteration = self.alteration, None
+        self._answer(exchange.answer())
+        return TAKEN
 
     def _produce(
         self, buf: Buffer, start: int, end: int, api_version: int, correlation_id: int, now_ms: int
@@ -327,14 +437,72 @@ class Conversation:
                 recorder.forwarded(batches, self._repeated.record_counts, end - start, now_ms)
                 # The id alone, as a rule: what waits for an answer should be small.
                 note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
+        treatment = _PRODUCED
+        if self._byte_quota.is_on:
+            meter = self._meters_now(now_ms)[0]
+            if meter is not None and self._mute_for(meter.record(end - start, now_ms), now_ms):
+                treatment = Treatment.PRODUCE_THROTTLED
         if acks != 0:
-            self._awaits((correlation_id, Treatment.PRODUCE, PRODUCE, api_version, note))
+            self._awaits(Forwarded(correlation_id, treatment, PRODUCE, api_version, note))
         return FORWARD
 
-    def _awaits(self, forwarded: InFlight) -> None:
-        in_flight = self._in_flight
-        in_flight.append(forwarded)
-        if len(in_flight) >= MOST_IN_FLIGHT:
+    def _meters_now(self, now_ms: int) -> tuple[Meter | None, Meter | None]:
+        quota, visitor = self._byte_quota, self.visitor
+        metered_as = (quota.generation, visitor.user, visitor.client_id)
+        if metered_as != self._metered_as:
+            self._metered_as = metered_as
+            produce, fetch = (
+                quota.meter(kind, visitor.user, visitor.client_id, now_ms)
+                for kind in (Kind.PRODUCE, Kind.FETCH)
+            )
+            self._meters = produce, fetch
+        return self._meters
+
+    def _mute_for(self, throttle_ms: int, now_ms: int) -> int:
+        """Nothing more is handed on for so long; returns the mute that is in force, 0 without a throttle."""
+        if not throttle_ms:
+            return 0
+        self.muted_until_ms = max(self.muted_until_ms, now_ms + throttle_ms)
+        return self.muted_until_ms - now_ms
+
+    def _init_producer_id(
+        self, buf: Buffer, start: int, end: int, api_version: int, correlation_id: int, now_ms: int
+    ) -> Step | None:
+        asked, self.asked = self.asked, None
+        note = messages.init_producer_id_request(buf, start, end)
+        # Without a transactional id a broker hands out a new id, whichever id the request names (Kafka's
+        # TransactionCoordinator.handleInitProducerId); with one it knows the producer, and mostly its id stays.
+        if note.transactional_id is None:
+            verdict = self._admission.judge_new_id(self.visitor, now_ms, asked)
+            if isinstance(verdict, Ask):
+                self.asked = verdict
+                return None
+            if isinstance(verdict, Refuse):
+                return self._refuse_new_id(verdict, note, api_version, correlation_id, now_ms)
+        self._awaits(
+            Forwarded(correlation_id, Treatment.INIT_PRODUCER_ID, INIT_PRODUCER_ID, api_version, note)
+        )
+        return FORWARD
+
+    def _refuse_new_id(
+        self,
+        verdict: Refuse,
+        request: messages.InitProducerIdRequest,
+        api_version: int,
+        correlation_id: int,
+        now_ms: int,
+    ) -> Step:
+        throttle_time_ms = verdict.throttle_time_ms
+        if self.recorder is not None:
+            self.recorder.producer_id_withheld(request, now_ms)
+        self._counters.requests_refused[INIT_REFUSED] += 1
+        self.refused.append(verdict)
+        self.muted_until_ms = max(self.muted_until_ms, now_ms + throttle_time_ms)
+        self._answer(messages.init_producer_id_refused(correlation_id, api_version, throttle_time_ms))
+        return TAKEN
+
+    def _awaits(self, forwarded: Forwarded) -> None:
+        if self._line.forwarded(forwarded):
             self.wants_attention = True
 
     def _refused_behind_mute(self, buf: Buffer, start: int, end: int, now_ms: int) -> Step | None:
@@ -373,7 +541,7 @@ class Conversation:
         until_ms = now_ms + verdict.throttle_time_ms
         if verdict.rearms_mute or now_ms >= self.muted_until_ms:
             self.muted_until_ms = max(self.muted_until_ms, until_ms)
-        text = error_message(verdict, self._help_url)
+        text = error_message(verdict, self._admission.quotas.help_url)
         self._answer(refusal(buf, start, end, verdict.throttle_time_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
         return TAKEN
 
@@ -416,10 +584,7 @@ class Conversation:
 
     def _answer(self, payload: bytes) -> None:
         self.wants_attention = True
-        if self._in_flight:
-            self._in_flight.append(payload)
-        else:
-            self.out.append(payload)
+        self._line.own(payload)
 
     def _hold(self, buf: Buffer, start: int, end: int) -> Step:
         frame = bytes(buf[start - SIZE_PREFIX_BYTES : end])
@@ -434,5 +599,5 @@ class Conversation:
         return CLOSE
 
 
-def _is_produce(buf: Buffer, start: int, end: int) -> bool:
-    return end - start >= _HEAD.size and _HEAD.unpack_from(buf, start)[0] == PRODUCE
+def _is_of_somebody(buf: Buffer, start: int, end: int) -> bool:
+    return end - start >= _HEAD.size and _HEAD.unpack_from(buf, start)[0] in _OF_SOMEBODY

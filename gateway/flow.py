@@ -6,7 +6,7 @@ Both are kept per connection and know nothing of frames: the channels say why th
 from __future__ import annotations
 
 import asyncio
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 
 from gateway.buffers import BufferBudget
 
@@ -22,8 +22,8 @@ LINGER_S = 30.0
 """How long a closed socket may go on to send what was written; a peer that takes nothing is cut off then."""
 
 
-class Pause(IntFlag):
-    """Why nothing is read from a socket just now."""
+class Pause(IntEnum):
+    """Why nothing is read from a socket just now: a bit each."""
 
     CONNECTING = 1
     """The broker is not connected yet."""
@@ -45,7 +45,8 @@ class ReadGate:
     __slots__ = ("_transport", "reasons")
 
     def __init__(self) -> None:
-        self.reasons = Pause(0)
+        self.reasons = 0
+        """Bits of Pause; not an IntFlag, whose truth is a call of its own that every answer would pay for."""
         self._transport: asyncio.Transport | None = None
 
     def opened(self, transport: asyncio.Transport) -> None:
@@ -54,13 +55,17 @@ class ReadGate:
         if self.reasons:
             transport.pause_reading()
 
+    def closed(self) -> None:
+        """The socket is gone: nothing here keeps it, or what it served, alive."""
+        self._transport = None
+
     def pause(self, why: Pause) -> None:
         if not self.reasons and self._transport is not None:
             self._transport.pause_reading()
         self.reasons |= why
 
     def resume(self, why: Pause) -> None:
-        if why not in self.reasons:
+        if not self.reasons & why:
             return
         self.reasons &= ~why
         if not self.reasons and self._transport is not None and not self._transport.is_closing():

@@ -20,6 +20,15 @@ FIRST_LARGE_BYTES: Final = 64 * 1024
 """The least that a large frame's own buffer begins with; it doubles each time it is full."""
 
 
+def frame_size(buf: bytes | bytearray, pos: int) -> int:
+    """The size prefix at `pos`: what a frame says of its own length. Negative: this is not Kafka's protocol."""
+    if isinstance(buf, bytes):  # the hot path: see repeated_produce.py
+        size = buf[pos] << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
+        return size if size < 1 << 31 else size - (1 << 32)
+    size_of_large: int = SIZE.unpack_from(buf, pos)[0]
+    return size_of_large
+
+
 class Inbox:
     """Bytes of one socket between two reads."""
 
@@ -63,7 +72,7 @@ class Inbox:
         self.is_plain = True
         return large, len(large)
 
-    def keep(self, buf: bytearray, start: int, end: int) -> int:
+    def keep(self, buf: bytes | bytearray, start: int, end: int) -> int:
         """Keep buf[start:end], the beginning of an incomplete frame.
 
         Returns the bytes of the frame with its prefix when it is too large for the shared buffer and needs
@@ -72,7 +81,7 @@ class Inbox:
         self._rest = bytes(memoryview(buf)[start:end])
         self.is_plain = False
         if end - start >= SIZE_BYTES:
-            frame_bytes: int = SIZE.unpack_from(buf, start)[0] + SIZE_BYTES
+            frame_bytes = frame_size(buf, start) + SIZE_BYTES
             if frame_bytes > READ_BUFFER_BYTES:
                 return frame_bytes
         return 0

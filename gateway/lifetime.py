@@ -4,11 +4,12 @@ from typing import Protocol
 
 
 class RunsAndDrains(Protocol):
-    """`start`, then `until_stopped`; `drain` ends it, and may be called more than once."""
+    """`start`, then `until_stopped`; `drain` ends it, and may be called more than once. `reload`: SIGHUP came."""
 
     async def start(self) -> None: ...
     async def until_stopped(self) -> None: ...
     async def drain(self) -> None: ...
+    def reload(self) -> None: ...
 
 
 class CannotStart(Exception):

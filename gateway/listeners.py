@@ -114,7 +114,7 @@ class Listener:
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = ConnectionContext(self._shared, self._ports, node_id)
         server = await self._shared.loop.create_server(
-            lambda: ClientChannel(context), sock=bound, backlog=BACKLOG
+            lambda: ClientChannel(context).as_protocol(), sock=bound, backlog=BACKLOG
         )
         self._servers.append(server)
         if self._is_closed:

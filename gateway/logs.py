@@ -23,6 +23,12 @@ class Event(StrEnum):
     LISTENING = "listening"
     ADMIN_LISTENING = "admin_listening"
     CONFIG_WARNING = "config_warning"
+    CONFIG_RELOADED = "config_reloaded"
+    CONFIG_PROBLEM = "config_problem"
+    CONFIG_REFUSED = "config_refused"
+    CONFIG_RESTART_NEEDED = "config_restart_needed"
+    NOTHING_TO_RELOAD = "nothing_to_reload"
+    ENFORCING_BEGINS = "enforcing_begins"
     CLUSTER_REACHED = "cluster_reached"
     CLUSTER_NOT_REACHED = "cluster_not_reached"
     NODE_LEARNT = "node_learnt"
@@ -35,6 +41,7 @@ class Event(StrEnum):
     IDENTITY_ESTABLISHED = "identity_established"
     IDENTITY_UNREADABLE = "identity_unreadable"
     PRODUCER_ID_REFUSED = "producer_id_refused"
+    INIT_PRODUCER_ID_REFUSED = "init_producer_id_refused"
     PRODUCER_ID_GAVE_UP = "producer_id_gave_up"
     OWN_TOPIC_REFUSED = "own_topic_refused"
     QUOTA_FAILED_OPEN = "quota_failed_open"
@@ -51,6 +58,7 @@ class Event(StrEnum):
     HOLDER_LOST = "holder_lost"
     WORKER_CONNECTED = "worker_connected"
     WORKER_LOST = "worker_lost"
+    BYTE_CELLS_MISSING = "byte_cells_missing"
     PROCESS_STARTED = "process_started"
     PROCESS_ENDED = "process_ended"
     STATE_RESTORED = "state_restored"
@@ -63,6 +71,16 @@ class Event(StrEnum):
     EVENTS_TOPIC_AVAILABLE = "events_topic_available"
     EVENTS_DROPPED = "events_dropped"
     EVENTS_OFFSETS_GONE = "events_offsets_gone"
+    QUOTAS_CHANGED = "quotas_changed"
+    QUOTA_CHANGE_ENDED = "quota_change_ended"
+    QUOTA_CHANGE_NOT_KEPT = "quota_change_not_kept"
+    QUOTA_COMMAND = "quota_command"
+    QUOTAS_TOPIC_READ = "quotas_topic_read"
+    QUOTAS_TOPIC_UNREADABLE_RECORDS = "quotas_topic_unreadable_records"
+    QUOTAS_TOPIC_CREATED = "quotas_topic_created"
+    QUOTAS_TOPIC_UNSAFE = "quotas_topic_unsafe"
+    QUOTAS_TOPIC_UNAVAILABLE = "quotas_topic_unavailable"
+    QUOTAS_TOPIC_AVAILABLE = "quotas_topic_available"
     FLEET_MEMBER_SEEN = "fleet_member_seen"
     FLEET_MEMBER_GONE = "fleet_member_gone"
     FLEET_MEMBER_DIFFERS = "fleet_member_differs"
@@ -72,12 +90,19 @@ class Event(StrEnum):
 
 
 _CONNECTION: Final = frozenset({"connection_id", "listener", "address", "user", "client_id", "node_id"})
+_QUOTA_CHANGE: Final = frozenset({"setting", "user", "temporary"})
 
 KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.GATEWAY_STARTING: frozenset({"version", "pid", "config", "mode", "bootstrap_servers"}),
     Event.LISTENING: frozenset({"listener", "bind", "node_id", "advertised"}),
     Event.ADMIN_LISTENING: frozenset({"bind"}),
     Event.CONFIG_WARNING: frozenset({"where", "key", "text"}),
+    Event.CONFIG_RELOADED: frozenset({"config", "cause", "changed", "changes", "restart_needed", "seconds"}),
+    Event.CONFIG_PROBLEM: frozenset({"where", "key", "text"}),
+    Event.CONFIG_REFUSED: frozenset({"config", "cause", "problems", "remedy"}),
+    Event.CONFIG_RESTART_NEEDED: frozenset({"key", "running", "in_file", "remedy"}),
+    Event.NOTHING_TO_RELOAD: frozenset({"reason", "remedy"}),
+    Event.ENFORCING_BEGINS: frozenset({"user", "users", "would_refuse", "remedy"}),
     Event.CLUSTER_REACHED: frozenset({"server", "node_ids", "waited_ms"}),
     Event.CLUSTER_NOT_REACHED: frozenset({"server", "cause", "retry_ms"}),
     Event.NODE_LEARNT: frozenset({"node_id", "server"}),
@@ -92,6 +117,7 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.IDENTITY_UNREADABLE: _CONNECTION | {"mechanism", "reason"},
     Event.PRODUCER_ID_REFUSED: _CONNECTION
     | {"producer_id", "reason", "throttle_time_ms", "correlation_id", "suppressed_count"},
+    Event.INIT_PRODUCER_ID_REFUSED: _CONNECTION | {"reason", "throttle_time_ms", "suppressed_count"},
     Event.OWN_TOPIC_REFUSED: _CONNECTION | {"api", "suppressed_count"},
     Event.PRODUCER_ID_GAVE_UP: _CONNECTION | {"producer_id", "attempts", "waited_ms"},
     Event.QUOTA_FAILED_OPEN: _CONNECTION | {"reason", "suppressed_count", "exc_info"},
@@ -108,6 +134,7 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.HOLDER_LOST: frozenset({"worker", "reason"}),
     Event.WORKER_CONNECTED: frozenset({"worker", "pid"}),
     Event.WORKER_LOST: frozenset({"worker", "pid"}),
+    Event.BYTE_CELLS_MISSING: frozenset({"worker", "reason"}),
     Event.PROCESS_STARTED: frozenset({"role", "pid"}),
     Event.PROCESS_ENDED: frozenset({"role", "pid", "exit_code", "restart_in_ms"}),
     Event.STATE_RESTORED: frozenset({"users", "restored_from", "waited_ms", "unreadable"}),
@@ -122,6 +149,19 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.EVENTS_TOPIC_AVAILABLE: frozenset({"topic", "doing", "waited_ms", "buffered", "dropped"}),
     Event.EVENTS_DROPPED: frozenset({"topic", "dropped", "dropped_total", "reason"}),
     Event.EVENTS_OFFSETS_GONE: frozenset({"topic", "partition", "offset", "earliest"}),
+    Event.QUOTAS_CHANGED: _QUOTA_CHANGE
+    | {"action", "value", "before", "set_by", "set_through", "set_wall_ms", "until_wall_ms", "note"},
+    Event.QUOTA_CHANGE_ENDED: _QUOTA_CHANGE | {"value", "before", "set_by", "set_through"},
+    Event.QUOTA_CHANGE_NOT_KEPT: _QUOTA_CHANGE | {"kept", "cause", "remedy"},
+    Event.QUOTA_COMMAND: frozenset({"deed", "user", "producer_id", "set_by", "set_through"}),
+    Event.QUOTAS_TOPIC_READ: frozenset({"topic", "changes", "unreadable", "waited_ms"}),
+    Event.QUOTAS_TOPIC_UNREADABLE_RECORDS: frozenset({"topic", "unreadable", "reason"}),
+    Event.QUOTAS_TOPIC_CREATED: frozenset({"topic", "partitions", "replication_factor", "wanted"}),
+    Event.QUOTAS_TOPIC_UNSAFE: frozenset({"topic", "setting", "value", "reason", "remedy"}),
+    Event.QUOTAS_TOPIC_UNAVAILABLE: frozenset(
+        {"topic", "doing", "cause", "remedy", "retry_ms", "buffered", "dropped"}
+    ),
+    Event.QUOTAS_TOPIC_AVAILABLE: frozenset({"topic", "doing", "waited_ms", "buffered", "dropped"}),
     Event.FLEET_MEMBER_SEEN: frozenset({"gateway_id", "incarnation"}),
     Event.FLEET_MEMBER_GONE: frozenset({"gateway_id", "incarnation", "reason"}),
     Event.FLEET_MEMBER_DIFFERS: frozenset(

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.counters import Counters
-from gateway.metric_families import counter, gauge
+from gateway.counters import LATENESS_BOUNDS_S, Counters
+from gateway.metric_families import counter, gauge, histogram
 from gateway.user_metrics import UserFamilies
 from protocol.versions import SPOKEN
 from quota.counters import UserSnapshot
@@ -49,7 +49,7 @@ class GatewayCollector(Collector):
         by_api = {SPOKEN[key].name if key in SPOKEN else str(key): count for key, count in counts if count}
         yield counter("requests", "Requests received from clients.", by_api, "api")
         refused = self._counters.requests_refused
-        yield counter("requests_refused", "Produce requests that the gateway refused.", refused, "reason")
+        yield counter("requests_refused", "Requests that the quota of new ids refused.", refused, "reason")
         own = self._counters.own_topic_refused
         yield counter("own_topic_refused", "Requests that named a topic of the gateway's own.", own, "api")
         failed = self._counters.quota_failed_open
@@ -84,7 +84,10 @@ class GatewayCollector(Collector):
         yield counter("bytes", "Bytes moved.", by_direction, "direction")
         yield gauge("buffered_bytes", "Frames held in memory, all connections.", counters.buffered_bytes)
         yield counter("reads_paused", "Times reading from a peer was paused.", counters.reads_paused)
-        yield counter("event_loop_stalls", "Times the event loop came late.", counters.stalls)
+        late = "How late a timer came that runs twenty times a second, over all processes with clients."
+        buckets, late_s = counters.lateness, counters.lateness_seconds
+        yield histogram("event_loop_lateness_seconds", late, LATENESS_BOUNDS_S, buckets, late_s)
+        yield counter("event_loop_stalls", "Times the event loop came later than 0.1 s.", counters.stalls)
         yield counter("event_loop_stalled_seconds", "By how much, summed.", counters.stalled_seconds)
 
 

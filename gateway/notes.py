@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.quota_exchange import describe_note
 from gateway.treatments import Treatment
 from protocol import messages
 from protocol.sasl import SaslExchange
@@ -15,8 +16,6 @@ def note_of_request(
     SASL requests feed the exchange at once, since the mechanism and the name stand in the request;
     whether they are true is told by the answer. Raises MalformedFrame.
     """
-    if treatment is Treatment.INIT_PRODUCER_ID:
-        return messages.init_producer_id_request(buf, start, end)
     if treatment is Treatment.END_TXN:
         return messages.end_txn_request(buf, start, end)
     if treatment is Treatment.SASL_HANDSHAKE:
@@ -25,4 +24,6 @@ def note_of_request(
         sasl.client_token(messages.sasl_token(buf, start, end))
     elif treatment is Treatment.API_VERSIONS:
         return messages.client_software(buf, start, end)
+    elif treatment is Treatment.DESCRIBE_QUOTAS:
+        return describe_note(buf, start, end)
     return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from events import ConfigEvent, LifecycleEvent
 from events.definitions import LifecyclePhase, RestoredFrom
 from events.redaction import UserNames
 from gateway.clock import monotonic_ms, wall_ms
+from gateway.config_event import Provenance
 from gateway.event_log.absorber import Absorber
 from gateway.event_log.fleet import Fleet, FleetChange, OwnSettings
 from gateway.event_log.follower import EventFollower, StartAt
@@ -34,10 +35,12 @@ from gateway.recording import provenance_of
 from gateway.redacted_users import RedactedUsersQuota
 from gateway.settings import Settings
 from gateway.state_dir import Loaded, StateDir
+from quota.changes import Command
 from quota.entities import User
 from quota.interim import InterimState
 from quota.layered_filter import kept_ms
 from quota.producer_ids import ProducerIdQuota
+from quota.settings import Quotas
 from quota.state import QuotaState
 
 log = logger()
@@ -79,8 +82,11 @@ class QuotaKeeper:
         self.is_restored = False
         self.progress = "what is remembered has not been read yet"
         self._names = UserNames(settings.events.redact, settings.quotas.users)
+        self._quotas = settings.to_quotas()
+        self._provenance: Mapping[str, Provenance] = provenance_of(settings)
+        self._is_started = False
         self._real: ProducerIdQuota = RedactedUsersQuota(
-            self._names, settings.to_quotas(), self.random_seed, self._now_ms()
+            self._names, self._quotas, self.random_seed, self._now_ms()
         )
         self._interim = InterimState()
         self.state: QuotaState = self._interim
@@ -135,9 +141,10 @@ class QuotaKeeper:
 
     def start(self) -> None:
         """Restore, then keep; in the background. Without anything that remembers, the state is there at once."""
+        self._is_started = True
         self._tell("start")
         if self.recorder is not None:
-            self.recorder.quotas_set(self._settings.to_quotas(), provenance_of(self._settings))
+            self.recorder.quotas_set(self._quotas, self._provenance)
         if self.state_dir is None and self.follower is None:
             self._begin_grace_when_cold()
             self._take_over("nothing", 0.0)
@@ -146,6 +153,19 @@ class QuotaKeeper:
         if self.publisher is not None:
             self._background.append(self._loop.create_task(self._guarded(self.publisher.run())))
         self._background.append(self._loop.create_task(self._keep()))
+
+    def set_quotas(self, quotas: Quotas, provenance: Mapping[str, Provenance]) -> None:
+        """These are in force from now on: for the state, also for one that is still being restored, and in events."""
+        self._quotas, self._provenance = quotas, provenance
+        now_ms, ids = self._now_ms(), quotas.producer_ids
+        self._real.set_quotas(quotas, now_ms)
+        self.fleet.set_own(OwnSettings(ids.window_ms, ids.remember_ms, quotas.mode.value), now_ms)
+        if self._is_started and self.recorder is not None:
+            self.recorder.quotas_set(quotas, provenance)
+
+    def obey(self, command: Command) -> None:
+        """Somebody said so, here or at another gateway."""
+        self._real.obey(command, self._now_ms())
 
     async def stop(self) -> None:
         """Say so, write down what is known, and let the topic take what it takes within LAST_EVENTS_S."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from events.redaction import UserNames
+from quota.changes import Command
 from quota.entities import User
 from quota.producer_ids import Answer, ProducerIdQuota, Question
 from quota.settings import Quotas
@@ -32,6 +33,15 @@ class RedactedUsersQuota(ProducerIdQuota):
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         self._meet(user, now_ms)
         return super().inherit(user, old_producer_id, new_producer_id, now_ms)
+
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        super().set_quotas(quotas, now_ms)
+        for user in quotas.users:
+            self._meet(user, now_ms)
+
+    def obey(self, command: Command, now_ms: int) -> None:
+        self._meet(command.user, now_ms)
+        super().obey(command, now_ms)
 
     def _meet(self, user: User, now_ms: int) -> None:
         name = self._names.meet(user)

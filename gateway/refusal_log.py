@@ -8,6 +8,7 @@ from typing import Final
 from gateway.logs import Event, logger
 from protocol.versions import SPOKEN
 from quota.admission import Reason, Refuse
+from quota.questions import NO_PRODUCER_ID
 
 log = logger()
 
@@ -39,6 +40,9 @@ class RefusalLog:
                 self._quiet_until_ms.clear()
                 self._suppressed.clear()
             self._quiet_until_ms[user] = now_ms + QUIET_MS
+            if refusal.producer_id == NO_PRODUCER_ID:
+                self._note_init(refusal, describe)
+                continue
             log.warning(
                 Event.PRODUCER_ID_REFUSED,
                 producer_id=refusal.producer_id,
@@ -47,6 +51,15 @@ class RefusalLog:
                 suppressed_count=self._suppressed.pop(user, 0),
                 **describe(),
             )
+
+    def _note_init(self, refusal: Refuse, describe: Callable[[], Mapping[str, object]]) -> None:
+        log.warning(
+            Event.INIT_PRODUCER_ID_REFUSED,
+            reason=refusal.reason,
+            throttle_time_ms=refusal.throttle_time_ms,
+            suppressed_count=self._suppressed.pop(refusal.user, 0),
+            **describe(),
+        )
 
 
 class OwnTopicLog:

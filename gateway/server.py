@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from gateway.administering import Administering
+from gateway.administration import InForce
 from gateway.clock import monotonic_ms
 from gateway.counters import Counters
 from gateway.logs import Event, logger
 from gateway.quota_keeper import QuotaKeeper
 from gateway.recording import recorder_of
+from gateway.reloading import Reloading
+from gateway.runtime_quotas.book import QuotaBook
 from gateway.settings import Settings
 from gateway.traffic import Traffic
 from gateway.version import version
+from gateway.workers.byte_reports import state_of
 from quota.admission import Admission
 
 log = logger()
 
 
 class Gateway:
-    """One gateway process. `start`, then `until_stopped`; `drain` from a signal handler's task ends it."""
+    """One gateway process. `start`, then `until_stopped`; `drain` from a signal handler's task ends it.
 
-    def __init__(self, settings: Settings) -> None:
+    `file`: where the settings are from, if they are from one.
+    """
+
+    def __init__(self, settings: Settings, file: Path | None = None) -> None:
         self._settings = settings
         now_ms = monotonic_ms(asyncio.get_running_loop())()
         self._keeper = QuotaKeeper(settings)
@@ -41,18 +50,37 @@ class Gateway:
         self.traffic = Traffic(settings, self._admission, Counters(), recorder)
         self._keeper.on_topic_id = self.traffic.shared.own_topics.learn_id
         self._keeper.is_reached = lambda: self.traffic.is_reached
+        self.administration = book = QuotaBook(settings)
+        book.on_change = self._quotas_changed
+        book.on_command = self._keeper.obey
+        book.on_topic_id = self.traffic.shared.own_topics.learn_id
+        self._reloading = Reloading(
+            file, settings, book, lambda: self._admission.user_snapshots(self.traffic.shared.now_ms())
+        )
+        self.traffic.shared.administer = Administering(book).administer
         self._stopped = asyncio.Event()
         self._is_draining = False
 
     async def start(self) -> None:
         """Listen, then reach for the cluster and for what is remembered. Raises CannotListen, StateDirInUse."""
         self._keeper.open()
+        self.administration.open()
         await self.traffic.start()
         # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
         from gateway.admin import site
+        from gateway.admin.quotas_api import QuotasApi
 
-        self._admin = await site.start(self._settings.admin.bind, self)
+        quotas = QuotasApi(
+            self._settings,
+            self.administration,
+            lambda: self._keeper.state,
+            self.traffic.shared.now_ms,
+            sticky_entries=self._admission.sticky.entries_of,
+        )
+        self._admin = await site.start(self._settings.admin.bind, self, quotas)
         self._keeper.start()
+        self.administration.start()
+        self._reloading.start()
 
     async def until_stopped(self) -> None:
         """Returns when a drain has ended."""
@@ -65,11 +93,21 @@ class Gateway:
         self._is_draining = True
         loop = asyncio.get_running_loop()
         began = loop.time()
+        await self._reloading.stop()
         cut = await self.traffic.drain()
+        await self.administration.stop()
         await self._keeper.stop()
         await self._admin.close()
         log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
         self._stopped.set()
+
+    def reload(self) -> None:
+        """SIGHUP came: the file is read again."""
+        self._reloading.reload()
+
+    def _quotas_changed(self, in_force: InForce) -> None:
+        self._keeper.set_quotas(in_force.quotas, in_force.provenance)
+        self.traffic.set_quotas(in_force.quotas)
 
     # ---- what the admin site asks ----------------------------------------------------------------------
 
@@ -86,8 +124,11 @@ class Gateway:
     @cached_property
     def registry(self) -> CollectorRegistry:
         """Everything that /metrics shows."""
+        from gateway.book_metrics import BookCollector
+        from gateway.byte_metrics import ByteCollector
         from gateway.keeper_metrics import KeeperCollector
         from gateway.metrics import build_registry
+        from gateway.reload_metrics import ReloadCollector
 
         return build_registry(
             self.traffic.counters,
@@ -95,4 +136,7 @@ class Gateway:
             self.is_ready,
             version(),
             KeeperCollector(self._keeper),
+            ReloadCollector(self._reloading),
+            BookCollector(self.administration),
+            ByteCollector(lambda: state_of(self.traffic.byte_quota, self.traffic.shared.now_ms())),
         )

@@ -3,7 +3,7 @@
 A key is here when the code behind it works, not before. What keys mean together is in config_conflicts.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from socket import gethostname
 from typing import Annotated, Literal, NamedTuple
@@ -176,6 +176,7 @@ class ProducerIdsSettings(Section):
     queue: int = Field(default=1_000, ge=0)
     # Fewer, and a request that does not fit would have its connection closed again and again.
     sticky_entries: int = Field(default=20_000, ge=3)
+    refuse_init_producer_id: bool = False
 
     @property
     def remember_ms(self) -> int:
@@ -187,24 +188,62 @@ class ProducerIdsSettings(Section):
         return self.window_ms if self.given_grace_ms is None else self.given_grace_ms
 
 
-class DefaultSettings(Section):
-    """What holds for every user that is not named. The rate is in thousandths of an id per window."""
+class BytesSettings(Section):
+    """What byte rates are measured over: Kafka's quota.window.num and quota.window.size.seconds."""
+
+    samples: int = Field(default=11, ge=2, le=100)
+    sample_ms: PositiveDurationMs = Field(default=1_000, alias="sample")
+
+
+class ByteRatesSettings(Section):
+    """Bytes per second (KIP-13) that the gateway itself holds an entity to, over all brokers behind it."""
+
+    producer_byte_rate: SizeBytes | None = None
+    consumer_byte_rate: SizeBytes | None = None
+
+    def to_byte_rates(self) -> quota.ByteRates:
+        return quota.ByteRates(self.producer_byte_rate, self.consumer_byte_rate)
+
+
+class DefaultSettings(ByteRatesSettings):
+    """What holds for every user that is not named. The rate of ids is in thousandths of an id per window."""
 
     producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
+    clients: dict[str, ByteRatesSettings] = {}
+    default_client: ByteRatesSettings = ByteRatesSettings()
+
+    def byte_rates(self, user: str) -> Iterator[tuple[quota.ByteEntity, quota.ByteRates]]:
+        """Everything about bytes that is said of this user, alone and with client ids."""
+        yield (user, None), self.to_byte_rates()
+        yield (user, quota.DEFAULT), self.default_client.to_byte_rates()
+        for client_id, rates in self.clients.items():
+            yield (user, client_id), rates.to_byte_rates()
 
 
-class UserSettings(Section):
+class UserSettings(DefaultSettings):
     """What holds for one user; what is not written is taken from `default` and `quotas.mode`."""
 
     mode: Mode | None = None
-    producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
     owner: str = ""
     note: str = ""
-    exempt: tuple[Literal["producer_ids"], ...] = Field(default=(), strict=False)
+    exempt: tuple[Literal["producer_ids", "bytes"], ...] = Field(default=(), strict=False)
 
     def to_user_quota(self) -> quota.UserQuota:
         mode = None if self.mode is None else quota.Mode(self.mode)
-        return quota.UserQuota(self.producer_ids_rate_milli, mode, "producer_ids" in self.exempt)
+        return quota.UserQuota(
+            self.producer_ids_rate_milli, mode, "producer_ids" in self.exempt, "bytes" in self.exempt
+        )
+
+
+class RuntimeChangesSettings(Section):
+    """Quotas that are set while the gateway runs: over Kafka's admin API and by `pidgate quotas`.
+
+    `topic`: where they are kept for the whole fleet; it exists when events are enabled, too.
+    """
+
+    allow: bool = True
+    on_conflict: Literal["runtime_wins", "file_wins"] = "runtime_wins"
+    topic: str = Field(default="__pidgate_quotas", pattern=r"^[A-Za-z0-9._-]{1,249}$")
 
 
 class QuotasSettings(Section):
@@ -214,8 +253,31 @@ class QuotasSettings(Section):
     producer_ids: ProducerIdsSettings = ProducerIdsSettings()
     cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
     help_url: str = ""
+    bytes: BytesSettings = BytesSettings()
     default: DefaultSettings = DefaultSettings()
     users: dict[str, UserSettings] = {}
+    clients: dict[str, ByteRatesSettings] = {}
+    default_client: ByteRatesSettings = ByteRatesSettings()
+    runtime_changes: RuntimeChangesSettings = RuntimeChangesSettings()
+
+    def byte_quotas(self) -> quota.ByteQuotas:
+        """Every entity of whose bytes something is said."""
+        said = [
+            *self.default.byte_rates(quota.DEFAULT),
+            *(
+                (entity, rates)
+                for name, user in self.users.items()
+                for entity, rates in user.byte_rates(name)
+            ),
+            ((None, quota.DEFAULT), self.default_client.to_byte_rates()),
+            *(((None, client_id), rates.to_byte_rates()) for client_id, rates in self.clients.items()),
+        ]
+        nothing = quota.ByteRates()
+        return quota.ByteQuotas(
+            self.bytes.samples,
+            self.bytes.sample_ms,
+            {entity: rates for entity, rates in said if rates != nothing},
+        )
 
     def to_quotas(self) -> quota.Quotas:
         """The same in the quota package's own words."""
@@ -234,11 +296,13 @@ class QuotasSettings(Section):
                 max_live_ids=ids.max_live_ids,
                 queue=ids.queue,
                 sticky_entries=ids.sticky_entries,
+                refuse_init=ids.refuse_init_producer_id,
             ),
             default=quota.UserQuota(self.default.producer_ids_rate_milli),
             users={name: user.to_user_quota() for name, user in self.users.items()},
             cluster_rate_milli=self.cluster_producer_ids_rate_milli,
             help_url=self.help_url,
+            bytes=self.byte_quotas(),
         )
 
 
@@ -254,9 +318,14 @@ class LimitsSettings(Section):
 
 
 class AdminSettings(Section):
-    """Where /livez, /readyz and /metrics are served."""
+    """Where /livez, /readyz and /metrics are served, and quotas are asked about.
+
+    `writable`: whether quotas may be set there; `token_file` holds what has to be shown for it.
+    """
 
     bind: BindAddress = Address("127.0.0.1", 9290)
+    writable: bool = False
+    token_file: str = ""
 
 
 class LogSettings(Section):

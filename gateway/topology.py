@@ -17,7 +17,7 @@ from protocol.errors import KafkaProtocolError
 from protocol.metadata_places import Broker, Cluster, TopicPartitions, places
 
 PARTITIONS_PER_READ: Final = 1_000
-"""About 3 ms."""
+"""About 2 ms."""
 MOST_TOPICS: Final = 5_000
 MOST_PARTITIONS: Final = 50_000
 MOST_TOLD_PARTITIONS: Final = 2_000

@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 
 from gateway.buffers import BufferBudget
+from gateway.clock import monotonic_ms
 from gateway.connection import Shared
 from gateway.counters import Counters
+from gateway.lateness import LatenessWatch
 from gateway.listeners import Listener
 from gateway.logs import Event, logger
 from gateway.nodes import Nodes
@@ -19,14 +21,15 @@ from gateway.probe import Probe
 from gateway.recorder import Recorder
 from gateway.settings import Settings
 from quota.admission import Admission
+from quota.byte_quota import ByteQuota, Cells
+from quota.settings import Quotas
 
 log = logger()
 
 TICK_S = 1.0
+BYTES_SWEPT_EVERY_MS = 60_000
 CUT_OFF_S = 1.0
 """How long sockets that were cut off may take to say so."""
-STALL_S = 0.1
-"""A tick that comes later than this is a stall: a request that arrived meanwhile waited as long."""
 
 
 class Traffic:
@@ -40,6 +43,7 @@ class Traffic:
         recorder: Recorder | None = None,
         *,
         worker: int = 0,
+        byte_cells: Cells | None = None,
     ) -> None:
         self._settings = settings
         self._admission = admission
@@ -49,6 +53,7 @@ class Traffic:
         self.nodes = Nodes(settings.cluster.bootstrap_servers)
         self.nodes.on_new_node = self._node_learnt
         self.nodes.on_address = self._node_found
+        self.byte_quota = ByteQuota(admission.quotas, monotonic_ms(asyncio.get_running_loop())(), byte_cells)
         self._budget = BufferBudget(limits.buffered_total_bytes)
         self.shared = Shared(
             loop=asyncio.get_running_loop(),
@@ -58,8 +63,12 @@ class Traffic:
             budget=self._budget,
             frame_limit_bytes=limits.frame_bytes,
             connect_timeout_ms=limits.connect_timeout_ms,
-            help_url=settings.quotas.help_url,
-            own_topics=OwnTopics([settings.events.topic] if settings.events.enabled else []),
+            own_topics=OwnTopics(
+                [settings.events.topic, settings.quotas.runtime_changes.topic]
+                if settings.events.enabled
+                else []
+            ),
+            byte_quota=self.byte_quota,
         )
         self.shared.recorder = recorder
         if recorder is not None:
@@ -69,6 +78,8 @@ class Traffic:
             Listener(listener, self.shared, shares_ports=worker > 0) for listener in settings.listeners
         ]
         self.probe = Probe(self.nodes, limits.connect_timeout_ms, self.shared.own_topics)
+        self._lateness = LatenessWatch(self.shared.loop, counters)
+        self._bytes_swept_ms = self.shared.now_ms()
         self._background: list[asyncio.Task[None]] = []
         self.is_draining = False
 
@@ -77,11 +88,18 @@ class Traffic:
         for listener in self._listeners:
             await listener.open()
         loop = self.shared.loop
+        self._lateness.start()
         self._background = [
             loop.create_task(self.probe.run()),
             loop.create_task(self.probe.learn_own_topics()),
             loop.create_task(self._tick()),
         ]
+
+    def set_quotas(self, quotas: Quotas) -> None:
+        """These are in force from now on."""
+        now_ms = self.shared.now_ms()
+        self._admission.set_quotas(quotas, now_ms)
+        self.byte_quota.set_quotas(quotas, now_ms)
 
     @property
     def is_reached(self) -> bool:
@@ -113,6 +131,7 @@ class Traffic:
             transport.abort()
         for task in [*self._background, *self.shared.connecting]:
             task.cancel()
+        self._lateness.stop()
         await self._tell_what_was_counted()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CUT_OFF_S):
@@ -152,17 +171,14 @@ class Traffic:
 
     async def _tick(self) -> None:
         """Once a second: forget idle users and ids that gave up, close idle connections."""
-        loop = self.shared.loop
-        counters = self.counters
         while True:
-            due_s = loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
-            late_s = loop.time() - due_s
-            if late_s > STALL_S:
-                counters.stalls += 1
-                counters.stalled_seconds += late_s
-                log.warning(Event.EVENT_LOOP_STALLED, stalled_ms=round(late_s * 1000))
-            for work in (self._sweep_quota, self._check_connections, self.open_missing_ports):
+            for work in (
+                self._sweep_quota,
+                self._sweep_bytes,
+                self._check_connections,
+                self.open_missing_ports,
+            ):
                 try:
                     work(self.shared.now_ms())
                 except Exception as error:
@@ -182,6 +198,11 @@ class Traffic:
             self._recorder.gave_up(gave_up)
             self._recorder.tick()
             counters.events_not_told = self._recorder.not_told
+
+    def _sweep_bytes(self, now_ms: int) -> None:
+        if now_ms - self._bytes_swept_ms >= BYTES_SWEPT_EVERY_MS:
+            self._bytes_swept_ms = now_ms
+            self.byte_quota.sweep(now_ms)
 
     def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes

@@ -15,6 +15,7 @@ from protocol.versions import SPOKEN
 
 PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, API_VERSIONS = 0, 1, 3, 17, 18
 INIT_PRODUCER_ID, END_TXN, SASL_AUTHENTICATE, SHARE_FETCH = 22, 26, 36, 78
+DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
 
 FIRST_FETCH_WITH_ENDPOINTS = 16
 """KIP-951: Fetch v16+ names the new leaders' addresses at the end of the response."""
@@ -43,6 +44,14 @@ class Treatment(IntEnum):
     SASL_AUTHENTICATE = 8
     INIT_PRODUCER_ID = 9
     END_TXN = 10
+    DESCRIBE_QUOTAS = 11
+    """Read whole; the quotas that the gateway keeps are added."""
+    ALTER_QUOTAS = 12
+    """The gateway's own question in place of the client's; its answer is not for the client."""
+    PRODUCE_THROTTLED = 13
+    """As PRODUCE, and told how long its channel is muted. Given to single requests, never in the table."""
+    METERED = 14
+    """As PASS or ENDPOINTS_LAST, and counted against a byte rate. Given to single requests, never in the table."""
 
 
 _BY_API = {
@@ -53,6 +62,8 @@ _BY_API = {
     CONSUMER_GROUP_HEARTBEAT: Treatment.TOPICS,
     DESCRIBE_TOPIC_PARTITIONS: Treatment.TOPICS,
     INIT_PRODUCER_ID: Treatment.INIT_PRODUCER_ID,
+    DESCRIBE_CLIENT_QUOTAS: Treatment.DESCRIBE_QUOTAS,
+    ALTER_CLIENT_QUOTAS: Treatment.ALTER_QUOTAS,
 }
 
 

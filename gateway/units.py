@@ -3,6 +3,7 @@
 Every function raises ValueError with a sentence that says what was wrong and what to write.
 """
 
+import ipaddress
 import math
 import re
 from fractions import Fraction
@@ -104,6 +105,14 @@ def port_number(value: object) -> int:
     if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) > 65_535:
         raise ValueError(f"{value!r} is not a port; write a number from 0 to 65535")
     return int(text)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on `host`. A name other than localhost may be anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def node_id_list(value: object) -> tuple[int, ...]:

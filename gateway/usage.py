@@ -29,6 +29,7 @@ class IdUsage:
 
     __slots__ = (
         "_partition",
+        "_partitions",
         "_topic",
         "_written",
         "batches",
@@ -60,6 +61,8 @@ class IdUsage:
         self.open_connections = 0
         self._topic = b""
         self._partition = -1
+        self._partitions: list[int] | None = None
+        """Of the latest recognised request: most are for the same ones again."""
         self._written: dict[bytes, int] | None = None
         """By topic, one bit for each partition. None while there is but one partition: a dict costs more than all the
         rest.
@@ -79,6 +82,18 @@ class IdUsage:
             self.records += records
         if partition != self._partition or topic != self._topic:
             self._other_partition(topic, partition)
+
+    def count_partitions(self, epoch: int, topic: bytes, partitions: list[int], records: int) -> None:
+        """A recognised request: a batch for each of these partitions of one topic, `records` in all of them."""
+        self.epoch = epoch
+        self.batches += len(partitions)
+        self.records += records
+        if partitions == self._partitions and topic == self._topic:
+            return
+        self._partitions = partitions
+        for partition in partitions:
+            if partition != self._partition or topic != self._topic:
+                self._other_partition(topic, partition)
 
     def count_all(self, batches: list[ProducerBatch], record_counts: list[int]) -> bool:
         """The same for all batches of a request at once. False, and nothing is counted, when they are not all of

@@ -36,6 +36,8 @@ class _Sum:
     sticky_entries: int = 0
     would_refuse: int = 0
     unused_ids: int = 0
+    inits_refused: int = 0
+    inits_would_refuse: int = 0
     admitted: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
@@ -52,6 +54,8 @@ class _Sum:
         self.sticky_entries += snapshot.sticky_entries
         self.would_refuse += snapshot.would_refuse
         self.unused_ids += snapshot.unused_ids
+        self.inits_refused += snapshot.inits_refused
+        self.inits_would_refuse += snapshot.inits_would_refuse
         self.admitted.update(snapshot.admitted)
         self.refused.update(snapshot.refused)
         self.closed.update(snapshot.closed)
@@ -144,6 +148,18 @@ _NUMBERS: Final[
         "unused",
         "Ids allocated and never produced with by their connection.",
         lambda row: row.unused_ids,
+    ),
+    (
+        COUNTER,
+        "init_refused",
+        "InitProducerId requests refused (refuse_init_producer_id).",
+        lambda row: row.inits_refused,
+    ),
+    (
+        COUNTER,
+        "init_would_refuse",
+        "InitProducerId requests let pass that enforce would have refused.",
+        lambda row: row.inits_would_refuse,
     ),
 )
 

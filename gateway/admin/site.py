@@ -1,4 +1,4 @@
-"""The admin address: /livez, /readyz and /metrics over HTTP.
+"""The admin address: /livez, /readyz and /metrics over HTTP, and the quotas (quotas_api.py).
 
 Knows the gateway only as GatewayView. aiohttp is imported when the site starts, after the listeners are up:
 it takes as long to load as everything else together.
@@ -7,7 +7,7 @@ it takes as long to load as everything else together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.listening import listening_on
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from aiohttp import web
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
+
+    from gateway.admin.quotas_api import QuotasApi
 
 PATHS: Final = ("/livez", "/readyz", "/metrics")
 _CLOSE_TIMEOUT_S: Final = 1.0
@@ -49,16 +51,18 @@ class AdminSite:
         await self._runner.cleanup()
 
 
-async def start(bind: tuple[str, int], gateway: GatewayView) -> AdminSite:
-    """Serve on `bind`. Raises CannotListen."""
+async def start(bind: tuple[str, int], gateway: GatewayView, quotas: QuotasApi | None = None) -> AdminSite:
+    """Serve on `bind`; without `quotas` they cannot be asked about. Raises CannotListen."""
     from aiohttp import web
 
     app = web.Application()
-    handlers = Handlers(gateway)
+    handlers = Handlers(gateway, (*PATHS, *(() if quotas is None else quotas.paths)))
     app.router.add_get("/livez", handlers.livez)
     app.router.add_get("/readyz", handlers.readyz)
     app.router.add_get("/metrics", handlers.metrics)
     app.router.add_get("/", handlers.index)
+    if quotas is not None:
+        quotas.add_to(app)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSE_TIMEOUT_S)
     await runner.setup()
     host, port = bind
@@ -74,11 +78,12 @@ async def start(bind: tuple[str, int], gateway: GatewayView) -> AdminSite:
 class Handlers:
     """The answers, one method a path."""
 
-    def __init__(self, gateway: GatewayView) -> None:
+    def __init__(self, gateway: GatewayView, paths: Sequence[str]) -> None:
         self._gateway = gateway
+        self._paths = paths
 
     async def index(self, _request: web.Request) -> web.Response:
-        return _text("pidgate admin\n" + "".join(f"{path}\n" for path in PATHS))
+        return _text("pidgate admin\n" + "".join(f"{path}\n" for path in self._paths))
 
     async def livez(self, _request: web.Request) -> web.Response:
         """200 while the event loop turns."""

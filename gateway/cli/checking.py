@@ -1,13 +1,19 @@
-"""`pidgate check`: what a configuration file means, in plain words."""
+"""`pidgate check`: what a configuration file means, in plain words, and what it allows at most."""
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from gateway import config_conflicts, units
-from gateway.config import ConfigError, Settings, checked
-from gateway.config_source import read_yaml
+from gateway.cli import byte_words
+from gateway.cli.worst_case import Assumptions, WorstCase, as_json, worst_case
+from gateway.cli.worst_case_text import in_words
+from gateway.cli.worst_case_text import warnings as heap_warnings
+from gateway.config import ConfigError, Problem, Settings, checked
+from gateway.config_source import Source, read_yaml
 from gateway.nodes import NodePorts
 from gateway.settings import ListenerSettings
 from quota.entities import EffectiveQuota, resolve
@@ -22,21 +28,88 @@ _WIDTH_WITHOUT_TERMINAL: Final = 120
 _ONE_OF: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
 
 
-def check(file: Path) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The command line; `expiry` and `heap` as people write them."""
+
+    config: Path
+    partitions_per_id: int
+    replication_factor: int
+    brokers: int
+    expiry: str
+    bytes_per_state: int
+    unnamed_users: int
+    heap: str | None
+    as_json: bool
+
+
+def check(asked: Asked) -> int:
     """Print the explanation, or the problems to stderr; returns the exit code."""
     try:
-        source = read_yaml(file)
+        assumed = _assumptions(asked)
+        source = read_yaml(asked.config)
         settings = checked(source)
     except ConfigError as error:
+        if asked.as_json:
+            print(
+                json.dumps({"valid": False, "problems": list(map(_problem_json, error.problems))}, indent=2)
+            )
         print(error, file=sys.stderr)
         return USAGE_ERROR
+    worst = _worst_case(settings, assumed)
+    warned = list(_warnings(settings, source, worst))
+    if asked.as_json:
+        told = {"valid": True, "warnings": warned, "worst_case": as_json(worst)}
+        print(json.dumps(told, indent=2))
+        return VALID
     for line in explanation(settings):
         print(line)
     _print_users(settings.to_quotas())
-    for path, text in config_conflicts.warnings(settings):
-        print(f"warning: {source.where(path)}: {source.key(path)}: {text}")
-    print(f"{file} is valid.")
+    ids = settings.to_quotas().producer_ids
+    for line in in_words(worst, ids, shares_quota=settings.events.enabled):
+        print(line)
+    for warning in warned:
+        print(f"warning: {warning}")
+    print(f"{asked.config} is valid.")
     return VALID
+
+
+def _problem_json(problem: Problem) -> dict[str, str]:
+    return {"where": problem.where, "key": problem.key, "text": problem.text}
+
+
+def _assumptions(asked: Asked) -> Assumptions:
+    """Raises ConfigError, naming the option."""
+    expiry_ms = _option("--expiry", units.duration_ms, asked.expiry)
+    heap_bytes = None if asked.heap is None else _option("--heap", units.size_bytes, asked.heap)
+    return Assumptions(
+        partitions_per_id=asked.partitions_per_id,
+        replication_factor=asked.replication_factor,
+        brokers=asked.brokers,
+        expiry_ms=expiry_ms,
+        bytes_per_state=asked.bytes_per_state,
+        unnamed_users=asked.unnamed_users,
+        heap_bytes=heap_bytes,
+    )
+
+
+def _option(name: str, read: Callable[[object], int], text: str) -> int:
+    # A size may be a bare number; the command line has only text.
+    try:
+        return read(int(text) if text.isdecimal() else text)
+    except ValueError as error:
+        raise ConfigError([Problem(name, "", str(error))]) from error
+
+
+def _worst_case(settings: Settings, assumed: Assumptions) -> WorstCase:
+    grace = settings.quotas.producer_ids.cold_start == "grace"
+    return worst_case(settings.to_quotas(), assumed, cold_start_grace=grace)
+
+
+def _warnings(settings: Settings, source: Source, worst: WorstCase) -> Iterator[str]:
+    for path, text in config_conflicts.warnings(settings):
+        yield f"{source.where(path)}: {source.key(path)}: {text}"
+    yield from heap_warnings(worst, settings.to_quotas().producer_ids)
 
 
 def explanation(settings: Settings) -> Iterator[str]:
@@ -109,6 +182,7 @@ def _quotas(quotas: Quotas) -> Iterator[str]:
         yield f"All users together: {ceiling}."
     default = resolve(quotas, _ANYBODY)
     yield f"Any user not named: {quota_in_words(default, ids)}."
+    yield from byte_words.in_words(quotas.bytes)
 
 
 def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:

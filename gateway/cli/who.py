@@ -7,12 +7,13 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import tzinfo
 from pathlib import Path
 from typing import Final
 
 from events.redaction import UserNames
 from gateway import config, units
+from gateway.clock import wall_ms
 from gateway.config import ConfigError, Settings
 from gateway.event_log.follower import EventRecord
 from gateway.event_log.own_client import OwnClient
@@ -89,7 +90,7 @@ def _settings(asked: Asked) -> Settings:
 async def _picture(settings: Settings, asked: Asked, since_ms: int) -> Picture:
     redact = settings.events.redact
     only_user = None if asked.user is None else UserNames(redact).in_events(asked.user)
-    now_ms = int(datetime.now(UTC).timestamp() * 1_000)
+    now_ms = wall_ms()
     topic = asked.topic or settings.events.topic
     tally = Tally(only_user)
     spans: list[Span] = []

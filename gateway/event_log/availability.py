@@ -22,8 +22,16 @@ LONGEST_RETRY_S: Final = 5.0
 class Availability:
     """What is known of one direction (writing, reading), and how long to wait before the next attempt."""
 
-    def __init__(self, topic: str, doing: Doing) -> None:
+    def __init__(
+        self,
+        topic: str,
+        doing: Doing,
+        unavailable: Event = Event.EVENTS_TOPIC_UNAVAILABLE,
+        available: Event = Event.EVENTS_TOPIC_AVAILABLE,
+    ) -> None:
         self._topic = topic
+        self._unavailable = unavailable
+        self._available = available
         self._doing = doing
         self._failed_at_s: float | None = None
         self._said: Cause | None = None
@@ -46,7 +54,7 @@ class Availability:
         if not is_known or now_s - self._said_at_s >= SAY_AGAIN_S:
             self._said_at_s = now_s
             log.warning(
-                Event.EVENTS_TOPIC_UNAVAILABLE,
+                self._unavailable,
                 topic=self._topic,
                 doing=self._doing,
                 cause=cause.cause,
@@ -64,7 +72,7 @@ class Availability:
         waited_ms = round((time.monotonic() - self._failed_at_s) * 1000)
         self._failed_at_s, self._said, self._retry_s = None, None, FIRST_RETRY_S
         log.info(
-            Event.EVENTS_TOPIC_AVAILABLE,
+            self._available,
             topic=self._topic,
             doing=self._doing,
             waited_ms=waited_ms,

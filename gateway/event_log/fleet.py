@@ -13,6 +13,8 @@ from events import ConfigEvent, LifecycleEvent
 GONE_AFTER_MS: Final = 90_000
 """Three words of being alive have not come."""
 _COMPARED: Final = ("window_ms", "remember_ms", "mode")
+SPREADS_MS: Final = 5_000
+"""A mode that is set at run time takes a moment to be everywhere; until then nobody is said to differ in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Fleet:
         self._own = own
         self._members: dict[str, Member] = {}
         self._named: set[tuple[str, str, int | str]] = set()
+        self._mode_spreads_until_ms = 0
 
     def __len__(self) -> int:
         return len(self._members)
@@ -60,8 +63,10 @@ class Fleet:
     def members(self) -> list[Member]:
         return list(self._members.values())
 
-    def set_own(self, own: OwnSettings) -> None:
-        """Ours have changed; who differs now is named at its next word."""
+    def set_own(self, own: OwnSettings, now_ms: int) -> None:
+        """Ours have changed; who differs now is named at its next word, in the mode only after SPREADS_MS."""
+        if own.mode != self._own.mode:
+            self._mode_spreads_until_ms = now_ms + SPREADS_MS
         if own != self._own:
             self._own = own
             self._named.clear()
@@ -74,7 +79,7 @@ class Fleet:
             return [] if member is None else [_gone(member, "stop")]
         if now_ms - at_ms >= GONE_AFTER_MS:
             return []
-        return [*self._met(event.gateway_id, run, at_ms), *self._compared(event, run)]
+        return [*self._met(event.gateway_id, run, at_ms), *self._compared(event, run, now_ms)]
 
     def sweep(self, now_ms: int) -> list[FleetChange]:
         """Who has been silent for too long is gone."""
@@ -91,10 +96,14 @@ class Fleet:
         self._members[run] = Member(gateway_id, run, at_ms)
         return [FleetChange(kind="seen", gateway_id=gateway_id, incarnation=run)]
 
-    def _compared(self, event: LifecycleEvent | ConfigEvent, run: str) -> list[FleetChange]:
+    def _compared(self, event: LifecycleEvent | ConfigEvent, run: str, now_ms: int) -> list[FleetChange]:
         """Each difference is named once for each gateway and value."""
         changes = []
+        tells_of_change = isinstance(event, ConfigEvent) and event.quota_version > 1
+        mode_spreads = tells_of_change or now_ms < self._mode_spreads_until_ms
         for setting in _COMPARED:
+            if setting == "mode" and mode_spreads:
+                continue
             ours: int | str = getattr(self._own, setting)
             theirs: int | str = getattr(event, setting)
             named = (event.gateway_id, setting, theirs)

@@ -18,8 +18,8 @@ from gateway.event_log.availability import Availability, stopped
 from gateway.event_log.causes import explained
 from gateway.event_log.library_log import load
 from gateway.event_log.own_client import OwnClient
+from gateway.event_log.own_topic import OwnTopic
 from gateway.event_log.records import EventRecord
-from gateway.event_log.topic import EventTopic
 from gateway.logs import Event, logger
 
 __all__ = ["EventFollower", "EventRecord", "OnRecords", "StartAt"]
@@ -30,6 +30,10 @@ CHUNK_RECORDS: Final = 200
 """Handed over at once; between two chunks the event loop serves everybody else."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
+"""How long records are waited for while some are known to be missing: they may be none of ours."""
+LONG_POLL_MS: Final = 2_000
+"""How long a broker keeps a fetch that has nothing to bring. Each round costs half a millisecond of the loop, whatever
+came; CHECK_WITHIN_S has to be longer, since a broker answers one request of a connection after the other."""
 CHECK_EVERY_S: Final = 5.0
 """How often somebody is asked whether the topic is still there: aiokafka keeps its troubles to itself."""
 CHECK_WITHIN_S: Final = 4.0
@@ -57,10 +61,11 @@ OnRecords = Callable[[list[EventRecord]], None]
 class EventFollower:
     """Follows one topic; `run` in a task, once."""
 
-    def __init__(self, kafka: OwnClient, topic: EventTopic) -> None:
+    def __init__(self, kafka: OwnClient, topic: OwnTopic) -> None:
         self._kafka = kafka
         self._topic = topic
-        self._availability = Availability(topic.name, "reading")
+        lines = topic.lines
+        self._availability = Availability(topic.name, "reading", lines.unavailable, lines.available)
         self._next: dict[int, int] = {}
         self._is_caught_up = False
         self._began_at_s = 0.0
@@ -155,6 +160,9 @@ class _Session:
             # The brokers checked each batch when they took it, and TCP since; a million events cost 0.3 s.
             check_crcs=False,
             fetch_max_bytes=FETCH_BYTES,
+            fetch_max_wait_ms=LONG_POLL_MS,
+            # How often its fetcher looks around although nothing has happened; 200 ms unless told.
+            consumer_timeout_ms=LONG_POLL_MS,
             max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             metadata_max_age_ms=60_000,
@@ -218,7 +226,8 @@ class _Session:
         checked_at_s = time.monotonic()
         while True:
             self._tell_when_caught_up()
-            fetched = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=CHUNK_RECORDS)
+            wait_ms = POLL_MS if self._lagging else LONG_POLL_MS
+            fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=CHUNK_RECORDS)
             if fetched:
                 self._hand_over(fetched)
                 self._follower._works()
@@ -230,11 +239,12 @@ class _Session:
                 checked_at_s = time.monotonic()
 
     def _hand_over(self, fetched: Mapping[Any, list[Any]]) -> None:
+        make = _keyed_record if self._topic.is_compacted else _record
         records = [
-            EventRecord(record.partition, record.offset, record.timestamp, record.value)
+            make(record)
             for found in fetched.values()
             for record in found
-            if record.value is not None
+            if record.value is not None or self._topic.is_compacted
         ]
         try:
             self._on_records(records)
@@ -285,3 +295,13 @@ class _Session:
                 return
         assert failure is not None
         raise failure
+
+
+def _record(record: Any) -> EventRecord:
+    return EventRecord(record.partition, record.offset, record.timestamp, record.value)
+
+
+def _keyed_record(record: Any) -> EventRecord:
+    return EventRecord(
+        record.partition, record.offset, record.timestamp, record.value or b"", record.key or b""
+    )

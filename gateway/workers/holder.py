@@ -6,17 +6,23 @@ import asyncio
 import contextlib
 import os
 from functools import cached_property
+from pathlib import Path
 from typing import Final, cast
 
 from prometheus_client import CollectorRegistry
 
+from gateway.administering import Administering
+from gateway.administration import InForce
 from gateway.clock import monotonic_ms
 from gateway.logs import Event, logger
 from gateway.quota_keeper import QuotaKeeper
 from gateway.recording import recorder_of
+from gateway.reloading import Reloading, kept_beside
+from gateway.runtime_quotas.book import QuotaBook
 from gateway.settings import Settings
 from gateway.version import version
 from gateway.workers import wire
+from gateway.workers.byte_reports import ByteReports
 from gateway.workers.reports import Reports
 from gateway.workers.wire import Kind, Message, WireError
 from quota.counters import UserCounters, UserSnapshot
@@ -36,7 +42,9 @@ MOST_UNREAD_BYTES: Final = 16 * 1024 * 1024
 class StateHolder:
     """`start`, then `until_stopped`; `drain` ends it, after the workers."""
 
-    def __init__(self, settings: Settings, socket_path: str, incarnation: str) -> None:
+    def __init__(
+        self, settings: Settings, socket_path: str, incarnation: str, file: Path | None = None
+    ) -> None:
         self._settings = settings
         self._quotas = settings.to_quotas()
         self._socket_path = socket_path
@@ -44,7 +52,15 @@ class StateHolder:
         self._clock_ms = monotonic_ms(self._loop)
         self.keeper = QuotaKeeper(settings, run=incarnation.split(".")[0])
         self.keeper.on_topic_id = self._topic_id_known
-        self._topic_id = ""
+        self._topic_ids: list[str] = []
+        self.administration = QuotaBook(settings)
+        self.administration.on_change = self._quotas_changed
+        self._reloading = Reloading(
+            file, settings, self.administration, self._users, kept=kept_beside(Path(socket_path))
+        )
+        self.administration.on_command = self.keeper.obey
+        self.administration.on_topic_id = self._topic_id_known
+        self._administer = Administering(self.administration).administer
         self.keeper.is_reached = lambda: self._reports.is_reached
         self.keeper.recorder = recorder_of(
             settings, self.keeper.publish, incarnation, applied_offsets=lambda: self.keeper.applied_offsets
@@ -54,6 +70,7 @@ class StateHolder:
         )
         self._refusals = SharedRefusals()
         self._reports = Reports()
+        self._byte_reports = ByteReports()
         self._sessions: set[WorkerSession] = set()
         self._gave_up: dict[User, int] = {}
         self._latest_ms = 0
@@ -64,13 +81,18 @@ class StateHolder:
     async def start(self) -> None:
         """Answer workers, then reach for what is remembered. Raises CannotListen, StateDirInUse."""
         self.keeper.open()
+        self.administration.open()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._socket_path)
         self._server = await self._loop.create_unix_server(lambda: WorkerSession(self), self._socket_path)
         from gateway.admin import site
+        from gateway.admin.quotas_api import QuotasApi
 
-        self._admin = await site.start(self._settings.admin.bind, self)
+        quotas = QuotasApi(self._settings, self.administration, lambda: self.keeper.state, self._clock_ms)
+        self._admin = await site.start(self._settings.admin.bind, self, quotas)
         self.keeper.start()
+        self.administration.start()
+        self._reloading.start()
         self._background.append(self._loop.create_task(self._tick()))
 
     async def until_stopped(self) -> None:
@@ -80,12 +102,18 @@ class StateHolder:
         if self._is_draining:
             return
         self._is_draining = True
+        await self._reloading.stop()
         for task in self._background:
             task.cancel()
         self._server.close()
+        await self.administration.stop()
         await self.keeper.stop()
         await self._admin.close()
         self._stopped.set()
+
+    def reload(self) -> None:
+        """SIGHUP came, from the supervisor: the file is read again."""
+        self._reloading.reload()
 
     # ---- workers ---------------------------------------------------------------------------------------
 
@@ -93,18 +121,37 @@ class StateHolder:
         self._sessions.add(session)
         log.info(Event.WORKER_CONNECTED, worker=session.worker, pid=session.process)
         session.tell_offsets(self.keeper.applied_offsets)
-        if self._topic_id:
-            session.send(Kind.TOPIC_ID, self._topic_id)
+        for topic_id in self._topic_ids:
+            session.send(Kind.TOPIC_ID, topic_id)
+        self._tell_quotas(session)
 
     def _topic_id_known(self, topic_id: bytes) -> None:
-        self._topic_id = topic_id.hex()
+        self._topic_ids.append(topic_id.hex())
         for session in self._sessions:
-            session.send(Kind.TOPIC_ID, self._topic_id)
+            session.send(Kind.TOPIC_ID, topic_id.hex())
+
+    def _quotas_changed(self, in_force: InForce) -> None:
+        self._quotas = in_force.quotas
+        self.keeper.set_quotas(in_force.quotas, in_force.provenance)
+        for session in self._sessions:
+            self._tell_quotas(session)
+
+    def _tell_quotas(self, session: WorkerSession) -> None:
+        version = self.keeper.recorder.quota_version if self.keeper.recorder is not None else 0
+        session.send(Kind.QUOTAS, [version, wire.packed(self._quotas)])
+
+    def _change(self, session: WorkerSession, number: int, only_check: bool, changes: str) -> None:
+        self._administer(
+            wire.unpacked(changes),
+            only_check,
+            lambda problems, kept: session.send(Kind.CHANGED, [number, problems, kept]),
+        )
 
     def worker_lost(self, session: WorkerSession) -> None:
         self._sessions.discard(session)
         if session.process:
             self._reports.retire(session.process)
+            self._byte_reports.retire(session.process)
         if session.process and not session.said_bye:
             log.warning(Event.WORKER_LOST, worker=session.worker, pid=session.process)
             self.keeper.worker_lost(session.worker)
@@ -118,6 +165,9 @@ class StateHolder:
             self._answer(session, *body)
         elif message.kind is Kind.REPORT:
             self._reports.take(session.process, body)
+            self._byte_reports.take(session.process, body["bytes"], self._clock_ms())
+        elif message.kind is Kind.CHANGE:
+            self._change(session, *body)
         elif message.kind is Kind.BYE:
             session.said_bye = True
         elif message.kind is Kind.UNCHARGED:
@@ -175,11 +225,21 @@ class StateHolder:
     @cached_property
     def registry(self) -> CollectorRegistry:
         """Metrics of the gateway: what all workers counted, and what the state knows of users."""
+        from gateway.book_metrics import BookCollector
+        from gateway.byte_metrics import ByteCollector
         from gateway.keeper_metrics import KeeperCollector
         from gateway.metrics import build_registry
+        from gateway.reload_metrics import ReloadCollector
 
         return build_registry(
-            self._reports.counters, self._users, self.is_ready, version(), KeeperCollector(self.keeper)
+            self._reports.counters,
+            self._users,
+            self.is_ready,
+            version(),
+            KeeperCollector(self.keeper),
+            ReloadCollector(self._reloading),
+            BookCollector(self.administration),
+            ByteCollector(lambda: self._byte_reports.state(self._quotas.bytes, self._clock_ms())),
         )
 
     def _users(self) -> list[UserSnapshot]:

@@ -10,13 +10,16 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from gateway.administering import Done
+from gateway.administration import Kept
 from gateway.logs import Event, logger
 from gateway.workers import wire
 from gateway.workers.wire import Kind, WireError
 from quota.admission import Ask
+from quota.changes import Change
 from quota.entities import User
 from quota.producer_ids import Answer, GaveUp, Question
 from quota.settings import Quotas
@@ -30,6 +33,8 @@ LONGEST_PATIENCE_MS: Final = 1_000
 at once does not get around the quota by that.
 """
 LOOK_S: Final = 0.002
+CHANGE_PATIENCE_S: Final = 10.0
+"""A holder that hangs must not keep an administrator's connection for ever; it waits for the topic for 3 s itself."""
 RECONNECT_S: Final = 0.05
 MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
 """Beyond it the holder counts as silent: nothing more is written until it reads."""
@@ -58,6 +63,8 @@ class HolderLink(asyncio.Protocol):
         self._events: deque[bytes] = deque()
         self.events_dropped = 0
         self.applied_offsets: list[int] = []
+        self._changes: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
+        self.on_quotas: Callable[[Quotas, int], None] = lambda _quotas, _version: None
         self.on_connected: Callable[[], None] = lambda: None
         self.on_topic_id: Callable[[bytes], None] = lambda _topic_id: None
         self.on_refused_elsewhere: Callable[[User, int], None] = lambda _user, _producer_id: None
@@ -116,6 +123,20 @@ class HolderLink(asyncio.Protocol):
     def _pass(self, asked: Ask, answered: Answered) -> None:
         asked.answer = self._failed_open(asked.question, asked.asked_ms)
         answered(asked)
+
+    def administer(self, changes: Sequence[Change], only_check: bool, done: Done) -> None:
+        """Has the holder make changes of the quotas, or check them."""
+        if not self._can_write:
+            self._loop.call_soon(done, None, None)
+            return
+        self._number += 1
+        timer = self._loop.call_later(CHANGE_PATIENCE_S, self._not_changed, self._number)
+        self._changes[self._number] = done, timer
+        self._write(wire.encoded(Kind.CHANGE, [self._number, only_check, wire.packed(list(changes))]))
+
+    def _not_changed(self, number: int) -> None:
+        done, _ = self._changes.pop(number)
+        done(None, None)
 
     # ---- telling ---------------------------------------------------------------------------------------
 
@@ -194,6 +215,16 @@ class HolderLink(asyncio.Protocol):
             self.on_refused_elsewhere(*message.body)
         elif message.kind is Kind.TOPIC_ID:
             self.on_topic_id(bytes.fromhex(message.body))
+        elif message.kind is Kind.QUOTAS:
+            version, quotas = message.body
+            self.on_quotas(wire.unpacked(quotas), version)
+        elif message.kind is Kind.CHANGED:
+            number, problems, kept = message.body
+            waiting_change = self._changes.pop(number, None)
+            if waiting_change is not None:  # else it was told that nobody answered
+                done, timer = waiting_change
+                timer.cancel()
+                done(problems, None if kept is None else Kept(kept))
         elif message.kind is Kind.OFFSETS:
             self.applied_offsets = message.body
 
@@ -202,6 +233,10 @@ class HolderLink(asyncio.Protocol):
             log.warning(Event.HOLDER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
         self._transport = None
         self._lost.set()
+        changes, self._changes = self._changes, {}
+        for done, timer in changes.values():
+            timer.cancel()
+            done(None, None)
         asked, self._asked = self._asked, {}
         for question, answered, timer in asked.values():
             timer.cancel()

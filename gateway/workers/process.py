@@ -8,11 +8,13 @@ sharing its ports with the gateway that is started next.
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 import uvloop
@@ -31,20 +33,23 @@ CANNOT_START: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a child is to be. `incarnation` is its own, `number` 0 for the holder."""
+    """What a child is to be. `incarnation` is its own, `number` 0 for the holder, who watches `file`."""
 
     role: Role
     settings: Settings
     number: int
     socket_path: str
     incarnation: str
+    file: Path | None = None
 
 
 def main() -> int:
     """Returns the exit code."""
+    # A terminal sends these to all; the supervisor says what to do.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Written by our own parent into our own pipe: nobody else can reach it.
     task: Task = pickle.load(sys.stdin.buffer)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; the supervisor says what to do
     logs.configure(task.settings.log.format, task.settings.log.level)
     keep_freed_memory()
     try:
@@ -67,7 +72,9 @@ async def _serve(task: Task) -> None:
         drains.add(loop.create_task(serving.drain()))
 
     loop.add_signal_handler(signal.SIGTERM, drain)
+    loop.add_signal_handler(signal.SIGHUP, serving.reload)
     await serving.start()
+    gc.freeze()  # as in cli/running.py
     await loop.connect_read_pipe(lambda: _ParentWatch(drain), sys.stdin)
     print("started", flush=True)
     await serving.until_stopped()
@@ -77,7 +84,7 @@ def _made(task: Task) -> RunsAndDrains:
     if task.role == "holder":
         from gateway.workers.holder import StateHolder
 
-        return StateHolder(task.settings, task.socket_path, task.incarnation)
+        return StateHolder(task.settings, task.socket_path, task.incarnation, task.file)
     from gateway.workers.worker import Worker
 
     return Worker(task.settings, task.number, task.socket_path, task.incarnation)

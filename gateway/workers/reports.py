@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from gateway.counters import API_KEYS, Counters
+from gateway.counters import NAMES, Counters
 from quota.counters import UserSnapshot
 from quota.entities import User
 
@@ -24,7 +24,7 @@ LEVELS: Final = ("connections_open", "muted_connections", "buffered_bytes")
 def report_of(counters: Counters, users: Iterable[UserSnapshot], *, is_reached: bool, failure: str) -> Report:
     """All that the holder has to know of a worker, as JSON takes it."""
     return {
-        "counters": {name: getattr(counters, name) for name in Counters.__slots__},
+        "counters": {name: getattr(counters, name) for name in NAMES},
         "users": [asdict(user) for user in users],
         "is_reached": is_reached,
         "failure": failure,
@@ -96,22 +96,21 @@ class Reports:
     def _sum(self) -> None:
         fresh = Counters()
         for counted in (
-            {name: getattr(self._kept, name) for name in Counters.__slots__},
+            {name: getattr(self._kept, name) for name in NAMES},
             *(report["counters"] for report in self._latest.values()),
         ):
             _add(fresh, counted)
-        for name in Counters.__slots__:
+        for name in NAMES:
             setattr(self.counters, name, getattr(fresh, name))
 
 
 def _add(total: Counters, counted: Mapping[str, Any]) -> None:
     for name, value in counted.items():
-        if name not in Counters.__slots__:
+        if name not in NAMES:
             continue  # of a newer version
-        if name == "requests":
-            total.requests = [
-                mine + theirs for mine, theirs in zip(total.requests, value[:API_KEYS], strict=True)
-            ]
+        if isinstance(value, list):
+            mine = getattr(total, name)
+            setattr(total, name, [one + more for one, more in zip(mine, value[: len(mine)], strict=True)])
         elif isinstance(value, Mapping):
             getattr(total, name).update(value)
         else:
@@ -138,4 +137,6 @@ def _together(one: UserSnapshot, other: UserSnapshot) -> UserSnapshot:
         waited_ms_buckets=Counter(one.waited_ms_buckets) + Counter(other.waited_ms_buckets),
         waited_ms_sum=one.waited_ms_sum + other.waited_ms_sum,
         unused_ids=one.unused_ids + other.unused_ids,
+        inits_refused=one.inits_refused + other.inits_refused,
+        inits_would_refuse=one.inits_would_refuse + other.inits_would_refuse,
     )

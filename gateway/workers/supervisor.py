@@ -6,6 +6,7 @@ It serves nobody itself: what can bring a gateway down is in its children, and o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pickle
 import secrets
 import shutil
@@ -20,8 +21,10 @@ from typing import Final
 from gateway.lifetime import CannotStart
 from gateway.listening import listening_on
 from gateway.logs import Event, logger
+from gateway.reloading import kept_beside, kept_settings, nothing_to_reload
 from gateway.settings import Settings
 from gateway.units import Address
+from gateway.workers import byte_cells
 from gateway.workers.process import Role, Task
 
 log = logger()
@@ -40,6 +43,7 @@ class _Child:
     number: int
     process: asyncio.subprocess.Process | None = None
     starts: int = 0
+    is_listening: bool = False
 
     @property
     def name(self) -> str:
@@ -47,12 +51,14 @@ class _Child:
 
 
 class Supervisor:
-    """`start`, then `until_stopped`; `drain` ends the workers, then the holder."""
+    """`start`, then `until_stopped`; `drain` ends the workers, then the holder. `file`: where the settings are from."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, file: Path | None = None) -> None:
         self._settings = settings
+        self._file = file
         self._run = secrets.token_hex(6)
         self._directory = Path(tempfile.mkdtemp(prefix="pidgate-"))  # of mode 0700
+        self._socket_path = self._directory / "state.sock"
         self._holder = _Child("holder", 0)
         self._workers = [_Child("worker", number) for number in range(1, settings.workers + 1)]
         self._keeping: list[asyncio.Task[None]] = []
@@ -64,6 +70,7 @@ class Supervisor:
         for what, address in self._addresses():
             _check_free(what, address)
         try:
+            self._make_byte_cells()
             for child in (self._holder, *self._workers):
                 await self._begin(child)
         except BaseException:
@@ -84,12 +91,31 @@ class Supervisor:
         await self._end_all()
         self._stopped.set()
 
+    def reload(self) -> None:
+        """The holder reads the file again. One that is being started does so anyway."""
+        if self._file is None:
+            nothing_to_reload()
+        elif self._holder.process is not None and self._holder.is_listening:
+            # It may have ended a moment ago.
+            with contextlib.suppress(ProcessLookupError):
+                self._holder.process.send_signal(signal.SIGHUP)
+
     def _addresses(self) -> list[tuple[str, Address]]:
         listeners = [
             ("listeners.bind", Address(listener.bind_host, listener.bind_port))
             for listener in self._settings.listeners
         ]
         return [*listeners, ("admin.bind", Address(*self._settings.admin.bind))]
+
+    def _make_byte_cells(self) -> None:
+        """Without them workers count bytes each for itself, and say so."""
+        settings = self._settings
+        try:
+            byte_cells.create(
+                byte_cells.cells_path(self._socket_path), settings.workers, settings.quotas.bytes.samples
+            )
+        except OSError as error:
+            log.error(Event.BYTE_CELLS_MISSING, worker=0, reason=str(error))
 
     # ---- one child -------------------------------------------------------------------------------------
 
@@ -103,13 +129,15 @@ class Supervisor:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
-        child.process = process
+        child.process, child.is_listening = process, False
         task = Task(
             child.role,
-            self._settings,
+            # One that is started again begins with what the holder has put in force since.
+            kept_settings(kept_beside(self._socket_path)) or self._settings,
             child.number,
-            str(self._directory / "state.sock"),
+            str(self._socket_path),
             self._incarnation(child),
+            self._file,
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -117,6 +145,7 @@ class Supervisor:
         log.info(Event.PROCESS_STARTED, role=child.name, pid=process.pid)
         if not await process.stdout.readline():
             raise ChildEnded(child.name, await process.wait())
+        child.is_listening = True
 
     def _incarnation(self, child: _Child) -> str:
         """Each process has its own, and all begin with the run's."""

@@ -9,8 +9,10 @@ Topics are bytes that need not be text (an id behind a zero byte); as Latin-1 th
 
 from __future__ import annotations
 
+import base64
 import json
-from dataclasses import astuple, dataclass
+import pickle
+from dataclasses import astuple, dataclass, fields
 from enum import IntEnum
 from struct import Struct
 from typing import Any, Final
@@ -50,7 +52,13 @@ class Kind(IntEnum):
     BYE = 10
     """Worker: nothing; it has drained, and ends."""
     TOPIC_ID = 11
-    """Holder: the id of the events topic, in hex."""
+    """Holder: the id of one of the gateway's own topics, in hex."""
+    QUOTAS = 12
+    """Holder: [quota version, the quotas in force]."""
+    CHANGE = 13
+    """Worker: [number, whether to check only, changes of the quotas]."""
+    CHANGED = 14
+    """Holder: [number, for each change null or why not, where they are kept]."""
 
 
 class WireError(Exception):
@@ -115,6 +123,15 @@ def _decoded(kind: int, payload: bytes) -> Message:
         raise WireError(f"an unreadable message of kind {kind}: {error}") from error
 
 
+def packed(value: object) -> str:
+    """What only processes of one installation tell each other, over a socket that nobody else can open."""
+    return base64.b85encode(pickle.dumps(value)).decode()
+
+
+def unpacked(text: str) -> Any:
+    return pickle.loads(base64.b85decode(text))
+
+
 # ---- questions and answers -----------------------------------------------------------------------------
 
 
@@ -159,15 +176,19 @@ def packed_answer(answer: Answer) -> list[Any]:
 
 def unpacked_answer(packed: list[Any]) -> Answer:
     refused, bound, decisions = packed
-    return Answer(refused, tuple(_unpacked_decision(fields) for fields in decisions), Bound(bound))
+    return Answer(refused, tuple(_unpacked_decision(one) for one in decisions), Bound(bound))
 
 
 def _packed_decision(decision: Decision) -> list[Any]:
     return [field.decode("latin-1") if isinstance(field, bytes) else field for field in astuple(decision)]
 
 
-def _unpacked_decision(fields: list[Any]) -> Decision:
-    user, producer_id, epoch, transactional, topic, *rest = fields
-    decision = Decision(user, producer_id, epoch, transactional, topic.encode("latin-1"), *rest)
-    decision.reason = Reason(decision.reason)
-    return decision
+_NAMES: Final = [field.name for field in fields(Decision)]
+_TOPIC: Final = _NAMES.index("topic")
+_REASON: Final = _NAMES.index("reason")
+
+
+def _unpacked_decision(packed: list[Any]) -> Decision:
+    own = list(packed)
+    own[_TOPIC], own[_REASON] = own[_TOPIC].encode("latin-1"), Reason(own[_REASON])
+    return Decision(*own)

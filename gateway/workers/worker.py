@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from pathlib import Path
 
 from gateway.clock import monotonic_ms
 from gateway.counters import Counters
@@ -11,11 +12,14 @@ from gateway.logs import Event, logger
 from gateway.recording import recorder_of
 from gateway.settings import Settings
 from gateway.traffic import Traffic
+from gateway.workers.byte_cells import ByteCells, NotTheFile, cells_path
+from gateway.workers.byte_reports import byte_report_of
 from gateway.workers.link import HolderLink, RemoteState
 from gateway.workers.reports import report_of
 from quota.admission import Admission
 from quota.counters import SAMPLE_MS
 from quota.producer_ids import Answer, Question
+from quota.settings import Quotas
 
 log = logger()
 
@@ -42,8 +46,18 @@ class Worker:
         )
         if recorder is not None:
             recorder.quota_version = 1  # of the quotas that the holder started with
-        self._traffic = Traffic(settings, self._admission, Counters(), recorder, worker=number)
+        self._traffic = Traffic(
+            settings,
+            self._admission,
+            Counters(),
+            recorder,
+            worker=number,
+            byte_cells=_cells(Path(socket_path), number),
+        )
+        self._recorder = recorder
         self._traffic.shared.ask = self._link.ask
+        self._traffic.shared.administer = self._link.administer
+        self._link.on_quotas = self._quotas_changed
         self._link.on_topic_id = self._traffic.shared.own_topics.learn_id
         self._link.on_refused_elsewhere = lambda user, producer_id: self._admission.refused_elsewhere(
             user, producer_id, self._traffic.shared.now_ms()
@@ -78,6 +92,16 @@ class Worker:
         )
         self._stopped.set()
 
+    def reload(self) -> None:
+        """The holder reads the file, and tells all workers."""
+
+    def _quotas_changed(self, quotas: Quotas, version: int) -> None:
+        """Told at each connection: a holder that was started again may have forgotten what is cached here."""
+        if quotas != self._admission.quotas:
+            self._traffic.set_quotas(quotas)
+        if self._recorder is not None:
+            self._recorder.quotas, self._recorder.quota_version = quotas, version
+
     def _failed_open(self, question: Question, now_ms: int) -> Answer:
         self._admission.failures += 1
         return self._admission.failed_open(question, now_ms)
@@ -90,6 +114,7 @@ class Worker:
     def _say_everything(self) -> None:
         """To a holder that is new, or may be."""
         self._reported_ms = 0
+        self._traffic.byte_quota.tell_all()
         self._say_what_was_counted()
 
     def _say_what_was_counted(self) -> None:
@@ -98,8 +123,16 @@ class Worker:
         since_ms = self._reported_ms - 2 * SAMPLE_MS - int(2000 * REPORT_S)
         users = self._admission.user_snapshots(now_ms, counted_since_ms=since_ms)
         self._reported_ms = now_ms
-        self._link.report(
-            report_of(
-                traffic.counters, users, is_reached=traffic.is_reached, failure=traffic.probe.last_failure
-            )
+        report = report_of(
+            traffic.counters, users, is_reached=traffic.is_reached, failure=traffic.probe.last_failure
         )
+        self._link.report({**report, "bytes": byte_report_of(traffic.byte_quota, now_ms)})
+
+
+def _cells(socket_path: Path, number: int) -> ByteCells | None:
+    """What all workers of the gateway map; the supervisor has made it. Without it each counts for itself."""
+    try:
+        return ByteCells(cells_path(socket_path), number)
+    except (OSError, NotTheFile) as error:
+        log.error(Event.BYTE_CELLS_MISSING, worker=number, reason=str(error))
+        return None

@@ -1,0 +1,139 @@
+"""Who may ask for quotas on the admin address, and who may set them.
+
+Reading needs the token when there is one: what is told includes who set what and why, and whoever sets a token says
+that the address is not for everybody. Setting needs `admin.writable` as well. Browsers are a way in for pages of
+other sites; what they send across sites is refused whatever token they carry.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from gateway.settings import AdminSettings
+from gateway.units import is_loopback
+
+_SCHEME: Final = "Bearer "
+_LONGEST_TOKEN_FILE: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why not, and what to do; with the HTTP status."""
+
+    status: HTTPStatus
+    reason: str
+
+
+class Access:
+    """The rules of one admin address. Every answer is None (go on) or a Refusal."""
+
+    def __init__(self, admin: AdminSettings) -> None:
+        self._admin = admin
+        self._token = TokenFile(Path(admin.token_file)) if admin.token_file else None
+
+    @property
+    def is_writable(self) -> bool:
+        return self._admin.writable
+
+    def reading(self, headers: Mapping[str, str]) -> Refusal | None:
+        """`headers` by name, whatever their case."""
+        return self._across_sites(headers) or self._without_token(headers)
+
+    def writing(self, headers: Mapping[str, str]) -> Refusal | None:
+        refusal = self.reading(headers)
+        if refusal is not None:
+            return refusal
+        if not self._admin.writable:
+            return Refusal(
+                HTTPStatus.FORBIDDEN,
+                "quotas cannot be set over this address; write admin.writable: true into the gateway's file "
+                "and start it again, or set them over Kafka's admin API",
+            )
+        # A page of another site can send a form or text without asking; JSON it cannot.
+        kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
+        if kind != "application/json":
+            return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send Content-Type: application/json")
+        return None
+
+    def _across_sites(self, headers: Mapping[str, str]) -> Refusal | None:
+        host, origin = headers.get("Host", ""), headers.get("Origin")
+        if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
+            return Refusal(HTTPStatus.FORBIDDEN, f"a page of {origin[:100]} may not ask here")
+        if self._token is None and is_loopback(self._admin.bind.host) and not self._is_own_name(host):
+            # A site may point its own name at 127.0.0.1: then its pages are of the same origin.
+            return Refusal(
+                HTTPStatus.FORBIDDEN,
+                f"this address is not called {host[:100]!r}; ask for {self._admin.bind}, or set admin.token_file",
+            )
+        return None
+
+    def _is_own_name(self, host: str) -> bool:
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        name = name.strip("[]").lower()
+        if name in ("localhost", self._admin.bind.host.lower()):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
+        if self._token is None:
+            return None
+        try:
+            wanted = self._token.read()
+        except TokenUnreadable as error:
+            return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        given = headers.get("Authorization", "")
+        if not given.startswith(_SCHEME):
+            return Refusal(
+                HTTPStatus.UNAUTHORIZED, "needs the token of admin.token_file: Authorization: Bearer TOKEN"
+            )
+        if not hmac.compare_digest(given.removeprefix(_SCHEME).strip().encode(errors="replace"), wanted):
+            return Refusal(
+                HTTPStatus.UNAUTHORIZED, "the token is not the one in the gateway's admin.token_file"
+            )
+        return None
+
+
+class TokenUnreadable(Exception):
+    """The token file is not there, empty or too long; says what to do."""
+
+
+class TokenFile:
+    """A token in a file, read again when the file is another one or has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._token = b""
+
+    def read(self) -> bytes:
+        """The token as it is now. Raises TokenUnreadable."""
+        try:
+            found = self._path.stat()
+            seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if seen != self._seen:
+                self._token = token_in(self._path)
+                self._seen = seen
+        except OSError as error:
+            self._seen = None
+            reason = error.strerror or str(error)
+            raise TokenUnreadable(f"admin.token_file {self._path} cannot be read ({reason})") from error
+        return self._token
+
+
+def token_in(path: Path) -> bytes:
+    """The file's one line. Raises OSError, TokenUnreadable."""
+    with path.open("rb") as file:
+        text = file.read(_LONGEST_TOKEN_FILE + 1).strip()
+    if not text or len(text) > _LONGEST_TOKEN_FILE or len(text.split()) != 1 or not text.isascii():
+        raise TokenUnreadable(f"token file {path} must hold one word, at most {_LONGEST_TOKEN_FILE} bytes")
+    return text

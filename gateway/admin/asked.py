@@ -1,0 +1,202 @@
+"""What is posted to the admin address, strictly checked: changes of quotas, and commands."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
+
+from gateway import units
+from quota.changes import Action, Change, Command, Deed, Setting, Target
+from quota.settings import Mode
+
+MOST_CHANGES: Final = 1_000
+HIGHEST_RATE: Final = 10**9
+LONGEST_FOR_MS: Final = 366 * 86_400_000
+_LONGEST_NAME: Final = 1_000
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+class CannotUnderstand(Exception):
+    """What was posted is not what may be posted. `problems`: where, and what is wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def _rate(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{value!r} is not a number of ids per window; write for example 100 or 0.5")
+    if value > HIGHEST_RATE:
+        raise ValueError(f"{value} is too high; {HIGHEST_RATE:,} is the most, and remove means no limit")
+    units.rate_milli(value)
+    return value
+
+
+def _duration(value: object) -> int:
+    for_ms = units.duration_ms(value)
+    if not 0 < for_ms <= LONGEST_FOR_MS:
+        raise ValueError(f"{value} must be above 0 and at most {units.show_duration(LONGEST_FOR_MS)}")
+    return for_ms
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one line of printable text")
+    return text
+
+
+Name = Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME)]
+Words = Annotated[str, Field(max_length=_LONGEST_NAME), AfterValidator(_one_line)]
+
+
+class _Posted(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _PostedChange(_Posted):
+    """`for`: it is a temporary one, and lasts so long. `temporary`: the temporary one is to be reset."""
+
+    user: Name | None
+    action: Literal["set", "remove", "reset"]
+    temporary: bool = False
+    note: Words = ""
+    for_ms: Annotated[int, PlainValidator(_duration)] | None = Field(default=None, alias="for")
+
+
+class RateChange(_PostedChange):
+    """`user` null: the default user. `value`: ids per window."""
+
+    setting: Literal["producer_ids_rate"]
+    value: Annotated[float, PlainValidator(_rate)] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> RateChange:
+        _check_fits(self.action, self.value, self.for_ms, temporary=self.temporary)
+        return self
+
+    @property
+    def target(self) -> Target:
+        return Target(Setting.PRODUCER_IDS_RATE, self.user, self.temporary or self.for_ms is not None)
+
+    @property
+    def said(self) -> int | None:
+        return None if self.value is None else units.rate_milli(self.value)
+
+
+class ModeChange(_PostedChange):
+    """`user` null: every user, whatever is said of it elsewhere."""
+
+    setting: Literal["mode"]
+    value: Literal["observe", "enforce"] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> ModeChange:
+        _check_fits(self.action, self.value, self.for_ms, temporary=self.temporary)
+        if self.user is None and self.action == "remove":
+            raise ValueError("the mode of all users is set or reset, it cannot be removed")
+        return self
+
+    @property
+    def target(self) -> Target:
+        return Target(Setting.MODE, self.user, self.temporary or self.for_ms is not None)
+
+    @property
+    def said(self) -> Mode | None:
+        return None if self.value is None else Mode(self.value)
+
+
+def _check_fits(action: str, value: object, for_ms: int | None, *, temporary: bool) -> None:
+    if (action == "set") != (value is not None):
+        raise ValueError("set needs a value, remove and reset have none")
+    if action != "set" and for_ms is not None:
+        raise ValueError("only what is set lasts for a time; leave out for")
+    if action == "set" and temporary and for_ms is None:
+        raise ValueError("a temporary change needs for, how long it lasts: 2h")
+    if action == "remove" and temporary:
+        raise ValueError("a temporary change is reset, not removed")
+
+
+class PostedChanges(_Posted):
+    """All of them, or none. `set_by`: whoever asks, as it is shown to others."""
+
+    changes: Annotated[
+        tuple[Annotated[RateChange | ModeChange, Field(discriminator="setting")], ...],
+        Field(min_length=1, max_length=MOST_CHANGES, strict=False),
+    ]
+    set_by: Words = "http"
+
+    @model_validator(mode="after")
+    def _each_once(self) -> PostedChanges:
+        targets = [change.target for change in self.changes]
+        if len(set(targets)) != len(targets):
+            raise ValueError("the same setting of the same user is changed twice; send one of them")
+        return self
+
+
+class PostedCommand(_Posted):
+    """A release is of one producer id, a refill of the whole user."""
+
+    deed: Literal["refill", "release"]
+    user: Name
+    producer_id: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    set_by: Words = "http"
+
+    @model_validator(mode="after")
+    def _fits(self) -> PostedCommand:
+        if (self.deed == "release") != (self.producer_id is not None):
+            raise ValueError("release needs a producer_id, refill has none")
+        return self
+
+
+def changes_in(body: bytes, *, through: str, wall_ms: int) -> list[Change]:
+    """The changes of a posted JSON. `through`: this gateway. Raises CannotUnderstand."""
+    posted = _checked(PostedChanges, body)
+    return [
+        Change(
+            target=change.target,
+            action=Action(change.action),
+            value=change.said,
+            until_wall_ms=None if change.for_ms is None else wall_ms + change.for_ms,
+            set_by=posted.set_by,
+            set_wall_ms=wall_ms,
+            set_through=through,
+            note=change.note,
+        )
+        for change in posted.changes
+    ]
+
+
+def command_in(body: bytes, *, through: str, wall_ms: int) -> Command:
+    """The command of a posted JSON. Raises CannotUnderstand."""
+    posted = _checked(PostedCommand, body)
+    return Command(
+        deed=Deed(posted.deed),
+        user=posted.user,
+        producer_id=-1 if posted.producer_id is None else posted.producer_id,
+        set_by=posted.set_by,
+        set_wall_ms=wall_ms,
+        set_through=through,
+    )
+
+
+def _checked(model: type[_Model], body: bytes) -> _Model:
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise CannotUnderstand([_problem(found) for found in error.errors(include_url=False)]) from error
+
+
+def _problem(found: Any) -> str:
+    where = ".".join(str(part) for part in found["loc"])
+    text = str(found["msg"]).removeprefix("Value error, ")
+    return f"{where}: {text}" if where else text

@@ -1,0 +1,129 @@
+"""What the producers of one kind did and were told: counts, and how long batches took from when they were due.
+
+A batch that was due but not acknowledged when the run ended counts with the time that it has waited by then: leaving
+it out would hide the longest stalls. Knows no connection; times are seconds of any one clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hdrh.histogram import HdrHistogram
+
+LATE_S: Final = 0.01
+"""A batch sent so long after it was due is a late one."""
+
+_LONGEST_US: Final = 3_600_000_000
+_DIGITS: Final = 3  # within 0.1 %
+
+
+class Latency:
+    """A histogram of times from 1 us to an hour, within 0.1 %."""
+
+    def __init__(self) -> None:
+        self._histogram: Any = HdrHistogram(1, _LONGEST_US, _DIGITS)
+
+    def record(self, seconds: float) -> None:
+        """One measurement."""
+        self._histogram.record_value(min(max(round(seconds * 1_000_000), 1), _LONGEST_US))
+
+    def add(self, other: Latency) -> None:
+        """All measurements of another one, too."""
+        self._histogram.add(other._histogram)
+
+    @property
+    def count(self) -> int:
+        return int(self._histogram.get_total_count())
+
+    def percentile_ms(self, percent: float) -> float | None:
+        """None without measurements."""
+        if not self.count:
+            return None
+        return float(self._histogram.get_value_at_percentile(percent)) / 1_000
+
+    @property
+    def max_ms(self) -> float | None:
+        return float(self._histogram.get_max_value()) / 1_000 if self.count else None
+
+    def encoded(self) -> str:
+        """As HdrHistogram's tools read it: V2, compressed, base64; values in microseconds."""
+        return str(self._histogram.encode().decode())
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one kind. Batches, unless it says otherwise."""
+
+    due: int = 0
+    requests: int = 0
+    """Produce requests sent, each try for itself."""
+    resent: int = 0
+    """Of these: tries after the first one."""
+    acknowledged: int = 0
+    records: int = 0
+    """Records that were acknowledged."""
+    value_bytes: int = 0
+    """Bytes of values that were acknowledged."""
+    refused: Counter[int] = field(default_factory=Counter)
+    """Produce answers with an error, by Kafka's error code."""
+    refused_with_throttle: int = 0
+    """Answers NOT_ENOUGH_REPLICAS that tell how long to wait: a quota of producer ids."""
+    ids_refused: Counter[int] = field(default_factory=Counter)
+    """InitProducerId answers with an error, by code."""
+    lost: int = 0
+    """Given up for good: never acknowledged."""
+    possibly_doubled: int = 0
+    """Sent again under another producer id or epoch although the first try may have arrived."""
+    unfinished: int = 0
+    """Neither acknowledged nor given up at the end."""
+    ids: int = 0
+    """Producer ids taken, an id with another epoch counted once."""
+    connections: int = 0
+    connection_errors: int = 0
+    throttle_s: float = 0.0
+    """Sum of what answers told to wait."""
+    late: int = 0
+    """Sent first more than LATE_S after they were due."""
+    latency: Latency = field(default_factory=Latency)
+    """From when it was due to when it was acknowledged."""
+
+    def sent_first(self, due_s: float, now_s: float) -> None:
+        """The first try of a batch."""
+        self.late += now_s - due_s > LATE_S
+
+    def acknowledge(self, due_s: float, arrived_s: float, records: int, value_bytes: int) -> None:
+        """A batch is in the log."""
+        self.acknowledged += 1
+        self.records += records
+        self.value_bytes += value_bytes
+        self.latency.record(arrived_s - due_s)
+
+    def refuse(self, error_code: int, *, has_throttle: bool) -> None:
+        """A Produce answer with an error."""
+        self.refused[error_code] += 1
+        self.refused_with_throttle += has_throttle and error_code == _NOT_ENOUGH_REPLICAS
+
+    def throttled(self, throttle_time_ms: int) -> None:
+        """An answer of any API told to wait."""
+        self.throttle_s += throttle_time_ms / 1_000
+
+    def left_unfinished(self, due_s: float, end_s: float) -> None:
+        """The run is over, and this batch is not."""
+        self.unfinished += 1
+        self.latency.record(end_s - due_s)
+
+    def add(self, other: Tally) -> None:
+        """Everything of another kind, too."""
+        for name in self.__slots__:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if isinstance(mine, Latency):
+                mine.add(theirs)
+            elif isinstance(mine, Counter):
+                mine.update(theirs)
+            else:
+                setattr(self, name, mine + theirs)
+
+
+_NOT_ENOUGH_REPLICAS: Final = 19
