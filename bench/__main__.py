@@ -5,10 +5,8 @@ Starts one real broker, warms it up, and runs each scenario through every target
 
 import argparse
 import os
-import resource
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,37 +15,44 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import (
+    open_files,
     report,
     s01_small_requests,
     s02_bulk_produce,
     s03_memory_per_connection,
     s04_bulk_fetch,
     s05_memory,
+    s06_connections,
+    s07_many_partitions,
+    s08_idle_connections,
+    s09_workers,
+    s10_storm,
+    s11_metadata,
+    s12_start,
+    s13_filter,
 )
+from bench.alone import Alone, Conditions, broker_spec, in_memory
 from bench.cold_client import parse_address
+from bench.compiled import CannotCompile
 from bench.machine import come_first, describe, pin, placement
 from bench.scenario import Bench, Scenario, measure
-from bench.targets import BASELINE, TARGETS, Broker, TargetFailed, is_available
+from bench.targets import TARGETS, Broker, TargetFailed, is_available
 from bench.wire import LoadError
 from sandbox.errors import SandboxError
 from sandbox.kafka import Cluster
-from sandbox.spec import ClusterSpec
 
 SCENARIOS: Sequence[Scenario] = (
     s01_small_requests.SCENARIO,
     s02_bulk_produce.SCENARIO,
     s03_memory_per_connection.SCENARIO,
     s04_bulk_fetch.SCENARIO,
+    s06_connections.SCENARIO,
+    s07_many_partitions.SCENARIO,
+    s08_idle_connections.SCENARIO,
+    s09_workers.COST,
+    s09_workers.QUOTA,
 )
-
-_BROKER_PROPERTIES = {
-    "log.retention.check.interval.ms": "3000",
-    "log.segment.delete.delay.ms": "1000",
-    "max.connections.per.ip": "20000",
-}
-# Memory as disk keeps write-back out of the measurements; the broker's data stay below this.
-_SHM = Path("/dev/shm")
-_SHM_NEEDED_BYTES = 6 << 30
+ALONE: Sequence[Alone] = (s10_storm.SCENARIO, s11_metadata.SCENARIO, s12_start.SCENARIO, s13_filter.SCENARIO)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -73,14 +78,8 @@ def _broker(bootstrap: str | None) -> Iterator[tuple[Broker, int | None, str]]:
     if bootstrap:
         yield Broker(1, parse_address(bootstrap)), None, "unknown"
         return
-    if _SHM.is_dir() and os.statvfs(_SHM).f_bavail * os.statvfs(_SHM).f_frsize > _SHM_NEEDED_BYTES:
-        tempfile.tempdir = str(_SHM)
-    spec = ClusterSpec(
-        heap_mb=1024,
-        properties=_BROKER_PROPERTIES,
-        jvm_options=("-XX:+UseSerialGC",),
-        keep_logs_on_failure=False,
-    )
+    in_memory()
+    spec = broker_spec()
     with Cluster(spec) as cluster:
         [(node_id, address)] = cluster.nodes.items()
         yield Broker(node_id, address), cluster.pid(node_id), spec.version
@@ -102,13 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 1 when a run failed, 2 when nothing could be run."""
     options = _options(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     if options.nice:
         come_first(os.getpid(), options.nice)
-    numbers = [*(scenario.number for scenario in SCENARIOS), s05_memory.NUMBER]
+    numbers = sorted(
+        {*(scenario.number for scenario in SCENARIOS), *(one.number for one in ALONE), s05_memory.NUMBER},
+    )
     wanted = options.only.split(",") if options.only else numbers
-    scenarios = [scenario for scenario in SCENARIOS if scenario.number in wanted]
+    scenarios = _within_open_files(
+        [scenario for scenario in SCENARIOS if scenario.number in wanted], options.quick
+    )
     targets = [target for target in options.targets.split(",") if is_available(target)]
     if not set(wanted) <= set(numbers) or not targets or not set(targets) <= set(TARGETS):
         _say(f"scenarios: {', '.join(numbers)}; targets: {', '.join(TARGETS)}")
@@ -121,14 +122,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _measure_through_targets(options, scenarios, targets, runs, folder)
         if s05_memory.NUMBER in wanted:
             _measure_memory(options.quick, folder)
-    except (LoadError, TargetFailed, SandboxError, OSError) as error:
+        for one in ALONE:
+            if one.number in wanted:
+                _measure_alone(one, options, runs, folder)
+    except (LoadError, TargetFailed, CannotCompile, SandboxError, OSError) as error:
         _say(f"bench: {error}")
         return 1
     except KeyboardInterrupt:
         return 1
-    table = report.write_tables(folder, SCENARIOS)
+    table = report.write_tables(folder, SCENARIOS, ALONE)
     _say(f"\n{table.read_text()}\n{time.monotonic() - started:.0f} s; kept in {folder}")
     return 0
+
+
+def _within_open_files(scenarios: Sequence[Scenario], quick: bool) -> list[Scenario]:
+    """Those for which a process may open enough files here; of the others it is said."""
+    limit = open_files.allow(max((scenario.open_files(quick) for scenario in scenarios), default=0))
+    fitting = []
+    for scenario in scenarios:
+        needed = scenario.open_files(quick)
+        if open_files.is_enough(limit, needed):
+            fitting.append(scenario)
+        else:
+            _say(
+                f"{scenario.number} left out: a proxy needs {needed:,} open files, {limit:,} are allowed here "
+                "(the hard limit, ulimit -Hn; root may raise it)"
+            )
+    return fitting
 
 
 def _measure_memory(quick: bool, folder: Path) -> None:
@@ -142,6 +162,22 @@ def _measure_memory(quick: bool, folder: Path) -> None:
     }
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     report.keep(folder, date, s05_memory.NUMBER, s05_memory.NAME, content)
+
+
+def _measure_alone(scenario: Alone, options: argparse.Namespace, runs: int, folder: Path) -> None:
+    _say(f"{scenario.number} {scenario.title}")
+    where = placement(not options.no_pin)
+    plan = scenario.plan_for(options.quick)
+    content = {
+        "machine": describe(scenario.kafka).as_json(),
+        "pinned": where.proxy is not None,
+        "quick": options.quick,
+        "nice": options.nice,
+        "plan": dict(plan),
+        "results": scenario.measure(plan, Conditions(runs, where, _say)),
+    }
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    report.keep(folder, date, scenario.number, scenario.name, content)
 
 
 def _measure_through_targets(
@@ -161,6 +197,9 @@ def _measure_through_targets(
             pin(broker_pid, where.rest)
         bench = Bench(broker, broker_pid, where, _say)
         for scenario in scenarios:
+            through = [target for target in scenario.targets if target in targets]
+            if not through:
+                continue
             _say(f"{scenario.number} {scenario.title}")
             date = datetime.now(UTC).strftime("%Y-%m-%d")
             settings = {
@@ -168,10 +207,10 @@ def _measure_through_targets(
                 "pinned": where.proxy is not None,
                 "quick": options.quick,
                 "nice": options.nice,
-                "baseline": BASELINE,
+                "baseline": scenario.baseline,
                 "plan": dict(scenario.plan_for(options.quick)),
             }
-            results = measure(scenario, bench, targets, runs, options.quick)
+            results = measure(scenario, bench, through, runs, options.quick)
             report.write(folder, date, scenario, settings, results)
 
 

@@ -19,8 +19,11 @@ from bench.codec import (
     MetadataResponse,
 )
 from bench.wire import CLIENT_ID, FetchFrame, LoadError, read_fetch_answer
+from protocol.producer_requests import sasl_authenticate_request, sasl_handshake_request
 
 Address = tuple[str, int]
+Login = tuple[str, str]
+"""User and password."""
 
 # A broker answers 14 or 15 for a moment after its start; a new topic has no leader for a moment.
 _PATIENCE_S: Final = 20.0
@@ -69,6 +72,20 @@ def say_hello(connection: socket.socket) -> None:
     error_code = ask(connection, request, ApiVersionsResponse).error_code
     if error_code:
         raise LoadError(f"ApiVersions: error code {error_code}")
+
+
+def log_in(connection: socket.socket, user: str, password: str) -> None:
+    """SASL PLAIN."""
+    client_id = CLIENT_ID.decode()
+    token = f"\0{user}\0{password}".encode()
+    for frame in (
+        sasl_handshake_request(1, client_id, "PLAIN"),
+        sasl_authenticate_request(1, client_id, token),
+    ):
+        connection.sendall(frame)
+        error_code = struct.unpack_from(">h", receive_frame(connection), 4)[0]
+        if error_code:
+            raise LoadError(f"log in as {user}: error code {error_code}")
 
 
 def new_producer_id(connection: socket.socket) -> int:

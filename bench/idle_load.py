@@ -7,7 +7,7 @@ from bench.cold_client import Address, connect, say_hello
 from bench.process_cost import ProcessCost, cost_of
 
 # Open before the first measurement, so that first-time allocations do not count as a connection's.
-_WARM_CONNECTIONS = 50
+WARM_CONNECTIONS = 50
 _SETTLE_S = 1.0
 
 
@@ -21,7 +21,7 @@ class IdlePlan:
 def run_idle(address: Address, plan: IdlePlan, watch: int | None) -> dict[str, float]:
     """Open the connections one after the other and hold them; memory is read while all are open."""
     held = []
-    for _ in range(_WARM_CONNECTIONS):
+    for _ in range(WARM_CONNECTIONS):
         held.append(connect(address))
         say_hello(held[-1])
     time.sleep(_SETTLE_S)

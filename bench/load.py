@@ -1,6 +1,6 @@
 """The load, as a process of its own: `python -m bench.load KIND ADDRESS [--topic-id HEX] [--watch PID] PLAN`.
 
-KIND is paced, produce, fetch or idle; PLAN is the plan's fields as JSON. Prints one JSON object.
+KIND is paced, produce, fetch, idle or fresh; PLAN is the plan's fields as JSON. Prints one JSON object.
 Any error of the broker or of the connection ends it with exit code 1 and the reason on stderr.
 """
 
@@ -10,8 +10,10 @@ import os
 import resource
 import sys
 
+from bench import open_files
 from bench.bulk_load import BulkPlan, run_bulk_fetch, run_bulk_produce
-from bench.cold_client import parse_address
+from bench.cold_client import Login, parse_address
+from bench.fresh_load import FreshPlan, run_fresh
 from bench.idle_load import IdlePlan, run_idle
 from bench.paced_load import PacedPlan, run_paced
 from bench.wire import LoadError
@@ -24,29 +26,36 @@ def run(arguments: argparse.Namespace) -> dict[str, float]:
     fields = json.loads(arguments.plan)
     match arguments.kind:
         case "paced":
-            return run_paced(address, topic_id, PacedPlan(**fields), arguments.watch)
+            return run_paced(address, topic_id, PacedPlan(**fields), arguments.watch, arguments.login)
         case "produce":
             return run_bulk_produce(address, topic_id, BulkPlan(**fields), arguments.watch)
         case "fetch":
             return run_bulk_fetch(address, topic_id, BulkPlan(**fields), arguments.watch)
+        case "fresh":
+            return run_fresh(address, topic_id, FreshPlan(**fields), arguments.watch)
         case _:
             return run_idle(address, IdlePlan(**fields), arguments.watch)
+
+
+def _login(text: str) -> Login:
+    user, _, password = text.partition(":")
+    return user, password
 
 
 def main() -> int:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
-    parser.add_argument("kind", choices=("paced", "produce", "fetch", "idle"))
+    parser.add_argument("kind", choices=("paced", "produce", "fetch", "idle", "fresh"))
     parser.add_argument("address", help="host:port, used whatever Metadata says")
     parser.add_argument("--topic-id", default="", help="32 hex digits")
+    parser.add_argument("--login", type=_login, metavar="USER:PASSWORD", help="SASL PLAIN; of paced only")
     parser.add_argument("--watch", type=int, help="pid of the process between, whose cost is read")
     parser.add_argument("--cpus", default="", help="processors to run on: 0,2")
     parser.add_argument("plan")
     arguments = parser.parse_args()
     if arguments.cpus:
         os.sched_setaffinity(0, set(map(int, arguments.cpus.split(","))))
-    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    open_files.allow()
     try:
         measured = run(arguments)
     except (LoadError, OSError) as error:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from bench.cold_client import Address, connect, new_producer_id, say_hello
+from bench.cold_client import Address, Login, connect, log_in, new_producer_id, say_hello
 from bench.process_cost import ProcessCost, cost_of
 from bench.statistics import percentile
 from bench.wire import LoadError, ProduceFrame, check_produce_answer, record_batch
@@ -40,9 +40,13 @@ class _Producer:
 
     __slots__ = ("_connection", "_due", "_frame", "_inbox", "_partitions", "_sent", "in_flight", "late_ns")
 
-    def __init__(self, address: Address, topic_id: bytes, partitions: range, plan: PacedPlan) -> None:
+    def __init__(
+        self, address: Address, topic_id: bytes, partitions: range, plan: PacedPlan, login: Login | None
+    ) -> None:
         self._connection = connect(address)
         say_hello(self._connection)
+        if login is not None:
+            log_in(self._connection, *login)
         batch = record_batch(new_producer_id(self._connection), 1, plan.record_bytes)
         self._frame = ProduceFrame(topic_id, partitions, batch, acks=plan.acks, records=1)
         self._partitions = len(partitions)
@@ -97,10 +101,14 @@ class _Producer:
         self._connection.close()
 
 
-def run_paced(address: Address, topic_id: bytes, plan: PacedPlan, watch: int | None) -> dict[str, float]:
+def run_paced(
+    address: Address, topic_id: bytes, plan: PacedPlan, watch: int | None, login: Login | None = None
+) -> dict[str, float]:
     """Send the plan through `address`; what it took, with the cost of process `watch`."""
     producers = [
-        _Producer(address, topic_id, range(n * plan.partitions_each, (n + 1) * plan.partitions_each), plan)
+        _Producer(
+            address, topic_id, range(n * plan.partitions_each, (n + 1) * plan.partitions_each), plan, login
+        )
         for n in range(plan.producers)
     ]
     by_fd = {producer.fileno(): producer for producer in producers}

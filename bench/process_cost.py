@@ -5,8 +5,13 @@ of a few seconds.
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+_THREAD_ENDED: Final = (FileNotFoundError, ProcessLookupError)
+"""Between being listed and being looked at: a JVM's do so all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +37,20 @@ def cost_of(pid: int) -> ProcessCost:
     for member in family(pid):
         process = Path(f"/proc/{member}")
         for task in (process / "task").iterdir():
-            cpu_ns += int((task / "schedstat").read_text().split()[0])
-            wakeups += _status(task, "voluntary_ctxt_switches")
+            with suppress(*_THREAD_ENDED):
+                cpu_ns += int((task / "schedstat").read_text().split()[0])
+                wakeups += _status(task, "voluntary_ctxt_switches")
         rss_bytes += _status(process, "VmRSS") * 1024
     return ProcessCost(cpu_ns, wakeups, rss_bytes)
+
+
+def waited_for_core_ns(pid: int) -> int:
+    """How long the threads of `pid` and its descendants were ready to run and did not get a processor."""
+    return sum(
+        int((task / "schedstat").read_text().split()[1])
+        for member in family(pid)
+        for task in Path(f"/proc/{member}/task").iterdir()
+    )
 
 
 def family(pid: int) -> list[int]:
@@ -43,16 +58,18 @@ def family(pid: int) -> list[int]:
     members = [pid]
     for member in members:
         for task in Path(f"/proc/{member}/task").iterdir():
-            members += map(int, (task / "children").read_text().split())
+            with suppress(*_THREAD_ENDED):
+                members += map(int, (task / "children").read_text().split())
     return members
 
 
 def _status(process: Path, key: str) -> int:
+    """A number of /proc/PID/status; 0 where it is not told: what has ended and was not waited for has no memory."""
     for line in (process / "status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == key:
             return int(value.split()[0])
-    raise KeyError(key)
+    return 0
 
 
 def machine_busy_s() -> float:

@@ -1,4 +1,6 @@
-"""Memory of the quota alone: `python -m bench.quota_memory steady|rogue '<plan>'`, one JSON object on stdout.
+"""Memory of the quota alone: `python -m bench.quota_memory steady|rogue|two_windows '<plan>'`.
+
+Prints one JSON object.
 
 The real `Admission` in a process of its own, at a simulated time, with everything that it keeps: filters,
 refusals, queues, owners, connections' caches, counters. RSS before the first id and after.
@@ -9,16 +11,21 @@ import json
 import os
 import random
 import sys
+import time
 from collections import deque
 from typing import Final
 
 from bench.process_cost import cost_of
-from quota import Admission, Close, Forward, Mode, Quotas, Refuse, UserQuota, Visitor
+from bench.statistics import median
+from quota import Admission, Close, Forward, Mode, ProducerIdSettings, Quotas, Refuse, UserQuota, Visitor
+from quota.producer_ids import ProducerIdQuota
 
 Measured = dict[str, float]
 Plan = dict[str, float]
 
 SWEEP_MS: Final = 1_000
+CHECKS: Final = 200_000
+CHECK_ROUNDS: Final = 5
 MOST_OPEN: Final = 2_000
 IDS_OF_CONNECTION: Final = 10
 
@@ -26,10 +33,13 @@ IDS_OF_CONNECTION: Final = 10
 class Load:
     """One Admission that enforces `rate` for everyone, its connections and its clock."""
 
-    def __init__(self, rate: float) -> None:
-        self.quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(rate))
+    def __init__(self, rate: float, settings: ProducerIdSettings | None = None) -> None:
+        self.quotas = Quotas(
+            Mode.ENFORCE, settings or ProducerIdSettings(), default=UserQuota.per_window(rate)
+        )
         seeds = random.Random(936)
-        self.admission = Admission(self.quotas, lambda: seeds.getrandbits(64), 0)
+        self.state = ProducerIdQuota(self.quotas, lambda: seeds.getrandbits(64), 0)
+        self.admission = Admission(self.quotas, lambda: seeds.getrandbits(64), 0, state=self.state)
         self.now_ms = 0
         self.judged = 0
         self._connections = 0
@@ -109,6 +119,47 @@ def steady(plan: Plan) -> Measured:
     }
 
 
+def two_windows(plan: Plan) -> Measured:
+    """`users` x `live_ids` in two layers of a window each, every id used in both; then what a check costs.
+
+    The filters alone, as the quota fills them: no connections, nothing refused. Checks are of ids drawn at random
+    over all users: known ones, which are looked for up to the last of their bits, and ones never seen.
+    """
+    users, live_ids = int(plan["users"]), int(plan["live_ids"])
+    window_ms = 3_600_000
+    load = Load(live_ids, ProducerIdSettings(window_ms=window_ms, remember_ms=2 * window_ms, layers=2))
+    names = [f"user-{number}" for number in range(users)]
+    for window in range(2):
+        load.pass_to(window * window_ms)
+        for number, user in enumerate(names):
+            for producer_id in range(number * live_ids, (number + 1) * live_ids):
+                load.state.insert_uncharged(user, producer_id, load.now_ms)
+    grown_bytes = load.grown_bytes()
+    dice = random.Random(13)
+    drawn = [dice.randrange(users) for _ in range(CHECKS)]
+    known = [(names[number], number * live_ids + dice.randrange(live_ids)) for number in drawn]
+    unknown = [(names[number], users * live_ids + dice.randrange(1 << 40)) for number in drawn]
+    return {
+        "grown_bytes": grown_bytes,
+        "filter_bytes": load.state.filter_bytes,
+        "live_ids": users * live_ids,
+        **_checked(load, known, "known"),
+        **_checked(load, unknown, "unknown"),
+    }
+
+
+def _checked(load: Load, asked: list[tuple[str, int]], kind: str) -> Measured:
+    remembers, now_ms = load.state.remembers, load.now_ms
+    spent_us = []
+    for _ in range(CHECK_ROUNDS):
+        found = 0
+        began_ns = time.process_time_ns()
+        for user, producer_id in asked:
+            found += remembers(user, producer_id, now_ms)
+        spent_us.append((time.process_time_ns() - began_ns) / len(asked) / 1e3)
+    return {f"check_{kind}_us": median(spent_us), f"found_{kind}": found / len(asked)}
+
+
 def rogue(plan: Plan) -> Measured:
     """One user brings `ids` new ids, `per_s` each second, under a quota of 100 an hour; one in five comes back
     once.
@@ -141,4 +192,8 @@ def rogue(plan: Plan) -> Measured:
 
 if __name__ == "__main__":
     kind, plan_json = sys.argv[1:]
-    print(json.dumps({"steady": steady, "rogue": rogue}[kind](json.loads(plan_json))))
+    print(
+        json.dumps(
+            {"steady": steady, "rogue": rogue, "two_windows": two_windows}[kind](json.loads(plan_json))
+        )
+    )

@@ -5,13 +5,27 @@ Knows numbers and Markdown; measures nothing.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from bench import s05_memory
-from bench.scenario import Measured, Scenario, cost
-from bench.statistics import Spread, ratios
-from bench.targets import BASELINE, ROOT
+from bench.alone import Alone, spread_of
+from bench.goals import verdicts
+from bench.quantities import (
+    Measured,
+    Quantity,
+    admitted_ids,
+    mb_per_s,
+    p50_ms,
+    p99_ms,
+    rss_kb_per_connection,
+    start_rss_mb,
+    wakeups_per_request,
+)
+from bench.scenario import Scenario, cost
+from bench.statistics import median, ratios
+from bench.targets import ROOT
 
 RESULTS: Final = ROOT / "bench" / "results"
 LOCAL: Final = RESULTS / "local"
@@ -20,7 +34,8 @@ _HEAD: Final = """\
 # Results
 
 Written by `python -m bench`; how to reproduce it and what each column means: [../README.md](../README.md).
-Every cell is the median of the runs, with the least and the greatest in brackets.
+Every cell is the median of the runs, with the least and the greatest in brackets; so are the numbers behind targets.
+A ratio or difference is taken within each run.
 """
 
 
@@ -44,16 +59,18 @@ def keep(folder: Path, date: str, number: str, name: str, content: Mapping[str, 
     return path
 
 
-def write_tables(folder: Path, scenarios: Sequence[Scenario]) -> Path:
+def write_tables(folder: Path, scenarios: Sequence[Scenario], alone: Sequence[Alone] = ()) -> Path:
     """Generate `README.md` beside the results from the newest file of each scenario."""
+    makers: dict[tuple[str, str], Callable[[dict[str, Any], str], str]] = {
+        (scenario.number, scenario.name): partial(section, scenario) for scenario in scenarios
+    }
+    makers[s05_memory.NUMBER, s05_memory.NAME] = s05_memory.section
+    makers |= {(one.number, one.name): one.section for one in alone}
     sections = [_HEAD]
-    for scenario in scenarios:
-        found = sorted(folder.glob(f"*-{scenario.number}-{scenario.name}.json"))
-        if found:
-            sections.append(section(scenario, json.loads(found[-1].read_text()), found[-1].name))
-    found = sorted(folder.glob(f"*-{s05_memory.NUMBER}-{s05_memory.NAME}.json"))
-    if found:
-        sections.append(s05_memory.section(json.loads(found[-1].read_text()), found[-1].name))
+    for (number, name), make in sorted(makers.items()):
+        newest = max(folder.glob(f"*-{number}-{name}.json"), default=None)
+        if newest is not None:
+            sections.append(make(json.loads(newest.read_text()), newest.name))
     path = folder / "README.md"
     path.write_text("\n".join(sections))
     return path
@@ -77,47 +94,65 @@ def section(scenario: Scenario, content: dict[str, Any], file: str) -> str:
     lines.append("| | " + " | ".join(name for name, _ in columns) + " |")
     lines.append("| --- |" + " ---: |" * len(columns))
     for target, measured in results.items():
-        cells = [cell(target, measured, results.get(BASELINE)) for _, cell in columns]
+        cells = [cell(target, measured, results.get(scenario.baseline)) for _, cell in columns]
         lines.append(f"| {target} | " + " | ".join(cells) + " |")
-    if scenario.target_ratio:
-        lines += ["", f"Target: pidgate's CPU at most {scenario.target_ratio} x bare."]
+    if scenario.kind != "fresh":
+        lines += ["", *_plot(scenario, results)]
+    if scenario.goals:
+        lines += ["", *verdicts(scenario.goals, results)]
     return "\n".join(lines) + "\n"
+
+
+def _plot(scenario: Scenario, results: Mapping[str, list[Measured]]) -> list[str]:
+    """A bar for each proxy: the median of what it costs (for idle connections, of what each holds)."""
+    if scenario.kind == "idle":
+        quantity, axis = rss_kb_per_connection, "RSS KB/connection"
+    else:
+        quantity, axis = (
+            partial(cost, scenario),
+            f"CPU {'s' if scenario.cost_per == 'GB' else 'us'}/{scenario.cost_per}",
+        )
+    proxies = [target for target in results if target != "direct"]
+    heights = [median([quantity(run) for run in results[target]]) for target in proxies]
+    return [
+        "```mermaid",
+        "xychart-beta",
+        f"  x-axis [{', '.join(proxies)}]",
+        f'  y-axis "{axis}" 0 --> {max(heights) * 1.1:.2g}',
+        f"  bar [{', '.join(f'{height:.4g}' for height in heights)}]",
+        "```",
+    ]
 
 
 Cell = Callable[[str, list[Measured], list[Measured] | None], str]
 
 
 def _columns(scenario: Scenario) -> list[tuple[str, Cell]]:
+    others: tuple[str, Cell] = ("others' cores", _cell(lambda m: m["foreign_cores"], 2))
+    if scenario.kind == "fresh":
+        refused: Cell = _cell(lambda m: m["refused"], 0)
+        return [("ids admitted", _cell(admitted_ids, 0)), ("ids refused", refused), others]
     unit = "s" if scenario.cost_per == "GB" else "us"
     columns: list[tuple[str, Cell]] = [
         (f"CPU {unit}/{scenario.cost_per}", _cost_cell(scenario)),
-        (f"CPU x {BASELINE}", _ratio_cell(scenario)),
+        (f"CPU x {scenario.baseline}", _ratio_cell(scenario)),
     ]
     if scenario.kind == "idle":
-        columns.append(("RSS KB/connection", _cell(_kb_per_connection, 1, proxied_only=True)))
-        columns.append(
-            ("RSS MB at start", _cell(lambda m: m["rss_before_bytes"] / 1e6, 1, proxied_only=True))
-        )
+        columns.append(("RSS KB/connection", _cell(rss_kb_per_connection, 1, proxied_only=True)))
+        columns.append(("RSS MB at start", _cell(start_rss_mb, 1, proxied_only=True)))
     else:
-        columns.append(("p50 ms", _cell(lambda m: m["p50_ms"], 2)))
-        columns.append(("p99 ms", _cell(lambda m: m["p99_ms"], 2)))
-        columns.append(("MB/s", _cell(lambda m: m["bytes"] / m["seconds"] / 1e6, 0 if unit == "s" else 2)))
-        columns.append(
-            ("wake-ups/request", _cell(lambda m: m["wakeups"] / m["requests"], 2, proxied_only=True))
-        )
-    columns.append(("others' cores", _cell(lambda m: m["foreign_cores"], 2)))
-    return columns
+        columns.append(("p50 ms", _cell(p50_ms, 2)))
+        columns.append(("p99 ms", _cell(p99_ms, 2)))
+        columns.append(("MB/s", _cell(mb_per_s, 0 if unit == "s" else 2)))
+        columns.append(("wake-ups/request", _cell(wakeups_per_request, 2, proxied_only=True)))
+    return [*columns, others]
 
 
-def _kb_per_connection(measured: Measured) -> float:
-    return measured["rss_bytes"] / measured["connections"] / 1000
-
-
-def _cell(value: Callable[[Measured], float], digits: int, *, proxied_only: bool = False) -> Cell:
+def _cell(value: Quantity, digits: int, *, proxied_only: bool = False) -> Cell:
     def cell(target: str, measured: list[Measured], baseline: list[Measured] | None) -> str:
         if proxied_only and target == "direct":
             return "-"
-        return _spread([value(run) for run in measured], digits)
+        return spread_of([value(run) for run in measured], digits)
 
     return cell
 
@@ -132,13 +167,6 @@ def _ratio_cell(scenario: Scenario) -> Cell:
         if target == "direct" or not baseline:
             return "-"
         of_runs = ratios([cost(scenario, run) for run in measured], [cost(scenario, run) for run in baseline])
-        return _spread(of_runs, 2)
+        return spread_of(of_runs, 2)
 
     return cell
-
-
-def _spread(values: Sequence[float], digits: int) -> str:
-    spread = Spread.of(values)
-    if len(values) == 1:
-        return f"{spread.median:.{digits}f}"
-    return f"{spread.median:.{digits}f} ({spread.least:.{digits}f}-{spread.greatest:.{digits}f})"

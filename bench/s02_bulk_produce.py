@@ -4,6 +4,8 @@ Compare CPU per GB with the bare pass-through's, then throughput. A batch holds 
 a producer with a large batch.size makes it: just under the broker's default limit of 1 MiB.
 """
 
+from bench.goals import Goal
+from bench.quantities import cpu_s_per_gb, mb_per_s
 from bench.scenario import Scenario
 
 SCENARIO = Scenario(
@@ -23,5 +25,8 @@ SCENARIO = Scenario(
     quick={"warmup_s": 1, "measure_s": 2},
     cost_per="GB",
     partitions=2,
-    target_ratio=1.35,
+    goals=(
+        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="at most", limit=1.15, than="bare"),
+        Goal(of="throughput", quantity=mb_per_s, bound="at least", limit=0.95, than="bare"),
+    ),
 )

@@ -6,6 +6,8 @@ Compare CPU per GB with the bare pass-through's and HAProxy's, then throughput.
 
 from bench.bulk_load import BulkPlan, fill
 from bench.cold_client import Address
+from bench.goals import Goal
+from bench.quantities import cpu_s_per_gb, mb_per_s
 from bench.scenario import KEEP, Plan, Scenario
 
 _CONSUMERS = 2
@@ -35,6 +37,11 @@ SCENARIO = Scenario(
     quick={"warmup_s": 1, "measure_s": 2},
     cost_per="GB",
     partitions=_CONSUMERS * _PARTITIONS_EACH,
+    goals=(
+        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="at most", limit=1.2, than="bare"),
+        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="below", limit=1, than="haproxy"),
+        Goal(of="throughput", quantity=mb_per_s, bound="at least", limit=0.95, than="bare"),
+    ),
     topic_configs=KEEP,
     prepare=_prepare,
 )

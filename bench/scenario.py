@@ -13,15 +13,25 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+from bench import open_files
 from bench.cold_client import Address, create_topic
+from bench.goals import Goal
+from bench.idle_load import WARM_CONNECTIONS
 from bench.machine import Placement
 from bench.process_cost import cost_of, machine_busy_s
-from bench.targets import ROOT, Broker, TargetFailed, running
+from bench.quantities import (
+    Measured,
+    cpu_s_per_gb,
+    cpu_us_per_connection,
+    cpu_us_per_request,
+    mb_per_s,
+    rss_kb_per_connection,
+)
+from bench.targets import BASELINE, GENEROUS, ORDINARY, ROOT, Broker, TargetFailed, running
 
 Plan = Mapping[str, float]
-Measured = dict[str, float]
 
 # By size alone: the records' timestamps are constants.
 KEEP: Final = {"retention.ms": "-1"}
@@ -42,14 +52,18 @@ class Scenario:
     number: str
     name: str
     title: str
-    kind: Literal["paced", "produce", "fetch", "idle"]
+    kind: Literal["paced", "produce", "fetch", "idle", "fresh"]
     plan: Plan
     quick: Plan
     """Fields of the plan that `--quick` replaces."""
     cost_per: Literal["request", "GB", "connection"]
     partitions: int
-    target_ratio: float | None = None
-    """How much of the bare pass-through's CPU pidgate may cost."""
+    goals: Sequence[Goal] = ()
+    targets: Sequence[str] = ORDINARY
+    baseline: str = BASELINE
+    """Whose cost the others' is a multiple of."""
+    quotas: Mapping[str, Any] = field(default_factory=lambda: dict(GENEROUS))
+    """pidgate's section of that name."""
     topic_configs: Mapping[str, str] = field(default_factory=lambda: dict(RETENTION))
     prepare: Callable[[Address, bytes, Plan], None] | None = None
     """Fills the topic once, directly at the broker."""
@@ -57,6 +71,12 @@ class Scenario:
     def plan_for(self, quick: bool) -> Plan:
         """The plan, shortened if `quick`."""
         return {**self.plan, **self.quick} if quick else self.plan
+
+    def open_files(self, quick: bool) -> int:
+        """How many a process needs, which has a client's and a broker's side of every connection."""
+        plan = self.plan_for(quick)
+        connections = plan.get("connections", 0) + plan.get("producers", 0) + plan.get("clients", 0)
+        return 2 * (int(connections) + WARM_CONNECTIONS) + open_files.SLACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +102,11 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="pidgate-bench-") as folder:
         for run in range(1, runs + 1):
             for target in targets:
-                with running(target, bench.broker, Path(folder), bench.placement.proxy) as through:
+                proxy_cpus = bench.placement.proxy
+                with running(target, bench.broker, Path(folder), proxy_cpus, scenario.quotas) as through:
                     measured = _load(scenario, plan, bench, topic_id, through.address, through.pid)
                 results[target].append(measured)
-                bench.say(f"{scenario.number} run {run}/{runs} {target:8} {_brief(scenario, measured)}")
+                bench.say(f"{scenario.number} run {run}/{runs} {target:9} {_brief(scenario, measured)}")
     return results
 
 
@@ -123,11 +144,11 @@ def cost(scenario: Scenario, measured: Measured) -> float:
     """CPU of the proxy: us per request, s per GB, or us per connection opened."""
     match scenario.cost_per:
         case "request":
-            return measured["cpu_s"] * 1e6 / measured["requests"]
+            return cpu_us_per_request(measured)
         case "GB":
-            return measured["cpu_s"] * 1e9 / measured["bytes"]
+            return cpu_s_per_gb(measured)
         case _:
-            return measured["cpu_s"] * 1e6 / measured["connections"]
+            return cpu_us_per_connection(measured)
 
 
 def _brief(scenario: Scenario, measured: Measured) -> str:
@@ -135,7 +156,9 @@ def _brief(scenario: Scenario, measured: Measured) -> str:
     parts = [f"CPU {cost(scenario, measured):8.2f} {unit}/{scenario.cost_per}"]
     if "p50_ms" in measured:
         parts.append(f"p50 {measured['p50_ms']:.2f} p99 {measured['p99_ms']:.2f} ms")
-        parts.append(f"{measured['bytes'] / measured['seconds'] / 1e6:.0f} MB/s")
+        parts.append(f"{mb_per_s(measured):.0f} MB/s")
+    elif "admitted" in measured:
+        parts.append(f"{measured['admitted']} ids admitted, {measured['refused']} refused")
     else:
-        parts.append(f"{measured['rss_bytes'] / measured['connections'] / 1000:.1f} KB/connection")
+        parts.append(f"{rss_kb_per_connection(measured):.1f} KB/connection")
     return "  ".join([*parts, f"others {measured['foreign_cores']:.2f} cores"])

@@ -38,3 +38,8 @@ class Spread:
 def ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
     """Each value by the baseline's value of the same run: what disturbs both of a run cancels out."""
     return [value / base for value, base in zip(values, baseline, strict=True)]
+
+
+def differences(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
+    """Each value less the baseline's value of the same run."""
+    return [value - base for value, base in zip(values, baseline, strict=True)]

@@ -1,23 +1,30 @@
 """What a load can go through: nothing, the bare pass-through, HAProxy, pidgate; a fresh process each time."""
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.cold_client import Address, connect, say_hello
+from bench.compiled import compiled, environment
 from bench.machine import come_first
 from bench.wire import LoadError
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-TARGETS: Final = ("direct", "bare", "haproxy", "pidgate")
+ORDINARY: Final = ("direct", "bare", "haproxy", "pidgate")
+PLAIN: Final = "plain"
+"""pidgate without compiled modules."""
+TWO_WORKERS: Final = "2-workers"
+TARGETS: Final = (*ORDINARY, PLAIN, TWO_WORKERS)
 BASELINE: Final = "bare"
 
 _START_PATIENCE_S: Final = 30.0
@@ -39,14 +46,17 @@ backend kafka
   server broker {broker}
 """
 
-# Quotas enforced, and so generous that nobody is refused: what is measured is the ordinary path.
+# Enforced, and so generous that nobody is refused: what is measured is the ordinary path.
+GENEROUS: Final[Mapping[str, Any]] = {"mode": "enforce", "default": {"producer_ids_rate": 1000}}
+
+# Events go to a topic of this process alone: no gateway remembers what an earlier one of the bench admitted.
 _PIDGATE_YAML: Final = """\
 cluster: {{bootstrap_servers: ["{broker}"]}}
 listeners:
   - {{bind: "127.0.0.1:{bootstrap_port}", advertise: "127.0.0.1", node_ports: {{first: {first_port}}}}}
-quotas:
-  mode: enforce
-  default: {{producer_ids_rate: 1000}}
+quotas: {quotas}
+workers: {workers}
+events: {{topic: {events_topic}}}
 admin: {{bind: "127.0.0.1:{admin_port}"}}
 log: {{level: warning}}
 """
@@ -81,16 +91,23 @@ def is_available(target: str) -> bool:
 
 
 @contextmanager
-def running(target: str, broker: Broker, folder: Path, cpus: set[int] | None) -> Iterator[Running]:
+def running(
+    target: str,
+    broker: Broker,
+    folder: Path,
+    cpus: set[int] | None,
+    quotas: Mapping[str, Any] = GENEROUS,
+) -> Iterator[Running]:
     """The target in front of `broker`, on the processors `cpus`, until the block ends."""
     if target == "direct":
         yield Running(broker.address, None)
         return
-    command, address = _command(target, broker, folder)
+    command, address, ready_url = _command(target, broker, folder, quotas)
     with (folder / f"{target}.log").open("w+") as output:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
+            env=environment(ROOT if target == PLAIN else compiled()) if ready_url else None,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -103,6 +120,8 @@ def running(target: str, broker: Broker, folder: Path, cpus: set[int] | None) ->
             if inherited:
                 come_first(process.pid, inherited)
             _wait_until_it_forwards(address, process, Path(output.name))
+            if ready_url:
+                _wait_until_it_is_ready(ready_url, address, _workers(target), process, Path(output.name))
             yield Running(address, process.pid)
             if process.poll() is not None:
                 raise TargetFailed(f"{target} ended during the run:\n{_tail(Path(output.name))}")
@@ -110,26 +129,40 @@ def running(target: str, broker: Broker, folder: Path, cpus: set[int] | None) ->
             _stop(process)
 
 
-def _command(target: str, broker: Broker, folder: Path) -> tuple[list[str], Address]:
+def _workers(target: str) -> int:
+    return 2 if target == TWO_WORKERS else 1
+
+
+def _command(
+    target: str, broker: Broker, folder: Path, quotas: Mapping[str, Any]
+) -> tuple[list[str], Address, str | None]:
+    """The command, where it listens, and where it says whether it is ready if it does."""
     host = "127.0.0.1"
     if target == "bare":
         port = free_ports(1)
-        return [sys.executable, "-m", "bench.bare_proxy", f"{host}:{port}", str(broker)], (host, port)
+        return [sys.executable, "-m", "bench.bare_proxy", f"{host}:{port}", str(broker)], (host, port), None
     if target == "haproxy":
         port = free_ports(1)
         config = folder / "haproxy.cfg"
         config.write_text(_HAPROXY_CFG.format(host=host, port=port, broker=broker))
-        return ["haproxy", "-db", "-f", str(config)], (host, port)
+        return ["haproxy", "-db", "-f", str(config)], (host, port), None
     bootstrap_port = free_ports(2 + broker.node_id + 1)
     first_port = bootstrap_port + 2
     config = folder / "pidgate.yaml"
     config.write_text(
         _PIDGATE_YAML.format(
-            broker=broker, bootstrap_port=bootstrap_port, admin_port=bootstrap_port + 1, first_port=first_port
+            broker=broker,
+            bootstrap_port=bootstrap_port,
+            admin_port=bootstrap_port + 1,
+            first_port=first_port,
+            quotas=json.dumps(quotas),
+            workers=_workers(target),
+            events_topic=f"__pidgate_bench_{time.monotonic_ns()}",
         )
     )
     command = [sys.executable, "-m", "gateway.cli.app", "run", "--config", str(config)]
-    return command, (host, first_port + broker.node_id)
+    ready_url = f"http://{host}:{bootstrap_port + 1}/readyz"
+    return command, (host, first_port + broker.node_id), ready_url
 
 
 def free_ports(count: int) -> int:
@@ -163,6 +196,33 @@ def _wait_until_it_forwards(address: Address, process: subprocess.Popen[bytes], 
             reason = error
             time.sleep(0.1)
     raise TargetFailed(f"{log.stem} does not forward: {reason}\n{_tail(log)}")
+
+
+def _wait_until_it_is_ready(
+    url: str, address: Address, workers: int, process: subprocess.Popen[bytes], log: Path
+) -> None:
+    """Ready is said when one worker is; each of them has a socket of its own for the same port."""
+    deadline = time.monotonic() + _START_PATIENCE_S
+    while time.monotonic() < deadline and process.poll() is None:
+        if _answers(url) and sockets_listening(address[1]) >= workers:
+            return
+        time.sleep(0.1)
+    raise TargetFailed(f"{log.stem} is not ready:\n{_tail(log)}")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def sockets_listening(port: int) -> int:
+    """How many sockets listen on this port, over IPv4."""
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    listening = [local for _, local, _, state, *_ in rows if state == "0A"]
+    return sum(int(local.rpartition(":")[2], 16) == port for local in listening)
 
 
 def _tail(log: Path) -> str:

@@ -1,0 +1,37 @@
+"""How late a gateway's event loop came, by its own histogram, and how long it had to wait for its core meanwhile."""
+
+from typing import Final, NamedTuple
+
+from bench.process_cost import waited_for_core_ns
+from bench.quantities import Measured
+from sandbox.gateway import GatewayProcess, Metrics
+
+_NAME: Final = "pidgate_event_loop_lateness_seconds"
+
+
+class Moment(NamedTuple):
+    """What has been counted by then."""
+
+    metrics: Metrics
+    waited_for_core_ns: int
+
+
+def now(gateway: GatewayProcess) -> Moment:
+    """Read both."""
+    return Moment(gateway.metrics(), waited_for_core_ns(gateway.pid or 0))
+
+
+def since(before: Moment, after: Moment) -> Measured:
+    """How often the event loop's timer came between the two, how often more than 5 and 10 ms late, and the wait."""
+
+    def counted(name: str, **labels: str) -> float:
+        return after.metrics.value(name, **labels) - before.metrics.value(name, **labels)
+
+    ticks = counted(f"{_NAME}_count")
+    return {
+        "ticks": ticks,
+        "late_5ms": ticks - counted(f"{_NAME}_bucket", le="0.005"),
+        "late_10ms": ticks - counted(f"{_NAME}_bucket", le="0.01"),
+        "late_ms": 1e3 * counted(f"{_NAME}_sum") / max(ticks, 1),
+        "waited_for_core_ms": (after.waited_for_core_ns - before.waited_for_core_ns) / 1e6,
+    }

@@ -1,0 +1,192 @@
+"""Answers to Metadata for many topics, and beside them tiny requests that show whether the event loop stands still.
+
+    python -m bench.metadata_load KAFKA_ADDRESS ADMIN_ADDRESS PLAN
+
+The tiny ones are ApiVersions on a connection of their own, which a broker answers, and GET /livez of the admin site,
+which the gateway answers by itself on the same event loop: what is late there was late in the gateway. Each is sent at
+its own time whatever the answers do; latency counts from when it was due. Prints one JSON object.
+"""
+
+import json
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench.bulk_load import receive_into
+from bench.codec import ApiVersionsRequest, MetadataRequest
+from bench.cold_client import Address, connect, parse_address, receive_frame, say_hello
+from bench.paced_load import latency_summary
+from bench.wire import CLIENT_ID, LoadError
+
+_METADATA_VERSION: Final = 12
+_INBOX_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPlan:
+    """What there is, and what is asked how often; a rate of 0 leaves that request out."""
+
+    topics: int
+    partitions: int
+    metadata_per_s: float
+    tiny_per_s: float
+    seconds: float
+
+
+def topic_name(number: int) -> str:
+    return f"bench-metadata-{number:04}"
+
+
+class _Paced(threading.Thread):
+    """Calls `exchange(number)` at a rate; `latencies_ns` from when each call was due to its end."""
+
+    def __init__(self, exchange: Callable[[int], None], per_s: float, seconds: float, start_ns: int) -> None:
+        super().__init__(daemon=True)
+        self.latencies_ns: list[int] = []
+        self.failure: Exception | None = None
+        self._exchange = exchange
+        self._count = round(per_s * seconds)
+        self._interval_ns = 1e9 / per_s if per_s else 0.0
+        self._start_ns = start_ns
+
+    def run(self) -> None:
+        try:
+            for number in range(self._count):
+                due_ns = self._start_ns + round(number * self._interval_ns)
+                wait_ns = due_ns - time.monotonic_ns()
+                if wait_ns > 0:
+                    time.sleep(wait_ns / 1e9)
+                self._exchange(number)
+                self.latencies_ns.append(time.monotonic_ns() - due_ns)
+        except (LoadError, OSError) as error:
+            self.failure = error
+
+
+def metadata_requests(topics: int) -> list[bytes]:
+    """All topics; then all of them by name but one, a different one each time: every answer is a new one to a
+    gateway that knows answers again by their checksum.
+    """
+    some = [_metadata_request(None)]
+    for left_out in range(min(topics, 20)):
+        some.append(_metadata_request([topic_name(n) for n in range(topics) if n != left_out]))
+    return some
+
+
+def _metadata_request(names: list[str] | None) -> bytes:
+    topic = MetadataRequest.MetadataRequestTopic
+    asked = None if names is None else [topic(version=_METADATA_VERSION, name=name) for name in names]
+    request = MetadataRequest(version=_METADATA_VERSION, topics=asked, allow_auto_topic_creation=False)
+    return _framed(request)
+
+
+def _framed(request: Any) -> bytes:
+    request.with_header(correlation_id=1, client_id=CLIENT_ID.decode())
+    return bytes(request.encode(header=True, framed=True))
+
+
+class _Asker:
+    """Metadata on a connection of its own."""
+
+    def __init__(self, address: Address, topics: int) -> None:
+        self._connection = connect(address)
+        say_hello(self._connection)
+        self._requests = metadata_requests(topics)
+        self._inbox = bytearray(_INBOX_BYTES)
+        self.received_bytes = 0
+
+    def ask(self, number: int) -> None:
+        self._connection.sendall(self._requests[number % len(self._requests)])
+        self.received_bytes += len(receive_into(self._connection, self._inbox))
+
+
+def _tiny_kafka(address: Address) -> Callable[[int], None]:
+    connection = connect(address)
+    request = _framed(
+        ApiVersionsRequest(version=3, client_software_name="bench", client_software_version="1")
+    )
+
+    def exchange(_number: int) -> None:
+        connection.sendall(request)
+        receive_frame(connection)
+
+    return exchange
+
+
+def _tiny_http(address: Address) -> Callable[[int], None]:
+    connection = connect(address)
+    request = f"GET /livez HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode()
+
+    def exchange(_number: int) -> None:
+        connection.sendall(request)
+        read_http_answer(connection)
+
+    return exchange
+
+
+def read_http_answer(connection: socket.socket) -> bytes:
+    """The body of one answer with a Content-Length; LoadError when it is another kind of answer."""
+    data = bytearray()
+    while (head_end := data.find(b"\r\n\r\n")) < 0:
+        data += _more(connection)
+    head = bytes(data[:head_end]).lower()
+    at = head.find(b"content-length:")
+    if not head.startswith(b"http/1.1 200") or at < 0:
+        raise LoadError(f"admin site: {head[:200]!r}")
+    length = int(head[at:].split(b"\r\n", 1)[0].split(b":")[1])
+    while len(data) < head_end + 4 + length:
+        data += _more(connection)
+    return bytes(data[head_end + 4 :])
+
+
+def _more(connection: socket.socket) -> bytes:
+    data = connection.recv(65536)
+    if not data:
+        raise LoadError("connection closed by the peer")
+    return data
+
+
+def run_metadata(kafka: Address, admin: Address, plan: MetadataPlan) -> dict[str, float]:
+    """All three at once for `seconds`; latencies in ms by kind."""
+    asker = _Asker(kafka, plan.topics)
+    start_ns = time.monotonic_ns() + 200_000_000
+    threads = {
+        "kafka": _Paced(_tiny_kafka(kafka), plan.tiny_per_s, plan.seconds, start_ns),
+        "loop": _Paced(_tiny_http(admin), plan.tiny_per_s, plan.seconds, start_ns),
+        "metadata": _Paced(asker.ask, plan.metadata_per_s, plan.seconds, start_ns),
+    }
+    for thread in threads.values():
+        thread.start()
+    measured: dict[str, float] = {}
+    for kind, thread in threads.items():
+        thread.join()
+        if thread.failure is not None:
+            raise LoadError(f"{kind}: {thread.failure}")
+        if thread.latencies_ns:
+            summary = latency_summary(thread.latencies_ns)
+            measured |= {f"{kind}_{name}": value for name, value in summary.items()}
+    answers = len(threads["metadata"].latencies_ns)
+    return {**measured, "answers": answers, "answer_bytes": asker.received_bytes / max(answers, 1)}
+
+
+def main() -> int:
+    """Parse, run, print."""
+    sys.setswitchinterval(0.0005)  # three threads: none may wait 5 ms for another
+    kafka, admin, fields = sys.argv[1:]
+    try:
+        measured = run_metadata(
+            parse_address(kafka), parse_address(admin), MetadataPlan(**json.loads(fields))
+        )
+    except (LoadError, OSError, struct.error) as error:
+        print(f"bench.metadata_load: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(measured))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""The pipeline at size: how long each job takes, and what all its processes together hold, at 5 and 50 million events.
+
+A history is made up by the pipeline's own generator; then the jobs run one after the other, each as a person would run
+it. Memory is the proportional set size (PSS) of the whole family of processes, looked at twice a second, so that what
+forked Python workers share counts once. Needs a Java 17 or 21, some 30 GB of disk and half an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from bench.machine import describe
+from bench.targets import ROOT
+
+RESULTS: Final = ROOT / "bench" / "results" / "pipeline-scale"
+SIZES: Final = (5_000_000, 50_000_000)
+MOST_MINUTES: Final = 10
+MOST_GB: Final = 4.0
+TOGETHER: Final = ("rates", "offenders")
+"""These two share one bound of time."""
+RATES: Final = "10,20,50,100,200,500,1000,2000,5000,10000"
+JOBS: Final[Mapping[str, Sequence[str]]] = {
+    "rates": (),
+    "offenders": (),
+    "recommend": ("--candidates", RATES),
+}
+EVENTS_PER_USER: Final = 100_000
+"""Of a month: ten times the users make ten times the events, each user's as large as before."""
+LOOK_EVERY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job over one history. `events` were asked for, `decisions` of them are in it."""
+
+    job: str
+    events: int
+    decisions: int
+    seconds: float
+    peak_gb: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One pattern in one history: right, and of how many; with 95 % Wilson intervals."""
+
+    events: int
+    seed: int
+    pattern: str
+    users: int
+    precision: float | None
+    precision_low: float | None
+    precision_high: float | None
+    recall: float | None
+    recall_low: float | None
+    recall_high: float | None
+
+
+def main() -> None:
+    """Measures, and keeps the tables."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--events", type=int, nargs="+", default=list(SIZES))
+    asked.add_argument("--jobs", nargs="+", default=list(JOBS), choices=list(JOBS))
+    asked.add_argument(
+        "--folder", type=Path, help="keep the tables here, and take a history that is there already"
+    )
+    asked.add_argument("--seed", type=int, default=1, help="of the histories")
+    asked.add_argument("--commit", action="store_true", help="keep the result in bench/results")
+    options = asked.parse_args()
+    runs: list[Run] = []
+    found: list[Found] = []
+    with _folder(options.folder) as folder:
+        for events in options.events:
+            tables = folder / f"tables-{events}-{options.seed}"
+            if not (tables / "labels").exists():
+                runs.append(_run("history", events, tables, _history(events, options.seed)))
+            runs += [_run(job, events, tables, JOBS[job]) for job in options.jobs]
+            found += _found(tables, events, options.seed)
+    content = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe(kafka="none").as_json(),
+        "runs": [asdict(run) for run in runs],
+        "found": [asdict(pattern) for pattern in found],
+    }
+    print(page(content))
+    if options.commit:
+        RESULTS.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
+        RESULTS.with_suffix(".md").write_text(page(content))
+
+
+def _history(events: int, seed: int) -> list[str]:
+    return ["--events", str(events), "--users", str(events // EVENTS_PER_USER), "--seed", str(seed)]
+
+
+def _found(tables: Path, events: int, seed: int) -> list[Found]:
+    """What `offenders` found of each pattern, judged by the labels; nothing when it was not run."""
+    accuracy = tables / "results" / "detector_accuracy"
+    if not accuracy.exists():
+        return []
+    names = [field.name for field in fields(Found)][2:]
+    return [Found(events, seed, **row) for row in pq.read_table(accuracy, columns=names).to_pylist()]
+
+
+def _decisions(tables: Path) -> int:
+    files = (tables / "events" / "decision").rglob("*.parquet")
+    return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+@contextmanager
+def _folder(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        yield given
+        return
+    made = Path(tempfile.mkdtemp(prefix="pipeline-scale-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
+
+
+def _run(job: str, events: int, tables: Path, options: Sequence[str]) -> Run:
+    """One job to its end. Raises SystemExit with its last words when it fails."""
+    command = [sys.executable, "-m", "pipeline", job, "--tables", str(tables), *options]
+    began_s, peak_bytes = time.monotonic(), 0
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)
+        while process.poll() is None:
+            peak_bytes = max(peak_bytes, sum(map(_pss_bytes, _family(process.pid))))
+            time.sleep(LOOK_EVERY_S)
+        if process.returncode:
+            said.seek(0)
+            raise SystemExit(f"{job} ended with {process.returncode}:\n{said.read()[-3000:]}")
+    run = Run(
+        job, events, _decisions(tables), round(time.monotonic() - began_s, 1), round(peak_bytes / 1e9, 2)
+    )
+    print(
+        f"{job} of {events:,} events: {run.seconds:.0f} s, {run.peak_gb:.2f} GB", file=sys.stderr, flush=True
+    )
+    return run
+
+
+def _family(root: int) -> list[int]:
+    """The process and its descendants, by who is whose parent: threads come and go too fast to be asked."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
+    members = [root]
+    for member in members:
+        members += children.get(member, [])
+    return members
+
+
+def _pss_bytes(pid: int) -> int:
+    with suppress(OSError):
+        summed = re.search(r"^Pss:\s*(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+        return int(summed[1]) * 1024 if summed else 0
+    return 0
+
+
+def page(content: Mapping[str, Any]) -> str:
+    machine = content["machine"]
+    runs = [Run(**run) for run in content["runs"]]
+    found = [Found(**pattern) for pattern in content["found"]]
+    lines = [
+        "# The pipeline at size",
+        "",
+        f"{content['date']}, {machine['cores']} x {machine['cpu']}, {machine['memory_gib']} GiB, Python "
+        f"{machine['python']}, commit {machine['commit']}. Reproduce: `make pipeline-scale`.",
+        "",
+        "| job | events | of them decisions | seconds | all processes, at most (GB) |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(
+            f"| {run.job} | {run.events:,} | {run.decisions:,} | {run.seconds:.0f} | {run.peak_gb:.2f} |"
+            for run in runs
+        ),
+        "",
+        *(f"- {verdict}" for verdict in _verdicts(runs)),
+        "",
+        "## Who is found",
+        "",
+        "Users of made-up histories, found by `offenders` and judged by the labels; 95 % intervals in brackets.",
+        "",
+        "| events, seed | pattern | users | precision | recall |",
+        "| --- | --- | ---: | ---: | ---: |",
+        *(
+            f"| {one.events:,}, {one.seed} | {one.pattern} | {one.users} | "
+            f"{_share(one.precision, one.precision_low, one.precision_high)} | "
+            f"{_share(one.recall, one.recall_low, one.recall_high)} |"
+            for one in found
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _verdicts(runs: Sequence[Run]) -> Iterator[str]:
+    """Held against the bounds; what was not measured is not spoken of."""
+    took = {(run.job, run.events): run.seconds for run in runs}
+    sizes = sorted({run.events for run in runs})
+    if all((job, sizes[-1]) in took for job in TOGETHER):
+        minutes = sum(took[job, sizes[-1]] for job in TOGETHER) / 60
+        jobs = " and ".join(TOGETHER)
+        yield f"{_met(minutes < MOST_MINUTES)}: {jobs} {minutes:.1f} minutes; below {MOST_MINUTES}"
+    largest = max(
+        (run for run in runs if run.job == "recommend"), key=lambda run: run.decisions, default=None
+    )
+    if largest is not None:
+        minutes, rates = largest.seconds / 60, len(RATES.split(","))
+        yield (
+            f"{_met(minutes < MOST_MINUTES)}: recommend of {largest.decisions:,} decisions at {rates} rates "
+            f"{minutes:.1f} minutes; below {MOST_MINUTES} for 10 million"
+        )
+    peak_gb = max(run.peak_gb for run in runs)
+    yield f"{_met(peak_gb < MOST_GB)}: all processes {peak_gb:.2f} GB; below {MOST_GB:g}"
+    for job in JOBS:
+        of_job = sorted(size for name, size in took if name == job)
+        if len(of_job) > 1:
+            times, size = took[job, of_job[-1]] / took[job, of_job[0]], of_job[-1] / of_job[0]
+            yield f"{_met(times <= size)}: {job} takes {times:.1f} times as long for {size:g} times the events"
+
+
+def _share(share: float | None, low: float | None, high: float | None) -> str:
+    return "-" if share is None else f"{share:.2f} ({low:.2f}-{high:.2f})"
+
+
+def _met(holds: bool) -> str:
+    return "**met**" if holds else "**not met**"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What can be read from one run's measurement: cost, latency, throughput, memory. Pure arithmetic.
+
+Costs are the CPU time of the process between client and broker. KB, MB and GB are powers of 1,000.
+"""
+
+from collections.abc import Callable
+
+Measured = dict[str, float]
+Quantity = Callable[[Measured], float]
+
+
+def cpu_us_per_request(measured: Measured) -> float:
+    return measured["cpu_s"] * 1e6 / measured["requests"]
+
+
+def cpu_s_per_gb(measured: Measured) -> float:
+    """GB of record values."""
+    return measured["cpu_s"] * 1e9 / measured["bytes"]
+
+
+def cpu_us_per_connection(measured: Measured) -> float:
+    return measured["cpu_s"] * 1e6 / measured["connections"]
+
+
+def wakeups_per_request(measured: Measured) -> float:
+    return measured["wakeups"] / measured["requests"]
+
+
+def mb_per_s(measured: Measured) -> float:
+    """Record values per second."""
+    return measured["bytes"] / measured["seconds"] / 1e6
+
+
+def p50_ms(measured: Measured) -> float:
+    return measured["p50_ms"]
+
+
+def p99_ms(measured: Measured) -> float:
+    return measured["p99_ms"]
+
+
+def rss_kb_per_connection(measured: Measured) -> float:
+    """Grown since the first connections were open, by each further one with its side to the broker."""
+    return measured["rss_bytes"] / measured["connections"] / 1e3
+
+
+def start_rss_mb(measured: Measured) -> float:
+    """With the first connections open."""
+    return measured["rss_before_bytes"] / 1e6
+
+
+def admitted_ids(measured: Measured) -> float:
+    return measured["admitted"]

@@ -1,0 +1,162 @@
+"""Metadata with 1,000 topics x 10 partitions: does the event loop stand still while such answers pass?
+
+Each run has a calm half and one in which ten of them a second pass, a third of a megabyte each, most of them different
+from the one before. What counts is the gateway's own histogram of its event loop's lateness; the latency of tiny
+requests beside them shows the same from outside, with what broker and load do to each other on their core. A gateway
+that has to wait for its core is late, too: the column says how long it did; on a quiet machine next to nothing.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from bench import lateness
+from bench.alone import (
+    Alone,
+    Column,
+    Conditions,
+    Plan,
+    Results,
+    broker_beside,
+    broker_spec,
+    give_core,
+    measured_as,
+)
+from bench.codec import CreateTopicsRequest, CreateTopicsResponse, MetadataRequest, MetadataResponse
+from bench.cold_client import Address, ask, connect
+from bench.compiled import compiled, environment
+from bench.goals import Goal
+from bench.metadata_load import topic_name
+from bench.quantities import Measured
+from bench.targets import ROOT, TargetFailed
+from sandbox.gateway import GatewayProcess
+from sandbox.jars import NEWEST
+
+_TOPICS_AT_ONCE: Final = 50
+_PATIENCE_S: Final = 120.0
+# An index file takes its greatest size at once: 20,000 of them would not fit into memory.
+_SMALL_INDEXES: Final = {"log.index.size.max.bytes": "4096", "log.cleaner.enable": "false"}
+
+
+def _measure(plan: Plan, conditions: Conditions) -> Results:
+    results: Results = {"calm": [], "metadata": []}
+    with broker_beside(conditions.placement, broker_spec(_SMALL_INDEXES)) as cluster:
+        _create_topics(cluster.nodes[1], int(plan["topics"]), int(plan["partitions"]))
+        gateway = GatewayProcess(
+            cluster.bootstrap_servers(),
+            environment=environment(compiled()),
+            quotas={"mode": "enforce", "default": {"producer_ids_rate": 1_000}},
+            settings={"events": {"enabled": True}},
+        )
+        with gateway:
+            give_core(gateway, conditions.placement)
+            time.sleep(plan["settle_s"])
+            for run in range(1, conditions.runs + 1):
+                for phase, per_s in (("calm", 0.0), ("metadata", plan["metadata_per_s"])):
+                    measured = _phase({**plan, "metadata_per_s": per_s}, gateway, conditions)
+                    results[phase].append(measured)
+                    conditions.say(
+                        f"11 run {run}/{conditions.runs} {phase:8} late above 5 ms {measured['late_5ms']:.0f} of "
+                        f"{measured['ticks']:.0f}, loop p99 {measured['loop_p99_ms']:.2f} max "
+                        f"{measured['loop_max_ms']:.2f} ms, {measured['answers']:.0f} answers"
+                    )
+    return results
+
+
+def _phase(plan: Mapping[str, float], gateway: GatewayProcess, conditions: Conditions) -> Measured:
+    fields = {key: plan[key] for key in ("topics", "partitions", "metadata_per_s", "tiny_per_s", "seconds")}
+    kafka = f"127.0.0.1:{gateway.first_node_port + 1}"
+    command = [sys.executable, "-m", "bench.metadata_load", kafka, f"127.0.0.1:{gateway.admin_port}"]
+    if conditions.placement.rest:
+        command = ["taskset", "-c", ",".join(map(str, sorted(conditions.placement.rest))), *command]
+    before = lateness.now(gateway)
+    finished = subprocess.run(
+        [*command, json.dumps(fields)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if finished.returncode:
+        raise TargetFailed(f"{finished.stderr.strip()[-2000:]}\n{gateway.log_tail()}")
+    return {**json.loads(finished.stdout), **lateness.since(before, lateness.now(gateway))}
+
+
+def _create_topics(address: Address, topics: int, partitions: int) -> None:
+    topic = CreateTopicsRequest.CreatableTopic
+    with connect(address) as connection:
+        connection.settimeout(_PATIENCE_S)
+        for first in range(0, topics, _TOPICS_AT_ONCE):
+            request = CreateTopicsRequest(
+                version=5,
+                topics=[
+                    topic(
+                        version=5,
+                        name=topic_name(number),
+                        num_partitions=partitions,
+                        replication_factor=1,
+                        assignments=[],
+                        configs=[],
+                    )
+                    for number in range(first, min(first + _TOPICS_AT_ONCE, topics))
+                ],
+                timeout_ms=60_000,
+                validate_only=False,
+            )
+            for made in ask(connection, request, CreateTopicsResponse).topics:
+                if made.error_code:
+                    raise TargetFailed(f"CreateTopics: error code {made.error_code} {made.error_message}")
+        give_up_s = time.monotonic() + _PATIENCE_S
+        while _leading(address, topics) < topics * partitions:
+            if time.monotonic() > give_up_s:
+                raise TargetFailed("not all partitions have a leader")
+            time.sleep(0.5)
+
+
+def _leading(address: Address, topics: int) -> int:
+    """Partitions of the load that have a leader."""
+    names = {topic_name(number) for number in range(topics)}
+    with connect(address) as connection:
+        request = MetadataRequest(version=12, topics=None, allow_auto_topic_creation=False)
+        told = ask(connection, request, MetadataResponse).topics
+    return sum(
+        partition.error_code == 0 for topic in told if topic.name in names for partition in topic.partitions
+    )
+
+
+SCENARIO = Alone(
+    number="11",
+    name="metadata",
+    title="Metadata with 1,000 topics x 10 partitions",
+    kafka=NEWEST,
+    plan={
+        "topics": 1_000,
+        "partitions": 10,
+        "metadata_per_s": 10,
+        "tiny_per_s": 200,
+        "seconds": 20,
+        "settle_s": 15,
+    },
+    quick={"topics": 200, "seconds": 4, "settle_s": 1},
+    measure=_measure,
+    columns=(
+        Column("lateness measured", measured_as("ticks"), 0),
+        Column("above 5 ms", measured_as("late_5ms"), 0),
+        Column("mean lateness ms", measured_as("late_ms"), 2),
+        Column("waited for its core ms", measured_as("waited_for_core_ms"), 1),
+        Column("/livez p99 ms", measured_as("loop_p99_ms"), 2),
+        Column("max ms", measured_as("loop_max_ms"), 2),
+        Column("ApiVersions p99 ms", measured_as("kafka_p99_ms"), 2),
+        Column("Metadata p50 ms", measured_as("metadata_p50_ms"), 1),
+        Column("KB each", lambda measured: measured["answer_bytes"] / 1e3, 0),
+    ),
+    goals=(
+        Goal(
+            of="event loop more than 5 ms late",
+            quantity=measured_as("late_5ms"),
+            bound="exactly",
+            limit=0,
+            unit="times",
+            target="metadata",
+        ),
+    ),
+)
