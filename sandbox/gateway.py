@@ -66,6 +66,7 @@ class GatewayProcess:
 
     `quotas`, `listener` and `settings` are sections of the configuration file (`settings`: top-level
     keys; they win). Node ports are reserved up to the highest of `node_ids`.
+    `environment` replaces that of this process.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class GatewayProcess:
         settings: Mapping[str, Any] | None = None,
         node_ids: Iterable[int] = (1,),
         ready_within_s: float = 20.0,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         brokers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
         # In one block, so that no node id's port can meet one of the other two.
@@ -100,6 +102,7 @@ class GatewayProcess:
             **(settings or {}),
         }
         self._ready_within_s = ready_within_s
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self.directory: Path | None = None
 
@@ -144,7 +147,10 @@ class GatewayProcess:
         config.write_text(yaml.safe_dump(self.config, sort_keys=False))
         with (self.directory / "pidgate.log").open("ab") as log:
             self._process = guard.spawn(
-                [sys.executable, "-m", "gateway.cli.app", "run", "--config", config], stdout=log, stderr=log
+                [sys.executable, "-m", "gateway.cli.app", "run", "--config", config],
+                stdout=log,
+                stderr=log,
+                env=self._environment,
             )
         if wait:
             self.wait_until_ready()

@@ -1,17 +1,39 @@
 """Free TCP ports for brokers and gateways.
 
 Ports are taken from below the kernel's ephemeral range (32768-60999 on Linux), so that no
-outgoing connection of a busy test can sit on one when a broker comes back to it, and at random, so that two
-test runs on one machine rarely meet. Nothing is reserved: a port can still be taken before it is used.
+outgoing connection of a busy test can sit on one when a broker comes back to it. A broker binds its port seconds
+after it was handed out, and test processes run side by side: so each port is claimed for the life of the process,
+by a lock on one byte of a file that all sandboxes of this user share. Strangers can still take one.
 """
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
+from functools import cache
+from pathlib import Path
 
-FIRST_PORT = 20_000
+FIRST_PORT = 10_000
 LAST_PORT = 32_000
 
 _handed_out: set[int] = set()
+
+
+@cache
+def _claims() -> int:
+    """The file whose byte N stands for port N. Open until the process ends: closing it would drop every lock."""
+    path = Path(tempfile.gettempdir()) / f"pidgate-sandbox-ports.{os.getuid()}"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _claim(first: int, length: int) -> bool:
+    """False when another process has claimed one of these ports."""
+    try:
+        fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, length, first)
+    except OSError:
+        return False
+    return True
 
 
 def is_free(port: int) -> bool:
@@ -27,7 +49,8 @@ def is_free(port: int) -> bool:
 
 
 def free_block(length: int) -> int:
-    """The first of `length` consecutive free ports; none of them was handed out by this process before.
+    """The first of `length` consecutive free ports; none of them was handed out before, by this process or
+    by another that still runs.
 
     Raises OSError when no such block could be found.
     """
@@ -37,7 +60,7 @@ def free_block(length: int) -> int:
         block = range(first, first + length)
         if not _handed_out.isdisjoint(block):
             continue
-        if all(is_free(port) for port in block):
+        if _claim(first, length) and all(is_free(port) for port in block):
             _handed_out.update(block)
             return first
     raise OSError(f"no {length} consecutive free ports between {FIRST_PORT} and {LAST_PORT}")

@@ -1,0 +1,60 @@
+"""Who takes part, for how long, and where what is kept. Plain numbers and names, no processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandbox.jars import NEWEST
+from sandbox.spec import ClusterSpec
+
+ALICE, BOB, MALLORY, OWN = "alice", "bob", "mallory", "pidgate"
+HEALTHY: Final = (ALICE, BOB)
+PASSWORDS: Final = {name: f"{name}-secret" for name in (ALICE, BOB, MALLORY, OWN)}
+CLIENTS: Final = {ALICE: ("confluent", "PLAIN"), BOB: ("aiokafka", "SCRAM-SHA-256")}
+"""Which real client each healthy user sends with, and how it logs in."""
+
+ORDERS_PARTITIONS, CLICKS_PARTITIONS = 4, 6
+EVENTS_TOPIC: Final = "__pidgate_events"
+NODE_ID: Final = 1
+BURST: Final = 1.0
+"""The gateway's default: a quiet user may bring one more window's worth at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that can be chosen."""
+
+    seconds: float = 40.0
+    """How long the producers send in each act."""
+    threads: int = 4
+    """Of mallory's process; each makes producer after producer."""
+    per_s: float = 50.0
+    """Records of each healthy producer."""
+    seed: int = 1
+    version: str = NEWEST
+    memory: str = "1g"
+    """Heap of each job's JVM."""
+    rogue_patience_s: float = 12.0
+    """After which mallory's producers give a refused batch up."""
+
+    def cluster(self) -> ClusterSpec:
+        return ClusterSpec(version=self.version, sasl=True, users=PASSWORDS, keep_logs_on_failure=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One time that all producers send: its topics are its own, so that each log holds one act."""
+
+    name: str
+    title: str
+    directory: Path
+
+    @property
+    def orders(self) -> str:
+        return f"orders-{self.name}"
+
+    @property
+    def clicks(self) -> str:
+        return f"clicks-{self.name}"
