@@ -1,4 +1,8 @@
-"""For all tests: say which Kafka serves those that any cluster can serve."""
+"""For all tests: say which Kafka serves those that any cluster can serve.
+
+With several processes (make test) each starts the clusters that its tests share. What must not be spread over them
+says so in its own file: `pytestmark = pytest.mark.xdist_group(...)`; a mark that a hook sets comes too late.
+"""
 
 import pytest
 

@@ -55,6 +55,11 @@ class Result:
     """From the knock of the client to the first acknowledgement it was told of."""
     done_s: float
     """From the knock to the last outcome."""
+    tokens_back_s: float
+    """From the knock until the balance was no longer below zero."""
+    inits_refused: int
+    ids_taken: int
+    """InitProducerId requests of the client that a broker answered."""
     brokers_written_to: set[int]
     brokers: set[int]
 
@@ -68,6 +73,12 @@ class Result:
         return RECORDS - self.journal.count(Outcome.ACKNOWLEDGED) - self.raised
 
     def __str__(self) -> str:
+        if self.inits_refused:
+            late_s = max(0.0, self.told_s - self.tokens_back_s)
+            return (
+                f"{self.inits_refused} refusals; begins {late_s:.1f} s after tokens were back; "
+                f"{self.verdict.acknowledged} of {RECORDS} acknowledged, last told after {self.done_s:.1f} s"
+            )
         raised = f", {self.raised} raised ({_types(self.journal.errors())})" if self.raised else ""
         waited = f"in {self.waited_s:.1f} s" if self.admitted_after_waiting else "and no admission"
         raised += f", {self.never_told} never told: it hangs" if self.never_told else ""
@@ -116,7 +127,11 @@ class RefusedClient:
                 listener={"advertise": _NODE_HOST},
                 quotas={
                     "mode": "enforce",
-                    "producer_ids": {"window": f"{self.trial.seconds * 1_000 + BEYOND_MS}ms", "burst": 0.001},
+                    "producer_ids": {
+                        "window": f"{self.trial.seconds * 1_000 + BEYOND_MS}ms",
+                        "burst": 0.001,
+                        "refuse_init_producer_id": self.trial.at_start,
+                    },
                     "default": {"producer_ids_rate": 1},
                 },
             )
@@ -157,6 +172,8 @@ class RefusedClient:
             entry.settled_ms for entry in journal.entries.values() if entry.outcome is Outcome.ACKNOWLEDGED
         ]
         outcomes = "pidgate_producer_ids_outcomes_total"
+        inits = int(metrics.value("pidgate_requests_total", api="InitProducerId"))
+        inits_refused = int(metrics.value("pidgate_producer_ids_init_refused_total"))
         return Result(
             verdict=check([journal], read_log(self.cluster.bootstrap_servers(), self.topic), only_ours=True),
             journal=journal,
@@ -171,6 +188,11 @@ class RefusedClient:
             waited_s=metrics.value("pidgate_producer_ids_waited_seconds_sum"),
             told_s=(min(acknowledged_ms, default=self.knocked_ms) - self.knocked_ms) / 1_000,
             done_s=(max(settled_ms, default=self.knocked_ms) - self.knocked_ms) / 1_000,
+            # One token was spent, and a thousandth of one had been there.
+            tokens_back_s=(self.trial.seconds * 1_000 + BEYOND_MS) * 0.999 / 1_000,
+            inits_refused=inits_refused,
+            # One is of the producer that spent the token.
+            ids_taken=inits - inits_refused - 1,
             brokers_written_to=self._leaders(),
             brokers=set(self.cluster.nodes),
         )
@@ -224,8 +246,11 @@ def assert_good(client: Client, trial: Trial, result: Result) -> None:
     """Refused as long as wanted, then everything acknowledged once and in order, or raised to the application."""
     result.verdict.raise_if_bad()
     assert result.brokers_written_to == result.brokers
-    assert sum(result.refused.values()) > 0
     assert result.failed_open == 0
+    if trial.at_start:
+        _assert_started_in_good_order(result)
+        return
+    assert sum(result.refused.values()) > 0
     if trial.give_up_s:
         _assert_gave_up_in_good_order(client, trial, result)
         return
@@ -239,6 +264,21 @@ def assert_good(client: Client, trial: Trial, result: Result) -> None:
     assert trial.seconds - 1 <= result.told_s
     # Once admitted nothing waits for another mute.
     assert result.done_s <= trial.seconds + 30
+
+
+def _assert_started_in_good_order(result: Result) -> None:
+    """It got one id once tokens were back, and all it had to say went out in order with that."""
+    assert result.inits_refused >= 1, str(result)
+    assert result.ids_taken == 1, str(result)
+    assert result.refused == {}, str(result)
+    assert result.verdict.unknown == []
+    assert result.verdict.acknowledged == RECORDS, str(result)
+    # The knock is told some milliseconds after the token was spent.
+    assert -0.5 <= result.told_s - result.tokens_back_s <= LONGEST_THROTTLE_S + 5, str(result)
+    assert result.done_s <= result.told_s + 20
+
+
+LONGEST_THROTTLE_S: Final = 10.0
 
 
 def _assert_gave_up_in_good_order(client: Client, trial: Trial, result: Result) -> None:

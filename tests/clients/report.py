@@ -7,14 +7,15 @@ docs/clients.md between the two markers. No cell is ever typed.
 import json
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Self
 
-from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS
+from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS, OTHERS, Client
+from tests.support.clients import other_client
 
 OK: Final = "ok"
 NOT_OFFERED: Final = "n/a"
@@ -78,20 +79,30 @@ class Matrix:
         ran_with = ", ".join(f"{name} {number}" for name, number in self.versions.items())
         parts = [f"Run on {self.ran_on} with {ran_with}.\n"]
         for kafka in KAFKAS:
-            parts.append(f"\n### Kafka {kafka}, three brokers\n\n{self._table(kafka)}")
+            parts.append(f"\n### Kafka {kafka}, three brokers\n\n{self._table(kafka, CLIENTS, COLUMNS)}")
+        others = {str(client) for client in OTHERS}
+        columns = [
+            column
+            for column in COLUMNS
+            if any(key[1:] == (name, column) for key in self.cells for name in others)
+        ]
+        if columns:
+            versions = ", ".join(f"{client} {other_client.version(client.driver)}" for client in OTHERS)
+            parts.append(f"\n### Clients in other languages\n\n{versions}.\n")
+            parts += [f"\nKafka {kafka}:\n\n{self._table(kafka, OTHERS, columns)}" for kafka in KAFKAS]
         parts.append(f"\n### What each cell was\n\n{self._notes()}")
         return "".join(parts)
 
-    def _table(self, kafka: str) -> str:
-        lines = [_row(["", *COLUMNS]), _row(["---"] * (len(COLUMNS) + 1))]
-        for client in CLIENTS:
-            found = [self.cells.get((kafka, str(client), column)) for column in COLUMNS]
+    def _table(self, kafka: str, clients: Sequence[Client], columns: Sequence[str]) -> str:
+        lines = [_row(["", *columns]), _row(["---"] * (len(columns) + 1))]
+        for client in clients:
+            found = [self.cells.get((kafka, str(client), column)) for column in columns]
             lines.append(_row([str(client), *(cell.state if cell else "not run" for cell in found)]))
         return "".join(lines)
 
     def _notes(self) -> str:
         lines = [_row(["client", "feature", "Kafka", "cell", "what was done, or why not"]), _row(["---"] * 5)]
-        for client in CLIENTS:
+        for client in (*CLIENTS, *OTHERS):
             for column in COLUMNS:
                 for kafka in KAFKAS:
                     cell = self.cells.get((kafka, str(client), column))

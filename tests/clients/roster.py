@@ -34,6 +34,9 @@ CLIENTS: Final = (
     Client("java", OLDEST),
 )
 
+OTHERS: Final = (Client("sarama"), Client("franz-go"), Client("kafkajs"))
+"""In other languages; only for what is said of them in the matrix, and only where they can be built."""
+
 KAFKAS: Final = (NEWEST, OLDEST)
 
 FEATURES: Final = (
@@ -56,8 +59,12 @@ class Trial:
     """The client's own budget for a record; 0: its default."""
     records_per_s: int = 0
     """0: all at once."""
+    at_start: bool = False
+    """Refused is not what it sends, but the producer id that it asks for first (refuse_init_producer_id)."""
 
     def __str__(self) -> str:
+        if self.at_start:
+            return f"no id for {self.seconds} s"
         return f"gives up after {self.give_up_s} s" if self.give_up_s else f"refused {self.seconds} s"
 
 
@@ -65,6 +72,8 @@ SHORT: Final = Trial(3)
 LONG: Final = Trial(40)
 # At a pace that has records expire, wait and arrive after the admission.
 TOO_LONG: Final = Trial(25, give_up_s=15, records_per_s=6)
-TRIALS: Final = (SHORT, LONG, TOO_LONG)
+NO_ID_SHORT: Final = Trial(5, at_start=True)
+NO_ID_LONG: Final = Trial(25, at_start=True)
+TRIALS: Final = (SHORT, LONG, TOO_LONG, NO_ID_SHORT, NO_ID_LONG)
 
 COLUMNS: Final = (*FEATURES, *map(str, TRIALS))

@@ -13,7 +13,7 @@ from sandbox.log_checker import LogRecord, check
 from tests.clients.door import ANSWERS_LATER_S, Door
 from tests.clients.refusal import PARTITIONS, RECORDS, Result, assert_good
 from tests.clients.report import BEGIN, END, FAILED, NOT_OFFERED, OK, Cell, Matrix, with_matrix
-from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS, LONG, SHORT, TOO_LONG, Client
+from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS, LONG, NO_ID_SHORT, SHORT, TOO_LONG, Client
 
 JAVA = Client("java")
 AIOKAFKA = Client("aiokafka")
@@ -46,7 +46,14 @@ def _result(raised: int = 0, error: str = "KafkaTimeoutError()", lost: int = 0, 
         done_s=42.0,
         brokers_written_to={1, 5, 102},
         brokers={1, 5, 102},
+        tokens_back_s=6.0,
+        inits_refused=0,
+        ids_taken=1,
     )
+
+
+def _started_late() -> Result:
+    return replace(_result(), inits_refused=4, refused={}, admitted_after_waiting=0, told_s=6.5, done_s=9.0)
 
 
 def test_a_good_refusal_passes() -> None:
@@ -80,6 +87,33 @@ def test_only_aiokafka_may_raise_and_only_a_time_out() -> None:
 def test_each_fault_is_seen(spoil: Callable[[Result], Result]) -> None:
     with pytest.raises(AssertionError):
         assert_good(JAVA, LONG, spoil(_result()))
+
+
+def test_a_start_without_an_id_passes_once_there_is_one() -> None:
+    assert_good(JAVA, NO_ID_SHORT, _started_late())
+    assert str(_started_late()) == (
+        "4 refusals; begins 0.5 s after tokens were back; 240 of 240 acknowledged, last told after 9.0 s"
+    )
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda result: replace(result, inits_refused=0),
+        lambda result: replace(result, ids_taken=2),
+        lambda result: replace(result, refused={"first_seen": 1}),
+        lambda result: replace(result, failed_open=1),
+        lambda result: replace(result, told_s=5.4),
+        lambda result: replace(result, told_s=22.0, done_s=23.0),
+        lambda result: replace(result, done_s=27.0),
+        lambda result: replace(result, brokers_written_to={1, 5}),
+        lambda result: replace(result, verdict=_result(lost=1).verdict),
+        lambda result: replace(result, verdict=_result(raised=1).verdict),
+    ],
+)
+def test_each_fault_of_a_start_is_seen(spoil: Callable[[Result], Result]) -> None:
+    with pytest.raises(AssertionError):
+        assert_good(JAVA, NO_ID_SHORT, spoil(_started_late()))
 
 
 def test_who_gives_up_tells_the_application_of_every_record() -> None:

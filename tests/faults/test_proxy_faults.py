@@ -245,7 +245,8 @@ def test_a_broker_killed_in_mid_answer() -> None:
     with Cluster() as cluster, GatewayProcess(cluster.bootstrap_servers()) as gateway:
         topic = create_topic(cluster.bootstrap_servers(), "killed")
         with RawClient(gateway.bootstrap_servers) as client:
-            assert outcome(client.ask(produce(topic, 10))) == 0
+            # A broker that has just been told of a topic may not lead it yet.
+            assert within(8, lambda: outcome(client.ask(produce(topic, 10))) == 0)
             partition = {"partition": 0, "partition_max_bytes": 1000, "fetch_offset": 1}
             body = {
                 "max_wait_ms": 20_000,

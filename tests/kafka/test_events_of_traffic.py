@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 
 from events import (
     ConfigEvent,
@@ -30,6 +30,7 @@ from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
+from tests.support.topic_values import every_value
 from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
@@ -60,19 +61,7 @@ class Story:
 
 async def every_event(bootstrap_servers: str, topic: str) -> list[Event]:
     """All that is in the topic now, in the order in which it was told."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        partition = TopicPartition(topic, 0)
-        consumer.assign([partition])
-        await consumer.seek_to_beginning(partition)
-        end = (await consumer.end_offsets([partition]))[partition]
-        values: list[bytes] = []
-        while await consumer.position(partition) < end:
-            for records in (await consumer.getmany(timeout_ms=500)).values():
-                values += [record.value for record in records]
-    finally:
-        await consumer.stop()
+    values = await every_value(bootstrap_servers, topic)
     return sorted(map(from_json, values), key=lambda event: event.seq)
 
 

@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
+
+from gateway.reading import Reader
+
+LOOP_READ_BYTES = 256_000
+"""What an event loop reads at once when it makes the bytes itself: uvloop has this number."""
 
 
 class PaperTransport(asyncio.Transport):
     """What a protocol wrote, the very objects; the kernel takes as much of it as the test says."""
 
-    def __init__(self, protocol: asyncio.BufferedProtocol) -> None:
+    def __init__(self, reader: Reader) -> None:
         super().__init__({"peername": ("10.1.2.3", 5)})
-        self.protocol = protocol
+        self.protocol: asyncio.BaseProtocol = reader.as_protocol()
         self.written: list[Any] = []
         self.waiting_bytes = 0
         """What the peer has not taken."""
         self._reading = True
         self.aborted = False
         self._closing = False
-        protocol.connection_made(self)
+        self.protocol.connection_made(self)
 
     def receive(self, data: bytes, most: int = 1 << 30) -> int:
         """The peer's bytes arrive, in reads of at most `most`, while the protocol reads; returns how many."""
         arrived = 0
         while arrived < len(data) and self._reading and not self._closing:
-            target = memoryview(self.protocol.get_buffer(-1))
-            step = min(most, len(target), len(data) - arrived)
-            target[:step] = data[arrived : arrived + step]
-            del target
-            self.protocol.buffer_updated(step)
+            step = min(most, LOOP_READ_BYTES, len(data) - arrived)
+            protocol = self.protocol
+            if isinstance(protocol, asyncio.BufferedProtocol):
+                target = memoryview(protocol.get_buffer(-1))
+                step = min(step, len(target))
+                target[:step] = data[arrived : arrived + step]
+                del target
+                protocol.buffer_updated(step)
+            else:
+                cast(asyncio.Protocol, protocol).data_received(data[arrived : arrived + step])
             arrived += step
         return arrived
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
 
     def sent(self) -> bytes:
         """Everything written so far, as it is now."""

@@ -17,6 +17,9 @@ CLIENTS = {
     "kafka-python": "kafka_python_client",
     "confluent-kafka": "confluent_client",
     "java": "java_client",
+    "sarama": "other_client",
+    "franz-go": "other_client",
+    "kafkajs": "other_client",
 }
 
 

@@ -31,5 +31,16 @@ def test_children_belong_to_the_family() -> None:
         child.communicate(b"\n")
 
 
+def test_a_child_that_was_not_waited_for_holds_no_memory() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert child.pid in family(os.getpid())
+        assert cost_of(child.pid).rss_bytes == 0
+        assert cost_of(os.getpid()).rss_bytes > 0
+    finally:
+        child.wait()
+
+
 def test_the_machine_is_busy_at_times() -> None:
     assert machine_busy_s() > 0

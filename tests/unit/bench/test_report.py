@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
-from bench import report
+from bench import report, s05_memory
+from bench.quantities import Measured
 from bench.s01_small_requests import SCENARIO as SMALL
 from bench.s03_memory_per_connection import SCENARIO as MEMORY
-from bench.scenario import Measured, cost
+from bench.s09_workers import QUOTA
+from bench.scenario import cost
 
 SETTINGS = {
     "machine": {
@@ -58,6 +60,9 @@ def test_a_table_shows_medians_spread_and_the_ratio_within_each_run(tmp_path: Pa
     assert "| direct | - | - | 0.25 (0.25-0.25) |" in table
     assert "2026-01-02, 3 runs, 2 x Some CPU" in table
     assert "## 03" not in table
+    assert "- **not met**: CPU per request 1.2 (1.1 to 1.25) x bare; at most 1.15" in table
+    assert "- not measured (no haproxy): CPU per request at most 1.15 x haproxy" in table
+    assert "- **met**: p50 0 ms over direct; at most 0.2" in table
 
 
 def test_the_newest_result_of_a_scenario_is_shown(tmp_path: Path) -> None:
@@ -66,3 +71,34 @@ def test_the_newest_result_of_a_scenario_is_shown(tmp_path: Path) -> None:
     table = report.write_tables(tmp_path, [SMALL]).read_text()
     assert "| bare | 60.0 | 1.00 |" in table
     assert "40.0" not in table
+
+
+def fresh(admitted: int) -> Measured:
+    return {"requests": 400, "admitted": admitted, "refused": 400 - admitted, "foreign_cores": 0.1}
+
+
+def test_of_a_quota_the_ids_are_shown_and_one_too_many_is_told(tmp_path: Path) -> None:
+    results = {"pidgate": [fresh(101), fresh(101)], "2-workers": [fresh(101), fresh(102)]}
+    report.write(tmp_path, "2026-01-02", QUOTA, SETTINGS, results)
+    table = report.write_tables(tmp_path, [QUOTA]).read_text()
+    assert "| pidgate | 101 (101-101) | 299 (299-299) |" in table
+    assert "- **met**: ids admitted by one process 101; exactly 101" in table
+    assert "- **not met**: ids admitted by 2 workers 101.5 (101 to 102); exactly 101" in table
+
+
+def test_sections_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    steady = {"grown_bytes": 90e6, "peak_bytes": 120e6, "filter_bytes": 20e6}
+    rogue = {"grown_bytes_1": 30e6, "grown_bytes_5": 38e6}
+    content = {
+        "machine": SETTINGS["machine"],
+        "quick": False,
+        "plan": s05_memory.PLANS,
+        "results": {"steady": steady, "rogue": rogue},
+    }
+    report.keep(tmp_path, "2026-01-02", s05_memory.NUMBER, s05_memory.NAME, content)
+    report.write(tmp_path, "2026-01-02", QUOTA, SETTINGS, {"pidgate": [fresh(101)]})
+    report.write(tmp_path, "2026-01-02", SMALL, SETTINGS, {"bare": [small(0.040)]})
+    table = report.write_tables(tmp_path, [QUOTA, SMALL]).read_text()
+    assert [line[:5] for line in table.splitlines() if line.startswith("## ")] == ["## 01", "## 05", "## 09"]
+    assert "- **met**: RSS grown, at its peak, 120 MB; at most 150" in table
+    assert "- **not met**: a rogue's RSS grown after the first fifth of its ids 8 MB; at most 5" in table

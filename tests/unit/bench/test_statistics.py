@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.statistics import Spread, median, percentile, ratios
+from bench.statistics import Spread, differences, median, percentile, ratios
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,7 @@ def test_spread_holds_the_extremes() -> None:
 def test_ratios_compare_within_a_run() -> None:
     # The second run was twice as slow for both: that is the machine's doing, not the proxy's.
     assert ratios([12, 24], [10, 20]) == [1.2, 1.2]
+
+
+def test_differences_compare_within_a_run() -> None:
+    assert differences([1.5, 6.0], [1.0, 5.0]) == [0.5, 1.0]

@@ -10,7 +10,7 @@ import pytest
 
 from bench.codec import ApiVersionsResponse
 from bench.cold_client import connect, receive_frame
-from bench.targets import Broker, TargetFailed, free_ports, running
+from bench.targets import Broker, TargetFailed, free_ports, running, sockets_listening
 
 
 @pytest.fixture
@@ -79,3 +79,20 @@ def test_free_ports_are_consecutive_and_free() -> None:
     for port in range(first, first + 5):
         with socket.create_server(("127.0.0.1", port)):
             pass
+
+
+def test_sockets_that_share_a_port_are_counted_each() -> None:
+    sockets = [socket.socket() for _ in range(2)]
+    try:
+        for one in sockets:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sockets[0].bind(("127.0.0.1", 0))
+        address = sockets[0].getsockname()
+        sockets[1].bind(address)
+        sockets[0].listen()
+        assert sockets_listening(address[1]) == 1  # bound is not listening
+        sockets[1].listen()
+        assert sockets_listening(address[1]) == 2
+    finally:
+        for one in sockets:
+            one.close()

@@ -267,6 +267,9 @@ class NeverDrained:
         os.kill(os.getpid(), signal.SIGINT)
         await self._stopped.wait()
 
+    def reload(self) -> None:
+        raise AssertionError("nobody sent SIGHUP")
+
 
 def test_a_second_signal_does_not_wait_for_the_drain() -> None:
     made: list[NeverDrained] = []

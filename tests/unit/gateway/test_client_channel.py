@@ -3,7 +3,6 @@
 The transports only write down; everything between them is the code under test.
 """
 
-import asyncio
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -12,64 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
-from gateway.buffers import READ_BUFFER_BYTES, BufferBudget
-from gateway.client_channel import STALLED_MS, ClientChannel
-from gateway.config import parse
-from gateway.connection import ConnectionContext, Shared
-from gateway.conversation import MOST_IN_FLIGHT
-from gateway.counters import Counters
+from gateway.answer_line import MOST_IN_FLIGHT
+from gateway.broker_channel import WHOLE_ANSWER_LIMIT_BYTES
+from gateway.buffers import READ_BUFFER_BYTES
+from gateway.client_channel import STALLED_MS
 from gateway.flow import SCARCE_READ_BYTES
 from gateway.inbox import FIRST_LARGE_BYTES
-from gateway.nodes import NodePorts, Nodes
-from quota import Admission, Mode, Quotas, UserQuota
 from tests.support import raw
-from tests.support.frames import produce_request, record_batch
-from tests.support.paper_transport import PaperTransport
+from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
 
 HEARTBEAT, FIND_COORDINATOR, METADATA, FETCH = 12, 10, 3, 1
-LISTENER = parse("cluster: {bootstrap_servers: [k1:9092]}").listeners[0]
-MiB = 1024 * 1024
-
-
-class Scene:
-    """What connections share, with a clock that the test sets."""
-
-    def __init__(
-        self, rate: int | None = None, budget_bytes: int = 1 << 30, frame_bytes: int = 100 * MiB
-    ) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.time_ms = 1_000
-        self.counters = Counters()
-        self.budget = BufferBudget(budget_bytes)
-        quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(rate))
-        self.shared = Shared(
-            loop=self.loop,
-            admission=Admission(quotas, lambda: 1, 0),
-            nodes=Nodes([("k1", 9092)]),
-            counters=self.counters,
-            budget=self.budget,
-            frame_limit_bytes=frame_bytes,
-            connect_timeout_ms=1_000,
-            help_url="",
-        )
-        self.context = ConnectionContext(self.shared, NodePorts(LISTENER), None)
-        self.context.now_ms = lambda: self.time_ms
-        self.context.connect_upstream = lambda channel: None  # type: ignore[method-assign]
-
-    def connect(self, *, early: bytes = b"") -> "Pair":
-        return Pair(self, early)
-
-
-class Pair:
-    """One connection with both of its sockets."""
-
-    def __init__(self, scene: Scene, early: bytes = b"") -> None:
-        self.channel = ClientChannel(scene.context)
-        self.client = PaperTransport(self.channel)
-        self.client.receive(early)
-        self.broker_channel = BrokerChannel(self.channel)
-        self.broker = PaperTransport(self.broker_channel)
 
 
 @pytest.fixture
@@ -77,32 +28,6 @@ def scene() -> Iterator[Scene]:
     made = Scene()
     yield made
     made.loop.close()
-
-
-def heartbeat(correlation_id: int, padding: int = 0) -> bytes:
-    """A request whose answer passes unread; `padding` bytes longer than it has to be."""
-    body = {"group_id": "g", "member_id": "m" * (padding % 30_000)}
-    return raw.request(HEARTBEAT, 0, body, correlation_id=correlation_id)
-
-
-def frame_of(total_bytes: int, correlation_id: int = 1) -> bytes:
-    """A framed Produce without producer id of exactly so many bytes, prefix included."""
-    empty = len(_produce(0, correlation_id))
-    frame = _produce(total_bytes - empty, correlation_id)
-    # The varint of the record's length may have grown.
-    frame = _produce(total_bytes - empty - (len(frame) - total_bytes), correlation_id)
-    assert len(frame) == total_bytes
-    return frame
-
-
-def _produce(padding: int, correlation_id: int, producer_id: int = -1) -> bytes:
-    batch = record_batch(producer_id, records=bytes(padding))
-    frame = produce_request(9, [("t", [(0, batch)])], correlation_id=correlation_id)
-    return len(frame).to_bytes(4, "big") + frame
-
-
-def answer(correlation_id: int, body: bytes = b"\0\0") -> bytes:
-    return (4 + len(body)).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + body
 
 
 # ---- requests
@@ -395,7 +320,7 @@ def test_everything_held_is_given_back_when_a_connection_ends(scene: Scene) -> N
 def muted() -> tuple[Scene, Pair]:
     scene = Scene(rate=0)
     pair = scene.connect()
-    pair.client.receive(_produce(0, 1, producer_id=7) + heartbeat(2))
+    pair.client.receive(produce_of(0, 1, producer_id=7) + heartbeat(2))
     return scene, pair
 
 
@@ -425,6 +350,7 @@ def test_a_muted_client_that_goes_away_leaves_nothing() -> None:
 
 def test_a_muted_client_may_be_idle_for_too_long_as_well() -> None:
     scene, pair = muted()
+    pair.channel.check_age(scene.time_ms, 5_000)
     scene.time_ms += 5_001
     pair.channel.check_age(scene.time_ms, 5_000)
     assert pair.client.is_closing()

@@ -10,7 +10,7 @@ from gateway.config import ConfigError, Settings
 from gateway.config_source import dotted
 from gateway.nodes import NodePorts
 from gateway.units import Address
-from quota.settings import Mode, ProducerIdSettings, UserQuota
+from quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, UserQuota
 
 MINIMAL = """\
 cluster: {bootstrap_servers: [127.0.0.1:19092]}
@@ -107,6 +107,45 @@ quotas:
     }
 
 
+def test_every_byte_rate_reaches_the_quota_package_under_its_entity() -> None:
+    settings = config.parse(
+        CLUSTER
+        + """\
+quotas:
+  bytes: {samples: 6, sample: 2s}
+  default:
+    producer_byte_rate: 10MB
+    clients: {mirror: {consumer_byte_rate: 1MiB}}
+    default_client: {producer_byte_rate: 5}
+  users:
+    alice: {producer_byte_rate: 2MB, consumer_byte_rate: 4MB}
+    bob:
+      clients: {etl: {producer_byte_rate: 7}, quiet: {}}
+      default_client: {consumer_byte_rate: 8}
+      exempt: [bytes]
+  clients: {kcat: {consumer_byte_rate: 9}}
+  default_client: {producer_byte_rate: 10}
+"""
+    )
+    quotas = settings.to_quotas()
+
+    assert quotas.bytes == ByteQuotas(
+        6,
+        2_000,
+        {
+            ("", None): ByteRates(10_000_000, None),
+            ("", "mirror"): ByteRates(None, 2**20),
+            ("", ""): ByteRates(5, None),
+            ("alice", None): ByteRates(2_000_000, 4_000_000),
+            ("bob", "etl"): ByteRates(7, None),
+            ("bob", ""): ByteRates(None, 8),
+            (None, "kcat"): ByteRates(None, 9),
+            (None, ""): ByteRates(10, None),
+        },
+    )
+    assert quotas.users["bob"] == UserQuota(exempt_from_bytes=True)
+
+
 def test_all_problems_are_told_at_once_in_the_order_of_the_file() -> None:
     text = """\
 cluster: {bootstrap_servers: []}
@@ -121,7 +160,7 @@ quotas:
     alice:
       producer_ids_rate: lots
       owner: 3
-    no: {exempt: [bytes]}
+    no: {exempt: [byte]}
     mode: {rat: 3}
 limits: {frame: 1 furlong}
 drain_timeout: 25
@@ -136,9 +175,10 @@ log: {format: xml}
         "f.yaml:11: quotas.users.alice.producer_ids_rate: 'lots' is not a number; "
         "write for example 100, without quotes or unit",
         "f.yaml:12: quotas.users.alice.owner: 3 is not text; put it in quotes",
-        "f.yaml:13: quotas.users.no.exempt[0]: 'bytes' is not possible here; write 'producer_ids'",
+        "f.yaml:13: quotas.users.no.exempt[0]: 'byte' is not possible here; write 'producer_ids' or 'bytes'",
         "f.yaml:14: quotas.users.mode.rat: is not a known key; "
-        "remove it (known here: mode, producer_ids_rate, owner, note, exempt)",
+        "remove it (known here: producer_byte_rate, consumer_byte_rate, producer_ids_rate, clients, default_client, "
+        "mode, owner, note, exempt)",
         "f.yaml:15: limits.frame: '1 furlong' is not a size; write for example 65536, 64KiB, 100MB or 100MiB",
         "f.yaml:16: drain_timeout: 25 has no unit; write 25s, 25ms, 25m or 25h",
         "f.yaml:17: log.format: 'xml' is not possible here; write 'json' or 'console'",
@@ -202,6 +242,34 @@ log: {format: xml}
         (
             CLUSTER + "quotas: {producer_ids: {cold_start: graze}}",
             "f.yaml:2: quotas.producer_ids.cold_start: 'graze' is not possible here; write 'grace' or 'enforce'",
+        ),
+        (
+            CLUSTER + "quotas: {clients: {'': {producer_byte_rate: 1MB}}}",
+            "f.yaml:2: quotas.clients.: a client without an id; "
+            "what holds for all that are not named is quotas.default_client",
+        ),
+        (
+            CLUSTER + "quotas: {users: {alice: {clients: {'': {consumer_byte_rate: 1MB}}}}}",
+            "f.yaml:2: quotas.users.alice.clients.: a client without an id; "
+            "what holds for all that are not named is quotas.users.alice.default_client",
+        ),
+        (
+            CLUSTER + "quotas: {default: {clients: {'': {consumer_byte_rate: 1MB}}}}",
+            "f.yaml:2: quotas.default.clients.: a client without an id; "
+            "what holds for all that are not named is quotas.default.default_client",
+        ),
+        (
+            CLUSTER + "quotas: {default: {producer_byte_rate: 0}}",
+            "f.yaml:2: quotas.default.producer_byte_rate: must be above 0; write for example 100MiB",
+        ),
+        (
+            CLUSTER + "quotas: {default: {consumer_byte_rate: 1MB/s}}",
+            "f.yaml:2: quotas.default.consumer_byte_rate: '1MB/s' is not a size; "
+            "write for example 65536, 64KiB, 100MB or 100MiB",
+        ),
+        (
+            CLUSTER + "quotas: {bytes: {samples: 1}}",
+            "f.yaml:2: quotas.bytes.samples: 1 is out of range; write a number above or equal to 2",
         ),
         (
             CLUSTER + "workers: 2\nlisteners: [{bind: 127.0.0.1:0, advertise: localhost}]",

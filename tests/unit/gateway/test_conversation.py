@@ -69,7 +69,7 @@ class Script:
         return self.talk.request(buf, 10, 6 + len(frame), self.now_ms)
 
     def broker_answers(self, correlation_id: int) -> Treatment:
-        treatment = self.talk.expect(correlation_id)[1]
+        treatment = self.talk.expect(correlation_id).treatment
         self.talk.answered()
         return treatment
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from events import ConfigEvent
-from gateway.event_log.fleet import GONE_AFTER_MS, Fleet, FleetChange, OwnSettings
+from gateway.event_log.fleet import GONE_AFTER_MS, SPREADS_MS, Fleet, FleetChange, OwnSettings
 from tests.unit.gateway.test_event_log_absorber import HOUR_MS, lifecycle
 
 OWN = OwnSettings(HOUR_MS, 24 * HOUR_MS, "enforce")
@@ -75,11 +75,16 @@ def test_who_differs_is_named_once_for_each_setting_and_value() -> None:
 def test_when_ours_change_everybody_is_looked_at_again() -> None:
     fleet = Fleet(OWN)
     fleet.heard(lifecycle(mode="observe"), 0, 0)
-    fleet.set_own(OWN)
+    fleet.set_own(OWN, 1)
     assert fleet.heard(lifecycle(mode="observe"), 1, 1) == []
-    fleet.set_own(OwnSettings(HOUR_MS, 24 * HOUR_MS, "observe"))
+    fleet.set_own(OwnSettings(HOUR_MS, 24 * HOUR_MS, "observe"), 2)
+    third = lifecycle(incarnation="third", gateway_id="gw-3")
     assert fleet.heard(lifecycle(mode="observe"), 2, 2) == []
-    assert told(fleet.heard(lifecycle(incarnation="third", gateway_id="gw-3"), 3, 3)) == [
-        ("seen", ""),
-        ("differs", "mode"),
-    ]
+    assert told(fleet.heard(third, 3, 3)) == [("seen", "")], "a mode takes a moment to be everywhere"
+    assert told(fleet.heard(third, 3, 2 + SPREADS_MS)) == [("differs", "mode")]
+
+
+def test_a_mode_that_another_has_just_taken_is_no_difference_yet() -> None:
+    fleet = Fleet(OWN)
+    assert told(fleet.heard(config(mode="observe", quota_version=2), 0, 0)) == [("seen", "")]
+    assert told(fleet.heard(lifecycle(mode="observe"), 1, 1)) == [("differs", "mode")]

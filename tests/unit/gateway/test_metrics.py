@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import quota
 from gateway import metrics
-from gateway.counters import Counters
+from gateway.counters import NAMES, Counters
 from gateway.metrics import build_registry
 from gateway.user_metrics import OTHER_USERS, UNIDENTIFIED, UserFamilies
 from quota.admission import Admission, Visitor
@@ -54,6 +54,8 @@ def snapshot(user: str | None, **changes: object) -> UserSnapshot:
         "waited_ms_buckets": {1_000: 1, 5_000: 2},
         "waited_ms_sum": 7_500,
         "unused_ids": 5,
+        "inits_refused": 12,
+        "inits_would_refuse": 13,
     }
     return UserSnapshot(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -83,6 +85,22 @@ def test_counters_become_families_with_kafkas_names_for_apis() -> None:
     assert samples["process_open_fds"] > 0
 
 
+def test_the_histogram_of_lateness_is_cumulative() -> None:
+    counters = Counters()
+    counters.lateness[0], counters.lateness[3], counters.lateness[-1] = 90, 2, 1
+    counters.lateness_seconds = 3.5
+    samples = scraped(counters)
+    name = "pidgate_event_loop_lateness_seconds"
+
+    assert [samples[f"{name}_bucket|{bound}"] for bound in ("0.001", "0.005", "0.01", "1.0")] == [
+        90,
+        90,
+        92,
+        92,
+    ]
+    assert (samples[f"{name}_bucket|+Inf"], samples[f"{name}_count"], samples[f"{name}_sum"]) == (93, 93, 3.5)
+
+
 @pytest.mark.parametrize(("ready", "value"), [(True, 1), (False, 0)])
 def test_ready_is_a_number(ready: bool, value: int) -> None:
     assert scraped(Counters(), ready=ready)["pidgate_ready"] == value
@@ -98,6 +116,8 @@ def test_a_user_has_the_metrics_of_the_kip_and_of_its_waiting_ids() -> None:
     assert samples["pidgate_producer_ids_waiting|alice"] == 2
     assert samples["pidgate_producer_ids_oldest_waiting_seconds|alice"] == 61
     assert samples["pidgate_producer_ids_admitted_total|alice|first_seen"] == 60
+    assert samples["pidgate_producer_ids_init_refused_total|alice"] == 12
+    assert samples["pidgate_producer_ids_init_would_refuse_total|alice"] == 13
     assert samples["pidgate_producer_ids_refused_total|alice|sticky"] == 9
     assert samples["pidgate_producer_ids_outcomes_total|alice|gave_up"] == 1
     assert samples["pidgate_producer_ids_unused_total|alice"] == 5
@@ -164,5 +184,5 @@ def test_every_counter_is_shown_and_counted_somewhere() -> None:
     shown = GATEWAY / "metrics.py"
     others = [file for file in GATEWAY.rglob("*.py") if file not in (shown, GATEWAY / "counters.py")]
 
-    assert set(Counters.__slots__) - attributes(shown) == set()
-    assert set(Counters.__slots__) - attributes(*others) == set()
+    assert set(NAMES) - attributes(shown) == set()
+    assert set(NAMES) - attributes(*others) == set()

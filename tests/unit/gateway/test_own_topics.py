@@ -165,7 +165,7 @@ def test_no_request_that_names_it_is_forwarded(api_key: int, version: int, given
         assert OWN.encode() not in talk.talk.instead
         assert OWN_ID.bytes not in talk.talk.instead
         assert len(talk.talk.instead) == len(frame)
-        assert talk.talk.expect(raw.CORRELATION_ID)[2] == api_key
+        assert talk.talk.expect(raw.CORRELATION_ID).api_key == api_key
     elif step is TAKEN:
         answer = raw.decoded(api_key, version, talk.answer())
         assert set(errors_in(answer)) <= {0, REFUSED}
@@ -284,7 +284,7 @@ def test_an_answer_of_our_own_waits_for_its_turn() -> None:
     assert talk.send(raw.request(METADATA, 1, {"topics": []}, correlation_id=1)) is FORWARD
     assert talk.send(raw.request(20, 1, {"topic_names": [OWN]}, correlation_id=2)) is TAKEN
     assert talk.talk.out == []
-    assert talk.talk.expect(1)[0] == 1
+    assert talk.talk.expect(1).correlation_id == 1
     talk.talk.answered()
     assert raw.decoded(20, 1, talk.answer())["responses"] == [{"name": OWN, "error_code": REFUSED}]
 

@@ -116,7 +116,7 @@ def test_an_error_is_of_the_id_that_wrote_to_the_partition(batches: int) -> None
     scene = Scene(Quotas())
     ids = [7] * (batches - 1) + [8]
     scene.produce(*ids)
-    asked = scene.conversation.expect(7)[4]
+    asked = scene.conversation.expect(7).note
     entry = b"\0\6orders" + (1).to_bytes(4, "big") + (batches - 1).to_bytes(4, "big") + b"\0\x2d" + bytes(24)
     answer = (7).to_bytes(4, "big") + (1).to_bytes(4, "big") + entry + bytes(4)
     scene.told.produce_answered(asked, answer, 0, len(answer), 7)

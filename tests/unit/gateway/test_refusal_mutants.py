@@ -85,6 +85,7 @@ SCHEDULES: dict[str, tuple[Setup, list[Step]]] = {
 
 SEARCHED = (
     "cache before sticky",
+    "the hot path before sticky",
     "entries expire by age",
     "lifted per id, not per partition",
     "lifted by observing",

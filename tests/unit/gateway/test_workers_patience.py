@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from gateway.administration import Kept
 from gateway.workers import link, wire
 from gateway.workers.link import HolderLink
+from quota.changes import Action, Change, Setting, Target
 from quota.producer_ids import Answer, AskedId, Question
 from quota.state import Ask
 from quota.verdicts import Bound
 
 PASSED = Answer(False, (), Bound.USER)
 REFUSED = Answer(True, (), Bound.USER)
+CHANGE = Change(target=Target(Setting.PRODUCER_IDS_RATE, "alice"), action=Action.SET, value=5_000)
 
 
 class ScriptedHolder(asyncio.Protocol):
@@ -103,3 +106,40 @@ def test_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [waited_s for answer, waited_s in found if answer == PASSED]
     assert passed
     assert 0.2 <= passed[0] < 0.4
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_change_is_answered_or_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    """None: nobody knows what came of it; the connection that asked goes on."""
+    monkeypatch.setattr(link, "CHANGE_PATIENCE_S", 0.2)
+
+    class Holder(ScriptedHolder):
+        def data_received(self, data: bytes) -> None:
+            for message in self._decoder.feed(data):
+                if answers and message.kind is wire.Kind.CHANGE and self._transport is not None:
+                    number, only_check, changes = message.body
+                    assert not only_check
+                    assert wire.unpacked(changes) == [CHANGE]
+                    self._transport.write(wire.encoded(wire.Kind.CHANGED, [number, ["no"], "topic"]))
+
+    async def scenario() -> tuple[list[str | None] | None, Kept | None]:
+        loop = asyncio.get_running_loop()
+        holder = lambda: Holder(lambda _number: False, 0.0)  # noqa: E731
+        server = await loop.create_unix_server(holder, str(tmp_path / "s"))
+        to_holder = HolderLink(str(tmp_path / "s"), 1, lambda _question, _now_ms: PASSED)
+        connected = asyncio.Event()
+        to_holder.on_connected = connected.set
+        running = asyncio.ensure_future(to_holder.run())
+        await connected.wait()
+        told: asyncio.Future[tuple[list[str | None] | None, Kept | None]] = loop.create_future()
+        to_holder.administer([CHANGE], False, lambda problems, kept: told.set_result((problems, kept)))
+        outcome = await asyncio.wait_for(told, 5)
+        running.cancel()
+        await to_holder.close(1.0)
+        server.close()
+        await server.wait_closed()
+        return outcome
+
+    assert asyncio.run(scenario()) == ((["no"], Kept.TOPIC) if answers else (None, None))

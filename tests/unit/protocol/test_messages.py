@@ -68,6 +68,25 @@ def test_init_producer_id_answer(version: int, error_code: int, producer_id: int
     assert answer == (error_code, producer_id, epoch)
 
 
+@given(st.integers(0, 5), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_init_producer_id_refused(version: int, correlation_id: int, throttle_time_ms: int) -> None:
+    message = messages.message_class(22, "response")(
+        version=version,
+        throttle_time_ms=throttle_time_ms,
+        error_code=14,
+        producer_id=-1,
+        producer_epoch=-1,
+    )
+    wanted = messages.encode_response(correlation_id, message)
+    assert messages.init_producer_id_refused(correlation_id, version, throttle_time_ms) == wanted
+
+
+@pytest.mark.parametrize("version", [-1, 6])
+def test_another_version_of_init_producer_id_is_not_answered(version: int) -> None:
+    with pytest.raises(UnsupportedVersion):
+        messages.init_producer_id_refused(1, version, 100)
+
+
 @given(st.integers(0, 5), NAMES, IDS, EPOCHS, st.booleans())
 def test_end_txn_request(version: int, name: str, producer_id: int, epoch: int, committed: bool) -> None:
     frame = made(

@@ -364,6 +364,18 @@ def test_what_is_left_does_not_move_the_deadline() -> None:
         assert world.refusal(world.connect(), batch(1)).throttle_time_ms == 10_000 - now_ms
 
 
+def test_an_id_that_is_watched_because_it_is_new_has_not_waited() -> None:
+    world = World(enforcing(100, remember_ms=4 * 60_000, window_ms=60_000))
+    visitor = world.connect()
+    world.judge(visitor, batch(1))
+    world.now_ms = WATCH_MS - 1
+    verdict = world.judge(visitor, batch(1, 1))
+    assert isinstance(verdict, Forward)
+    assert [(one.reason, one.waited_ms) for one in verdict.decisions] == [(Reason.REFRESH, None)]
+    (snapshot,) = world.admission.user_snapshots(world.now_ms)
+    assert snapshot.outcomes["admitted_after_waiting"] == 0
+
+
 def test_an_id_that_came_back_goes_before_those_seen_first() -> None:
     world = exhausted()
     faithful, new = world.connect(), world.connect(address="10.0.0.2")

@@ -48,7 +48,7 @@ def test_indices_are_bits_of_the_layer(pair: tuple[int, int], k: int, m: int) ->
 
 @given(st.sets(HASHES, max_size=60))
 def test_what_was_put_in_is_in(pairs: set[tuple[int, int]]) -> None:
-    layer = BloomLayer(30, 0.01)
+    layer = BloomLayer(30, *shape(30, 0.01))
     for pair in pairs:
         layer.add(pair)
     assert all(pair in layer for pair in pairs)
@@ -57,6 +57,6 @@ def test_what_was_put_in_is_in(pairs: set[tuple[int, int]]) -> None:
 
 
 def test_an_empty_layer_holds_nothing_and_has_its_size() -> None:
-    layer = BloomLayer(1_000, 0.001)
+    layer = BloomLayer(1_000, *shape(1_000, 0.001))
     assert (5, 7) not in layer
     assert layer.size_bytes == 1_798

@@ -279,8 +279,10 @@ def test_an_id_refused_elsewhere_is_watched_without_an_entry() -> None:
     record = sticky.refused_id("alice", 1, 0)
     assert record is not None
     assert record.deadline_ms == 0
-    assert not sticky.is_next(record, batch(1, 5), 7)
+    _, epoch, _, topic, partition = batch(1, 5)
+    assert not sticky.are_next(record, epoch, topic, [partition], 7)
     sticky.forwarded("alice", batch(1), 7)
+    assert sticky.are_next(record, epoch, topic, [partition], 7)
     assert sticky.look("alice", batch(1, 5), 7, 0) is Look.PASSED
     sticky.sweep(300_000)
     assert sticky.refused_id("alice", 1, 300_000) is None

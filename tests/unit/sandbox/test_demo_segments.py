@@ -1,4 +1,4 @@
-"""Producer ids out of segment files, against batches that aiokafka's encoder wrote."""
+"""Producer ids out of segment files, against batches as a producer writes them."""
 
 from pathlib import Path
 

@@ -61,7 +61,7 @@ def produce_answer(*error_codes: int, throttle_time_ms: int = 0, message: str | 
         for index, code in enumerate(error_codes)
     ]
     responses = [topic(name="clicks", partition_responses=partitions)]
-    return answer(PRODUCE, 8, responses=responses, throttle_time_ms=throttle_time_ms)
+    return answer(PRODUCE, 11, responses=responses, throttle_time_ms=throttle_time_ms)
 
 
 def send(connection: RawConnection) -> Awaitable[ProduceAnswer]:
@@ -115,7 +115,9 @@ def test_logging_in_speaks_plain() -> None:
     _, asked = talk(
         [
             answer(SASL_HANDSHAKE, 1, error_code=0, mechanisms=["PLAIN"]),
-            answer(SASL_AUTHENTICATE, 0, error_code=0, error_message=None, auth_bytes=b""),
+            answer(
+                SASL_AUTHENTICATE, 1, error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0
+            ),
         ],
         log_in,
     )
@@ -132,7 +134,14 @@ def test_a_refused_login_is_an_error_with_the_brokers_words() -> None:
     talk(
         [
             answer(SASL_HANDSHAKE, 1, error_code=0, mechanisms=["PLAIN"]),
-            answer(SASL_AUTHENTICATE, 0, error_code=58, error_message="wrong password", auth_bytes=b""),
+            answer(
+                SASL_AUTHENTICATE,
+                1,
+                error_code=58,
+                error_message="wrong password",
+                auth_bytes=b"",
+                session_lifetime_ms=0,
+            ),
         ],
         log_in,
     )

@@ -95,3 +95,6 @@ class Teller:
 
     def forwarded(self, *_what: object) -> None:
         """Usage is of no account here."""
+
+    def repeated(self, *_what: object) -> None:
+        """Nor here."""

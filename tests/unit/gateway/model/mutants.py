@@ -24,6 +24,21 @@ class CacheBeforeSticky(Admission):
         return all(visitor.admitted.get(batch[0]) == slice_key for batch in batches)
 
 
+class HotPathBeforeSticky(Admission):
+    """A request that repeats the one before it passes when its id was admitted, watched or not."""
+
+    def knows(
+        self,
+        visitor: Visitor,
+        producer_id: int,
+        epoch: int,
+        topic: bytes,
+        partitions: list[int],
+        now_ms: int,
+    ) -> bool:
+        return producer_id in visitor.admitted
+
+
 class NoFirstSight(Admission):
     """What arrives above 0 on an unknown partition is taken as it comes."""
 
@@ -93,7 +108,7 @@ class AnyConnectionPassed(StickyRefusals):
     def passed_before(
         self, record: RefusedId, epoch: int, topic: bytes, partition: int, connection_id: int
     ) -> bool:
-        return (epoch, self.topics.canonical(topic), partition) in record.forwarded
+        return record.went_over(epoch, self.topics.canonical(topic), partition) is not None
 
 
 class NewIdsUnwatched(StickyRefusals):
@@ -156,6 +171,7 @@ def _with(
 
 MUTANTS: Final[dict[str, Callable[[Quotas, int], Admission]]] = {
     "cache before sticky": _with(CacheBeforeSticky),
+    "the hot path before sticky": _with(HotPathBeforeSticky),
     "entries expire by age": _with(sticky=ExpiresByAge),
     "lifted per id, not per partition": _with(sticky=ClearsPerId),
     "no rule for first sight above 0": _with(NoFirstSight),

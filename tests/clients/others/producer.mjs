@@ -1,0 +1,34 @@
+// kafkajs for the tests: idempotent, with its defaults otherwise. One lane a partition, as order is of a partition.
+//
+//   node producer.mjs kafkajs '{"bootstrap_servers": "h:p", "topic": "t", "records": 240, "partitions": 6, ...}'
+//
+// What becomes of each record is told on stdout as JSON lines; whoever started this keeps the journal.
+import { Kafka, logLevel } from "kafkajs";
+
+const [client, errand] = process.argv.slice(2);
+const load = JSON.parse(errand);
+const tell = (event) => process.stdout.write(JSON.stringify(event) + "\n");
+
+const kafka = new Kafka({
+  clientId: client,
+  brokers: load.bootstrap_servers.split(","),
+  logLevel: logLevel.WARN,
+});
+const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 });
+await producer.connect();
+
+async function lane(partition) {
+  for (let n = partition; n < load.records; n += load.partitions) {
+    const value = `${client}-${load.number}|${partition}|${n}|`.padEnd(load.size_bytes, ".");
+    tell({ event: "sent", partition, n });
+    try {
+      const [told] = await producer.send({ topic: load.topic, acks: -1, messages: [{ partition, value }] });
+      tell({ event: "acknowledged", partition, n, offset: Number(told.baseOffset) });
+    } catch (error) {
+      tell({ event: "failed", partition, n, error: `${error.name}: ${error.message}` });
+    }
+  }
+}
+
+await Promise.all([...Array(load.partitions).keys()].map(lane));
+await producer.disconnect();

@@ -1,0 +1,225 @@
+"""`pidgate load` as its users run it: what it says it did is what broker and gateway have seen."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import SASL_PLAINTEXT, Cluster
+from sandbox.demo.producer_states import ProducerStates
+from sandbox.gateway import GatewayProcess
+from tests.support.log_checker import read_log
+from tests.support.topics import create_topic
+
+pytestmark = pytest.mark.kafka
+
+PIDGATE = Path(sys.executable).with_name("pidgate")
+PARTITIONS = 2
+KINDS = ("producers", "crash-loops", "id-per-batch", "new-on-error", "transactional")
+TopicName = Callable[[str], str]
+
+
+def started(bootstrap_servers: str, topic: str, *options: str) -> subprocess.Popen[str]:
+    command: list[str | Path] = [
+        PIDGATE,
+        "load",
+        "--bootstrap-servers",
+        bootstrap_servers,
+        "--topic",
+        topic,
+        *options,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(load: subprocess.Popen[str], code: int = 0) -> dict[str, Any]:
+    stdout, stderr = load.communicate(timeout=60)
+    assert load.returncode == code, stderr
+    told: dict[str, Any] = json.loads(stdout)
+    for kind in (told["total"], *told["kinds"].values()):
+        assert kind["due"] == kind["acknowledged"] + kind["lost"] + kind["unfinished"]
+    return told
+
+
+def loaded(bootstrap_servers: str, topic: str, *options: str) -> dict[str, Any]:
+    return ended(started(bootstrap_servers, topic, *options, "--json"))
+
+
+def ids_at(cluster: Cluster, topic: str) -> set[int]:
+    """Whose state the broker keeps for the topic."""
+    (address,) = cluster.addresses().values()
+    with ProducerStates(address) as states:
+        return {id for ids in states.ids(topic, range(PARTITIONS)).values() for id in ids}
+
+
+def gateway_before(cluster: Cluster, **producer_ids: Any) -> GatewayProcess:
+    quotas: dict[str, Any] = {"mode": "observe"}
+    if producer_ids:
+        rate = producer_ids.pop("rate")
+        quotas = {
+            "mode": "enforce",
+            "default": {"producer_ids_rate": rate},
+            "producer_ids": {"max_throttle": "300ms", **producer_ids},
+        }
+    return GatewayProcess(cluster.bootstrap_servers(), quotas=quotas)
+
+
+@pytest.fixture
+def topic(sasl_cluster: Cluster, topic_name: TopicName) -> str:
+    return create_topic(sasl_cluster.bootstrap_servers(), topic_name("load"), PARTITIONS)
+
+
+def test_each_kind_takes_the_ids_that_it_says_and_what_is_acknowledged_is_in_the_log(
+    sasl_cluster: Cluster, topic: str
+) -> None:
+    two_of_each = [word for kind in KINDS for word in (f"--{kind}", "2")]
+    options = ["--rate", "80", "--duration", "1s", "--records-per-batch", "3", "--record-size", "100"]
+    client_id = ["--client-id", topic]  # transactional ids of its own
+    told = loaded(sasl_cluster.bootstrap_servers(), topic, *two_of_each, *options, *client_id)
+    for name, kind in told["kinds"].items():
+        assert 15 <= kind["due"] <= 17
+        assert kind["acknowledged"] == kind["due"] == kind["requests"] == kind["latency_ms"]["count"]
+        assert (kind["records"], kind["bytes"]) == (3 * kind["due"], 300 * kind["due"])
+        assert (kind["lost"], kind["unfinished"], kind["refused"]) == (0, 0, {})
+        assert kind["ids"] == (kind["due"] if name in ("crash_looping", "id_per_batch") else 2)
+        if name == "transactional":
+            assert kind["connections"] >= 4  # to the coordinator, too; more while a fresh broker looks for it
+        else:
+            assert kind["connections"] == kind["ids"]
+    assert len(told["kinds"]) == 5
+    assert len(ids_at(sasl_cluster, topic)) == told["total"]["ids"]
+    log = read_log(sasl_cluster.bootstrap_servers(), topic, isolation="read_committed")
+    assert len(log) == told["total"]["records"]
+    assert {len(record.value) for record in log} == {100}
+    assert {record.partition for record in log} == set(range(PARTITIONS))
+
+
+def test_who_crashes_is_refused_at_the_quota_and_the_well_behaved_are_not(
+    sasl_cluster: Cluster, topic: str
+) -> None:
+    with gateway_before(sasl_cluster, rate=6, window="10h") as gateway:
+        options = ["--rate-of", "crash-loops=20", "--rate-of", "producers=30", "--duration", "1s"]
+        told = loaded(gateway.bootstrap_servers, topic, "--producers", "2", "--crash-loops", "2", *options)
+        good, crashing = told["kinds"]["well_behaved"], told["kinds"]["crash_looping"]
+        assert good["acknowledged"] == good["due"] >= 29
+        assert (good["ids"], good["lost"], good["refused"]) == (2, 0, {})
+        # A burst of one window and one more; two are the good ones'.
+        assert (crashing["acknowledged"], crashing["ids"]) == (5, crashing["due"])
+        refused = crashing["due"] - 5
+        assert crashing["refused"] == {"19": refused}
+        assert crashing["refused_with_throttle"] == crashing["lost"] == refused >= 14
+        assert 0 < crashing["throttle_s"] <= 0.3 * refused + 0.001
+        assert gateway.metrics().value("pidgate_requests_refused_total") == refused
+        assert len(ids_at(sasl_cluster, topic)) == 7
+        assert len(read_log(sasl_cluster.bootstrap_servers(), topic)) == good["records"] + 5
+
+
+def test_who_retries_gets_everything_through_once(sasl_cluster: Cluster, topic: str) -> None:
+    with gateway_before(sasl_cluster, rate=10, window="1s") as gateway:
+        options = ["--rate", "25", "--duration", "1s", "--drain", "20s"]
+        told = loaded(gateway.bootstrap_servers, topic, "--id-per-batch", "4", *options)["total"]
+    assert told["acknowledged"] == told["due"] == told["ids"]
+    assert told["refused"]["19"] == told["refused_with_throttle"] == told["resent"] > 0
+    assert told["lost"] == told["unfinished"] == told["possibly_doubled"] == 0
+    assert len(read_log(sasl_cluster.bootstrap_servers(), topic)) == told["records"]
+
+
+def test_a_new_producer_on_each_error_burns_an_id_for_each_refusal(sasl_cluster: Cluster, topic: str) -> None:
+    with gateway_before(sasl_cluster, rate=0) as gateway:
+        options = ["--rate", "4", "--duration", "1s", "--drain", "0s"]
+        told = loaded(gateway.bootstrap_servers, topic, "--new-on-error", "1", *options)["total"]
+    assert told["refused"]["19"] >= 3
+    assert 0 <= told["ids"] - told["refused"]["19"] <= 1
+    assert (told["acknowledged"], told["unfinished"], told["possibly_doubled"]) == (0, told["due"], 0)
+    assert read_log(sasl_cluster.bootstrap_servers(), topic) == []
+
+
+def test_a_batch_that_no_broker_takes_is_lost_and_costs_a_good_producer_no_new_id(
+    sasl_cluster: Cluster, topic: str
+) -> None:
+    create_topic(sasl_cluster.bootstrap_servers(), f"{topic}-small", config={"max.message.bytes": "1000"})
+    options = ["--producers", "1", "--rate", "10", "--duration", "400ms"]
+    told = loaded(sasl_cluster.bootstrap_servers(), f"{topic}-small", *options)["total"]
+    assert told["refused"] == {"10": told["due"]}
+    assert (told["lost"], told["ids"], told["connections"]) == (told["due"], 1, 1)
+    small = [*options, "--record-size", "900"]
+    told = loaded(sasl_cluster.bootstrap_servers(), f"{topic}-small", *small)["total"]
+    assert told["acknowledged"] == told["due"] > 0
+
+
+def test_a_gateway_that_stands_still_shows_in_the_latencies(sasl_cluster: Cluster, topic: str) -> None:
+    with gateway_before(sasl_cluster) as gateway:
+        options = ["--producers", "2", "--rate", "60", "--duration", "2s", "--json"]
+        load = started(gateway.bootstrap_servers, topic, *options)
+        until(lambda: gateway.metrics().value("pidgate_requests_total", api="Produce") > 20)
+        gateway.signal(signal.SIGSTOP)
+        time.sleep(0.8)
+        gateway.signal(signal.SIGCONT)
+        told = ended(load)["total"]
+    assert told["acknowledged"] == told["due"] >= 119
+    # Two fifths of all were due while it stood still, the first of them 0.8 s before it went on.
+    assert told["latency_ms"]["p90"] > 400
+    assert 700 < told["latency_ms"]["max"] < 2_500
+    assert told["late"] >= 30
+
+
+def test_a_gateway_that_is_killed_and_comes_back_costs_nobody_a_batch(
+    sasl_cluster: Cluster, topic: str
+) -> None:
+    with gateway_before(sasl_cluster) as gateway:
+        options = ["--producers", "2", "--id-per-batch", "1", "--transactional", "1", "--json"]
+        more = ["--rate", "40", "--duration", "2s", "--drain", "20s", "--client-id", topic]
+        load = started(gateway.bootstrap_servers, topic, *options, *more)
+        until(lambda: gateway.metrics().value("pidgate_requests_total", api="Produce") > 20)
+        gateway.kill()
+        gateway.start()
+        told = ended(load)["total"]
+    assert told["connection_errors"] > 0
+    assert told["acknowledged"] == told["due"] >= 79
+    assert told["lost"] == told["possibly_doubled"] == 0
+    log = read_log(sasl_cluster.bootstrap_servers(), topic, isolation="read_committed")
+    assert len(log) == told["records"]
+
+
+def test_it_logs_in(sasl_cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("alice-secret\n")
+    login = ["--user", "alice", "--password-file", str(password), "--duration", "300ms", "--mechanism"]
+    servers = sasl_cluster.bootstrap_servers(SASL_PLAINTEXT)
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        told = loaded(servers, topic, *login, mechanism)["total"]
+        assert told["acknowledged"] == told["due"] == 3
+    password.write_text("wrong")
+    load = started(servers, topic, *login, "SCRAM-SHA-256")
+    stdout, stderr = load.communicate(timeout=30)
+    assert (load.returncode, stdout) == (1, "")
+    assert "alice cannot log in with SCRAM-SHA-256" in stderr
+
+
+def test_a_topic_is_made_only_when_asked_for(sasl_cluster: Cluster, topic_name: TopicName) -> None:
+    servers, topic = sasl_cluster.bootstrap_servers(), topic_name("load-made")
+    load = started(servers, topic)
+    stdout, stderr = load.communicate(timeout=30)
+    assert (load.returncode, stdout) == (2, "")
+    assert stderr == f"pidgate load: topic {topic} is not there; --create-topic makes it\n"
+    load = started(servers, topic, "--create-topic", "--partitions", "3", "--duration", "300ms")
+    stdout, stderr = load.communicate(timeout=30)
+    assert (load.returncode, stderr) == (0, "")
+    assert "well-behaved" in stdout
+    assert "p99.9 ms" in stdout
+    assert len(read_log(servers, topic)) == 3
+
+
+def until(is_true: Callable[[], object], within_s: float = 20.0) -> None:
+    give_up_s = time.monotonic() + within_s
+    while not is_true():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)

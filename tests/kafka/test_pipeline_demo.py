@@ -1,0 +1,138 @@
+"""The pipeline demo as its users run it, and that its checks fail when they should."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandbox.journal import ProducerJournal, record_value
+from sandbox.log_checker import LogRecord, check
+from sandbox.pipeline_demo.acts import ActEvidence, HealthySaw
+from sandbox.pipeline_demo.checks import Evidence, at_most, first_finding, rate_of, verify
+from sandbox.pipeline_demo.plan import HEALTHY
+from sandbox.producers.batch_journal import BatchJournal, JournalWriter, whole_lines
+
+ROOT = Path(__file__).parents[2]
+FINDING = "mallory (mallory-etl) opens a new producer for each batch: 60 new ids"
+
+
+# Eight JVMs one after the other: more than `make test` should wait for.
+@pytest.mark.kafka
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_the_rogue_is_named_and_held_and_nobody_else_is_harmed(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox.pipeline_demo", "--seconds", "20", "--report", str(report)],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=1_100,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "FAIL" not in done.stdout
+    assert "mallory" in first_finding(report.read_text())
+    left = [path.name for path in tmp_path.iterdir() if path.name.startswith("pidgate-pipeline-demo-")]
+    assert left == []
+
+
+# Its checks
+
+
+def _refused(producer_id: int) -> BatchJournal:
+    file = io.StringIO()
+    journal = JournalWriter(file, "mallory", "clicks")
+    journal.began(producer_id, "mallory-etl", "127.0.0.66:1")
+    why = f"producer_ids_rate quota of user mallory exceeded: producer id {producer_id} is new"
+    journal.refused(producer_id, 19, 9_000, why)
+    read = BatchJournal()
+    read.replay(whole_lines(file.getvalue().splitlines(keepends=True)))
+    return read
+
+
+def _healthy(*, lost: bool = False) -> HealthySaw:
+    journal = ProducerJournal("alice", "orders")
+    log = []
+    for n in range(3):
+        journal.sent(0, n)
+        journal.acknowledged(0, n, n)
+        log.append(LogRecord(0, n, record_value("alice", 0, n)))
+    verdict = check([journal], log[: 2 if lost else 3])
+    return HealthySaw(sent=3, acknowledged=3, refused=0, verdict=verdict)
+
+
+def _act(ids: int, mallory: BatchJournal) -> ActEvidence:
+    return ActEvidence(
+        ran_s=20.0,
+        healthy=dict.fromkeys(HEALTHY, _healthy()),
+        mallory=mallory,
+        mallory_ids_in_log=ids,
+        gateway_exit_code=0,
+        gateway_trouble=frozenset(),
+    )
+
+
+@pytest.fixture
+def good() -> Evidence:
+    return Evidence(
+        observed=_act(60, BatchJournal()),
+        enforced=_act(3, _refused(7)),
+        ingested={},
+        findings=[{"user": "mallory", "weight": "bad"}, {"user": None, "weight": "good"}],
+        page=f'<ol class="findings"><li class="bad"><h3>{FINDING}</h3></li><li>alice</li></ol>',
+        quotas={"users": {"mallory": {"producer_ids_rate": 2}}},
+        checked=None,
+    )
+
+
+def failed(evidence: Evidence) -> list[str]:
+    return [one.name for one in verify(evidence) if not one.passed]
+
+
+def test_what_went_well_passes(good: Evidence) -> None:
+    assert failed(good) == []
+    assert first_finding(good.page) == FINDING
+
+
+def test_a_rogue_that_is_not_held_fails(good: Evidence) -> None:
+    assert at_most(2) == 3
+    loose = replace(good, enforced=replace(good.enforced, mallory_ids_in_log=4))
+    assert failed(loose) == ["under the recommended quotas mallory's ids stay within her rate"]
+
+
+def test_no_rate_is_no_quota(good: Evidence) -> None:
+    without = replace(good, quotas={"users": {"alice": {"producer_ids_rate": 2}}})
+    assert rate_of(without.quotas, "mallory") is None
+    assert len(failed(without)) == 2
+
+
+def test_a_healthy_record_that_is_missing_fails(good: Evidence) -> None:
+    harmed = replace(good.enforced, healthy={**good.enforced.healthy, "bob": _healthy(lost=True)})
+    assert failed(replace(good, enforced=harmed)) == ["enforced, they are in the log exactly once, in order"]
+
+
+def test_a_healthy_user_that_was_refused_fails(good: Evidence) -> None:
+    harmed = replace(good.enforced, healthy={**good.enforced.healthy, "bob": replace(_healthy(), refused=1)})
+    assert failed(replace(good, enforced=harmed)) == [
+        "enforced, all of bob's records are acknowledged, none refused"
+    ]
+
+
+def test_an_innocent_who_is_accused_fails(good: Evidence) -> None:
+    accused = replace(good, findings=[*good.findings, {"user": "alice", "weight": "bad"}])
+    assert failed(accused) == ["it accuses nobody else"]
+
+
+def test_a_report_that_begins_with_another_fails(good: Evidence) -> None:
+    other = replace(good, page=good.page.replace("mallory", "alice"))
+    assert failed(other) == ["the report's first finding names mallory and why"]

@@ -1,0 +1,410 @@
+"""A gateway's file is changed while producers work: what holds, how soon, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sandbox import Cluster
+from sandbox.gateway import GatewayProcess
+from sandbox.log_checker import check, read_log
+from sandbox.producers.raw import NOT_ENOUGH_REPLICAS, RawConnection, idempotent_batch
+from tests.support.clients.load import Load
+from tests.support.clients.process import ClientProcess
+from tests.support.running_producers import USER, tokens, until
+from tests.support.swarm import started
+from tests.support.topics import create_topic
+
+pytestmark = pytest.mark.kafka
+
+LONG_WINDOW = "365d"
+"""So that tokens do not grow while a test looks at them."""
+ONE_OR_TWO = pytest.mark.parametrize("workers", [1, 2])
+ONE_OR_TWO_BY_THEN = pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.faults)])
+"""Two of them take long, in `make faults`."""
+
+
+def gateway_of(
+    cluster: Cluster, rate: int, *, workers: int = 1, mode: str = "enforce", **more: Any
+) -> GatewayProcess:
+    quotas = {
+        "mode": mode,
+        "default": {"producer_ids_rate": rate},
+        "producer_ids": {"window": LONG_WINDOW, "max_throttle": "500ms"},
+    }
+    return GatewayProcess(cluster.bootstrap_servers(), quotas=quotas, settings={"workers": workers, **more})
+
+
+@pytest.fixture
+def topic(cluster: Cluster, topic_name: Callable[[str], str]) -> str:
+    return create_topic(cluster.bootstrap_servers(), topic_name("reload"), 3)
+
+
+def file_of(gateway: GatewayProcess) -> Path:
+    assert gateway.directory is not None
+    return gateway.directory / "pidgate.yaml"
+
+
+def write(gateway: GatewayProcess, text: str) -> float:
+    """Put a file in place of the gateway's, as editors do; returns when (wall clock)."""
+    new = file_of(gateway).with_suffix(".new")
+    new.write_text(text)
+    os.replace(new, file_of(gateway))
+    return datetime.now().timestamp()
+
+
+def rewrite(gateway: GatewayProcess, **quotas: Any) -> float:
+    """The same with other quotas, which come on top of those that it has."""
+    config = copy.deepcopy(gateway.config)
+    for key, value in quotas.items():
+        section = config["quotas"].setdefault(key, {}) if isinstance(value, dict) else None
+        if section is None:
+            config["quotas"][key] = value
+        else:
+            section |= value
+    gateway.config = config
+    return write(gateway, yaml.safe_dump(config, sort_keys=False))
+
+
+def reloads(gateway: GatewayProcess, result: str = "applied") -> float:
+    return gateway.metrics().value("pidgate_config_reloads_total", result=result)
+
+
+def logged_at_s(line: dict[str, Any]) -> float:
+    return datetime.fromisoformat(line["timestamp"]).timestamp()
+
+
+def process_of(gateway: GatewayProcess, role: str) -> int:
+    found = [event for event in gateway.log_events("process_started") if event["role"] == role]
+    return int(found[-1]["pid"])
+
+
+async def admitted_of(gateway: GatewayProcess, topic: str, producers: int) -> int:
+    """How many of so many new producers are let in at the first try."""
+    swarm = await started(gateway.bootstrap_servers, topic, producers)
+    sent = await asyncio.gather(*(producer.send_once(b"x") for producer in swarm))
+    for producer in swarm:
+        producer.close()
+    return sum(one.is_acknowledged for one in sent)
+
+
+async def refusal_messages(gateway: GatewayProcess, topic: str, producers: int) -> list[str]:
+    """What new producers are told, each over a connection of its own."""
+    said = []
+    host, port = gateway.bootstrap_servers.rsplit(":", 1)
+    for _ in range(producers):
+        connection = await RawConnection.open((host, int(port)), "asking")
+        producer_id = await connection.init_producer_id()
+        answer = await connection.produce(topic, [0], idempotent_batch(producer_id, 0, [b"x"]))
+        assert answer.error_code == NOT_ENOUGH_REPLICAS
+        said.append(answer.error_message or "")
+        await connection.close()
+    return said
+
+
+# ---- what holds, and how soon --------------------------------------------------------------------------
+
+
+@ONE_OR_TWO
+@pytest.mark.parametrize("cause", ["signal", "file"])
+def test_a_refused_user_is_admitted_after_a_raise(
+    cluster: Cluster, topic: str, workers: int, cause: str, record_property: Callable[[str, object], None]
+) -> None:
+    async def scenario(gateway: GatewayProcess) -> None:
+        assert await admitted_of(gateway, topic, 6) == 6
+        late = await started(gateway.bootstrap_servers, topic, 8)
+        loop = asyncio.get_running_loop()
+        sending = [loop.create_task(producer.send(b"late")) for producer in late]
+        await asyncio.sleep(1.0)
+        assert not any(task.done() for task in sending)
+
+        written_s = await asyncio.to_thread(rewrite, gateway, default={"producer_ids_rate": 10**9})
+        if cause == "signal":
+            gateway.signal(signal.SIGHUP)
+        sent = await asyncio.gather(*sending)
+        acknowledged_s = datetime.now().timestamp()
+        for producer in late:
+            producer.close()
+        assert all(19 in one.codes and one.codes[-1] == 0 for one in sent)
+        [line] = gateway.log_events("config_reloaded")
+        assert (line["cause"], line["restart_needed"]) == (cause, 0)
+        assert line["changed"] == ["quotas.default.producer_ids_rate: 5 -> 1,000,000,000"]
+        in_force_s = logged_at_s(line) - written_s
+        print(
+            f"workers {workers}, {cause}: in force after {in_force_s:.3f} s, all acknowledged after "
+            f"{acknowledged_s - written_s:.3f} s"
+        )
+        record_property("in_force_s", in_force_s)
+        assert in_force_s < (1.0 if cause == "signal" else 4.0)
+
+    with gateway_of(cluster, 5, workers=workers) as gateway:
+        asyncio.run(scenario(gateway))
+        assert gateway.metrics().value("pidgate_config_last_reload_successful") == 1
+
+
+@ONE_OR_TWO
+def test_tokens_keep_their_fraction(cluster: Cluster, topic: str, workers: int) -> None:
+    with gateway_of(cluster, 100, workers=workers) as gateway:
+        assert asyncio.run(admitted_of(gateway, topic, 37)) == 37
+        # A year's window: within a test nothing comes back that could be seen.
+        assert tokens(gateway) == pytest.approx(63, abs=0.001)
+        for number, (rate, expected) in enumerate([(250, 157.5), (8, 5.04), (100, 63)], start=1):
+            rewrite(gateway, default={"producer_ids_rate": rate})
+            gateway.signal(signal.SIGHUP)
+            until(lambda number=number: reloads(gateway) == number)  # type: ignore[misc]
+            assert tokens(gateway) == pytest.approx(expected, abs=0.001)
+
+
+@ONE_OR_TWO
+def test_a_bad_file_changes_nothing_and_says_so(cluster: Cluster, topic: str, workers: int) -> None:
+    with gateway_of(cluster, 5, workers=workers) as gateway:
+        assert asyncio.run(admitted_of(gateway, topic, 8)) == 6
+        before = gateway.metrics()
+        good = file_of(gateway).read_text()
+        write(gateway, good.replace("producer_ids_rate: 5", "producer_ids_rate: -5") + "worker: 3\n")
+        gateway.signal(signal.SIGHUP)
+        until(lambda: reloads(gateway, "refused") == 1)
+
+        after = gateway.metrics()
+        assert after.value("pidgate_config_last_reload_successful") == 0
+        when = "pidgate_config_last_reload_timestamp_seconds"
+        assert after.value(when) == before.value(when)
+        assert tokens(gateway) == pytest.approx(-1, abs=0.001)
+        problems = {line["key"]: line for line in gateway.log_events("config_problem")}
+        assert set(problems) == {"quotas.default.producer_ids_rate", "worker"}
+        assert re.search(r"pidgate\.yaml:\d+$", problems["worker"]["where"])
+        assert "did you mean workers?" in problems["worker"]["text"]
+        [refused] = gateway.log_events("config_refused")
+        assert (refused["problems"], refused["level"]) == (2, "error")
+        assert asyncio.run(admitted_of(gateway, topic, 2)) == 0
+
+        write(gateway, good)
+        until(lambda: gateway.metrics().value("pidgate_config_last_reload_successful") == 1)
+
+
+@ONE_OR_TWO_BY_THEN
+def test_what_needs_a_restart_is_named_while_the_quotas_hold(
+    cluster: Cluster, topic: str, workers: int
+) -> None:
+    with gateway_of(cluster, 2, workers=workers) as gateway:
+        gateway.config["workers"] = workers + 1
+        rewrite(gateway, default={"producer_ids_rate": 20}, producer_ids={"window": "10d"})
+        until(lambda: reloads(gateway) == 1)
+
+        assert asyncio.run(admitted_of(gateway, topic, 30)) == 21
+        assert gateway.metrics().value("pidgate_config_restart_needed") == 2
+        named = {
+            (line["key"], line["running"], line["in_file"])
+            for line in gateway.log_events("config_restart_needed")
+        }
+        assert named == {
+            ("quotas.producer_ids.window", "365d", "10d"),
+            ("workers", str(workers), str(workers + 1)),
+        }
+
+
+@ONE_OR_TWO_BY_THEN
+def test_who_begins_to_be_enforced_is_told(cluster: Cluster, topic: str, workers: int) -> None:
+    with gateway_of(cluster, 4, workers=workers, mode="observe") as gateway:
+        assert asyncio.run(admitted_of(gateway, topic, 12)) == 12
+        # Workers tell of themselves once a second.
+        until(lambda: gateway.metrics().value("pidgate_producer_ids_would_refuse_total") == 7)
+        rewrite(gateway, mode="enforce")
+        until(lambda: reloads(gateway) == 1)
+
+        [line] = gateway.log_events("enforcing_begins")
+        assert (line["user"], line["would_refuse"], line["level"]) == (USER, 7, "warning")
+        assert asyncio.run(admitted_of(gateway, topic, 2)) == 0
+
+
+# ---- nothing is lost -----------------------------------------------------------------------------------
+
+
+@ONE_OR_TWO_BY_THEN
+def test_observing_and_enforcing_by_reload_loses_nothing(cluster: Cluster, topic: str, workers: int) -> None:
+    """Producers with five batches in flight on each of three partitions, refused, observed, refused, raised."""
+    with gateway_of(cluster, 1, workers=workers) as gateway, ExitStack() as running:
+        clients = [
+            running.enter_context(
+                ClientProcess.produce(
+                    "confluent-kafka",
+                    Load(
+                        bootstrap_servers=gateway.bootstrap_servers,
+                        topic=topic,
+                        records=900,
+                        partitions=3,
+                        number=number,
+                        records_per_s=150,
+                    ),
+                )
+            )
+            for number in range(1, 6)
+        ]
+        until(lambda: gateway.metrics().value("pidgate_requests_refused_total") > 20)
+        for number, mode in enumerate(["observe", "enforce", "observe"], start=1):
+            rewrite(gateway, mode=mode)
+            gateway.signal(signal.SIGHUP)
+            until(lambda number=number: reloads(gateway) == number)  # type: ignore[misc]
+            time.sleep(0.7)
+        journals = [client.wait(60) for client in clients]
+        refused = gateway.metrics().value("pidgate_requests_refused_total")
+
+    verdict = check(journals, read_log(cluster.bootstrap_servers(), topic), only_ours=True)
+    verdict.raise_if_bad()
+    print(f"workers {workers}: {refused:.0f} requests refused; {verdict.summary()}")
+    assert verdict.acknowledged == 5 * 900
+
+
+# ---- processes that are started again ------------------------------------------------------------------
+
+
+@pytest.mark.faults
+def test_a_worker_that_is_started_again_has_the_quotas_of_now(cluster: Cluster, topic: str) -> None:
+    with gateway_of(cluster, 5, workers=2) as gateway:
+        rewrite(gateway, default={"producer_ids_rate": 3}, help_url="https://wiki.example/quota")
+        gateway.signal(signal.SIGHUP)
+        until(lambda: reloads(gateway) == 1)
+        for role in ("worker 1", "worker 2"):
+            killed = process_of(gateway, role)
+            os.kill(killed, signal.SIGKILL)
+            until(lambda role=role, killed=killed: process_of(gateway, role) != killed)  # type: ignore[misc]
+        until(lambda: len(gateway.log_events("worker_connected")) == 4)
+        until(lambda: gateway.status("/readyz") == 200)
+
+        assert asyncio.run(admitted_of(gateway, topic, 10)) == 4
+        for said in asyncio.run(refusal_messages(gateway, topic, 8)):
+            assert "(3 per 365d)" in said
+            assert said.endswith("see https://wiki.example/quota")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("bad_since", [False, True])
+def test_a_holder_that_is_started_again_has_the_quotas_of_now(
+    cluster: Cluster, topic: str, bad_since: bool
+) -> None:
+    """Also when the file has become a bad one since: what was in force stays in force."""
+    with gateway_of(cluster, 5, workers=2) as gateway:
+        rewrite(gateway, default={"producer_ids_rate": 12})
+        gateway.signal(signal.SIGHUP)
+        until(lambda: reloads(gateway) == 1)
+        if bad_since:
+            write(gateway, "nonsense")
+        killed = process_of(gateway, "holder")
+        os.kill(killed, signal.SIGKILL)
+        until(lambda: process_of(gateway, "holder") != killed)
+        until(lambda: len(gateway.log_events("worker_connected")) == 4)
+        until(lambda: gateway.status("/readyz") == 200)
+
+        # It remembers nothing here (no topic, no state directory): the bucket is full.
+        assert asyncio.run(admitted_of(gateway, topic, 20)) == 13
+        if bad_since:
+            until(lambda: gateway.metrics().value("pidgate_config_last_reload_successful") == 0)
+            assert len(gateway.log_events("config_refused")) >= 1
+        rewrite(gateway, default={"producer_ids_rate": 40})
+        gateway.signal(signal.SIGHUP)
+        until(lambda: reloads(gateway) == 1)
+        # The debt of one token stays: at 40 a year it is not paid while we look.
+        assert asyncio.run(admitted_of(gateway, topic, 1)) == 0
+
+
+@pytest.mark.faults
+def test_a_change_while_the_holder_is_gone_is_found_when_it_comes(cluster: Cluster, topic: str) -> None:
+    with gateway_of(cluster, 5, workers=2) as gateway:
+        killed = process_of(gateway, "holder")
+        os.kill(killed, signal.SIGKILL)
+        rewrite(gateway, default={"producer_ids_rate": 9})
+        gateway.signal(signal.SIGHUP)
+        until(lambda: process_of(gateway, "holder") != killed)
+        until(lambda: gateway.status("/readyz") == 200)
+        until(lambda: reloads(gateway) == 1)
+        until(lambda: len(gateway.log_events("worker_connected")) == 4)
+        assert asyncio.run(admitted_of(gateway, topic, 15)) == 10
+
+
+# ---- signals -------------------------------------------------------------------------------------------
+
+
+@ONE_OR_TWO_BY_THEN
+def test_many_signals_at_any_moment_end_nobody(cluster: Cluster, topic: str, workers: int) -> None:
+    with gateway_of(cluster, 5, workers=workers) as gateway:
+        for _ in range(50):
+            gateway.signal(signal.SIGHUP)
+            time.sleep(0.01)
+        until(lambda: reloads(gateway, "unchanged") >= 1)
+        assert gateway.is_alive
+        assert len(gateway.log_events("process_ended")) == 0
+        assert asyncio.run(admitted_of(gateway, topic, 8)) == 6
+        assert gateway.stop() == 0
+
+
+# ---- pidgate promote -----------------------------------------------------------------------------------
+
+
+def promote(gateway: GatewayProcess, typed: str, *options: str) -> subprocess.CompletedProcess[str]:
+    pidgate = Path(sys.executable).with_name("pidgate")
+    return subprocess.run(
+        [pidgate, "promote", USER, "--config", file_of(gateway), *options],
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_promotion_shows_what_would_have_been_refused_and_asks(
+    cluster: Cluster, topic: str, topic_name: Callable[[str], str]
+) -> None:
+    own = {"topic": topic_name("events"), "partitions": 2, "replication_factor": 1}
+    gateway = GatewayProcess(
+        cluster.bootstrap_servers(),
+        quotas={
+            "mode": "observe",
+            "default": {"producer_ids_rate": 5},
+            "runtime_changes": {"topic": topic_name("quotas")},
+        },
+        settings={"events": own, "admin": {}},
+    )
+    gateway.config["admin"] = {"bind": f"127.0.0.1:{gateway.admin_port}", "writable": True}
+    with gateway:
+        assert asyncio.run(admitted_of(gateway, topic, 12)) == 12
+        told = "pidgate_events_published_total"
+        until(
+            lambda: (
+                gateway.metrics().value(told) >= 12 and not gateway.metrics().value("pidgate_events_buffered")
+            )
+        )
+
+        shown = promote(gateway, "somebody else\n")
+        assert (shown.returncode, shown.stderr) == (0, "")
+        lines = shown.stdout.splitlines()
+        assert lines[0].startswith(f"User {USER}, quota 5 new producer ids per 1h (as ")
+        assert lines[1] == (
+            "In the last 24h: 12 new producer ids; enforcing would have refused 6 of them at first (50 %)."
+        )
+        # 6 x 12 minutes, less what passed between the first and the last of them.
+        assert lines[2].startswith(
+            "The longest wait would have been 1.2 h, if all had gone on trying; 6 would"
+        )
+        assert any(line.split()[:2] == ["swarm,", "127.0.0.1"] for line in lines)
+        assert lines[-1].endswith("Nothing was changed.")
+        assert asyncio.run(admitted_of(gateway, topic, 1)) == 1
+
+        done = promote(gateway, f"{USER}\n")
+        assert (done.returncode, done.stderr) == (0, ""), done
+        assert asyncio.run(admitted_of(gateway, topic, 3)) == 0
+        assert f"{USER} is enforced already." in promote(gateway, "", "--since", "1h").stdout

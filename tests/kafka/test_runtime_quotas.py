@@ -1,0 +1,661 @@
+"""Quotas that are set at run time, over a real topic: in force everywhere, in one order, over restarts and outages."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, MutableMapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+from structlog.testing import capture_logs
+
+from gateway import clock
+from gateway.administration import Kept
+from gateway.config import parse
+from gateway.runtime_quotas import book as book_module
+from gateway.runtime_quotas.book import QuotaBook
+from gateway.runtime_quotas.ledger import Ledger
+from gateway.runtime_quotas.records import key_of_target
+from gateway.settings import Settings
+from quota.changes import Action, Change, Command, Deed, Setting, Target
+from quota.entities import resolve
+from quota.settings import Mode, Quotas
+from sandbox import Cluster, ClusterSpec
+from sandbox.demo.producer_states import ProducerStates
+from sandbox.gateway import GatewayProcess
+from tests.support.fleet import until as until_true
+from tests.support.log_checker import read_log
+from tests.support.swarm import SwarmProducer
+from tests.support.topics import create_topic
+from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
+from tests.unit.gateway.test_runtime_quotas_ledger import ByWallClock
+
+pytestmark = pytest.mark.kafka
+
+TopicName = Callable[[str], str]
+RATE, MODE = Setting.PRODUCER_IDS_RATE, Setting.MODE
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(scope="module")
+def own_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Of this file alone: it is paused and killed, and its cleaner does not rest."""
+    cluster = Cluster(ClusterSpec(properties={"log.cleaner.backoff.ms": "100"}))
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.stop(keep_logs=request.session.testsfailed > 0)
+
+
+@pytest.fixture(autouse=True)
+def lines() -> Iterator[list[MutableMapping[str, Any]]]:
+    with capture_logs() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_unlooked_at(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """asyncio complains in the gateway's log of errors that nobody took."""
+    yield
+    gc.collect()
+    records = [*caplog.get_records("call"), *caplog.records]
+    assert [record.getMessage() for record in records if record.name == "asyncio"] == []
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """On the event loop that the gateway uses."""
+    uvloop.run(test)
+
+
+async def until(is_true: Callable[[], bool], seconds: float = 30.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not is_true():  # noqa: ASYNC110 - what is waited for is told by no event
+            await asyncio.sleep(0.002)
+
+
+def settings_of(cluster: Cluster, topic: str, number: int = 0, state_dir: Path | None = None) -> Settings:
+    return parse(
+        f"""
+cluster: {{bootstrap_servers: [{", ".join(f'"{one}"' for one in cluster.bootstrap_servers().split(","))}]}}
+gateway_id: gw-{number}
+{"" if state_dir is None else f"state_dir: {state_dir}"}
+quotas:
+  mode: enforce
+  users: {{alice: {{producer_ids_rate: 100}}}}
+  runtime_changes: {{topic: {topic}}}
+"""
+    )
+
+
+@dataclass
+class Gateway:
+    """A book, and what it told."""
+
+    book: QuotaBook
+    commands: list[Command] = field(default_factory=list)
+    changed_at_s: dict[Quotas, float] = field(default_factory=dict)
+
+    def rate(self, user: str = "alice") -> int | None:
+        return resolve(self.book.in_force.quotas, user).rate_milli
+
+    @property
+    def quotas(self) -> Quotas:
+        return self.book.in_force.quotas
+
+
+def gateway_of(settings: Settings, *, ahead_ms: int = 0) -> Gateway:
+    """`ahead_ms`: how wrong its clock is."""
+    gateway = Gateway(QuotaBook(settings, wall_ms=lambda: clock.wall_ms() + ahead_ms))
+    gateway.book.on_command = gateway.commands.append
+    return gateway
+
+
+@asynccontextmanager
+async def running(gateway: Gateway, *, is_read: bool = True) -> AsyncIterator[Gateway]:
+    gateway.book.open()
+    gateway.book.start()
+    try:
+        if is_read:
+            await until(lambda: gateway.book.is_read)
+        yield gateway
+    finally:
+        await gateway.book.stop()
+
+
+@asynccontextmanager
+async def fleet(cluster: Cluster, topic: str, number: int = 3) -> AsyncIterator[list[Gateway]]:
+    async with AsyncExitStack() as stack:
+        made = [gateway_of(settings_of(cluster, topic, n)) for n in range(number)]
+        yield await asyncio.gather(*(stack.enter_async_context(running(one)) for one in made))
+
+
+def rate(value: int, user: str | None = "alice", *, until_ms: int | None = None) -> Change:
+    return Change(
+        target=Target(RATE, user, until_ms is not None),
+        action=Action.SET,
+        value=value,
+        until_wall_ms=until_ms,
+        set_by="operator",
+    )
+
+
+def mode_of_all(value: Mode) -> Change:
+    return Change(target=Target(MODE, None), action=Action.SET, value=value, set_by="operator")
+
+
+def reset(target: Target) -> Change:
+    return Change(target=target, action=Action.RESET, set_by="operator")
+
+
+def named(lines: Sequence[MutableMapping[str, Any]], event: str) -> list[MutableMapping[str, Any]]:
+    return [line for line in lines if line["event"] == event]
+
+
+def set_topic(cluster: Cluster, topic: str, **settings: str) -> None:
+    """As kafka-configs does it."""
+    entries = [
+        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    asked = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
+    admin.incremental_alter_configs([asked])[asked].result(timeout=10)
+
+
+def put(cluster: Cluster, topic: str, key: bytes, value: bytes | None) -> None:
+    """By a client that got past all guards."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers()})
+    producer.produce(topic, value, key, partition=0)
+    assert producer.flush(10) == 0
+
+
+# Everywhere
+
+
+def test_a_change_made_at_one_is_in_force_at_all_soon(cluster: Cluster, topic_name: TopicName) -> None:
+    delays_ms: list[float] = []
+
+    async def test() -> None:
+        async with fleet(cluster, topic_name("quotas")) as gateways:
+            for number in range(50):
+                teller = gateways[number % 3]
+                others = [gateway for gateway in gateways if gateway is not teller]
+                began_s = time.monotonic()
+                telling = asyncio.ensure_future(teller.book.change([rate(number + 1)]))
+                await asyncio.sleep(0)
+                assert teller.rate() == number + 1, "at once"
+                await until(lambda: all(other.rate() == number + 1 for other in others))  # noqa: B023
+                delays_ms.append((time.monotonic() - began_s) * 1000)
+                assert await telling is Kept.TOPIC
+            versions = [gateway.book.in_force.version for gateway in gateways]
+            assert versions == [51] * 3, "told once each"
+
+    run(test())
+    ordered = sorted(delays_ms)
+    print(
+        f"in force at two others: median {ordered[25]:.1f} ms, longest {ordered[-1]:.1f} ms of {len(ordered)}"
+    )
+    assert ordered[-1] < 2_000
+
+
+def test_the_emergency_switch_reaches_all(cluster: Cluster, topic_name: TopicName) -> None:
+    async def test() -> None:
+        async with fleet(cluster, topic_name("quotas")) as gateways:
+            await gateways[1].book.change([mode_of_all(Mode.OBSERVE)])
+            await until(lambda: all(not resolve(g.quotas, "alice").enforces for g in gateways), 2.0)
+            await gateways[2].book.change([reset(Target(MODE, None))])
+            await until(lambda: all(resolve(g.quotas, "alice").enforces for g in gateways), 2.0)
+
+    run(test())
+
+
+def test_a_temporary_change_ends_everywhere(cluster: Cluster, topic_name: TopicName) -> None:
+    async def test() -> None:
+        async with fleet(cluster, topic_name("quotas")) as gateways:
+            await gateways[0].book.change([rate(1), rate(2, until_ms=clock.wall_ms() + 1_500)])
+            await until(lambda: all(g.rate() == 2 for g in gateways), 1.0)
+            await until(lambda: all(g.rate() == 1 for g in gateways), 3.0)
+            assert all(len(g.book.in_force.changes) == 1 for g in gateways)
+
+    run(test())
+
+
+def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
+    cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
+) -> None:
+    topic = topic_name("quotas")
+
+    async def test() -> None:
+        async with fleet(cluster, topic, 2) as (here, there):
+            await here.book.change([rate(number, f"user-{number}") for number in range(500)])
+            await there.book.change([reset(Target(RATE, "user-7")), rate(5, None)])
+            command = Command(deed=Deed.RELEASE, user="alice", producer_id=7, set_by="operator")
+            assert await here.book.command(command) is Kept.TOPIC
+            await until(lambda: len(there.commands) == 1)
+            await until(lambda: there.quotas == here.quotas)
+            assert here.commands == there.commands
+            assert there.commands[0].set_through == "gw-0"
+            async with running(gateway_of(settings_of(cluster, topic, 9))) as late:
+                assert late.quotas == here.quotas
+                assert late.rate("user-7") == 5
+                assert late.book.in_force.provenance == here.book.in_force.provenance
+                # Both are live now, and the new one hears what comes.
+                assert await late.book.command(Command(deed=Deed.REFILL, user="bob")) is Kept.TOPIC
+                await until(lambda: len(here.commands) == len(there.commands) == 2)
+                assert [command.deed for command in late.commands] == [Deed.REFILL]
+                # A command that was heard is taken back by the one that was told it, once it has heard it too.
+                async with asyncio.timeout(30):
+                    while (await asyncio.to_thread(read_log, servers, topic))[-1].value != b"":  # noqa: ASYNC110
+                        await asyncio.sleep(0.1)
+
+    servers = cluster.bootstrap_servers()
+    run(test())
+    read = named(lines, "quotas_topic_read")
+    assert read[-1]["changes"] == 500
+    assert named(lines, "quotas_topic_unreadable_records") == []
+
+
+def test_what_others_write_into_the_topic_stops_nobody(
+    cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
+) -> None:
+    topic = topic_name("quotas")
+
+    async def test() -> None:
+        async with fleet(cluster, topic, 2) as gateways:
+            here, there = gateways
+            await here.book.change([rate(1), rate(2, "bob")])
+            for key, value in [(b"", b""), (b"x", b"y"), (key_of_target(Target(RATE, "bob")), b"{}")]:
+                await asyncio.to_thread(put, cluster, topic, key, value)
+            await asyncio.to_thread(put, cluster, topic, key_of_target(Target(RATE, "alice")), None)
+            await until(lambda: all(gateway.rate() == 100_000 for gateway in gateways))
+            await there.book.change([rate(3)])
+            await until(lambda: all(gateway.rate() == 3 for gateway in gateways))
+            assert [gateway.book.unreadable_records for gateway in gateways] == [2, 2]
+            assert [gateway.rate("bob") for gateway in gateways] == [2, 2]
+
+    run(test())
+    assert named(lines, "quotas_topic_unreadable_records")
+
+
+# One order
+
+
+async def soon(is_true: Callable[[], bool], seconds: float = 1.0) -> bool:
+    """Whether it came true."""
+    try:
+        await until(is_true, seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+@dataclass
+class Rounds:
+    """`agreed`: all gateways came to the same. `later_held`: what was said after that held everywhere."""
+
+    agreed: int = 0
+    later_held: int = 0
+    ends: list[Quotas] = field(default_factory=list)
+
+
+async def told_at_two_at_once(cluster: Cluster, topic: str, number: int) -> Rounds:
+    """Two gateways are told of one user at the same moment; their clocks differ by two hours."""
+    found = Rounds()
+    async with AsyncExitStack() as stack:
+        made = [
+            gateway_of(settings_of(cluster, topic, n), ahead_ms=ahead_ms)
+            for n, ahead_ms in enumerate((HOUR_MS, -HOUR_MS, 0))
+        ]
+        gateways = await asyncio.gather(*(stack.enter_async_context(running(one)) for one in made))
+
+        def rates(user: str) -> set[int | None]:
+            return {gateway.rate(user) for gateway in gateways}
+
+        for n in range(number):
+            user, value = f"user-{n % 5}", 10 * n
+            at_once = (
+                gateways[n % 2].book.change([rate(value + 1, user)]),
+                gateways[1 - n % 2].book.change([rate(value + 2, user)]),
+            )
+            assert set(await asyncio.gather(*at_once)) == {Kept.TOPIC}
+            found.agreed += await soon(lambda: rates(user) in ({value + 1}, {value + 2}))  # noqa: B023
+            if n % 3 == 0:
+                await gateways[1].book.change([rate(value + 3, user)])
+                found.later_held += await soon(lambda: rates(user) == {value + 3})  # noqa: B023
+        await soon(lambda: len({str(gateway.quotas) for gateway in gateways}) == 1)
+        async with running(gateway_of(settings_of(cluster, topic, 9))) as late:
+            found.ends = [gateway.quotas for gateway in (*gateways, late)]
+    return found
+
+
+def test_told_at_two_at_once_all_come_to_the_same(cluster: Cluster, topic_name: TopicName) -> None:
+    async def test() -> None:
+        found = await told_at_two_at_once(cluster, topic_name("quotas"), 150)
+        assert (found.agreed, found.later_held) == (150, 50)
+        assert all(end == found.ends[0] for end in found.ends)
+
+    run(test())
+
+
+def test_a_late_copy_of_what_was_said_before_does_not_hold(cluster: Cluster, topic_name: TopicName) -> None:
+    """As one that lay in a hanging broker: the gateway whose it is says again what held."""
+    topic = topic_name("quotas")
+
+    async def test() -> None:
+        async with fleet(cluster, topic, 2) as (here, there):
+            await here.book.change([rate(1)])
+            await until(lambda: there.rate() == 1)
+            await there.book.change([rate(2)])
+            await until(lambda: here.rate() == 2)
+            first, _ = await asyncio.to_thread(read_log, cluster.bootstrap_servers(), topic)
+            await asyncio.to_thread(put, cluster, topic, key_of_target(Target(RATE, "alice")), first.value)
+            # The copy holds for a moment, then what held before it does.
+            while len(await asyncio.to_thread(read_log, cluster.bootstrap_servers(), topic)) < 4:
+                assert here.book.unreadable_records == 0
+            await here.book.change([rate(1, "bob")])
+            await until(lambda: there.rate("bob") == 1)
+            assert here.rate() == there.rate() == 2
+            async with running(gateway_of(settings_of(cluster, topic, 9))) as late:
+                assert late.rate() == 2
+
+    run(test())
+
+
+def test_an_order_by_clocks_would_be_noticed(
+    cluster: Cluster, topic_name: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book_module, "Ledger", ByWallClock)
+    assert issubclass(ByWallClock, Ledger)
+
+    async def test() -> None:
+        found = await told_at_two_at_once(cluster, topic_name("quotas"), 6)
+        assert found.later_held == 0
+
+    run(test())
+
+
+# Restarts and outages
+
+
+def test_a_restart_without_a_directory_finds_all_in_the_topic(
+    cluster: Cluster, topic_name: TopicName
+) -> None:
+    topic = topic_name("quotas")
+
+    async def test() -> None:
+        for number in range(3):
+            async with running(gateway_of(settings_of(cluster, topic))) as gateway:
+                assert gateway.rate() == (100_000 if number == 0 else number)
+                assert await gateway.book.change([rate(number + 1)]) is Kept.TOPIC
+
+    run(test())
+
+
+@pytest.mark.faults
+def test_while_kafka_is_down_one_gateway_has_it_and_the_others_get_it_later(
+    own_cluster: Cluster, topic_name: TopicName, tmp_path: Path, lines: list[MutableMapping[str, Any]]
+) -> None:
+    topic = topic_name("quotas")
+    settings = settings_of(own_cluster, topic, 0, tmp_path)
+
+    async def test() -> None:
+        async with fleet(own_cluster, topic, 2) as others:
+            async with running(gateway_of(settings)) as told:
+                await told.book.change([rate(1, "bob"), rate(1, "carol")])
+                await until(lambda: all(other.rate("carol") == 1 for other in others))
+                own_cluster.kill_node(1)
+                began_s = time.monotonic()
+                telling = asyncio.ensure_future(told.book.change([rate(7)]))
+                await asyncio.sleep(0)
+                assert told.rate() == 7, "at once"
+                assert await telling is Kept.STATE_DIR
+                assert time.monotonic() - began_s < 4.0
+                assert await told.book.change([rate(9), reset(Target(RATE, "bob"))]) is Kept.STATE_DIR
+            assert [other.rate() for other in others] == [100_000] * 2
+            # It starts again, and Kafka is still away.
+            async with running(gateway_of(settings), is_read=False) as told:
+                assert [told.rate(user) for user in ("alice", "bob", "carol")] == [9, None, 1]
+                assert not told.book.is_read
+                assert await told.book.change([rate(8, "dave")]) is Kept.STATE_DIR
+                await asyncio.to_thread(own_cluster.start_node, 1)
+                back_s = time.monotonic()
+                await until(lambda: all(other.rate() == 9 and other.rate("dave") == 8 for other in others))
+                print(f"after Kafka was back, in force everywhere in {time.monotonic() - back_s:.1f} s")
+                await until(lambda: told.book.is_read and all(g.quotas == told.quotas for g in others))
+                assert others[0].rate("bob") is None
+                await others[0].book.change([rate(11)])
+                await until(lambda: told.rate() == 11)
+            async with running(gateway_of(settings)) as told:
+                assert told.rate() == 11, "what was written is not written again"
+
+    run(test())
+    assert {line["doing"] for line in named(lines, "quotas_topic_unavailable")} == {"writing", "reading"}
+    assert {line["kept"] for line in named(lines, "quota_change_not_kept")} == {"state_dir"}
+
+
+@pytest.mark.faults
+def test_a_broker_that_hangs_takes_changes_when_it_goes_on_and_the_last_one_holds(
+    own_cluster: Cluster, topic_name: TopicName
+) -> None:
+    """What is under way when it hangs may be written late, and behind what was said afterwards."""
+
+    async def test() -> None:
+        async with fleet(own_cluster, topic_name("quotas"), 2) as (here, there):
+            await here.book.change([rate(1)])
+            await until(lambda: there.rate() == 1)
+            own_cluster.signal_node(1, signal.SIGSTOP)
+            try:
+                assert await here.book.change([rate(2)]) is Kept.MEMORY
+                await asyncio.sleep(5)  # The first attempt runs out of time.
+                assert await here.book.change([rate(3)]) is Kept.MEMORY
+                assert here.rate() == 3
+            finally:
+                own_cluster.signal_node(1, signal.SIGCONT)
+            await until(lambda: there.rate() == 3 and here.book.unwritten == 0)
+            # Late copies, if there are any, have come when a word of the other has come after them.
+            await there.book.change([rate(4, "bob")])
+            await until(lambda: here.rate("bob") == 4)
+            assert await soon(lambda: here.rate() == there.rate() == 3)
+
+    run(test())
+
+
+def test_compaction_loses_nothing(own_cluster: Cluster, topic_name: TopicName) -> None:
+    topic = topic_name("quotas")
+    end_ms = clock.wall_ms() + HOUR_MS
+
+    async def test() -> None:
+        async with fleet(own_cluster, topic, 2) as (here, there):
+            set_topic(own_cluster, topic, segment_ms="100", min_cleanable_dirty_ratio="0.01")
+            await here.book.change([mode_of_all(Mode.OBSERVE), rate(5, "carol", until_ms=end_ms)])
+            await here.book.change([rate(1, "bob"), rate(6, None)])
+            await here.book.change([reset(Target(RATE, "bob"))])
+            for number in range(60):
+                await (here, there)[number % 2].book.change(
+                    [rate(number), rate(number, f"user-{number % 3}")]
+                )
+                await asyncio.sleep(0.03)
+            # A segment is closed by what comes after it.
+            for number in range(40):
+                left = await asyncio.to_thread(read_log, own_cluster.bootstrap_servers(), topic)
+                if len(left) < 60:
+                    break
+                await here.book.change([rate(number, "last")])
+                await asyncio.sleep(0.25)
+            print(f"compacted: {len(left)} records left of {left[-1].offset + 1}")
+            assert len(left) < 60 < left[-1].offset
+            await until(lambda: here.quotas == there.quotas)
+            async with running(gateway_of(settings_of(own_cluster, topic, 9))) as late:
+                assert late.quotas == here.quotas
+                assert set(late.book.in_force.changes) == set(here.book.in_force.changes)
+                assert late.book.in_force.provenance == here.book.in_force.provenance
+            assert here.rate("bob") == 6
+            assert here.quotas.mode is Mode.OBSERVE
+
+    run(test())
+
+
+def test_a_missing_topic_is_made_compacted_and_another_kind_is_told_of(
+    cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
+) -> None:
+    topic = topic_name("quotas")
+    ids: list[bytes] = []
+
+    async def test() -> None:
+        gateway = gateway_of(settings_of(cluster, topic))
+        gateway.book.on_topic_id = ids.append
+        async with running(gateway):
+            pass
+        set_topic(cluster, topic, cleanup_policy="compact,delete")
+        async with running(gateway_of(settings_of(cluster, topic))):
+            pass
+
+    run(test())
+    (made,) = named(lines, "quotas_topic_created")
+    assert (made["partitions"], made["topic"]) == (1, topic)
+    (unsafe,) = named(lines, "quotas_topic_unsafe")
+    assert (unsafe["setting"], unsafe["value"]) == ("cleanup.policy", "compact,delete")
+    assert {len(topic_id) for topic_id in ids} == {16}
+
+
+def test_what_the_brokers_never_take_is_told_of_and_stops_nothing_else(
+    cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
+) -> None:
+    topic = topic_name("quotas")
+
+    async def test() -> None:
+        async with fleet(cluster, topic, 2) as (here, there):
+            set_topic(cluster, topic, max_message_bytes="600")
+            long, began_s = replace(rate(1), note="n" * 1_000), time.monotonic()
+            assert await here.book.change([long]) is Kept.MEMORY
+            assert time.monotonic() - began_s < 2.5, "known at once"
+            assert here.rate() == 1
+            assert await here.book.change([rate(2, "bob")]) is Kept.TOPIC
+            await until(lambda: there.rate("bob") == 2)
+            assert there.rate() == 100_000
+            assert here.book.unwritten == 0
+
+    run(test())
+    assert "do not take it" in named(lines, "quota_change_not_kept")[0]["cause"]
+
+
+def test_the_gateway_takes_no_producer_id(cluster: Cluster, topic_name: TopicName) -> None:
+    topic = topic_name("quotas")
+
+    async def test() -> None:
+        async with running(gateway_of(settings_of(cluster, topic))) as gateway:
+            await gateway.book.change([rate(1)])
+
+    run(test())
+    assert len(read_log(cluster.bootstrap_servers(), topic)) == 1
+    with ProducerStates(cluster.nodes[1]) as states:
+        assert states.ids(topic, [0]) == {0: []}
+
+
+# Whole gateways
+
+
+def process_of(cluster: Cluster, topic: str, number: int, **settings: Any) -> GatewayProcess:
+    gateway = GatewayProcess(
+        cluster.bootstrap_servers(),
+        quotas={
+            "mode": "enforce",
+            "producer_ids": {"window": "10h", "max_throttle": "1s"},
+            "runtime_changes": {"topic": topic},
+        },
+        settings={
+            "gateway_id": f"gw-{number}",
+            "events": {"topic": f"{topic}-events", "partitions": 3},
+            **settings,
+        },
+    )
+    gateway.config["admin"]["writable"] = True
+    return gateway
+
+
+def post(gateway: GatewayProcess, user: str, value: float | None) -> str:
+    """A rate, None: reset. Where it is kept."""
+    change = {"setting": "producer_ids_rate", "user": user, "action": "reset" if value is None else "set"}
+    body = {"changes": [change if value is None else {**change, "value": value}], "set_by": "operator"}
+    request = urllib.request.Request(
+        f"{gateway.admin_url}/v1/quotas/changes",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(json.load(answer)["kept"])
+
+
+def shown(gateway: GatewayProcess, user: str) -> object:
+    """The rate that a gateway says to hold for the user."""
+    (entry,) = json.loads(gateway.read(f"/v1/quotas?user={user}"))["entries"]
+    return entry["effective_rate"]["value"]
+
+
+async def codes_of_new_ids(gateway: GatewayProcess, topic: str, number: int) -> set[int]:
+    """On as many connections, so that every worker has some of them."""
+
+    async def one() -> int:
+        async with SwarmProducer(gateway.bootstrap_servers, topic) as producer:
+            return (await (await producer.begin()).send_once(b"x")).codes[0]
+
+    return set(await asyncio.gather(*(one() for _ in range(number))))
+
+
+def test_gateways_with_and_without_workers_hold_what_one_of_them_was_told(
+    cluster: Cluster, topic_name: TopicName, tmp_path: Path
+) -> None:
+    topic = topic_name("quotas")
+    written = create_topic(cluster.bootstrap_servers(), topic_name("written"))
+    told = process_of(cluster, topic, 0, state_dir=str(tmp_path))
+    with told, process_of(cluster, topic, 1, workers=2) as other:
+        delays_ms = []
+        for number in range(1, 51):
+            began_s = time.monotonic()
+            assert post(told, "alice", number) == "topic"
+            while shown(other, "alice") != number:
+                assert time.monotonic() - began_s < 2.0, other.log_tail()
+            delays_ms.append((time.monotonic() - began_s) * 1000)
+        median_ms, longest_ms = sorted(delays_ms)[25], max(delays_ms)
+        print(
+            f"between processes: median {median_ms:.0f} ms, longest {longest_ms:.0f} ms of 50, asked over HTTP"
+        )
+
+        async def obeyed() -> list[float]:
+            """How long until all workers of the other gateway did as one gateway was told."""
+            took_ms = []
+            for _ in range(5):
+                for value, code in ((0, NOT_ENOUGH_REPLICAS), (None, 0)):
+                    began_s = time.monotonic()
+                    await asyncio.to_thread(post, told, "ANONYMOUS", value)
+                    while await codes_of_new_ids(other, written, 8) != {code}:
+                        assert time.monotonic() - began_s < 2.0, other.log_tail()
+                    took_ms.append((time.monotonic() - began_s) * 1000)
+            return took_ms
+
+        took_ms = asyncio.run(obeyed())
+        print(f"all connections of the other's workers obeyed within {max(took_ms):.0f} ms, 10 times")
+
+        post(told, "bob", 0)
+        told.kill()
+        post(other, "carol", 7)
+        told.start()
+        assert [shown(told, user) for user in ("alice", "bob")] == [50, 0]
+        until_true(lambda: shown(told, "carol") == 7)

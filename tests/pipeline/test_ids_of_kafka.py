@@ -1,0 +1,131 @@
+"""Blocks inferred from what passed a real gateway are those that the controller wrote into its metadata log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from pipeline.ids import BLOCK, epochs, id_blocks
+from pipeline.schemas import event_schema, table_schema
+from sandbox import Cluster, ClusterSpec
+from sandbox.gateway import GatewayProcess
+from sandbox.producers.raw import RawConnection
+from tests.pipeline.made_events import event, write_events
+from tests.support.topic_values import every_value
+from tests.support.topics import create_topic
+
+if TYPE_CHECKING:
+    from pipeline.tables import Tables
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("spark")]
+
+NODES = (1, 2)
+EVENTS_TOPIC = "__events-of-ids"
+THROUGH = {1: 2_300, 2: 450}
+"""Broker 1 needs three blocks for it. Neither comes near the end of its last one, where it asks for another ahead."""
+PAST = 40
+"""Ids that broker 2 hands out without the gateway."""
+CLIENTS = 20
+A_SECOND = 25
+"""Ids that a client asks for at once: more than 10 in a second are told as one event, so some of each block have to
+come in the next second.
+"""
+
+
+@pytest.fixture(scope="module")
+def two_brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Fresh ones: no other test has had ids of them."""
+    cluster = Cluster(ClusterSpec(node_ids=NODES))
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.stop(keep_logs=request.session.testsfailed > 0)
+
+
+async def ask_for_ids(address: tuple[str, int], number: int) -> list[int]:
+    """By several clients at once, as a fleet would."""
+
+    async def one(name: str, share: int) -> list[int]:
+        connection = await RawConnection.open(address, name)
+        try:
+            given = []
+            for asked in range(share):
+                if asked and asked % A_SECOND == 0:
+                    await asyncio.sleep(1.1)
+                given.append(await connection.init_producer_id())
+            return given
+        finally:
+            await connection.close()
+
+    shares = [number // CLIENTS + (n < number % CLIENTS) for n in range(CLIENTS)]
+    given = await asyncio.gather(*(one(f"client-{address[1]}-{n}", share) for n, share in enumerate(shares)))
+    return list(chain.from_iterable(given))
+
+
+async def transactions(gateway: GatewayProcess, topic: str) -> None:
+    """One transactional id in three lives: its id comes back with higher epochs."""
+    for _ in range(3):
+        producer = AIOKafkaProducer(bootstrap_servers=gateway.bootstrap_servers, transactional_id="payments")
+        async with producer, producer.transaction():
+            await producer.send_and_wait(topic, b"x")
+
+
+def recorded_blocks(cluster: Cluster) -> set[tuple[int, int]]:
+    """(first id, broker) of each ProducerIdsRecord in the log of the controllers."""
+    (log,) = (cluster.directory / f"node-{NODES[0]}").rglob("__cluster_metadata-0/00000000000000000000.log")
+    dumped = cluster.java_tool(
+        "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(log)
+    )
+    blocks = set()
+    for line in dumped.stdout.splitlines():
+        _, found, payload = line.partition("payload: ")
+        with suppress(json.JSONDecodeError):
+            record = json.loads(payload) if found else {}
+            if record.get("type") == "PRODUCER_IDS_RECORD":
+                blocks.add((record["data"]["nextProducerId"] - BLOCK, record["data"]["brokerId"]))
+    return blocks
+
+
+def test_inferred_blocks_are_those_in_the_metadata_log(two_brokers: Cluster, tables: Tables) -> None:
+    direct = two_brokers.bootstrap_servers()
+    topic = create_topic(direct, "paid", partitions=1)
+    settings = {"events": {"topic": EVENTS_TOPIC, "partitions": 1, "replication_factor": 1}}
+    with GatewayProcess(direct, settings=settings, node_ids=NODES) as gateway:
+        for node_id, number in THROUGH.items():
+            given = asyncio.run(ask_for_ids(("127.0.0.1", gateway.first_node_port + node_id), number))
+            assert len(set(given)) == number
+        past = asyncio.run(ask_for_ids(two_brokers.nodes[2], PAST))
+        asyncio.run(transactions(gateway, topic))
+        assert gateway.stop() == 0
+    events = [json.loads(value) for value in asyncio.run(every_value(direct, EVENTS_TOPIC))]
+    recorded = recorded_blocks(two_brokers)
+    assert len([1 for _, node_id in recorded if node_id == 1]) >= 3
+
+    for event_type in ("init_producer_id", "decision", "id_usage"):
+        names = set(event_schema(event_type).names)
+        of_type = [
+            {k: v for k, v in one.items() if k in names} for one in events if one["type"] == event_type
+        ]
+        write_events(tables.root, event_type, [event(event_type, **one) for one in of_type])
+        assert of_type, event_type
+    inits, decisions, usages = (tables.events(name) for name in ("init_producer_id", "decision", "id_usage"))
+    assert table_schema("init_producer_id").names == inits.columns[:-2]
+    blocks = id_blocks(inits, decisions).collect()
+    assert {(row.block_start, row.node_id) for row in blocks} == recorded
+
+    seen, unnamed = sum(row.ids_seen for row in blocks), sum(row.ids_unnamed for row in blocks)
+    assert seen + unnamed >= sum(THROUGH.values()), "each id that passed is told, or counted"
+    assert unnamed > 0, "there was a storm"
+    named = {row.answered_producer_id for row in inits.select("answered_producer_id").collect()}
+    assert not named & set(past), "what went past the gateway is not in its events"
+    (risen,) = epochs(decisions, usages, inits).collect()
+    assert (risen.first_epoch, risen.exhausted) == (0, False)
+    assert risen.bumps >= 2

@@ -1,0 +1,231 @@
+"""Batches into tables: what is written where, and that a batch handed over again is not taken again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from events import Event, LifecycleEvent, to_json
+from pipeline.errors import BadOption, TableUnreadable, TopicLostData
+from pipeline.files import Files
+from pipeline.ingest.accounts import Patience, settle
+from pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
+from pipeline.ingest.client_settings import in_words_of_java, read_client_settings
+from pipeline.ingest.columns import DEAD_LETTERS, GAPS, RECORDS, Reason
+from pipeline.ingest.commits import CommitLog, Position
+from pipeline.ingest.compaction import closed_folders, compact
+from pipeline.ingest.durations import duration_ms
+from pipeline.ingest.topic import Offsets, lost_data
+from tests.unit.events.made_up import a_decision
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from pipeline.tables import Tables
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+NOW_MS = 1_763_733_600_000
+HOUR_MS = 3_600_000
+
+
+def decision(seq: int, **changes: Any) -> Event:
+    return a_decision(seq=seq, wall_time_ms=NOW_MS - 2 * HOUR_MS + seq, **changes)
+
+
+def lifecycle(seq: int) -> Event:
+    told = {
+        name: value
+        for name, value in asdict(decision(seq)).items()
+        if name in ("cluster", "gateway_id", "incarnation", "seq", "wall_time_ms", "decision_time_ms")
+    }
+    return LifecycleEvent(**told, phase="alive", mode="enforce", window_ms=1, remember_ms=1)
+
+
+class Stream:
+    """What Spark does: hands batches over, whose offsets follow each other."""
+
+    def __init__(self, tables: Tables, rules: Rules = Rules(), topic_id: str = "t1") -> None:  # noqa: B008 - frozen
+        self.tables = tables
+        self.rules = rules
+        self.topic_id = topic_id
+        self.first = 0
+
+    def log(self) -> CommitLog:
+        return CommitLog(Files(self.tables.spark, self.tables.root))
+
+    def records(self, values: Sequence[Event | bytes], offset: int) -> DataFrame:
+        rows = [
+            (bytearray(value if isinstance(value, bytes) else to_json(value)), 0, offset + number, NOW_MS)
+            for number, value in enumerate(values)
+        ]
+        return self.tables.spark.createDataFrame(rows, RECORDS)
+
+    def take(self, number: int, values: Sequence[Event | bytes], offset: int) -> Taken | None:
+        """As after a start: nothing is known but what lies on the disk."""
+        end = offset + len(values)
+        batches = Batches(
+            self.tables.root,
+            Files(self.tables.spark, self.tables.root),
+            self.log(),
+            self.rules,
+            self.topic_id,
+            lambda: Offsets({0: self.first}, {0: end + 7}),
+        )
+        return batches.take("query", number, self.records(values, offset))
+
+    def seqs(self, word: str = "decision") -> list[int]:
+        return sorted(row["seq"] for row in self.tables.events(word).select("seq").collect())
+
+
+@pytest.fixture
+def stream(tables: Tables) -> Stream:
+    return Stream(tables)
+
+
+def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream: Stream) -> None:
+    stream.first = 100
+    late = a_decision(seq=4, wall_time_ms=NOW_MS - 25 * HOUR_MS)
+    first: list[Event | bytes] = [decision(1), lifecycle(2), decision(3), decision(3), late, b"hello"]
+    taken = stream.take(0, first, 100)
+    assert taken is not None
+    assert (taken.events, taken.duplicates, taken.behind) == ({"decision": 2, "lifecycle": 1}, 1, 7)
+    assert taken.dead == {Reason.LATE: 1, Reason.MALFORMED: 1}
+
+    # Spark did not note it as done: the same batch comes again, and an option was changed meanwhile.
+    stream.rules = Rules(late_after_ms=30 * HOUR_MS)
+    assert stream.take(0, first, 100) is None
+    taken = stream.take(1, [decision(3), late, decision(5), decision(9)], 106)
+    assert taken is not None
+    assert (taken.events, taken.duplicates) == ({"decision": 2}, 2)
+
+    rows = stream.tables.events("decision").orderBy("seq").collect()
+    assert [row["seq"] for row in rows] == [1, 3, 5, 9]
+    told = rows[0].asDict(recursive=True)
+    assert told == asdict(decision(1)) | {
+        "schema_version": 2,
+        "kafka_partition": 0,
+        "kafka_offset": 100,
+        "append_time_ms": NOW_MS,
+        "day": "2025-11-21",
+        "hour": "12",
+    }
+    assert stream.seqs("lifecycle") == [2]
+    dead = stream.tables.read("dead_letters", schema=DEAD_LETTERS).orderBy("kafka_offset").collect()
+    assert [(row["reason"], row["seq"], bytes(row["value"])) for row in dead] == [
+        (Reason.LATE, 4, to_json(late)),
+        (Reason.MALFORMED, None, b"hello"),
+    ]
+    check_what_becomes_of_gaps(stream)
+
+
+def check_what_becomes_of_gaps(stream: Stream) -> None:
+    """6, 7 and 8 never came; a late 7, after compaction, closes a part of the gap."""
+    spark, files = stream.tables.spark, Files(stream.tables.spark, stream.tables.root)
+    patience = Patience(gap_after_ms=60_000)
+    account = settle(spark, files, stream.log(), patience, NOW_MS + 60_000)
+    assert (account.gaps, account.missing, account.lost_offsets) == (1, 3, 100)
+
+    folder = "events/decision/day=2025-11-21/hour=12"
+    assert closed_folders(files, NOW_MS - HOUR_MS + 1_700_000) == []
+    assert closed_folders(files, NOW_MS + HOUR_MS) == [folder]
+    assert compact(spark, files, stream.log(), folder) == 2
+    assert [path.rpartition("/")[2] for path in files.data_files(folder)] == [
+        "compacted-0000000004-0.parquet"
+    ]
+    assert stream.seqs() == [1, 3, 5, 9]
+    # Names do not meet: the next batch has a file of its own beside it.
+    taken = stream.take(2, [decision(7), decision(3)], 110)
+    assert taken is not None
+    assert taken.duplicates == 1
+    assert stream.seqs() == [1, 3, 5, 7, 9]
+
+    # The process is silent for so long that it is forgotten; its gaps stay.
+    assert settle(spark, files, stream.log(), Patience(gap_after_ms=0, forget_after_ms=-1), NOW_MS).gaps == 2
+    gaps = stream.tables.read("gaps", schema=GAPS).orderBy("first_seq").collect()
+    assert [(row["first_seq"], row["last_seq"], row["missing"]) for row in gaps] == [(6, 6, 1), (8, 8, 1)]
+    # And without the numbers seen an event would be there twice.
+    stream.take(3, [decision(3)], 112)
+    assert stream.seqs() == [1, 3, 3, 5, 7, 9]
+
+
+def test_a_batch_that_does_not_follow_is_not_taken(stream: Stream) -> None:
+    with pytest.raises(TableUnreadable, match="does not follow the last one"):
+        stream.take(3, [decision(1)], 0)
+    assert stream.seqs() == []
+
+
+def test_what_was_lost_between_batches() -> None:
+    came = {0: Slice(first=10, last=19, first_ms=500, last_ms=600), 1: Slice(3, 3, 510, 510)}
+
+    def lost(expected: dict[int, int], first_held: dict[int, int]) -> list[tuple[int, int, int, int]]:
+        found = losses_between(expected, came, first_held, "t1")
+        return [(one.kafka_partition, one.first_offset, one.last_offset, one.resumed_ms) for one in found]
+
+    assert lost({0: 10, 1: 3}, {0: 10, 1: 3}) == []
+    assert lost({0: 7, 1: 3}, {0: 10, 1: 3}) == [(0, 7, 9, 500)]
+    # A hole that retention did not make: transactions leave some.
+    assert lost({0: 7, 1: 3}, {0: 5, 1: 3}) == []
+    assert lost({0: 7, 1: 3}, {0: 8, 1: 3}) == [(0, 7, 7, 500)]
+    # Removed after it was read.
+    assert lost({0: 10, 1: 3}, {0: 15, 1: 3}) == []
+    # Before the first run.
+    assert lost({}, {0: 10, 1: 0}) == [(0, 0, 9, 500)]
+
+
+def test_what_the_topic_no_longer_holds_is_told_with_partition_and_offsets() -> None:
+    position = Position(topic_id="t1", next_offsets={0: 10, 1: 20})
+    assert lost_data("events", position, "t1", Offsets({0: 10, 1: 0}, {0: 10, 1: 99})) is None
+    assert lost_data("events", Position(), "t1", Offsets({0: 10}, {0: 10})) is None
+    told = {
+        r"partition 1: offsets 20 to 29 \(10 records\)": ("t1", Offsets({0: 0, 1: 30}, {0: 10, 1: 99})),
+        "partition 0 ends at offset 3, before 10": ("t1", Offsets({0: 0, 1: 0}, {0: 3, 1: 99})),
+        r"made again, or is another one \(its id is t2, was t1\)": (
+            "t2",
+            Offsets({0: 0, 1: 0}, {0: 99, 1: 99}),
+        ),
+    }
+    for words, now in told.items():
+        with pytest.raises(TopicLostData, match=words):
+            raise lost_data("events", position, *now) or AssertionError("no loss was seen")
+    assert replace(position, topic_id="") != position
+
+
+def test_settings_of_librdkafka_are_said_in_java(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
+    file.write_text(
+        '# comment\nsecurity.protocol=sasl_ssl\nkafka.sasl.mechanisms = PLAIN\nsasl.username=al"ice\n'
+        f"sasl.password=secret=1\nssl.ca.location={tmp_path}/ca.pem\n"
+    )
+    assert read_client_settings(str(file)) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="al\\"ice" password="secret=1";',
+        "ssl.truststore.certificates": "-----BEGIN CERTIFICATE-----",
+        "ssl.truststore.type": "PEM",
+    }
+    for line, words in {"auto.offset.reset=latest": "auto.offset.reset", "nonsense": "line 1"}.items():
+        file.write_text(line)
+        with pytest.raises(BadOption, match=words):
+            read_client_settings(str(file))
+    with pytest.raises(BadOption, match="go together") as told:
+        in_words_of_java({"sasl.mechanism": "GSSAPI", "sasl.password": "secret"}, "F")
+    assert "secret" not in str(told.value).replace("sasl.password", "")
+
+
+def test_durations() -> None:
+    assert [duration_ms(text, "--x") for text in ("500ms", "30s", "15m", "24h", "7d")] == [
+        500,
+        30_000,
+        900_000,
+        86_400_000,
+        604_800_000,
+    ]
+    with pytest.raises(BadOption, match="--x 30: a duration"):
+        duration_ms("30", "--x")

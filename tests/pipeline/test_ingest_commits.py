@@ -1,0 +1,153 @@
+"""Killed at any step of a commit, and started again: all of it is there once, or nothing of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.errors import TableUnreadable
+from pipeline.files import Files
+from pipeline.ingest.commits import Commit, CommitLog, Position
+from pipeline.ingest.seqs import Loss
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+class Killed(BaseException):
+    """Nothing of ours may catch it: no `finally` that cleans up runs after kill -9."""
+
+
+class Mortal(Files):
+    """A file system on which the process is killed before its n-th change; `look` is called after each."""
+
+    def __init__(self, spark: SparkSession, root: Path, steps: int) -> None:
+        super().__init__(spark, str(root))
+        self._root_path = root
+        self._steps = steps
+        self.seen: list[list[str]] = []
+
+    def _step(self) -> None:
+        if self._steps == 0:
+            raise Killed
+        self._steps -= 1
+
+    def rename(self, source: str, target: str) -> None:
+        self._step()
+        super().rename(source, target)
+        self.seen.append(readable(self._root_path))
+
+    def remove(self, path: str) -> None:
+        self._step()
+        super().remove(path)
+        self.seen.append(readable(self._root_path))
+
+
+def readable(root: Path) -> list[str]:
+    """What a reader of the tables finds: the events in all files."""
+    found = (path for table in ("events", "gaps") for path in (root / table).rglob("*.parquet"))
+    return sorted(word for path in found for word in path.read_text().split())
+
+
+def put(root: Path, path: str, words: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(words)
+
+
+HOUR = "events/decision/day=2026-11-21/hour=07"
+
+
+def take_batch(files: Files, root: Path) -> None:
+    """Two files of one batch."""
+    log = CommitLog(files)
+    log.finish()
+    if log.position.batch == 1:
+        return
+    staging, state = log.staging(), log.new_state()
+    put(root, f"{staging}/{HOUR}/a.parquet", "e3 e4")
+    put(root, f"{staging}/gaps/b.parquet", "e5")
+    put(root, f"{state}/part.parquet", "seen")
+    targets = (f"{HOUR}/batch-{log.next_version}.parquet", f"gaps/batch-{log.next_version}.parquet")
+    moves = tuple(zip((f"{staging}/{HOUR}/a.parquet", f"{staging}/gaps/b.parquet"), targets, strict=True))
+    log.commit(Position(query="q", batch=1, state=state), moves=moves)
+
+
+def compact(files: Files, root: Path) -> None:
+    """The hour's two files become one."""
+    log = CommitLog(files)
+    log.finish()
+    if len(list((root / HOUR).glob("*.parquet"))) == 1:
+        return
+    staging = log.staging()
+    put(root, f"{staging}/folder/one.parquet", "e1 e2 e3 e4")
+    log.commit(log.position, swaps=((f"{staging}/folder", HOUR),))
+
+
+@pytest.mark.parametrize("work", [take_batch, compact])
+def test_killed_at_each_step(spark: SparkSession, tmp_path: Path, work: object) -> None:
+    assert callable(work)
+    whole = ["e1", "e2", "e3", "e4", "e5"]
+    for steps in range(100):
+        root = tmp_path / str(steps)
+        put(root, f"{HOUR}/batch-0.parquet", "e1 e2")
+        if work is compact:
+            put(root, f"{HOUR}/batch-1.parquet", "e3 e4")
+            put(root, "gaps/batch-1.parquet", "e5")
+        mortal = Mortal(spark, root, steps)
+        try:
+            work(mortal, root)
+        except Killed:
+            again = Mortal(spark, root, 1000)
+            work(again, root)
+            looks = mortal.seen + again.seen
+        else:
+            break
+        for look in looks:
+            assert len(look) == len(set(look)), f"killed before step {steps}: a reader saw {look}"
+        assert readable(root) == whole, f"killed before step {steps}"
+        left = [path for path in (root / "ingest").rglob("*") if path.is_file() and "staging" in str(path)]
+        assert left == []
+    assert 5 < steps < 99
+
+
+def test_without_the_commit_a_batch_is_there_twice(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the check above would say of a log that forgets: names that no batch has for itself."""
+    files = Files(spark, str(tmp_path))
+    take_batch(files, tmp_path)
+    monkeypatch.setattr(CommitLog, "position", Position())
+    take_batch(files, tmp_path)
+    assert len(readable(tmp_path)) > len(set(readable(tmp_path)))
+
+
+def test_a_commit_comes_back_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    loss = Loss(kafka_partition=2, first_offset=5, last_offset=8, resumed_ms=77, topic_id="t")
+    position = Position(
+        query="q", batch=3, topic_id="t", next_offsets={0: 5, 11: 7}, topic_ms=9, losses=(loss,)
+    )
+    made = Commit(version=4, position=position, moves=(("a", "b"),), swaps=(("c", "d"),))
+    assert Commit.from_json(made.to_json()) == made
+    assert loss.missing == 4
+
+
+def test_a_commit_that_is_none_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "ingest/commits/0000000003.json", "{}")
+    with pytest.raises(TableUnreadable, match=r"0000000003\.json is not what ingest wrote"):
+        CommitLog(Files(spark, str(tmp_path)))
+
+
+def test_only_the_latest_state_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    files = Files(spark, str(tmp_path))
+    log = CommitLog(files)
+    for batch in range(8):
+        state = log.new_state()
+        put(tmp_path, f"{state}/part.parquet", "seen")
+        log.commit(Position(query="q", batch=batch, state=state))
+    assert files.names("ingest/state") == [state.rpartition("/")[2]]
+    assert len(files.names("ingest/commits")) == 5
+    assert CommitLog(files).position.batch == 7

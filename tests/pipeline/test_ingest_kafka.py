@@ -1,0 +1,321 @@
+"""Ingest as people run it, on a real topic, killed with kill -9: every event is in the tables exactly once."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import TopicPartition
+
+from events import key_of, to_json
+from pipeline.errors import TopicLostData, TopicMissing
+from pipeline.ingest.batches import Rules, Taken
+from pipeline.ingest.columns import GAPS, LOSSES
+from pipeline.ingest.stream import How, Ingest
+from pipeline.ingest.topic import Topic
+from pipeline.tables import Tables
+from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec, guard
+from tests.support.topics import create_topic
+from tests.unit.events.made_up import a_decision
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.kafka]
+
+PARTITIONS = 3
+Key = tuple[str, str, int]
+
+
+@pytest.fixture(scope="module")
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with Cluster(ClusterSpec(sasl=True)) as cluster:
+        yield cluster
+
+
+@dataclass
+class Gateways:
+    """Two of them, whose events lie in a topic of their own; some were sent twice."""
+
+    cluster: Cluster
+    topic: str
+    made: list[Key] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        config = {"message.timestamp.type": "LogAppendTime"}
+        create_topic(self.cluster.bootstrap_servers(), self.topic, PARTITIONS, config=config)
+        self._chance = random.Random(3)
+
+    def write(self, count: int, *, without: Sequence[int] = ()) -> None:
+        """The next events of both; numbers in `without` get lost."""
+        producer = Producer({"bootstrap.servers": self.cluster.bootstrap_servers(), "linger.ms": 20})
+        now_ms = time.time_ns() // 1_000_000
+        first = len(self.made) // 2
+        for number in range(first + 1, first + count // 2 + 1):
+            for gateway in ("gw-1", "gw-2"):
+                event = a_decision(
+                    gateway_id=gateway,
+                    incarnation=f"{gateway}-run",
+                    seq=number,
+                    wall_time_ms=now_ms - self._chance.randrange(3 * 3_600_000),
+                    user=f"user-{number % 17}",
+                    producer_id=number * 1000,
+                )
+                self.made.append((gateway, event.incarnation, number))
+                if number in without:
+                    continue
+                for _ in range(2 if number % 10 == 0 else 1):
+                    producer.produce(self.topic, to_json(event), key=key_of(event))
+        assert producer.flush(30) == 0
+
+
+@contextmanager
+def ingesting(tables: Path, cluster: Cluster, topic: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "pipeline", "ingest", "--tables", str(tables), "--topic", topic]
+    command += ["--memory", "700m", "--master", "local[2]", *options]
+    if "--kafka" not in options:
+        command += ["--kafka", cluster.bootstrap_servers()]
+    with tables.with_suffix(".log").open("ab") as log:
+        process = guard.spawn(command, stdout=log, stderr=log)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        guard.ended(process)
+
+
+def said(tables: Path) -> str:
+    return tables.with_suffix(".log").read_text()
+
+
+def seen_by_any_reader(tables: Path) -> list[Key]:
+    """Whatever lies in the files, read without Spark."""
+    columns = ["gateway_id", "incarnation", "seq"]
+    found: list[Key] = []
+    for path in sorted((tables / "events").rglob("*.parquet")):
+        rows = pyarrow.parquet.ParquetFile(path).read(columns).to_pylist()
+        found += [(row["gateway_id"], row["incarnation"], row["seq"]) for row in rows]
+    return found
+
+
+def repeated(keys: Sequence[Key]) -> list[Key]:
+    return [key for key, count in Counter(keys).items() if count > 1]
+
+
+def wait_until_in_mid_batch(tables: Path, process: subprocess.Popen[bytes]) -> None:
+    """It writes what no reader sees yet."""
+    give_up_s = time.monotonic() + 300
+    while not list((tables / "ingest").glob("staging/*/events/**/*.parquet")):
+        assert process.poll() is None, said(tables)
+        assert time.monotonic() < give_up_s, said(tables)
+        time.sleep(0.005)
+
+
+def to_the_end(process: subprocess.Popen[bytes], tables: Path) -> None:
+    assert process.wait(240) == 0, said(tables)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.faults
+def test_killed_in_mid_batch_and_started_again(cluster: Cluster, tmp_path: Path) -> None:
+    """On a secured cluster, by librdkafka's words."""
+    gateways = Gateways(cluster, "killed-once")
+    gateways.write(600)
+    tables = tmp_path / "tables"
+    secret = tmp_path / "client.properties"
+    secret.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanisms=SCRAM-SHA-256\nsasl.username=alice\n"
+        "sasl.password=alice-secret\n"
+    )
+    options = ["--kafka", cluster.bootstrap_servers(SASL_PLAINTEXT), "--kafka-config", str(secret)]
+    options += ["--available-now", "--max-events-per-batch", "400"]
+    with ingesting(tables, cluster, gateways.topic, *options) as process:
+        wait_until_in_mid_batch(tables, process)
+        process.kill()
+    assert repeated(seen_by_any_reader(tables)) == []
+    with ingesting(tables, cluster, gateways.topic, *options) as process:
+        to_the_end(process, tables)
+    assert sorted(seen_by_any_reader(tables)) == sorted(gateways.made)
+    assert "alice-secret" not in said(tables)
+    assert [
+        path for path in tables.rglob("*") if path.is_file() and b"alice-secret" in path.read_bytes()
+    ] == []
+
+
+def in_process(
+    spark: SparkSession, cluster: Cluster, topic: str, root: str, **how: Any
+) -> tuple[list[Taken], Any]:
+    """One run that takes what is there."""
+    batches: list[Taken] = []
+    source = Topic(spark, cluster.bootstrap_servers(), topic, {})
+    try:
+        account = Ingest(spark, root, source, How(**how), batches.append).run()
+    finally:
+        source.close()
+    return batches, account
+
+
+def test_a_topic_that_is_not_there_is_told_at_once(spark: SparkSession, cluster: Cluster) -> None:
+    began_s = time.monotonic()
+    source = Topic(spark, cluster.bootstrap_servers(), "never-made", {})
+    with pytest.raises(TopicMissing, match="no topic 'never-made'"):
+        source.identity()
+    source.close()
+    source = Topic(
+        spark, "127.0.0.1:1", "never-made", {"default.api.timeout.ms": "1000", "request.timeout.ms": "900"}
+    )
+    with pytest.raises(TopicMissing, match=r"nobody answers at 127\.0\.0\.1:1"):
+        source.identity()
+    source.close()
+    assert time.monotonic() - began_s < 60
+
+
+@pytest.mark.faults
+def test_a_topic_that_lost_data_stops_ingest_unless_told(
+    spark: SparkSession, cluster: Cluster, tables: Tables
+) -> None:
+    gateways = Gateways(cluster, "loses-data")
+    gateways.write(120, without=[33, 34])
+    (first,), _ = in_process(spark, cluster, gateways.topic, tables.root)
+    assert (sum(first.events.values()), first.duplicates) == (116, 12)
+
+    gateways.write(100)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()})
+    ends = [TopicPartition(gateways.topic, partition, -1) for partition in range(PARTITIONS)]
+    for removed in admin.delete_records(ends).values():
+        removed.result(30)
+    gateways.write(80)
+    with pytest.raises(TopicLostData, match=r"partition 0: offsets \d+ to \d+ \(\d+ records\) were removed"):
+        in_process(spark, cluster, gateways.topic, tables.root)
+
+    go_on = Rules(stop_at_loss=False)
+    batches, account = in_process(spark, cluster, gateways.topic, tables.root, rules=go_on)
+    assert sum(sum(batch.events.values()) for batch in batches) == 80
+    assert account.lost_offsets == 110  # 100 events, 10 of them sent twice
+    assert sum(row["missing"] for row in tables.read("losses", schema=LOSSES).collect()) == 110
+    gaps = {
+        (row["gateway_id"], row["first_seq"], row["last_seq"]): row["cause"]
+        for row in tables.read("gaps", schema=GAPS).collect()
+    }
+    # The rest is too young to be called a gap; see test_ingest_seqs.py.
+    assert gaps == {}
+    seen = seen_by_any_reader(Path(tables.root))
+    assert repeated(seen) == []
+    assert {seq for _, _, seq in seen} == {*range(1, 61), *range(111, 151)} - {33, 34}
+    # Who removes the checkpoint does not have everything read again.
+    shutil.rmtree(Path(tables.root) / "ingest/checkpoint")
+    gateways.write(20)
+    batches, _ = in_process(spark, cluster, gateways.topic, tables.root)
+    assert [(sum(batch.events.values()), batch.duplicates) for batch in batches] == [(20, 2)]
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(1800)
+def test_killed_many_times_while_somebody_reads(cluster: Cluster, tmp_path: Path) -> None:
+    """At chance moments, whatever it does; the reader never finds an event twice, and at the end all are there."""
+    gateways = Gateways(cluster, "killed-often")
+    tables = tmp_path / "tables"
+    chance = random.Random(os.environ.get("PIDGATE_SEED", "5"))
+    stop = threading.Event()
+    twice: list[Key] = []
+    looks = 0
+
+    def read() -> None:
+        nonlocal looks
+        while not stop.is_set():
+            try:
+                twice.extend(repeated(seen_by_any_reader(tables)))
+            # A folder was swapped between listing and opening: that reader starts again.
+            except OSError:
+                continue
+            looks += 1
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(8):
+            gateways.write(4_000)
+            options = ("--every", "1s", "--max-events-per-batch", "700", "--late-after", "30d")
+            with ingesting(tables, cluster, gateways.topic, *options) as process:
+                wait_until_in_mid_batch(tables, process)
+                time.sleep(chance.random() * 10)
+                process.kill()
+        with ingesting(tables, cluster, gateways.topic, "--available-now") as process:
+            to_the_end(process, tables)
+        with ingesting(tables, cluster, gateways.topic, "--compact") as process:
+            give_up_s = time.monotonic() + 300
+            while not list(tables.glob("ingest/replaced/*")) and process.poll() is None:
+                assert time.monotonic() < give_up_s
+            process.kill()
+        with ingesting(tables, cluster, gateways.topic, "--compact") as process:
+            to_the_end(process, tables)
+    finally:
+        stop.set()
+        reader.join()
+    assert looks > 10
+    assert twice == []
+    assert sorted(seen_by_any_reader(tables)) == sorted(gateways.made)
+    assert list(tables.rglob("compacted-*.parquet"))
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_sigterm_ends_after_the_batch(cluster: Cluster, tmp_path: Path) -> None:
+    gateways = Gateways(cluster, "terminated")
+    gateways.write(3_000)
+    tables = tmp_path / "tables"
+    with ingesting(
+        tables, cluster, gateways.topic, "--every", "1s", "--max-events-per-batch", "500"
+    ) as process:
+        wait_until_in_mid_batch(tables, process)
+        process.send_signal(signal.SIGTERM)
+        to_the_end(process, tables)
+    taken = seen_by_any_reader(tables)
+    assert 0 < len(taken) < len(gateways.made)
+    assert not list(tables.glob("ingest/staging/*"))
+    with ingesting(tables, cluster, gateways.topic, "--available-now") as process:
+        to_the_end(process, tables)
+    assert sorted(seen_by_any_reader(tables)) == sorted(gateways.made)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_a_full_disk_is_told_and_the_batch_done_again(cluster: Cluster, tmp_path: Path) -> None:
+    gateways = Gateways(cluster, "full-disk")
+    gateways.write(20_000)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", disk], capture_output=True)
+    if mount.returncode != 0:
+        pytest.skip(f"no small disk can be mounted here: {mount.stderr.decode().strip()}")
+    tables = disk / "tables"
+    try:
+        tables.with_suffix(".log").symlink_to(tmp_path / "log")
+        with ingesting(tables, cluster, gateways.topic, "--available-now") as process:
+            assert process.wait(240) == 2, said(tables)
+        assert "the disk is full" in said(tables)
+        assert seen_by_any_reader(tables) == []
+        subprocess.run(["mount", "-o", "remount,size=60m", disk], check=True)
+        with ingesting(tables, cluster, gateways.topic, "--available-now") as process:
+            to_the_end(process, tables)
+        assert sorted(seen_by_any_reader(tables)) == sorted(gateways.made)
+    finally:
+        subprocess.run(["umount", disk], check=True)

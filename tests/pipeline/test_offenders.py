@@ -1,0 +1,132 @@
+"""Each pattern is found in events written by hand, its look-alikes are told from it, and it is said in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from events import EVENT_TYPES, Event
+from pipeline.offenders.scratch import scratch
+from pipeline.offenders.stages import Events, offenders
+from pipeline.patterns import Pattern
+from pipeline.schemas import table_schema
+from pipeline.tables import Tables
+from tests.support.offender_events import Scenes
+from tests.support.who_events import HOUR_MS, START_MS, Client
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+Found = dict[str, dict[str, "Row"]]
+
+
+def table(spark: SparkSession, word: str, events: Iterable[Event]) -> DataFrame:
+    names = table_schema(word).names
+    rows = [{"schema_version": 2, **asdict(event)} for event in events if event.type == word]
+    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], table_schema(word))
+
+
+def events_of(spark: SparkSession, events: list[Event]) -> Events:
+    assert {event.type for event in events} <= set(EVENT_TYPES)
+    return Events(
+        decisions=table(spark, "decision", events),
+        usage=table(spark, "id_usage", events),
+        errors=table(spark, "produce_error", events),
+        connections=table(spark, "connection", events),
+    )
+
+
+def scenes() -> Scenes:
+    made = Scenes()
+    made.restart_loop(Client(user="loop", client_id="billing-7", address="10.0.3.4"))
+    made.supervised(Client(user="supervised", client_id="feed", address="10.0.3.5"))
+    made.per_error(Client(user="error", client_id="import", address="10.0.3.6"))
+    made.per_error(Client(user="no error", client_id="import", address="10.0.3.6"), told=False)
+    made.per_batch(Client(user="batch", client_id="producer", address="10.0.3.7"))
+    made.per_batch(Client(user="tasks", client_id="producer", address="10.0.3.7"), requests=30)
+    made.random_transactional_ids(Client(user="transactional", client_id="tx", address="10.0.3.8"))
+    made.steady("steady")
+    made.rolling("rolling")
+    made.autoscaling("autoscaling")
+    made.cron_job("cron")
+    made.shared_address("nat")
+    made.shared_client_id("alike")
+    made.now_and_then("notebook")
+    made.one(Client(user="once", client_id="console"), START_MS + 5 * HOUR_MS, life_ms=4_000)
+    made.steady("both")
+    made.per_batch(Client(user="both", client_id="export", address="10.1.0.1"))
+    made.shared_address("rogue in nat")
+    made.restart_loop(Client(user="rogue in nat", client_id="shop3", address="192.0.2.1"))
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    root = tmp_path_factory.mktemp("offenders")
+    with scratch(Tables(spark, str(root))) as keep:
+        rows = offenders(events_of(spark, scenes().stream.events()), keep).collect()
+    assert not list(root.glob("scratch/*")), "what was kept is gone"
+    by_user: Found = {}
+    for row in rows:
+        by_user.setdefault(row["user"], {})[row["pattern"]] = row
+    return by_user
+
+
+@pytest.mark.parametrize(
+    ("user", "patterns"),
+    [
+        ("loop", {Pattern.RESTART_LOOP}),
+        ("supervised", {Pattern.RESTART_LOOP}),
+        ("error", {Pattern.PRODUCER_PER_ERROR}),
+        ("batch", {Pattern.PRODUCER_PER_BATCH}),
+        ("transactional", {Pattern.RANDOM_TRANSACTIONAL_IDS}),
+        ("steady", {Pattern.STEADY}),
+        ("rolling", {Pattern.ROLLING_DEPLOYMENT}),
+        ("autoscaling", {Pattern.AUTOSCALING}),
+        ("cron", {Pattern.CRON_JOB}),
+        ("nat", {Pattern.SHARED_ADDRESS}),
+        ("alike", {Pattern.SHARED_CLIENT_ID}),
+        ("notebook", {Pattern.UNKNOWN}),
+        ("once", {Pattern.UNKNOWN}),
+        ("both", {Pattern.STEADY, Pattern.PRODUCER_PER_BATCH}),
+        ("rogue in nat", {Pattern.SHARED_ADDRESS, Pattern.RESTART_LOOP}),
+        # Without the errors, nothing says that it was one: a process that opens producers one after another.
+        ("no error", {Pattern.UNKNOWN}),
+        # Thirty requests each: a producer per task, not per batch.
+        ("tasks", {Pattern.UNKNOWN}),
+    ],
+)
+def test_each_user_shows_what_was_written(found: Found, user: str, patterns: set[Pattern]) -> None:
+    assert set(found[user]) == set(patterns)
+
+
+def test_a_finding_says_who_where_how_many_and_for_how_long(found: Found) -> None:
+    batch = found["both"][Pattern.PRODUCER_PER_BATCH]
+    assert batch["sentence"] == (
+        "both's clients export-* at 10.1.0.1 open a producer per batch: 200 new ids in 1.2 h, 100 % of them sent one "
+        "request, 100 % lived under a second"
+    )
+    assert batch["harmful"]
+    assert round(batch["share"], 3) == round(200 / 203, 3)
+    assert (batch["client_id"], batch["address"], batch["new_ids"]) == ("export-*", "10.1.0.1", 200)
+    assert batch["evidence"]["one_request"] == "1.0"
+    loop = found["loop"][Pattern.RESTART_LOOP]
+    assert loop["sentence"].startswith(
+        "loop's client billing-7 at 10.0.3.4 is in a restart loop: 40 starts, one after the other, every 4 min, with "
+        "growing pauses, 40 new ids in 3 h"
+    )
+    assert found["error"][Pattern.PRODUCER_PER_ERROR]["evidence"]["error_code"] == "10"
+    assert not found["nat"][Pattern.SHARED_ADDRESS]["harmful"]
+
+
+def test_every_user_is_told_of_and_no_sentence_lacks_a_word(found: Found) -> None:
+    rows = [row for of_user in found.values() for row in of_user.values()]
+    assert len(found) == 17
+    assert not [row["sentence"] for row in rows if "?" in row["sentence"] or "{" in row["sentence"]]
+    for of_user in found.values():
+        assert 0.99 < sum(row["share"] for row in of_user.values()) < 1.01

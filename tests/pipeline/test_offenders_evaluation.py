@@ -1,0 +1,95 @@
+"""Precision, recall and their intervals against known values, and what is said to be taken for what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as f
+
+from pipeline.offenders import words
+from pipeline.offenders.evaluation import accuracy, confusion, wilson
+from pipeline.offenders.places import family
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+LOOP, ERROR, BATCH, STEADY = "restart_loop", "producer_per_error", "producer_per_batch", "steady"
+
+
+def sets(spark: SparkSession, **patterns: list[str]) -> DataFrame:
+    rows = [(user, pattern) for user, several in patterns.items() for pattern in several]
+    return spark.createDataFrame(rows, "user string, pattern string")
+
+
+def test_wilsons_intervals_are_those_of_the_books(spark: SparkSession) -> None:
+    """Newcombe (1998), table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29."""
+    known = [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ]
+    cases = spark.createDataFrame(known, "part bigint, whole bigint, low double, high double")
+    low, high = wilson(f.col("part"), f.col("whole"))
+    for row in cases.select("low", "high", low.alias("found_low"), high.alias("found_high")).collect():
+        assert row["found_low"] == pytest.approx(row["low"], abs=5e-5)
+        assert row["found_high"] == pytest.approx(row["high"], abs=5e-5)
+
+
+def test_precision_and_recall_are_counted_by_user(spark: SparkSession) -> None:
+    labels = sets(spark, a=[LOOP], b=[LOOP, STEADY], c=[LOOP], d=[BATCH], e=[STEADY])
+    found = sets(spark, a=[LOOP], b=[LOOP, STEADY], c=[ERROR], d=[LOOP], e=[STEADY], nobody=[BATCH])
+    rows = {row["pattern"]: row for row in accuracy(found, labels).collect()}
+    loop = rows[LOOP]
+    assert (loop["users"], loop["found"], loop["true_positives"]) == (3, 3, 2)
+    assert (loop["precision"], loop["recall"]) == (2 / 3, 2 / 3)
+    assert loop["precision_low"] == pytest.approx(0.2077, abs=5e-5)
+    assert loop["precision_high"] == pytest.approx(0.9385, abs=5e-5)
+    assert (rows[STEADY]["precision"], rows[STEADY]["recall"]) == (1.0, 1.0)
+    assert (rows[BATCH]["found"], rows[BATCH]["precision"], rows[BATCH]["recall"]) == (0, None, 0.0)
+    assert (rows[ERROR]["precision"], rows[ERROR]["recall"]) == (0.0, None)
+    assert len(rows) == 11
+
+
+def test_the_confusion_says_what_is_taken_for_what(spark: SparkSession) -> None:
+    labels = sets(spark, a=[LOOP, STEADY], b=[LOOP, STEADY], c=[BATCH], d=[STEADY])
+    found = sets(spark, a=[LOOP, STEADY], b=[ERROR, STEADY], c=[], d=[STEADY, BATCH])
+    rows = {(row["actual"], row["predicted"]): row["users"] for row in confusion(found, labels).collect()}
+    assert rows == {
+        (LOOP, LOOP): 1,
+        (STEADY, STEADY): 3,
+        (LOOP, ERROR): 1,
+        (BATCH, "nothing"): 1,
+        ("nothing", BATCH): 1,
+    }
+
+
+def test_names_and_numbers_are_said_as_people_read_them(spark: SparkSession) -> None:
+    said = {
+        words.duration("350"): "350 ms",
+        words.duration("1200"): "1.2 s",
+        words.duration("4000"): "4 s",
+        words.duration("59600"): "1 min",
+        words.duration("3600000 * 26"): "1.1 d",
+        words.count("12400.4"): "12,400",
+        words.per_cent("0.9999"): "99 %",
+        words.per_cent("1.0"): "100 %",
+        words.name(r"'a\u001b[2Jb'"): "a?[2Jb",
+        words.name("repeat('x', 70)"): "x" * 59 + "…",
+        words.sentence("it's {n} of {m}", {"n": "'3'", "m": "cast(null as string)"}): "it's 3 of ?",
+    }
+    families = {
+        "producer-17": "producer-*",
+        "app7": "app*",
+        "a-7f9c-x2k4q": "a-*-*",
+        "web-hqzvk": "web-*",
+        "web-nr899": "web-*",
+        "web-6d4cf56db6-hqzvk": "web-*-*",
+        "550e8400-e29b-41d4-a716-446655440000": "*",
+        "billing": "billing",
+    }
+    columns = [f.expr(sql) for sql in said] + [family(f.lit(client_id)) for client_id in families]
+    assert list(spark.range(1).select(*columns).collect()[0]) == [*said.values(), *families.values()]

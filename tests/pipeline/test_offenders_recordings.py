@@ -1,0 +1,50 @@
+"""Real clients through a real gateway: the patterns are found in what it told of them, at an hour for each minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+
+from events import Event
+from pipeline.history.stretch import stretched
+from pipeline.offenders.scratch import scratch
+from pipeline.offenders.stages import Events, offenders
+from pipeline.schemas import table_schema
+from pipeline.tables import Tables
+from tests.support.recordings import load
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+PACE = 60.0
+NOT_TOLD_APART = {"scaling-app"}
+"""Two minutes hold one rise and fall of its load: too few to be called a habit."""
+
+
+def table(spark: SparkSession, word: str, events: Iterable[Event]) -> DataFrame:
+    names = table_schema(word).names
+    rows = [{"schema_version": 2, **asdict(event)} for event in events if event.type == word]
+    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], table_schema(word))
+
+
+def test_real_clients_are_told_apart(spark: SparkSession, tables: Tables) -> None:
+    recording = load("patterns")
+    begin_ms = min(event.wall_time_ms for event in recording.events)
+    told = list(stretched(recording.events, PACE, begin_ms=begin_ms))
+    events = Events(
+        *(table(spark, word, told) for word in ("decision", "id_usage", "produce_error", "connection"))
+    )
+    found: dict[str, set[str]] = {}
+    with scratch(tables) as keep:
+        for row in offenders(events, keep).select("user", "pattern").collect():
+            found.setdefault(row["user"], set()).add(row["pattern"])
+    expected = {
+        user: set(patterns) for user, patterns in recording.labels.items() if user not in NOT_TOLD_APART
+    }
+    assert {user: found[user] for user in expected} == expected
+    assert not found["scaling-app"] & {"restart_loop", "producer_per_batch", "producer_per_error"}

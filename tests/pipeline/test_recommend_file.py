@@ -1,0 +1,78 @@
+"""The file that is recommended: the gateway loads it as it is, and it changes what it says and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.config import parse
+from pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
+from quota import Mode
+from tests.support.recommend_events import config
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SERVERS = ["127.0.0.1:19092"]
+
+
+def test_what_is_in_force_is_all_there_and_only_a_new_rate_differs() -> None:
+    change = NewRate("batches", 43.0, None, ["it lets in 3 of 900"], 1.5)
+    text = quotas_yaml(config(), [change], head=["why"], cluster="paper", bootstrap_servers=SERVERS)
+    found, before = parse(text), parse(quotas_yaml(config(), [], bootstrap_servers=SERVERS))
+    users = found.to_quotas().users
+    assert users["batches"].producer_ids_rate_milli == 43_000
+    assert users["batches"].mode is Mode.ENFORCE, "it was enforced before"
+    assert users["gone"].exempt
+    assert users["gone"].producer_ids_rate_milli == 1_500
+    assert found.quotas.users["batches"].owner == "team-etl"
+    assert found.quotas.users["batches"].note == 'say "no": #7'
+    assert found.to_quotas().producer_ids == before.to_quotas().producer_ids
+    assert found.to_quotas().default == before.to_quotas().default
+    assert "    # it lets in 3 of 900\n" in text
+
+
+def test_the_difference_is_one_rate_and_its_reasons() -> None:
+    diff = changes_diff(config(), [NewRate("batches", 43.0, None, ["why"])])
+    changed = [line for line in diff.splitlines() if line[0] in "+-" and not line.startswith(("+++", "---"))]
+    assert changed == ["+    # why", "-      producer_ids_rate: 100", "+      producer_ids_rate: 43"]
+    assert changes_diff(config(), []) == ""
+
+
+_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+
+
+@given(_names, _names, _names)
+@example("yes", "~", "a: b #c")
+@example('CN=Jörg, OU="x"\n', "*x", "- 1")
+@example("1e3", "0x1f", "\x85\u2028")
+def test_any_name_comes_back(user: str, owner: str, reason: str) -> None:
+    """Principals may be any text; a comment must not end in the middle of one."""
+    named = [
+        {"user": user, "rate_milli": None, "mode": None, "exempt": False, "owner": owner, "note": reason}
+    ]
+    text = quotas_yaml({**config(), "quotas": named}, [NewRate(user, 2.5, "observe", [reason])])
+    users = yaml.safe_load(text)["quotas"]["users"]
+    assert users == {user: {"mode": "observe", "producer_ids_rate": 2.5, "owner": owner, "note": reason}}
+
+
+def test_without_a_config_event_there_is_a_file_all_the_same() -> None:
+    text = quotas_yaml(None, [NewRate("a", 7.0, "observe")], bootstrap_servers=SERVERS)
+    assert parse(text).to_quotas().users["a"].producer_ids_rate_milli == 7_000
+
+
+@pytest.mark.parametrize(
+    ("in_force", "current_rate", "enforce", "written"),
+    [
+        ("observe", 5.0, False, "observe"),
+        ("enforce", 5.0, False, None),
+        ("enforce", None, False, "observe"),
+        ("observe", 5.0, True, "enforce"),
+    ],
+)
+def test_nobody_is_enforced_who_was_not(
+    in_force: str, current_rate: float | None, enforce: bool, written: str | None
+) -> None:
+    """A user under enforcement whom no rate bounds would be refused for the first time."""
+    assert mode_of(in_force, current_rate, enforce=enforce) == written

@@ -1,0 +1,122 @@
+"""What a trial says of a rate is what the gateway's own decision says, arrival by arrival."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.recommend import trial as trial_module
+from pipeline.recommend.trial import GIVES_UP_AFTER_MS, TRAIN, FilterTrial, RateTrial, UserTrial
+from quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SETTINGS = ProducerIdSettings(window_ms=60_000, false_positive_rate=1e-9, max_throttle_ms=GIVES_UP_AFTER_MS)
+"""A place in line is kept for longer than anybody waits."""
+Arrivals = list[tuple[int, bool]]
+
+
+class Decided:
+    """The same by `ProducerIdQuota.decide`: a healthy id that was refused comes back at once, and then when it is told
+    that its turn has come, until it gives up.
+    """
+
+    def __init__(self, rate_milli: int) -> None:
+        quotas = Quotas(Mode.ENFORCE, SETTINGS, default=UserQuota(rate_milli))
+        self._quota = ProducerIdQuota(quotas, lambda: 7, 0)
+        self._waiting: list[tuple[int, int]] = []
+        self.admitted = [0, 0]
+        self.refused = [0, 0]
+        self.longest_wait_ms = 0
+        self._now_ms = 0
+
+    def _asks(self, producer_id: int, at_ms: int, first_ms: int | None) -> bool:
+        asked = AskedId(producer_id, 0, 0, b"t", 0, came_back=first_ms is not None, first_refused_ms=first_ms)
+        return not self._quota.decide(Question("u", "a", "c", False, 1, [asked]), at_ms).refused
+
+    def _come_back(self, until_ms: int) -> None:
+        """Whose turn has come by then, and who has given up."""
+        while self._waiting:
+            live = self._quota.find("u")
+            assert live is not None
+            assert live.bucket is not None
+            producer_id, first_ms = self._waiting[0]
+            due_ms = self._now_ms + live.bucket.wait_ms(0, self._now_ms)
+            gives_up_ms = first_ms + GIVES_UP_AFTER_MS
+            if min(due_ms, gives_up_ms) > until_ms:
+                return
+            self._waiting.pop(0)
+            if due_ms <= gives_up_ms:
+                assert self._asks(producer_id, due_ms, first_ms)
+                self._now_ms = due_ms
+            else:
+                live.queue.served(producer_id)
+            self.longest_wait_ms = max(self.longest_wait_ms, min(due_ms, gives_up_ms) - first_ms)
+
+    def run(self, arrivals: Arrivals) -> None:
+        for producer_id, (at_ms, healthy) in enumerate(arrivals):
+            self._come_back(at_ms)
+            self._now_ms = at_ms
+            if self._asks(producer_id, at_ms, None):
+                self.admitted[healthy] += 1
+                continue
+            self.refused[healthy] += 1
+            if healthy:
+                self._waiting.append((producer_id, at_ms))
+                assert not self._asks(producer_id, at_ms, at_ms)
+        self._come_back(1 << 62)
+
+
+@given(
+    st.integers(300, 20_000),
+    st.lists(st.tuples(st.integers(0, 20_000), st.booleans()), max_size=60),
+)
+def test_a_trial_decides_as_the_gateway(rate_milli: int, steps: Arrivals) -> None:
+    at_ms, arrivals = 0, []
+    for pause_ms, healthy in steps:
+        at_ms += pause_ms
+        arrivals.append((at_ms, healthy))
+    decided, tried = Decided(rate_milli), RateTrial(rate_milli, SETTINGS, 0)
+    decided.run(arrivals)
+    for at, healthy in arrivals:
+        tried.arrives(at, healthy=healthy, period=TRAIN)
+    tried.end()
+    found = tried.outcomes[TRAIN]
+    assert decided.admitted == [found.rogue_admitted, found.healthy_admitted]
+    assert decided.refused == [found.rogue_refused, found.healthy_refused]
+    assert decided.longest_wait_ms == found.longest_wait_ms
+
+
+def test_the_periods_share_one_bucket() -> None:
+    """What was spent before the judged days is spent in them."""
+    trial = UserTrial([2_000], SETTINGS, at_ms=0, split_ms=10, seed=1)
+    for number in range(6):
+        trial.arrives(number, 8 + number, healthy=False, is_first=True)
+    train, test = (outcome for _, _, outcome in trial.outcomes())
+    assert (train.rogue_admitted, train.rogue_refused) == (2, 0)
+    assert (test.rogue_admitted, test.rogue_refused) == (1, 3)
+
+
+def test_false_positives_are_counted_against_what_is_known_exactly() -> None:
+    settings = ProducerIdSettings(false_positive_rate=0.05)
+    filters, random = FilterTrial(settings, 50_000, 9), Random(2)
+    for number in range(4_000):
+        filters.uses(number, number * 1_000, is_new=True)
+        if number > 10:
+            filters.uses(random.randrange(number), number * 1_000, is_new=False)
+    assert filters.ids == 4_000
+    assert 0 < filters.false_positives <= 0.05 * 4_000
+
+
+def test_who_never_gives_up_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one number that is not quota's: how long a client goes on."""
+    arrivals = [(0, True)] * 8
+    monkeypatch.setattr(trial_module, "GIVES_UP_AFTER_MS", 10)
+    tried = RateTrial(2_000, SETTINGS, 0)
+    for at, healthy in arrivals:
+        tried.arrives(at, healthy=healthy, period=TRAIN)
+    tried.end()
+    assert tried.outcomes[TRAIN].longest_wait_ms == 10

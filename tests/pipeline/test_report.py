@@ -1,0 +1,383 @@
+"""The report from result tables to the browser: read by Spark, opened in a real Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
+from pipeline.report.page import page as page_of
+from pipeline.report.publishing import publish
+from pipeline.report.reading import found as read
+from pipeline.report.rows import Found, PatternFound
+from pipeline.report.source import Source
+from pipeline.tables import Tables
+from tests.pipeline.report_tables import (
+    HOSTILE,
+    HOUR_MS,
+    OFFENDERS,
+    QUIET,
+    ROGUE,
+    START_MS,
+    USERS,
+    write,
+    write_all,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+PAGES = 5
+MADE_MS = START_MS + 31 * 24 * HOUR_MS
+PHONE, DESK = (390, 844), (1280, 900)
+
+
+@dataclass(frozen=True)
+class Built:
+    """One report of everything, for all tests here."""
+
+    tables: Tables
+    found: Found
+    path: Path
+
+
+@pytest.fixture(scope="module")
+def built(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    tables = Tables(spark, str(tmp_path_factory.mktemp("report")))
+    write_all(tables)
+    recommended = Path(tables.root, "recommended")
+    recommended.mkdir()
+    (recommended / "changes.diff").write_text(
+        "--- a\n+++ b\n-  mallory: 1000\n+  mallory: 40  # <b>why</b>\n"
+    )
+    found = read(tables, pages=PAGES, made_ms=MADE_MS)
+    return Built(tables, found, Path(publish(tables, page_of(found), None)))
+
+
+# Reading
+
+
+def test_the_worst_users_come_first_and_only_so_many_get_a_page(built: Built) -> None:
+    assert [user.user for user in built.found.users][:3] == [ROGUE, "carol", HOSTILE]
+    assert {user.user for user in built.found.users} == set(USERS)
+    assert built.found.pages == PAGES
+    with_clients = [user.user for user in built.found.users if user.clients]
+    assert with_clients == [user.user for user in built.found.users[:PAGES]]
+
+
+def test_sums_are_those_of_the_tables(built: Built) -> None:
+    totals, times = built.found.totals, built.found.times
+    assert totals is not None
+    assert times is not None
+
+    assert totals.users == len(USERS)
+    assert times.span.step_ms == HOUR_MS
+    assert sum(sum(line.values) for line in times.by_user) == totals.new_ids
+    rogue = next(user.rates for user in built.found.users if user.user == ROGUE)
+    assert rogue is not None
+    assert max(times.within_window[ROGUE].values) == rogue.peak_new_ids_per_hour
+    assert times.by_user[-1].name is None, "the rest are one line"
+
+
+def test_what_never_came_and_what_could_not_be_read_is_counted(built: Built) -> None:
+    assert built.found.events.lost == {"gw-1": 20}
+    assert built.found.events.dead_letters == {"late": 2, "not_json": 1}
+
+
+def test_brokers_die_when_the_model_says(built: Built) -> None:
+    failover = built.found.failover
+    assert failover is not None
+    assert failover.kafka is not None
+
+    assert [one.study.quota for one in failover.kafka] == ["none", "recommended"], "what is now comes first"
+    # The table marks broker 3, too: the scenario lost it, its heap did not.
+    assert failover.kafka[0].died == dict.fromkeys((1, 2), START_MS + 501 * HOUR_MS)
+    assert failover.kafka[1].died == {}
+
+
+def test_a_user_known_to_one_job_alone_is_shown(tables: Tables) -> None:
+    write(
+        tables, "offenders", OFFENDERS, [("eve", "restart_loop", True, 10, 1.0, None, None, None, "Crashes.")]
+    )
+
+    found = read(tables, pages=5, made_ms=0)
+
+    assert [user.user for user in found.users] == ["eve"]
+    assert (found.totals, found.times, found.advice, found.blocks) == (None, None, None, None)
+    assert "eve crashes and is started again" in page_of(found)
+
+
+def test_without_results_it_says_what_to_run(tables: Tables) -> None:
+    with pytest.raises(HistoryEmpty, match="pidgate pipeline rates"):
+        read(tables, pages=5, made_ms=0)
+
+
+def test_a_table_of_another_version_is_named(tables: Tables) -> None:
+    write(tables, "detector_accuracy", "pattern string", [("steady",)])
+
+    with pytest.raises(TableUnreadable, match=r"detector_accuracy has no column users.*pipeline offenders"):
+        read(tables, pages=5, made_ms=0)
+
+
+def test_a_table_that_is_half_written_is_told(tables: Tables) -> None:
+    (Path(tables.root) / "results" / "detector_accuracy" / "_temporary").mkdir(parents=True)
+
+    with pytest.raises(TableUnreadable, match="half written, or was replaced"):
+        read(tables, pages=5, made_ms=0)
+
+
+def test_a_table_that_is_replaced_meanwhile_is_told(tables: Tables) -> None:
+    write(
+        tables, "offenders", OFFENDERS, [("eve", "restart_loop", True, 10, 1.0, None, None, None, "Crashes.")]
+    )
+    source = Source(tables)
+    source.frame("offenders")
+    next(Path(tables.path("results", "offenders")).glob("*.parquet")).unlink()
+
+    with pytest.raises(TableUnreadable, match="half written, or was replaced"), source.whole():
+        source.rows("offenders", PatternFound, at_most=1)
+
+
+# The command
+
+
+def test_the_command_writes_the_report_and_tells_a_program(tables: Tables, tmp_path: Path) -> None:
+    write(
+        tables, "offenders", OFFENDERS, [("eve", "restart_loop", True, 10, 1.0, None, None, None, "Crashes.")]
+    )
+    output = tmp_path / "there" / "r.html"
+
+    done = CliRunner().invoke(app, ["report", "--tables", tables.root, "--output", str(output), "--json"])
+
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["report"] == str(output)
+    assert said["findings"][0]["user"] == "eve"
+    assert said["not_run"] == ["failover", "ids", "rates", "recommend"]
+    assert "eve" in output.read_text()
+
+
+def test_a_report_that_cannot_be_finished_leaves_the_old_one(built: Built, tmp_path: Path) -> None:
+    output = tmp_path / "report.html"
+    output.write_text("old")
+
+    with pytest.raises(UnicodeEncodeError):
+        publish(built.tables, "new, with half a character \ud800", output)
+
+    assert output.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_place_that_cannot_be_written_is_told(built: Built, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(BadOption, match="--output"):
+        publish(built.tables, "x", tmp_path / "file" / "report.html")
+
+
+def test_style_and_script_are_part_of_the_package() -> None:
+    settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["pipeline"]
+
+    for name in ("report/page.css", "report/page.js"):
+        assert any(fnmatch(name, pattern) for pattern in patterns), name
+
+
+# In the browser
+
+
+@dataclass
+class Visit:
+    """An open page, and what it did meanwhile."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
+
+    def charts(self, at_most: int = 100) -> list[int]:
+        """Scrolls to each visible chart until it is drawn: how many marks each has."""
+        marks: list[int] = []
+        for place in self.page.locator("[data-chart]").all():
+            if place.is_visible() and len(marks) < at_most:
+                place.scroll_into_view_if_needed()
+                drawn = place.locator(".scatterlayer path, .barlayer path")
+                drawn.first.wait_for(state="attached", timeout=60_000)
+                marks.append(drawn.count())
+        return marks
+
+    def goes_to(self, name: str) -> None:
+        self.page.evaluate("name => { location.hash = name }", name)
+        self.page.wait_for_function("name => location.hash === '#' + name", arg=name)
+
+    def overflow_px(self) -> int:
+        return int(
+            self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium of this machine. Without one the tests are skipped, except in CI."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next((path for path in map(shutil.which, names) if path), None)
+    if found is None:
+        if os.environ.get("CI"):
+            raise AssertionError(f"no browser: none of {', '.join(names)} is on the PATH")
+        pytest.skip(f"none of {', '.join(names)} is on the PATH")
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=found, args=options)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def visited(
+    browser: Browser, path: Path, size: tuple[int, int] = DESK, *, dark: bool = False, scripts: bool = True
+) -> Iterator[Visit]:
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme="dark" if dark else "light",
+        java_script_enabled=scripts,
+    )
+    visit = Visit(context.new_page())
+    visit.page.on("console", lambda message: visit.said.append(message.text))
+    visit.page.on("pageerror", lambda error: visit.said.append(str(error)))
+    visit.page.on("request", lambda request: visit.requested.append(request.url))
+    visit.page.goto(path.as_uri())
+    try:
+        yield visit
+    finally:
+        context.close()
+
+
+def test_the_report_names_the_rogue_draws_its_charts_and_loads_nothing(
+    built: Built, browser: Browser
+) -> None:
+    with visited(browser, built.path) as visit:
+        first = visit.page.locator("#findings li").first
+        assert (
+            first.locator("h3")
+            .inner_text()
+            .startswith("Act mallory (etl-loader) opens a new producer for each")
+        )
+        assert "set producer_ids_rate to 40" in first.inner_text()
+        # New ids, refusals, ids held, accuracy, blocks, heaps with and without quotas.
+        marks = visit.charts()
+        assert len(marks) == 7
+        assert all(count > 0 for count in marks)
+
+        assert visit.requested == [built.path.as_uri()]
+        assert visit.said == []
+
+
+def test_a_users_page_opens_by_click_and_leads_back(built: Built, browser: Browser) -> None:
+    with visited(browser, built.path) as visit:
+        visit.page.get_by_role("link", name="All about mallory").click()
+
+        mine = visit.page.locator("section.user:visible")
+        assert mine.locator("h2").inner_text() == ROGUE
+        assert "median life of an id" in mine.inner_text()
+        assert mine.get_by_text("Its healthy producers never needed more than 26").is_visible()
+        assert len(visit.charts()) == 2
+        assert mine.locator(".annotation-text").first.text_content() == "recommended: 40"
+        assert not visit.page.locator("#findings").is_visible()
+
+        visit.page.get_by_role("link", name="all findings").click()
+        assert visit.page.locator("#findings").is_visible()
+        assert visit.page.locator("section.user:visible").count() == 0
+
+        visit.page.get_by_label("User", exact=True).select_option(label="carol")
+        assert mine.locator("h2").inner_text() == "carol"
+        assert visit.said == []
+
+
+def test_the_table_of_users_is_searched(built: Built, browser: Browser) -> None:
+    with visited(browser, built.path) as visit:
+        rows = visit.page.locator("#all-users tbody tr:visible")
+        assert rows.count() == len(USERS)
+
+        visit.page.get_by_label("Find a user").fill("TEAM-1")
+
+        assert rows.count() == sum(user.startswith("team-1") for user in QUIET)
+        assert visit.page.locator("#hits").inner_text() == f"{rows.count()} of {len(USERS)} users"
+
+
+def test_nothing_overflows_on_a_phone(built: Built, browser: Browser) -> None:
+    with visited(browser, built.path, PHONE) as visit:
+        visit.charts()
+        assert visit.overflow_px() == 0
+        for number in range(PAGES):
+            visit.goes_to(f"user-{number}")
+            visit.charts()
+            assert visit.overflow_px() == 0, built.found.users[number].user
+        assert visit.said == []
+
+
+def test_at_night_page_and_charts_are_dark(built: Built, browser: Browser) -> None:
+    colour = "getComputedStyle(document.querySelector('.chart .xtick text, .chart .ytick text')).fill"
+    ground = "getComputedStyle(document.body).backgroundColor"
+    with visited(browser, built.path) as day, visited(browser, built.path, dark=True) as night:
+        day.charts(1)
+        night.charts(1)
+        assert day.page.evaluate(ground) == "rgb(246, 247, 249)"
+        assert night.page.evaluate(ground) == "rgb(17, 21, 27)"
+        assert day.page.evaluate(colour) == "rgb(27, 35, 48)"
+        assert night.page.evaluate(colour) == "rgb(230, 234, 240)"
+
+        day.page.emulate_media(color_scheme="dark")
+        day.page.wait_for_function(f"() => {colour} === 'rgb(230, 234, 240)'")
+
+
+def test_without_scripts_the_words_are_there(built: Built, browser: Browser) -> None:
+    with visited(browser, built.path, scripts=False) as visit:
+        assert visit.page.locator("#findings").get_by_text("All about mallory").is_visible()
+        assert visit.page.locator("#user-0").get_by_text("median life of an id").is_visible()
+
+
+# Hostile names
+
+
+def test_a_name_that_is_a_script_is_shown_and_not_run(built: Built, browser: Browser) -> None:
+    with visited(browser, built.path) as visit:
+        visit.charts()
+        assert HOSTILE in visit.page.locator("#findings").inner_text()
+        assert visit.page.locator(".legendtext", has_text="<script>window.stolen=1</sc").count() > 0
+        visit.goes_to("user-2")
+        visit.charts()
+        assert visit.page.locator("section.user:visible h2").inner_text() == HOSTILE
+
+        assert visit.page.evaluate("window.stolen") is None
+        assert visit.page.locator("img").count() == 0
+        assert visit.page.locator("script").count() == 3
+        assert visit.said == []
+
+
+def test_even_what_was_not_escaped_could_not_run(built: Built, browser: Browser, tmp_path: Path) -> None:
+    """The page's policy is a second wall; without it this very name would have run."""
+    page = built.path.read_text()
+    broken = page.replace("<body>", f"<body>{HOSTILE}", 1)
+    without = broken.replace('http-equiv="Content-Security-Policy"', 'http-equiv="x"', 1)
+    (tmp_path / "broken.html").write_text(broken)
+    (tmp_path / "without.html").write_text(without)
+
+    with visited(browser, tmp_path / "broken.html") as visit:
+        assert visit.page.evaluate("window.stolen") is None
+        assert visit.page.locator("section.user:visible").count() == 0, "its own script runs"
+    with visited(browser, tmp_path / "without.html") as visit:
+        assert visit.page.evaluate("window.stolen") is not None

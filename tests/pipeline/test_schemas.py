@@ -1,0 +1,45 @@
+"""Every event that a gateway writes fits into its table, field by field."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from pyspark.sql import functions as f
+
+from events import EVENT_TYPES, Event, to_json
+from pipeline.schemas import event_schema, table_schema
+from tests.unit.events.made_up import any_event
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(any_event)
+def test_what_a_gateway_writes_comes_back_whole(spark: SparkSession, event: Event) -> None:
+    text = to_json(event).decode()
+    schema = event_schema(event.type)
+    told = spark.createDataFrame([(text,)], "value string").select(
+        f.from_json("value", schema).alias("event")
+    )
+    row = told.select("event.*").collect()[0].asDict(recursive=True)
+    assert row == {"schema_version": json.loads(text)["schema_version"], **asdict(event)}
+
+
+@pytest.mark.parametrize("word", EVENT_TYPES)
+def test_a_table_has_the_event_and_where_it_lay(word: str) -> None:
+    names = table_schema(word).names
+    assert names[: len(event_schema(word))] == event_schema(word).names
+    assert names[-3:] == ["kafka_partition", "kafka_offset", "append_time_ms"]
+    assert len(set(names)) == len(names)

@@ -1,0 +1,165 @@
+"""Users who each come by producer ids in one way, written by hand: what `pidgate pipeline offenders` has to tell."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from events import ConnectionEvent, ProduceErrorEvent
+from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
+
+DAY_MS = 24 * HOUR_MS
+MINUTE_MS = 60_000
+DAYS = 8
+END_MS = START_MS + DAYS * DAY_MS
+MIDNIGHT_MS = START_MS - START_MS % DAY_MS
+
+
+@dataclass
+class Scenes:
+    """One history of eight days in which each user has a story."""
+
+    stream: Stream = field(default_factory=Stream)
+    chance: random.Random = field(default_factory=lambda: random.Random(936))
+
+    def one(
+        self,
+        client: Client,
+        at_ms: int,
+        *,
+        life_ms: int | None = 0,
+        requests: int = 1,
+        error: int | None = None,
+        transactional_id_hash: str | None = None,
+    ) -> None:
+        """One producer; `life_ms` None: to the end of the history."""
+        stream = self.stream
+        connection = stream.connection()
+        producer_id = stream.allocate(client, at_ms, connection_id=connection)
+        name: dict[str, object] = {
+            "transactional": transactional_id_hash is not None,
+            "transactional_id_hash": transactional_id_hash,
+        }
+        stream.decide(client, at_ms, producer_id, "admit", "observe", connection_id=connection, **name)
+        last_ms = END_MS if life_ms is None else min(END_MS, at_ms + life_ms)
+        stream.use(client, producer_id, at_ms, last_ms, requests, connection_id=connection)
+        if error is not None:
+            told: dict[str, object] = {"producer_id": producer_id, "code": error, "count": 1, "node_id": 1}
+            stream.make(ProduceErrorEvent, last_ms + 20, client, **told)
+        if last_ms < END_MS:
+            stream.make(
+                ConnectionEvent, last_ms + 30, client, phase="close", node_id=1, close_reason="client"
+            )
+
+    # What harms
+
+    def restart_loop(self, client: Client, starts: int = 40, *, since_ms: int = START_MS + DAY_MS) -> None:
+        """Kubernetes' back-off: 10, 20, 40, 80, 160 s, then 300 s; it runs for 3 to 8 s."""
+        at_ms = since_ms
+        for number in range(starts):
+            life_ms = self.chance.randrange(3_000, 8_000)
+            self.one(client, at_ms, life_ms=life_ms, requests=5)
+            at_ms += life_ms + min(10_000 << number, 300_000) + 900
+
+    def supervised(self, client: Client, starts: int = 40) -> None:
+        """Runs for as long as it happens to, and is started again after 10 s."""
+        at_ms = START_MS + DAY_MS
+        for _ in range(starts):
+            life_ms = int(self.chance.expovariate(1 / 60_000)) + 1_000
+            self.one(client, at_ms, life_ms=life_ms, requests=1 + life_ms // 500)
+            at_ms += life_ms + 10_000 + self.chance.randrange(800)
+
+    def per_error(self, client: Client, errors: int = 40, *, told: bool = True) -> None:
+        at_ms = START_MS + DAY_MS
+        for _ in range(errors):
+            life_ms = int(self.chance.expovariate(1 / 400_000)) + 5_000
+            self.one(client, at_ms, life_ms=life_ms, requests=20, error=10 if told else None)
+            at_ms += life_ms + self.chance.randrange(10, 900)
+
+    def per_batch(self, client: Client, batches: int = 200, *, requests: int = 1) -> None:
+        at_ms = START_MS + DAY_MS
+        for number in range(batches):
+            named = Client(user=client.user, client_id=f"{client.client_id}-{number}", address=client.address)
+            self.one(named, at_ms, life_ms=120 * (requests - 1), requests=requests)
+            at_ms += int(self.chance.expovariate(1 / 20_000))
+
+    def random_transactional_ids(self, client: Client, starts: int = 60) -> None:
+        at_ms = START_MS + DAY_MS
+        for number in range(starts):
+            self.one(
+                client, at_ms, life_ms=40_000, requests=30, transactional_id_hash=f"{client.user}{number}"
+            )
+            at_ms += int(self.chance.expovariate(1 / 600_000)) + 45_000
+
+    # What is healthy
+
+    def steady(self, user: str, producers: int = 3) -> None:
+        for number in range(producers):
+            self.one(
+                Client(user=user, client_id=f"api-{number}", address=f"10.1.0.{number}"),
+                START_MS + number * 700,
+                life_ms=None,
+                requests=90_000,
+            )
+
+    def rolling(self, user: str, pods: int = 6, deployments: int = 2) -> None:
+        """Each deployment replaces pod after pod, 40 s apart; every pod has a new address and client id."""
+        times = [START_MS, *(START_MS + (2 + 3 * number) * DAY_MS for number in range(deployments))]
+        for number, at_ms in enumerate(times):
+            until = times[number + 1] if number + 1 < len(times) else None
+            for pod in range(pods):
+                start_ms = at_ms + pod * 40_000
+                client = Client(user=user, client_id=f"shop-{number}f{pod}c", address=f"10.2.{number}.{pod}")
+                life = None if until is None else until + pod * 40_000 + 15_000 - start_ms
+                self.one(client, start_ms, life_ms=life, requests=50_000)
+
+    def autoscaling(self, user: str) -> None:
+        """Two instances always, six more by day: added between 7 and 10, taken away between 17 and 21."""
+        for number in range(2):
+            self.one(
+                Client(user=user, client_id="web", address=f"10.3.0.{number}"),
+                START_MS,
+                life_ms=None,
+                requests=70_000,
+            )
+        for day in range(1, DAYS):
+            for number in range(6):
+                at_ms = (
+                    MIDNIGHT_MS
+                    + day * DAY_MS
+                    + 7 * HOUR_MS
+                    + number * 30 * MINUTE_MS
+                    + self.chance.randrange(600_000)
+                )
+                until_ms = MIDNIGHT_MS + day * DAY_MS + 17 * HOUR_MS + number * 40 * MINUTE_MS
+                client = Client(user=user, client_id="web", address=f"10.3.{day}.{number}")
+                self.one(client, at_ms, life_ms=until_ms - at_ms, requests=9_000)
+
+    def cron_job(self, user: str, every_ms: int = HOUR_MS) -> None:
+        """Each run is a pod of its own, some seconds after the full hour."""
+        first_ms = START_MS - START_MS % every_ms + every_ms
+        for number, at_ms in enumerate(range(first_ms, END_MS - HOUR_MS, every_ms)):
+            client = Client(user=user, client_id="nightly", address=f"10.4.{number // 200}.{number % 200}")
+            self.one(client, at_ms + self.chance.randrange(2_000, 9_000), life_ms=90_000, requests=12)
+
+    def shared_address(self, user: str, shops: int = 15) -> None:
+        for number in range(shops):
+            client = Client(user=user, client_id=f"shop{number}", address="192.0.2.1")
+            half_ms = self.chance.randrange(2 * DAY_MS, 6 * DAY_MS)
+            self.one(client, START_MS + number * 900, life_ms=half_ms, requests=4_000)
+            self.one(client, START_MS + half_ms + 30_000, life_ms=None, requests=4_000)
+
+    def shared_client_id(self, user: str, devices: int = 15) -> None:
+        for number in range(devices):
+            client = Client(user=user, client_id="rdkafka", address=f"10.5.0.{number}")
+            half_ms = self.chance.randrange(2 * DAY_MS, 6 * DAY_MS)
+            self.one(client, START_MS + number * 900, life_ms=half_ms, requests=4_000)
+            self.one(client, START_MS + half_ms + 30_000, life_ms=None, requests=4_000)
+
+    def now_and_then(self, user: str, times: int = 30) -> None:
+        """Somebody's experiments: at any time, for any time."""
+        at_ms = START_MS + DAY_MS
+        for _ in range(times):
+            life_ms = int(self.chance.expovariate(1 / 600_000)) + 5_000
+            self.one(Client(user=user, client_id="notebook"), at_ms, life_ms=life_ms, requests=40)
+            at_ms += life_ms + int(self.chance.lognormvariate(14.5, 1.5))

@@ -1,0 +1,74 @@
+"""A gateway's quotas behind a real admin site: a QuotaBook without a topic, a quota's state, no traffic."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from gateway import config
+from gateway.admin import site
+from gateway.admin.quotas_api import QuotasApi
+from gateway.runtime_quotas.book import QuotaBook
+from gateway.settings import Settings
+from quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+
+FILE = """
+gateway_id: gw-0
+cluster: {bootstrap_servers: [127.0.0.1:1]}
+events: {enabled: false}
+admin: {bind: 127.0.0.1:9290, writable: true}
+quotas:
+  mode: enforce
+  default: {producer_ids_rate: 10}
+  users:
+    alice: {producer_ids_rate: 2, owner: team-a, note: the old batch job}
+    bob: {mode: observe}
+"""
+
+
+def settings_of(text: str = FILE) -> Settings:
+    return config.parse(text)
+
+
+class Gateway:
+    """What the site asks, and what stands in for traffic: `ask` brings a producer id."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.now_ms = 1_000_000
+        self.registry = CollectorRegistry()
+        self.book = QuotaBook(settings)
+        self.quota = ProducerIdQuota(settings.to_quotas(), lambda: 7, self.now_ms)
+        self.book.on_change = lambda in_force: self.quota.set_quotas(in_force.quotas, self.now_ms)
+        self.book.on_command = lambda command: self.quota.obey(command, self.now_ms)
+        self.api = QuotasApi(settings, self.book, lambda: self.quota, lambda: self.now_ms)
+
+    def is_ready(self) -> bool:
+        return True
+
+    def not_ready_reason(self) -> str:
+        return ""
+
+    def ask(self, producer_id: int, *, user: str = "alice", came_back: bool = False) -> Answer:
+        asked = AskedId(producer_id, 0, 0, b"topic", 0, came_back=came_back)
+        question = Question(user, "10.0.0.7", "app", False, 1, [asked])
+        return self.quota.decide(question, self.now_ms)
+
+
+def served(use: Callable[[str, Gateway], Any], text: str = FILE) -> None:
+    """Serve, and call `use(host:port, gateway)` in another thread; it must leave the gateway alone while it asks."""
+
+    async def serve() -> None:
+        gateway = Gateway(settings_of(text))
+        gateway.book.open()
+        running = await site.start(("127.0.0.1", 0), gateway, gateway.api)
+        gateway.book.start()
+        try:
+            await asyncio.to_thread(use, str(running.address), gateway)
+        finally:
+            await gateway.book.stop()
+            await running.close()
+
+    asyncio.run(serve())

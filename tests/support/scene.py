@@ -1,0 +1,93 @@
+"""One connection between two transports that only write down: everything between them is the code under test."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.broker_channel import BrokerChannel
+from gateway.buffers import BufferBudget
+from gateway.client_channel import ClientChannel
+from gateway.config import parse
+from gateway.connection import ConnectionContext, Shared
+from gateway.counters import Counters
+from gateway.nodes import NodePorts, Nodes
+from quota import Admission, Mode, Quotas, UserQuota
+from quota.settings import ByteQuotas
+from tests.support import raw
+from tests.support.frames import produce_request, record_batch
+from tests.support.paper_transport import PaperTransport
+
+HEARTBEAT = 12
+MiB = 1024 * 1024
+LISTENER = parse("cluster: {bootstrap_servers: [k1:9092]}").listeners[0]
+
+
+class Scene:
+    """What connections share, with a clock that the test sets."""
+
+    def __init__(
+        self,
+        rate: int | None = None,
+        budget_bytes: int = 1 << 30,
+        frame_bytes: int = 100 * MiB,
+        bytes_per_s: ByteQuotas | None = None,
+    ) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.time_ms = 1_000
+        self.counters = Counters()
+        self.budget = BufferBudget(budget_bytes)
+        quotas = Quotas(
+            mode=Mode.ENFORCE, default=UserQuota.per_window(rate), bytes=bytes_per_s or ByteQuotas()
+        )
+        self.shared = Shared(
+            loop=self.loop,
+            admission=Admission(quotas, lambda: 1, 0),
+            nodes=Nodes([("k1", 9092)]),
+            counters=self.counters,
+            budget=self.budget,
+            frame_limit_bytes=frame_bytes,
+            connect_timeout_ms=1_000,
+        )
+        self.context = ConnectionContext(self.shared, NodePorts(LISTENER), None)
+        self.context.now_ms = lambda: self.time_ms
+        self.context.connect_upstream = lambda channel: None  # type: ignore[method-assign]
+
+    def connect(self, *, early: bytes = b"") -> Pair:
+        return Pair(self, early)
+
+
+class Pair:
+    """One connection with both of its sockets."""
+
+    def __init__(self, scene: Scene, early: bytes = b"") -> None:
+        self.channel = ClientChannel(scene.context)
+        self.client = PaperTransport(self.channel)
+        self.client.receive(early)
+        self.broker_channel = BrokerChannel(self.channel)
+        self.broker = PaperTransport(self.broker_channel)
+
+
+def heartbeat(correlation_id: int, padding: int = 0) -> bytes:
+    """A request whose answer passes unread; `padding` bytes longer than it has to be."""
+    body = {"group_id": "g", "member_id": "m" * (padding % 30_000)}
+    return raw.request(HEARTBEAT, 0, body, correlation_id=correlation_id)
+
+
+def frame_of(total_bytes: int, correlation_id: int = 1) -> bytes:
+    """A framed Produce without producer id of exactly so many bytes, prefix included."""
+    empty = len(produce_of(0, correlation_id))
+    frame = produce_of(total_bytes - empty, correlation_id)
+    # The varint of the record's length may have grown.
+    frame = produce_of(total_bytes - empty - (len(frame) - total_bytes), correlation_id)
+    assert len(frame) == total_bytes
+    return frame
+
+
+def produce_of(padding: int, correlation_id: int, producer_id: int = -1) -> bytes:
+    batch = record_batch(producer_id, records=bytes(padding))
+    frame = produce_request(9, [("t", [(0, batch)])], correlation_id=correlation_id)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def answer(correlation_id: int, body: bytes = b"\0\0") -> bytes:
+    return (4 + len(body)).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + body

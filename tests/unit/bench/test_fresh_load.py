@@ -1,0 +1,89 @@
+"""Fresh ids before something that speaks just enough Kafka, and admits as many as it is told."""
+
+import itertools
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from bench.codec import ApiVersionsResponse, InitProducerIdResponse, ProduceResponse
+from bench.cold_client import Address, receive_frame
+from bench.fresh_load import FreshPlan, run_fresh
+from bench.wire import PRODUCE_VERSION, LoadError
+
+PRODUCE, API_VERSIONS, INIT_PRODUCER_ID = 0, 18, 22
+TOPIC_ID = bytes(range(16))
+
+
+def produce_answer(error_code: int) -> Any:
+    topic = ProduceResponse.TopicProduceResponse
+    partition = topic.PartitionProduceResponse(
+        version=PRODUCE_VERSION,
+        index=0,
+        error_code=error_code,
+        base_offset=-1,
+        record_errors=[],
+        error_message="told why" if error_code else None,
+    )
+    responses = [topic(version=PRODUCE_VERSION, topic_id=None, partition_responses=[partition])]
+    return ProduceResponse(version=PRODUCE_VERSION, responses=responses, throttle_time_ms=0)
+
+
+@contextmanager
+def broker(error_code: Callable[[int], int]) -> Iterator[Address]:
+    """`error_code` of the n-th batch, from 0."""
+    batches, ids = itertools.count(), itertools.count(1000)
+
+    def answer_to(api_key: int) -> Any:
+        if api_key == API_VERSIONS:
+            return ApiVersionsResponse(version=3, error_code=0, api_keys=[])
+        if api_key == INIT_PRODUCER_ID:
+            return InitProducerIdResponse(
+                version=4, throttle_time_ms=0, error_code=0, producer_id=next(ids), producer_epoch=0
+            )
+        assert api_key == PRODUCE
+        return produce_answer(error_code(next(batches)))
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(LoadError, OSError):
+            while True:
+                api_key, _version, correlation_id = struct.unpack_from(">hhi", receive_frame(connection))
+                answer = answer_to(api_key)
+                answer.with_header(correlation_id=correlation_id)
+                connection.sendall(answer.encode(header=True, framed=True))
+
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    accepting = threading.Thread(target=accept, daemon=True)
+    accepting.start()
+    yield listening.getsockname()
+    listening.shutdown(socket.SHUT_RDWR)
+    accepting.join()
+    listening.close()
+
+
+PLAN = FreshPlan(producers=7, partitions=2, record_bytes=10, acks=1)
+
+
+def test_ids_that_are_let_in_and_ids_that_are_refused_are_counted() -> None:
+    with broker(lambda batch: 0 if batch < 3 else 19) as address:
+        measured = run_fresh(address, TOPIC_ID, PLAN, None)
+    assert (measured["requests"], measured["admitted"], measured["refused"]) == (7, 3, 4)
+
+
+def test_any_other_answer_fails_the_run() -> None:
+    with (
+        broker(lambda batch: 45 if batch == 5 else 0) as address,
+        pytest.raises(LoadError, match=r"error codes \[45\]"),
+    ):
+        run_fresh(address, TOPIC_ID, PLAN, None)

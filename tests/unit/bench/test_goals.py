@@ -1,0 +1,74 @@
+"""Goals: what is held against the limit, whether it is kept, and how that is told."""
+
+import pytest
+
+from bench.goals import Goal, is_met, measured_values, verdict, verdicts
+from bench.quantities import Measured, cpu_us_per_request, p99_ms, rss_kb_per_connection
+
+
+def costs(*us_per_request: float) -> list[Measured]:
+    return [{"cpu_s": us / 1e6 * 1000, "requests": 1000} for us in us_per_request]
+
+
+CPU = Goal(of="CPU per request", quantity=cpu_us_per_request, bound="at most", limit=1.15, than="bare")
+P99 = Goal(of="p99", quantity=p99_ms, bound="at most", limit=1, unit="ms", than="direct", by="difference")
+RSS = Goal(of="RSS", quantity=rss_kb_per_connection, bound="at most", limit=8, unit="KB")
+
+
+def test_a_ratio_is_taken_within_each_run() -> None:
+    # Between runs the machine became twice as slow, for both alike.
+    results = {"bare": costs(40, 80, 40), "pidgate": costs(44, 88, 48)}
+    assert measured_values(CPU, results) == pytest.approx([1.1, 1.1, 1.2])
+    assert verdict(CPU, results) == "**met**: CPU per request 1.1 (1.1 to 1.2) x bare; at most 1.15"
+
+
+def test_a_difference_is_taken_within_each_run() -> None:
+    results = {"direct": [{"p99_ms": 1.0}, {"p99_ms": 5.0}], "pidgate": [{"p99_ms": 2.5}, {"p99_ms": 6.0}]}
+    assert measured_values(P99, results) == [1.5, 1.0]
+    assert verdict(P99, results) == "**not met**: p99 1.25 (1 to 1.5) ms over direct; at most 1"
+
+
+def test_a_quantity_by_itself_needs_no_other_target() -> None:
+    results = {"pidgate": [{"rss_bytes": 57_600_000.0, "connections": 8000.0}]}
+    assert verdict(RSS, results) == "**met**: RSS 7.2 KB; at most 8"
+
+
+@pytest.mark.parametrize(
+    ("bound", "values", "expected"),
+    [
+        ("at most", [2.0], True),
+        ("at most", [1.0, 2.1, 3.0], False),
+        ("at least", [2.0], True),
+        ("at least", [1.9], False),
+        ("below", [1.9], True),
+        ("below", [2.0], False),
+        ("exactly", [2.0, 2.0, 2.0], True),
+        ("exactly", [2.0, 2.0, 3.0], False),
+        ("exactly", [3.0, 3.0], False),
+    ],
+)
+def test_the_median_counts_but_exactly_means_every_run(
+    bound: str, values: list[float], expected: bool
+) -> None:
+    goal = Goal(of="x", quantity=p99_ms, bound=bound, limit=2)  # type: ignore[arg-type]
+    assert is_met(goal, values) is expected
+
+
+def test_what_is_over_the_limit_by_little_is_told_with_enough_digits() -> None:
+    results = {"bare": costs(1000), "pidgate": costs(1154)}
+    assert verdict(CPU, results) == "**not met**: CPU per request 1.154 x bare; at most 1.15"
+
+
+@pytest.mark.parametrize("results", [{"pidgate": costs(44)}, {"pidgate": costs(44), "bare": []}])
+def test_without_the_other_target_nothing_is_said_to_be_met(results: dict[str, list[Measured]]) -> None:
+    assert measured_values(CPU, results) is None
+    assert verdict(CPU, results) == "not measured (no bare): CPU per request at most 1.15 x bare"
+
+
+def test_few_runs_decide_nothing() -> None:
+    five = {"bare": costs(40, 40, 40, 40, 40), "pidgate": costs(44, 44, 44, 44, 44)}
+    assert verdicts([CPU], five)[0] == "Targets:"
+    assert verdicts([CPU], {name: runs[:1] for name, runs in five.items()})[0] == (
+        "Targets (1 run: no verdict yet):"
+    )
+    assert verdicts([], five) == []

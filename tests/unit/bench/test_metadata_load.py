@@ -1,0 +1,51 @@
+"""What the load of Metadata computes and reads."""
+
+import socket
+from collections.abc import Mapping
+
+import pytest
+
+from bench import lateness
+from bench.codec import MetadataRequest
+from bench.lateness import Moment
+from bench.metadata_load import metadata_requests, read_http_answer, topic_name
+from bench.wire import LoadError
+from sandbox.gateway import Metrics
+
+NAME = "pidgate_event_loop_lateness_seconds"
+
+
+def scrape(buckets: Mapping[str, int], total_s: float, waited_ns: int) -> Moment:
+    lines = [f"# TYPE {NAME} histogram"]
+    lines += [f'{NAME}_bucket{{le="{bound}"}} {count}' for bound, count in buckets.items()]
+    lines += [f"{NAME}_count {buckets['+Inf']}", f"{NAME}_sum {total_s}", ""]
+    return Moment(Metrics.parse("\n".join(lines)), waited_ns)
+
+
+def test_lateness_is_what_was_counted_between_two_scrapes() -> None:
+    before = scrape({"0.005": 100, "0.01": 103, "+Inf": 104}, 0.5, 7_000_000)
+    after = scrape({"0.005": 190, "0.01": 198, "+Inf": 204}, 0.8, 9_500_000)
+    assert lateness.since(before, after) == pytest.approx(
+        {"ticks": 100, "late_5ms": 10, "late_10ms": 5, "late_ms": 3.0, "waited_for_core_ms": 2.5}
+    )
+
+
+def test_all_topics_are_asked_for_and_then_all_but_a_different_one() -> None:
+    requests = [MetadataRequest.decode(frame[4:], version=12, header=True) for frame in metadata_requests(5)]
+    asked = [None if one.topics is None else [topic.name for topic in one.topics] for one in requests]
+    assert asked[0] is None
+    names = [topic_name(number) for number in range(5)]
+    assert asked[1:] == [[name for name in names if name != left_out] for left_out in names]
+
+
+def test_an_http_answer_is_read_to_its_end_and_no_further() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nalive")
+        assert read_http_answer(ours) == b"alive"
+        theirs.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+        with pytest.raises(LoadError, match="503"):
+            read_http_answer(ours)
+        theirs.close()
+        with pytest.raises(LoadError, match="closed"):
+            read_http_answer(ours)

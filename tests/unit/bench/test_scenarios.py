@@ -1,0 +1,54 @@
+"""The scenarios as they stand: plans that loads take, goals that can be judged, numbers that are not taken twice."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from bench.__main__ import SCENARIOS
+from bench.bulk_load import BulkPlan
+from bench.fresh_load import FreshPlan
+from bench.idle_load import IdlePlan
+from bench.paced_load import PacedPlan
+from bench.s08_idle_connections import SCENARIO as IDLE
+from bench.scenario import Scenario
+from bench.targets import TARGETS
+
+PLANS: dict[str, Any] = {
+    "paced": PacedPlan,
+    "produce": BulkPlan,
+    "fetch": BulkPlan,
+    "idle": IdlePlan,
+    "fresh": FreshPlan,
+}
+
+every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
+
+
+@every_scenario
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_plan_is_what_its_load_takes(scenario: Scenario, quick: bool) -> None:
+    assert set(scenario.plan_for(quick)) == {field.name for field in fields(PLANS[scenario.kind])}
+
+
+@every_scenario
+def test_what_goals_compare_is_measured(scenario: Scenario) -> None:
+    assert set(scenario.targets) <= set(TARGETS)
+    assert scenario.baseline in scenario.targets
+    assert {target for goal in scenario.goals for target in goal.needs} <= set(scenario.targets)
+
+
+@every_scenario
+def test_each_client_has_its_own_partitions(scenario: Scenario) -> None:
+    plan = scenario.plan
+    if "partitions_each" in plan:
+        clients = plan.get("producers", 0) + plan.get("clients", 0)
+        assert scenario.partitions == clients * plan["partitions_each"]
+
+
+def test_results_of_scenarios_are_kept_apart() -> None:
+    assert len({(scenario.number, scenario.name) for scenario in SCENARIOS}) == len(SCENARIOS)
+
+
+def test_a_proxy_needs_two_files_for_each_connection() -> None:
+    assert 16_000 < IDLE.open_files(quick=False) <= 20_000

@@ -1,0 +1,90 @@
+"""The storm: what it reads of answers, when it comes back, and what is in a topic afterwards."""
+
+import asyncio
+import os
+import signal
+import struct
+from uuid import UUID
+
+from bench.codec import ProduceResponse
+from bench.storm_load import NOT_ENOUGH_REPLICAS, StormPlan, read_refusal, run_storm
+from bench.topic_content import producer_ids_of
+from bench.wire import record_batch
+
+TOPIC_ID = bytes(range(16))
+
+
+def produce_answer(error_code: int, message: str | None, throttle_time_ms: int) -> bytes:
+    topic = ProduceResponse.TopicProduceResponse
+    partition = topic.PartitionProduceResponse(
+        version=13,
+        index=7,
+        error_code=error_code,
+        base_offset=-1,
+        log_append_time_ms=-1,
+        log_start_offset=-1,
+        record_errors=[],
+        error_message=message,
+    )
+    answer = ProduceResponse(
+        version=13,
+        responses=[topic(version=13, topic_id=UUID(bytes=TOPIC_ID), partition_responses=[partition])],
+        throttle_time_ms=throttle_time_ms,
+    )
+    answer.with_header(correlation_id=0)
+    return bytes(answer.encode(header=True, framed=False))
+
+
+def test_error_code_and_throttle_of_a_refusal_are_read() -> None:
+    assert read_refusal(produce_answer(NOT_ENOUGH_REPLICAS, "quota of bob exceeded", 480)) == (19, 480)
+    assert read_refusal(produce_answer(0, None, 0)) == (0, 0)
+
+
+def test_producer_ids_are_those_of_whole_batches() -> None:
+    batches = [record_batch(producer_id, 1, 50) for producer_id in (5, 1 << 50, 5, 9)]
+    whole = b"".join(batches)
+    assert producer_ids_of(memoryview(whole)) == {5, 1 << 50, 9}
+    assert producer_ids_of(memoryview(whole)[:-1]) == {5, 1 << 50}
+
+
+class Refusing:
+    """Logs everybody in; lets in the first id and refuses all others."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked: list[int] = []
+        self.asked.append(asked)
+        is_first = len(self.asked) == 1
+        try:
+            while True:
+                frame = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+                asked.append(struct.unpack_from(">h", frame)[0])
+                if asked[-1] != 0:
+                    answer = bytes(14)
+                else:
+                    answer = produce_answer(0 if is_first else NOT_ENOUGH_REPLICAS, None, 20)
+                writer.write(struct.pack(">i", len(answer)) + answer)
+                if len(self.asked) == 6 and asked == [17, 36, 0]:
+                    os.kill(os.getpid(), signal.SIGTERM)
+        except asyncio.IncompleteReadError:
+            writer.close()
+
+
+def test_a_refused_id_comes_back_once_on_its_connection_and_then_gives_up() -> None:
+    async def scenario() -> None:
+        refusing = Refusing()
+        server = await asyncio.start_server(refusing.serve, "127.0.0.1", 0)
+        async with server:
+            plan = StormPlan(connections_per_s=200, tries=2, partitions=4, record_bytes=10)
+            address = server.sockets[0].getsockname()
+            told = await run_storm(address, TOPIC_ID, ("bob", "secret"), 3, plan)
+        assert (told["failed"], told["why"]) == (0, "")
+        assert told["opened"] == len(refusing.asked) >= 6
+        assert told["admitted"] == [(1 << 50) + 3]
+        assert told["refusals"] == 2 * (told["opened"] - 1)
+        assert refusing.asked[0] == [17, 36, 0]
+        assert refusing.asked[1:] == [[17, 36, 0, 0]] * (told["opened"] - 1)
+
+    asyncio.run(scenario())

@@ -1,0 +1,185 @@
+"""Byte rates on one connection: what is counted when, who is muted how long, and what the answers tell."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from protocol.throttle import fetch_throttle_in, produce_throttle_at, read
+from quota.settings import ByteQuotas, ByteRates
+from tests.support import raw
+from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat
+
+PRODUCE, FETCH = 0, 1
+RATE = 1_000
+"""Bytes per second; in a fresh window of 11 samples 10,000 pass before anybody waits."""
+WINDOW = 10 * RATE
+
+
+@contextmanager
+def scene_of(user: str, rates: ByteRates) -> Iterator[Scene]:
+    made = Scene(bytes_per_s=ByteQuotas(rates={(user, None): rates}))
+    yield made
+    made.loop.close()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with scene_of("ANONYMOUS", ByteRates(RATE, RATE)) as made:
+        yield made
+
+
+@pytest.fixture
+def scene_of_alice() -> Iterator[Scene]:
+    with scene_of("alice", ByteRates(RATE)) as made:
+        yield made
+
+
+def produce_answer(correlation_id: int, throttle_time_ms: int = 0) -> bytes:
+    """To the Produce v9 that `frame_of` makes."""
+    body = {"responses": [], "throttle_time_ms": throttle_time_ms}
+    return raw.response(PRODUCE, 9, body, correlation_id=correlation_id)
+
+
+def told(frame: bytes) -> int:
+    """throttle_time_ms of a framed Produce v9 answer."""
+    at = produce_throttle_at(frame, 4, len(frame), 9)
+    assert at is not None
+    return read(frame, at)
+
+
+def fetch(correlation_id: int, version: int = 11, max_bytes: int = 50_000_000) -> bytes:
+    body = {
+        "replica_id": -1,
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "max_bytes": max_bytes,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": 0,
+        "topics": [],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return raw.request(FETCH, version, body, correlation_id=correlation_id)
+
+
+def fetch_answer(correlation_id: int, records: int, throttle_time_ms: int = 0) -> bytes:
+    """The beginning of a Fetch v11 answer: everything behind its throttle is opaque here."""
+    return answer(correlation_id, throttle_time_ms.to_bytes(4, "big") + bytes(records))
+
+
+def release(scene: Scene, pair: Pair) -> None:
+    scene.time_ms = pair.channel.conversation.muted_until_ms
+    pair.channel._mute_ended()
+
+
+def test_up_to_the_rate_nothing_is_changed(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(frame_of(WINDOW))
+    pair.broker.receive(produce_answer(1))
+    assert pair.client.sent() == produce_answer(1)
+    pair.client.receive(heartbeat(2))
+    assert pair.broker.sent() == frame_of(WINDOW) + heartbeat(2)
+
+
+def test_a_produce_above_the_rate_passes_then_mutes_and_its_answer_says_so(scene: Scene) -> None:
+    pair = scene.connect()
+    over = frame_of(4 + WINDOW + RATE)
+    pair.client.receive(over + heartbeat(2))
+    assert pair.broker.sent() == over, "what is above the rate is forwarded, and nothing behind it"
+    assert pair.channel.conversation.muted_until_ms == scene.time_ms + 1_000
+    scene.time_ms += 300
+    pair.broker.receive(produce_answer(1, throttle_time_ms=7))
+    assert told(pair.client.sent()) == 700
+    release(scene, pair)
+    assert pair.broker.sent() == over + heartbeat(2)
+
+
+def test_the_broker_s_throttle_stays_when_it_is_longer(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(frame_of(4 + WINDOW + RATE))
+    pair.broker.receive(produce_answer(1, throttle_time_ms=5_000))
+    assert told(pair.client.sent()) == 5_000
+
+
+def test_without_an_answer_the_mute_holds_all_the_same(scene: Scene) -> None:
+    pair = scene.connect()
+    frame = bytearray(frame_of(4 + WINDOW + RATE))
+    at = frame.index(b"\xff\xff", 14)  # acks
+    frame[at : at + 2] = b"\0\0"
+    pair.client.receive(bytes(frame) + heartbeat(2))
+    assert pair.broker.sent() == bytes(frame)
+    assert pair.channel.conversation.in_flight_count == 0
+
+
+def test_a_fetch_is_counted_by_its_answer(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(fetch(1))
+    pair.broker.receive(fetch_answer(1, WINDOW + 2 * RATE - 8))
+    got = pair.client.sent()
+    at = fetch_throttle_in(got, 4, len(got), FETCH, 11)
+    assert at is not None
+    assert read(got, at) == 2_000
+    assert len(got) == 4 + WINDOW + 2 * RATE
+    pair.client.receive(heartbeat(2))
+    pair.client.receive(fetch(3))
+    asked_bytes = len(pair.broker.sent())
+    release(scene, pair)
+    assert len(pair.broker.sent()) > asked_bytes
+
+
+@pytest.mark.parametrize("step", [1, 3, 5, 8, 11, 12, 13, 64])
+def test_however_the_head_of_an_answer_is_cut(scene: Scene, step: int) -> None:
+    pair = scene.connect()
+    pair.client.receive(fetch(1))
+    pair.broker.receive(fetch_answer(1, WINDOW + 2 * RATE - 8), most=step)
+    got = pair.client.sent()
+    assert got[8:12] == (2_000).to_bytes(4, "big")
+    assert got[12:] == bytes(len(got) - 12)
+    assert len(got) == 4 + WINDOW + 2 * RATE
+
+
+def test_a_fetch_asks_for_no_more_than_the_window_allows(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(7) + fetch(1) + heartbeat(8) + fetch(2, max_bytes=WINDOW - 1))
+    assert pair.broker.sent() == heartbeat(7) + fetch(1, max_bytes=WINDOW) + heartbeat(8) + fetch(
+        2, max_bytes=WINDOW - 1
+    )
+
+
+def test_a_mute_by_bytes_does_not_keep_answers_back(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(heartbeat(7) + frame_of(4 + WINDOW + RATE))
+    pair.broker.receive(answer(7))
+    assert pair.client.sent() == answer(7)
+
+
+def test_all_connections_of_a_user_count_together_and_others_do_not(scene_of_alice: Scene) -> None:
+    scene = scene_of_alice
+    first, second, other = scene.connect(), scene.connect(), scene.connect()
+    first.channel.visitor.identify("alice")
+    second.channel.visitor.identify("alice")
+    for pair in (first, other):
+        pair.client.receive(frame_of(4 + WINDOW))
+    second.client.receive(frame_of(4 + RATE))
+    muted = [pair.channel.conversation.muted_until_ms > scene.time_ms for pair in (first, second, other)]
+    assert muted == [False, True, False]
+
+
+def test_who_becomes_somebody_else_is_counted_as_such(scene_of_alice: Scene) -> None:
+    scene = scene_of_alice
+    pair = scene.connect()
+    pair.client.receive(frame_of(4 + 2 * WINDOW))
+    assert pair.channel.conversation.muted_until_ms == 0
+    pair.channel.visitor.identify("alice")
+    pair.client.receive(frame_of(4 + 2 * WINDOW))
+    assert pair.channel.conversation.muted_until_ms > scene.time_ms
+
+
+def test_a_client_that_goes_while_muted_is_closed(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(frame_of(4 + WINDOW + RATE))
+    pair.channel.eof_received()
+    pair.broker.receive(produce_answer(1))
+    assert pair.client.is_closing()

@@ -1,0 +1,346 @@
+"""InitProducerId through one connection: refused with 14 and a mute, held while somebody is asked, told and counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from events import InitProducerIdEvent, from_json
+from gateway.connection_recorder import ConnectionRecorder
+from gateway.conversation import FORWARD, TAKEN, Conversation
+from gateway.counters import INIT_REFUSED, Counters
+from gateway.logs import Event
+from gateway.recorder import Clocks, Identity, Recorder, RecorderSettings
+from gateway.refusal_log import RefusalLog
+from gateway.treatments import Treatment
+from gateway.workers import wire
+from quota.admission import Admission
+from quota.producer_ids import Answer, ProducerIdQuota, Question
+from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from quota.shared_refusals import SharedRefusals
+from quota.state import Ask
+from quota.verdicts import Visitor
+from tests.support import raw
+from tests.support.frames import produce_request, record_batch
+
+METADATA, SASL_HANDSHAKE, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 3, 17, 22, 36
+COORDINATOR_LOAD_IN_PROGRESS = 14
+VERSIONS = range(6)
+LONGEST_MS = 10_000
+
+
+def quotas(rate: int = 0, *, refuse: bool = True, mode: Mode = Mode.ENFORCE, **rates: int) -> Quotas:
+    return Quotas(
+        mode,
+        ProducerIdSettings(refuse_init=refuse),
+        default=UserQuota.per_window(rate),
+        users={name: UserQuota.per_window(its_rate) for name, its_rate in rates.items()},
+    )
+
+
+def init(
+    correlation_id: int = 1, version: int = 4, transactional_id: str | None = None, producer_id: int = -1
+) -> bytes:
+    body = {
+        "transactional_id": transactional_id,
+        "transaction_timeout_ms": 60_000,
+        "producer_id": producer_id,
+        "producer_epoch": 0 if producer_id >= 0 else -1,
+    }
+    return raw.request(INIT_PRODUCER_ID, version, body, correlation_id=correlation_id)
+
+
+def produce(producer_id: int, correlation_id: int) -> bytes:
+    batch = record_batch(producer_id, 0, 0)
+    frame = produce_request(9, [("orders", [(0, batch)])], correlation_id=correlation_id)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def metadata(correlation_id: int) -> bytes:
+    return raw.request(METADATA, 1, {"topics": []}, correlation_id=correlation_id)
+
+
+class RemoteState(ProducerIdQuota):
+    """Whoever answers is elsewhere."""
+
+    def decide(self, question: Question, now_ms: int) -> Answer | None:  # type: ignore[override]
+        return None
+
+
+class Script:
+    """One connection of alice, or of whom it will turn out to be."""
+
+    def __init__(
+        self, its_quotas: Quotas | None = None, *, user: str = "alice", remote: bool = False
+    ) -> None:
+        self.quotas = its_quotas or quotas()
+        state = RemoteState(self.quotas, lambda: 1, 0) if remote else None
+        self.admission = Admission(self.quotas, lambda: 1, 0, state=state)
+        self.visitor = Visitor(user, "", "10.0.0.1", 1)
+        self.counters = Counters()
+        self.talk = Conversation(self.admission, self.visitor, counters=self.counters)
+        self.now_ms = 0
+
+    def send(self, frame: bytes) -> int:
+        buf = b"before" + frame + b"after"
+        return self.talk.request(buf, 10, 6 + len(frame), self.now_ms)
+
+    def answers(self, version: int = 4) -> list[dict[str, Any]]:
+        """Our answers to InitProducerId whose turn has come."""
+        out = [raw.decoded(INIT_PRODUCER_ID, version, answer[4:]) for answer in self.talk.out]
+        self.talk.out.clear()
+        return out
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("producer_id", [-1, 4_711])
+def test_the_answer_says_try_again_later_in_every_version(version: int, producer_id: int) -> None:
+    """A request that names an id gets a new one from the broker, too, and so is refused."""
+    script = Script()
+    assert script.send(init(77, version, producer_id=producer_id)) is TAKEN
+    assert script.talk.out[0][4:8] == (77).to_bytes(4, "big")
+    (answer,) = script.answers(version)
+    assert answer == {
+        "throttle_time_ms": LONGEST_MS,
+        "error_code": COORDINATOR_LOAD_IN_PROGRESS,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    assert script.talk.muted_until_ms == LONGEST_MS
+    assert script.counters.requests_refused == {INIT_REFUSED: 1}
+    assert script.counters.requests[INIT_PRODUCER_ID] == 1
+    assert script.talk.is_quiet
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", ["tx", ""])
+def test_a_transactional_producer_always_passes(version: int, name: str) -> None:
+    script = Script()
+    assert script.send(init(5, version, name)) is FORWARD
+    assert script.talk.expect(5).treatment is Treatment.INIT_PRODUCER_ID
+    assert script.talk.muted_until_ms == 0
+
+
+@pytest.mark.parametrize(
+    "its_quotas",
+    [quotas(refuse=False), quotas(mode=Mode.OBSERVE), quotas(rate=5)],
+    ids=["off", "observe", "ok"],
+)
+def test_who_may_have_one_is_answered_by_the_broker(its_quotas: Quotas) -> None:
+    script = Script(its_quotas)
+    assert script.send(init(5)) is FORWARD
+    request = script.talk.expect(5)
+    assert request.note == (None, -1, -1), "what the events tell of the request"
+    assert not script.talk.refused
+
+
+def test_it_is_held_behind_the_mute_and_refused_again_after_it() -> None:
+    """A client that asks on without waiting costs one refusal for each throttle."""
+    script = Script()
+    assert [script.send(init(number)) for number in range(5)] == [TAKEN] * 5
+    assert script.send(metadata(9)) is TAKEN
+    assert len(script.answers()) == 1
+    for number in range(1, 5):
+        until_ms = script.talk.muted_until_ms
+        assert script.talk.release(until_ms - 1) == ([], False)
+        assert script.talk.release(until_ms) == ([], False)
+        assert len(script.answers()) == 1
+        assert script.talk.muted_until_ms == (number + 1) * LONGEST_MS
+    assert script.talk.release(script.talk.muted_until_ms) == ([metadata(9)], False)
+
+
+def test_the_answer_waits_for_what_is_in_flight() -> None:
+    script = Script()
+    script.send(metadata(1))
+    script.send(init(2))
+    assert script.answers() == []
+    assert script.talk.muted_until_ms == LONGEST_MS
+    script.talk.expect(1)
+    script.talk.answered()
+    assert len(script.answers()) == 1
+
+
+def test_with_tokens_back_it_passes() -> None:
+    script = Script(quotas(rate=1))
+    for producer_id in (1, 2):
+        assert script.send(produce(producer_id, producer_id)) is FORWARD
+        script.talk.answered()
+    assert script.send(init(3)) is TAKEN
+    assert script.send(init(4)) is TAKEN
+    assert script.talk.release(3_599_999) == ([], False)
+    assert [answer["throttle_time_ms"] for answer in script.answers()] == [LONGEST_MS, 100]
+    script.now_ms = 3_600_099
+    assert script.send(init(5)) is FORWARD
+
+
+def handshake(correlation_id: int) -> bytes:
+    return raw.request(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}, correlation_id=correlation_id)
+
+
+def authenticate(correlation_id: int, user: str) -> bytes:
+    token = f"\0{user}\0secret".encode()
+    return raw.request(SASL_AUTHENTICATE, 2, {"auth_bytes": token}, correlation_id=correlation_id)
+
+
+def test_a_client_that_does_not_wait_for_its_authentication_does_not_get_around_it() -> None:
+    script = Script(quotas(rate=100, mallory=0), user="ANONYMOUS")
+    script.send(handshake(1))
+    script.send(authenticate(2, "mallory"))
+    assert script.send(init(3)) is TAKEN
+    assert script.send(metadata(4)) is TAKEN
+    assert script.talk.awaits_answer
+    assert script.talk.release(0) == ([], False)
+    script.talk.answered()
+    assert script.talk.release(0) == ([], False)
+    identity = script.talk.sasl.broker_answer(0, b"")
+    assert identity is not None
+    script.visitor.identify(identity.user)
+    script.talk.answered()
+    assert script.talk.release(0) == ([], False)
+    assert [refusal.user for refusal in script.talk.refused] == ["mallory"]
+    assert script.talk.release(script.talk.muted_until_ms) == ([metadata(4)], False)
+
+
+# ---- with the state in another process ---------------------------------------------------------------------
+
+
+def over_the_wire(body: list[Any]) -> list[Any]:
+    (message,) = wire.Decoder().feed(wire.encoded(wire.Kind.ASK, body))
+    decoded: list[Any] = message.body
+    return decoded
+
+
+def answered_by(state: ProducerIdQuota, ask: Ask) -> None:
+    """What the holder does, with the real bytes in between."""
+    question = wire.unpacked_question(over_the_wire(wire.packed_question(ask.question)))
+    answer, refused = SharedRefusals().decide(state.decide, question, ask.asked_ms)
+    assert refused == [], "no id that other workers would have to know"
+    ask.answer = wire.unpacked_answer(over_the_wire(wire.packed_answer(answer)))
+
+
+@pytest.mark.parametrize(
+    ("its_quotas", "forwarded"),
+    [(quotas(rate=0), False), (quotas(rate=5), True), (quotas(rate=0, mode=Mode.OBSERVE), True)],
+    ids=["refused", "let pass", "observed"],
+)
+def test_it_is_held_until_the_state_has_answered(its_quotas: Quotas, forwarded: bool) -> None:
+    script = Script(its_quotas, remote=True)
+    assert script.send(init(1)) is TAKEN
+    assert script.send(metadata(2)) is TAKEN
+    assert script.talk.awaits_decision
+    assert not script.talk.is_quiet
+    assert script.talk.release(0) == ([], False)
+    asked = script.talk.asked
+    assert asked is not None
+    answered_by(ProducerIdQuota(its_quotas, lambda: 1, 0), asked)
+    frames, must_close = script.talk.release(0)
+    assert not must_close
+    assert script.talk.asked is None, "the answer is of this request, and of no other"
+    assert script.counters.requests[INIT_PRODUCER_ID] == 1, "counted once"
+    if forwarded:
+        assert frames == [init(1), metadata(2)]
+        assert script.talk.expect(1).treatment is Treatment.INIT_PRODUCER_ID
+    else:
+        assert frames == []
+        assert [answer["error_code"] for answer in script.answers()] == [COORDINATOR_LOAD_IN_PROGRESS]
+    counted = script.admission.user_snapshots(0)
+    told = [(user.inits_refused, user.inits_would_refuse) for user in counted]
+    wanted = {False: [(1, 0)], True: [(0, 1)] if its_quotas.mode is Mode.OBSERVE else []}
+    assert told == wanted[forwarded]
+
+
+def test_whom_no_rate_bounds_waits_for_no_answer() -> None:
+    unbounded = Quotas(Mode.ENFORCE, ProducerIdSettings(refuse_init=True))
+    assert Script(unbounded, remote=True).send(init(1)) is FORWARD
+
+
+def test_nobody_answers_and_it_passes() -> None:
+    script = Script(remote=True)
+    script.send(init(1))
+    asked = script.talk.asked
+    assert asked is not None
+    asked.answer = script.admission.failed_open(asked.question, 0)
+    assert script.talk.release(0) == ([init(1)], False)
+
+
+Lives = list[tuple[int, int]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 2)), max_size=60))
+def test_over_the_wire_it_is_decided_as_in_one_process(lives: Lives) -> None:
+    """Each life asks for an id, brings it when it got one, and crashes; its connection goes to any worker."""
+    its_quotas = Quotas(
+        Mode.ENFORCE,
+        ProducerIdSettings(window_ms=60_000, refuse_init=True),
+        default=UserQuota.per_window(3),
+    )
+
+    def outcomes(processes: list[Admission], holder: ProducerIdQuota | None) -> list[object]:
+        refusals, told, now_ms, next_id = SharedRefusals(), list[object](), 0, 0
+        for number, (wait_ms, process) in enumerate(lives):
+            now_ms += wait_ms
+            visitor = Visitor("alice", "app", "10.0.0.1", number)
+            admission = processes[process % len(processes)]
+            verdict = admission.judge_new_id(visitor, now_ms)
+            if isinstance(verdict, Ask):
+                assert holder is not None
+                answered_by(holder, verdict)
+                verdict = admission.judge_new_id(visitor, now_ms, verdict)
+            told.append(getattr(verdict, "throttle_time_ms", None))
+            if told[-1] is not None:
+                continue
+            next_id += 1
+            batch = (next_id, 0, 0, b"t", 0)
+            decided = admission.judge(visitor, [batch], transactional=False, now_ms=now_ms)
+            if isinstance(decided, Ask):
+                assert holder is not None
+                decided.answer, _ = refusals.decide(holder.decide, decided.question, now_ms)
+                decided = admission.judge(visitor, [batch], transactional=False, now_ms=now_ms, asked=decided)
+            told.append(type(decided))
+        return told
+
+    holder = ProducerIdQuota(its_quotas, lambda: 1, 0)
+    workers = [
+        Admission(its_quotas, lambda: 1, 0, state=RemoteState(its_quotas, lambda: 1, 0)) for _ in range(3)
+    ]
+    assert outcomes(workers, holder) == outcomes([Admission(its_quotas, lambda: 1, 0)], None)
+
+
+# ---- what is told ------------------------------------------------------------------------------------------
+
+
+def test_the_event_says_that_no_broker_answered() -> None:
+    values: list[bytes] = []
+    script = Script()
+    recorder = Recorder(
+        lambda _key, value: values.append(value),
+        Identity("gw", "run"),
+        Clocks(lambda: 0, lambda: 0),
+        RecorderSettings(),
+        script.quotas,
+    )
+    script.talk.recorder = ConnectionRecorder(recorder, script.visitor, script.talk.sasl, "main", 7)
+    script.send(init(1, producer_id=4_711))
+    (event,) = [event for event in map(from_json, values) if isinstance(event, InitProducerIdEvent)]
+    assert (event.error, event.node_id, event.transactional) == (COORDINATOR_LOAD_IN_PROGRESS, None, False)
+    assert (event.asked_producer_id, event.asked_epoch) == (4_711, 0)
+    assert (event.answered_producer_id, event.answered_epoch) == (-1, -1)
+
+
+def test_the_log_says_so_once_a_second() -> None:
+    refusal_log = RefusalLog()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(3):
+            script = Script()
+            script.send(init())
+            refusal_log.note(script.talk.refused, lambda: {"client_id": "app"}, 0)
+        refusal_log.note(script.talk.refused, lambda: {"client_id": "app"}, 1_000)
+    assert [(line["event"], line["suppressed_count"]) for line in lines] == [
+        (Event.INIT_PRODUCER_ID_REFUSED, 0),
+        (Event.INIT_PRODUCER_ID_REFUSED, 2),
+    ]
+    assert lines[0]["throttle_time_ms"] == LONGEST_MS

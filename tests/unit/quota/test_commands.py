@@ -1,0 +1,122 @@
+"""What an operator does once: a bucket that is full again, an id that is let in."""
+
+from __future__ import annotations
+
+import pytest
+
+from quota import latest_refusals, releases
+from quota.changes import Command, Deed
+from quota.latest_refusals import LatestRefusal, LatestRefusals
+from quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from quota.questions import NO_PRODUCER_ID, new_id_question
+from quota.releases import Releases
+from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from quota.verdicts import Bound, Reason
+
+HOUR_MS = 3_600_000
+
+
+def quota_of(rate: int) -> ProducerIdQuota:
+    ids = ProducerIdSettings(window_ms=HOUR_MS)
+    quotas = Quotas(Mode.ENFORCE, ids, users={"alice": UserQuota.per_window(rate)})
+    return ProducerIdQuota(quotas, lambda: 7, 0)
+
+
+def ask(quota: ProducerIdQuota, producer_id: int, now_ms: int = 0, **asked: bool) -> Answer:
+    ids = [AskedId(producer_id, 0, 0, b"t", 0, **asked)]
+    return quota.decide(Question("alice", "10.0.0.1", "app", False, 1, ids), now_ms)
+
+
+def release(producer_id: int) -> Command:
+    return Command(deed=Deed.RELEASE, user="alice", producer_id=producer_id)
+
+
+def test_a_refill_fills_the_bucket_whatever_was_owed() -> None:
+    quota = quota_of(2)
+    assert [ask(quota, number).refused for number in range(4)] == [False, False, False, True]
+    quota.obey(Command(deed=Deed.REFILL, user="alice"), 10)
+    assert quota.tokens("alice", 10) == 2
+    quota.obey(Command(deed=Deed.REFILL, user="nobody"), 10)
+    assert quota.tokens("nobody", 10) is None
+
+
+@pytest.mark.parametrize("rate", [0, 1])
+def test_a_released_id_is_let_in_uncharged_once_and_told_as_a_refresh(rate: int) -> None:
+    quota = quota_of(rate)
+    for number in range(2):
+        ask(quota, number)
+    assert ask(quota, 9).refused
+    assert ask(quota, 9, came_back=True).refused
+    tokens, waiting = quota.tokens("alice", 0), quota.waiting("alice")
+    quota.obey(release(9), 0)
+    assert not quota.remembers("alice", 9, 0), "not before it comes"
+    answer = ask(quota, 9, came_back=True)
+    assert not answer.refused
+    assert [decision.reason for decision in answer.decisions] == [Reason.REFRESH]
+    assert quota.tokens("alice", 0) == tokens
+    assert quota.waiting("alice") == max(0, waiting - 1)
+    assert quota.remembers("alice", 9, 0)
+    assert not quota.releases.holds("alice", 9)
+    assert ask(quota, 10).refused, "nobody else"
+
+
+def test_a_release_lets_nothing_pass_before_what_may_lie_unread_elsewhere() -> None:
+    quota = quota_of(0)
+    quota.obey(release(9), 0)
+    late = ask(quota, 9, first_sight_above_0=True)
+    assert late.refused
+    assert [decision.reason for decision in late.decisions] == [Reason.ESTABLISHED]
+    assert not ask(quota, 9, came_back=True).refused
+
+
+def test_an_id_that_was_admitted_elsewhere_needs_no_release_any_more() -> None:
+    quota = quota_of(0)
+    quota.obey(release(9), 0)
+    quota.admitted_elsewhere("alice", 9, 0, Reason.REFRESH)
+    assert not quota.releases.holds("alice", 9)
+
+
+def test_of_many_releases_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "MOST_RELEASED", 2)
+    held = Releases()
+    for producer_id in range(3):
+        held.add("alice", producer_id)
+    assert [held.holds("alice", producer_id) for producer_id in range(3)] == [False, True, True]
+
+
+def test_the_latest_refusal_is_known_by_user_and_by_id() -> None:
+    quota = quota_of(1)
+    for number in range(4):
+        ask(quota, number, now_ms=1_000)
+    ask(quota, 2, now_ms=2_000, came_back=True)
+    of_user, of_id = quota.latest_refusals.of_user("alice"), quota.latest_refusals.of_id("alice", 3)
+    assert of_user is not None
+    assert (of_user.producer_id, of_user.reason, of_user.queue_position) == (2, Reason.QUEUE, 0)
+    assert (of_user.refused_ms, of_user.until_ms) == (2_000, 12_000)
+    assert of_id == LatestRefusal(3, Reason.FIRST_SEEN, Bound.USER, 1_000, 1_000, 11_000, None)
+    assert quota.latest_refusals.of_id("alice", 0) is None
+
+
+def test_many_refused_ids_push_out_others_ids_but_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latest_refusals, "MOST_IDS", 3)
+    refusals = LatestRefusals()
+    refusals.note("bob", refusal(1))
+    for producer_id in range(3):
+        refusals.note("alice", refusal(producer_id))
+    assert refusals.of_id("bob", 1) is None
+    assert refusals.of_user("bob") == refusal(1)
+    assert refusals.of_user("alice") == refusal(2)
+
+
+def refusal(producer_id: int) -> LatestRefusal:
+    return LatestRefusal(producer_id, Reason.FIRST_SEEN, Bound.USER, 1_000, 0, 100, None)
+
+
+def test_a_user_that_was_given_no_new_id_is_told_so() -> None:
+    quota = quota_of(1)
+    for number in range(3):
+        ask(quota, number)
+    assert quota.decide(new_id_question("alice", "10.0.0.1", "app"), 5).refused
+    latest = quota.latest_refusals.of_user("alice")
+    assert latest is not None
+    assert (latest.producer_id, latest.refused_ms) == (NO_PRODUCER_ID, 5)

@@ -1,0 +1,470 @@
+"""InitProducerId without a transactional id: who is given a new id, who is not, and what a crash loop can burn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from quota.admission import Admission
+from quota.interim import InterimState
+from quota.producer_ids import Answer, ProducerIdQuota, Question
+from quota.questions import new_id_decision, new_id_question
+from quota.settings import Mode, Quotas, UserQuota
+from quota.state import Ask, failed_open
+from quota.token_bucket import TokenBucket
+from quota.users import BROUGHT_WITHIN_MS, LiveUser
+from quota.verdicts import Bound, Forward, Reason, Refuse, Visitor
+from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
+
+StateClass = type[ProducerIdQuota]
+LONGEST_MS: Final = 10_000
+TOKEN_MS: Final = 36_000
+"""At 100 an hour."""
+
+
+def refusing(rate: int | None = 100, **settings: object) -> Quotas:
+    return enforcing(rate, refuse_init=True, **settings)  # type: ignore[arg-type]
+
+
+def world_of(quotas: Quotas, make: StateClass = ProducerIdQuota) -> World:
+    return World(quotas, Admission(quotas, seeds(), 0, state=make(quotas, seeds(), 0)))
+
+
+def asks(world: World, visitor: Visitor | None = None) -> Refuse | None:
+    """None: a broker is asked."""
+    verdict = world.admission.judge_new_id(visitor or world.connect(), world.now_ms)
+    assert not isinstance(verdict, Ask), "the state is in this process"
+    return verdict if isinstance(verdict, Refuse) else None
+
+
+# ---- the rules ---------------------------------------------------------------------------------------------
+
+
+def _refused_while_tokens_are_below_zero(make: StateClass) -> None:
+    world = world_of(refusing(), make)
+    world.spend(100)
+    assert asks(world) is None, "0 tokens: one more may come"
+    world.spend(1, first=5)
+    refused = asks(world)
+    assert refused is not None
+    assert (refused.throttle_time_ms, refused.reason, refused.bound) == (
+        LONGEST_MS,
+        Reason.FIRST_SEEN,
+        Bound.USER,
+    )
+    world.now_ms = TOKEN_MS - 1_234
+    refused = asks(world)
+    assert refused is not None
+    assert refused.throttle_time_ms == 1_234
+    world.now_ms = TOKEN_MS - 1
+    refused = asks(world)
+    assert refused is not None
+    assert refused.throttle_time_ms == 100, "less would make clients spin"
+    world.now_ms = TOKEN_MS
+    assert asks(world) is None
+
+
+def _asking_costs_nothing(make: StateClass) -> None:
+    """Ids that are not brought leave the tokens as they were."""
+    world = world_of(refusing(), make)
+    for _ in range(30):
+        assert [asks(world) is None for _ in range(102)] == [True] * 101 + [False]
+        world.now_ms += 5_000
+    world.spend(101)
+
+
+def _who_waits_for_one_token_gets_one_id(make: StateClass) -> None:
+    """Ten processes are told the same moment. What the first of them brings is charged a little later."""
+    world = world_of(refusing(), make)
+    world.spend(101)
+    for round_ in range(1, 4):
+        world.now_ms = round_ * TOKEN_MS
+        assert [asks(world) is None for _ in range(10)] == [True] + [False] * 9
+        world.now_ms += 200
+        world.spend(1, first=round_)
+        assert asks(world) is not None
+
+
+def _what_was_brought_keeps_no_place(make: StateClass) -> None:
+    world = world_of(refusing(3), make)
+    for producer_id in range(4):
+        assert asks(world) is None
+        world.spend(1, first=producer_id)
+    assert asks(world) is not None
+
+
+def _what_another_gateway_charged_was_brought(make: StateClass) -> None:
+    """Given here, brought there: its token is not kept any longer."""
+    quotas = refusing(1)
+    state = make(quotas, seeds(), 0)
+    world = World(quotas, Admission(quotas, seeds(), 0, state=state))
+    assert [asks(world) is None for _ in range(3)] == [True, True, False]
+    state.admitted_elsewhere("alice", 5, 0, Reason.FIRST_SEEN)
+    assert asks(world) is not None
+    state.admitted_elsewhere("alice", 6, 0, Reason.FIRST_SEEN)
+    world.now_ms = HOUR_MS
+    assert asks(world) is None
+
+
+def _a_new_connection_does_not_help(make: StateClass) -> None:
+    world = world_of(refusing(), make)
+    world.spend(101)
+    for _ in range(50):
+        world.now_ms += 500
+        assert asks(world, world.connect(address="10.0.0.2", client_id="other")) is not None
+
+
+def _who_waits_goes_first(make: StateClass) -> None:
+    """The throttle is that of a place behind those who came back; tokens that are back are enough to pass."""
+    world = world_of(refusing(max_throttle_ms=HOUR_MS), make)
+    world.spend(101)
+    visitor = world.connect()
+    for producer_id in (1, 2):
+        world.refusal(visitor, batch(producer_id))
+        world.refusal(visitor, batch(producer_id))
+    assert world.admission.user_snapshots(0)[0].waiting == 2
+    refused = asks(world)
+    assert refused is not None
+    assert refused.throttle_time_ms == 3 * TOKEN_MS
+    world.now_ms = TOKEN_MS
+    assert asks(world) is None
+
+
+def _grace_gives(make: StateClass) -> None:
+    quotas = refusing(1)
+    state = make(quotas, seeds(), 0)
+    world = World(quotas, Admission(quotas, seeds(), 0, state=state))
+    world.spend(2)
+    state.begin_grace(HOUR_MS)
+    assert asks(world) is None
+    world.spend(10, first=5)
+    assert asks(world) is not None, "grace is bounded"
+
+
+def _blocked_is_blocked(make: StateClass) -> None:
+    for quotas, bound in (
+        (refusing(0), Bound.USER),
+        (refusing(None, cluster_rate_milli=0), Bound.CLUSTER),
+    ):
+        state = make(quotas, seeds(), 0)
+        state.begin_grace(HOUR_MS)
+        refused = asks(World(quotas, Admission(quotas, seeds(), 0, state=state)))
+        assert refused is not None
+        assert (refused.throttle_time_ms, refused.reason, refused.bound) == (
+            LONGEST_MS,
+            Reason.BLOCKED,
+            bound,
+        )
+
+
+def _the_clusters_bucket_counts(make: StateClass) -> None:
+    world = world_of(refusing(None, cluster_rate_milli=2_000), make)
+    world.spend(3, user="bob")
+    refused = asks(world)
+    assert refused is not None
+    assert (refused.bound, refused.rate_milli) == (Bound.CLUSTER, 2_000)
+
+
+def _exempt_is_exempt(make: StateClass) -> None:
+    world = world_of(refusing(0, users={"alice": UserQuota(0, exempt=True)}), make)
+    assert asks(world) is None
+    assert [user.inits_would_refuse for user in world.admission.user_snapshots(0)] == [0]
+
+
+def _observed_is_counted(make: StateClass) -> None:
+    world = world_of(refusing(1, mode=Mode.OBSERVE), make)
+    world.spend(5)
+    assert asks(world) is None
+    assert asks(world, world.connect("bob")) is None
+    alice, bob = world.admission.user_snapshots(0)
+    assert (alice.inits_would_refuse, alice.inits_refused, alice.would_refuse) == (1, 0, 3)
+    assert (bob.inits_would_refuse, bob.inits_refused) == (0, 0)
+
+
+def _who_brings_nothing_is_forgotten(make: StateClass) -> None:
+    quotas = refusing(1)
+    state = make(quotas, seeds(), 0)
+    for number in range(100):
+        assert not state.decide(new_id_question(f"user-{number}", "10.0.0.1", "app"), 0).refused
+    state.sweep(4_999)
+    assert len(state.users()) == 100
+    state.sweep(5_000)
+    assert state.users() == []
+
+
+Moves = list[tuple[int, int]]
+
+
+def _burnt(make: StateClass, lanes: int, moves: Moves, *, refuse: bool = True) -> tuple[int, int, int]:
+    """A crash loop of so many processes: (ids that a broker handed out, tokens there were for them, ids that were
+    brought late or never).
+
+    A move is (milliseconds to wait, process): it asks for an id, or brings the one that it has, and crashes then.
+    """
+    quotas = enforcing(3, window_ms=60_000, refuse_init=refuse)
+    world = world_of(quotas, make)
+    next_id = count(1)
+    has: list[tuple[int, int] | None] = [None] * lanes
+    late = 0
+    for wait_ms, lane in moves:
+        world.now_ms += wait_ms
+        given = has[lane % lanes]
+        if given is not None:
+            producer_id, given_ms = given
+            world.judge(world.connect(), batch(producer_id))
+            late += world.now_ms - given_ms >= BROUGHT_WITHIN_MS
+            has[lane % lanes] = None
+        elif asks(world) is None:
+            has[lane % lanes] = next(next_id), world.now_ms
+    late += sum(given is not None for given in has)
+    return next(next_id) - 1, 3 + world.now_ms * 3 // 60_000 + 1, late
+
+
+def _check_burnt(make: StateClass, lanes: int, moves: Moves) -> None:
+    """As many as there were tokens, however many processes ask; an id that is not brought frees its token again."""
+    burnt, tokens, late = _burnt(make, lanes, moves)
+    assert burnt <= tokens + late
+
+
+def _a_crash_loop_burns_what_its_tokens_buy(make: StateClass) -> None:
+    for lanes in (1, 2, 5):
+        _check_burnt(make, lanes, [(100, number) for number in range(600)])
+
+
+RULES: Final[dict[str, Callable[[StateClass], None]]] = {
+    "refused while tokens are below zero": _refused_while_tokens_are_below_zero,
+    "asking costs nothing": _asking_costs_nothing,
+    "a new connection does not help": _a_new_connection_does_not_help,
+    "who waits goes first": _who_waits_goes_first,
+    "grace": _grace_gives,
+    "blocked": _blocked_is_blocked,
+    "the cluster's bucket": _the_clusters_bucket_counts,
+    "exempt": _exempt_is_exempt,
+    "observed": _observed_is_counted,
+    "who brings nothing is forgotten": _who_brings_nothing_is_forgotten,
+    "one id for one token": _who_waits_for_one_token_gets_one_id,
+    "brought then asked again": _what_was_brought_keeps_no_place,
+    "brought elsewhere": _what_another_gateway_charged_was_brought,
+    "what a crash loop burns": _a_crash_loop_burns_what_its_tokens_buy,
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_code_keeps_every_rule(rule: str) -> None:
+    RULES[rule](ProducerIdQuota)
+
+
+# ---- each rule broken --------------------------------------------------------------------------------------
+
+
+def _refuses(question: Question) -> Answer:
+    return Answer(True, (new_id_decision(question, Reason.FIRST_SEEN, 100, None, enforced=True),))
+
+
+class GivesAlways(ProducerIdQuota):
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        return Answer(False, ())
+
+
+class ChargesForAsking(ProducerIdQuota):
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        answer = super()._decide_new_id(question, now_ms)
+        bucket = self._live(question.user, now_ms).active_bucket
+        if bucket is not None and not answer.refused:
+            bucket.charge(now_ms)
+        return answer
+
+
+class ForgivesTheOldest(ProducerIdQuota):
+    """Given when a place before those who wait would be."""
+
+    def _wait_ms(self, live: LiveUser, place: int, now_ms: int) -> tuple[int, Bound]:
+        return super()._wait_ms(live, max(0, place - 1), now_ms)
+
+
+class BeforeWhoWaits(ProducerIdQuota):
+    """The throttle of the next place in line."""
+
+    def _wait_ms(self, live: LiveUser, place: int, now_ms: int) -> tuple[int, Bound]:
+        return super()._wait_ms(live, 0, now_ms)
+
+
+class OnlyWhenNobodyWaits(ProducerIdQuota):
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        live = self._live(question.user, now_ms)
+        return _refuses(question) if live.queue else super()._decide_new_id(question, now_ms)
+
+
+class NoGrace(ProducerIdQuota):
+    def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
+        return False
+
+
+class BlockedIsSlow(ProducerIdQuota):
+    """A rate of 0 is no rate."""
+
+    def _new_id_refusal(self, live: LiveUser, now_ms: int) -> None:
+        return None
+
+
+class ForgetsTheCluster(ProducerIdQuota):
+    def _wait_ms(self, live: LiveUser, place: int, now_ms: int) -> tuple[int, Bound]:
+        own = live.active_bucket
+        return (own.wait_ms(place, now_ms) if own else 0), Bound.USER
+
+
+class RefusesTheExempt(ProducerIdQuota):
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        refused = self._blocked(self._live(question.user, now_ms)) is not None
+        return _refuses(question) if refused else super()._decide_new_id(question, now_ms)
+
+
+class RefusesTheObserved(ProducerIdQuota):
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        answer = super()._decide_new_id(question, now_ms)
+        return Answer(bool(answer.decisions), answer.decisions)
+
+
+class NeverForgetsWhoAsks(ProducerIdQuota):
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        answer = super()._decide_new_id(question, now_ms)
+        self._live(question.user, now_ms).given.append(1 << 40)
+        return answer
+
+
+class AllForOneToken(ProducerIdQuota):
+    """Whoever asks before the first one has brought its id is given one, too."""
+
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        self._live(question.user, now_ms).given.clear()
+        return super()._decide_new_id(question, now_ms)
+
+
+class KeptForGood(ProducerIdQuota):
+    """What is brought leaves its place taken until it is over."""
+
+    def _charge(self, live: LiveUser, spend: Callable[[TokenBucket, int], None], now_ms: int) -> None:
+        given = live.given.copy()
+        super()._charge(live, spend, now_ms)
+        live.given = given
+
+
+class OncePerAddress(ProducerIdQuota):
+    """Who was refused before and comes from elsewhere is somebody new."""
+
+    def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
+        return (
+            Answer(False, ()) if question.address == "10.0.0.2" else super()._decide_new_id(question, now_ms)
+        )
+
+
+MUTANTS: Final[dict[StateClass, str]] = {
+    GivesAlways: "what a crash loop burns",
+    ChargesForAsking: "asking costs nothing",
+    ForgivesTheOldest: "who waits goes first",
+    BeforeWhoWaits: "who waits goes first",
+    OnlyWhenNobodyWaits: "who waits goes first",
+    NoGrace: "grace",
+    BlockedIsSlow: "blocked",
+    ForgetsTheCluster: "the cluster's bucket",
+    RefusesTheExempt: "exempt",
+    RefusesTheObserved: "observed",
+    NeverForgetsWhoAsks: "who brings nothing is forgotten",
+    AllForOneToken: "one id for one token",
+    KeptForGood: "brought then asked again",
+    OncePerAddress: "a new connection does not help",
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_is_noticed(mutant: StateClass) -> None:
+    with pytest.raises(AssertionError):
+        RULES[MUTANTS[mutant]](mutant)
+
+
+@given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 5)), max_size=200))
+@example(1, [(0, 0)] * 200)
+@example(6, [(0, number) for number in range(200)])
+def test_no_crash_loop_burns_more_ids_than_its_tokens_buy(lanes: int, moves: Moves) -> None:
+    _check_burnt(ProducerIdQuota, lanes, moves)
+
+
+def test_without_the_setting_it_burns_one_each_time() -> None:
+    moves = [(100, 0)] * 600
+    assert _burnt(ProducerIdQuota, 1, moves, refuse=False)[0] == 300
+    assert _burnt(ProducerIdQuota, 1, moves)[0] == 3 + 1 + 2, "a full bucket, one into debt, and 3 a minute"
+
+
+def test_who_gave_up_waiting_makes_nobody_wait_longer() -> None:
+    quotas = refusing(1, max_throttle_ms=HOUR_MS)
+    state = ProducerIdQuota(quotas, seeds(), 0)
+    world = World(quotas, Admission(quotas, seeds(), 0, state=state))
+    world.spend(2)
+    visitor = world.connect()
+    for _ in range(2):
+        world.refusal(visitor, batch(1))
+    world.now_ms = HOUR_MS - 1
+    refused = asks(world)
+    assert refused is not None
+    assert refused.throttle_time_ms == HOUR_MS
+    world.now_ms = HOUR_MS + 30_001
+    state.admitted_elsewhere("alice", 5, world.now_ms, Reason.FIRST_SEEN)
+    refused = asks(world)
+    assert refused is not None
+    assert refused.throttle_time_ms == HOUR_MS - 30_001
+
+
+# ---- around it ---------------------------------------------------------------------------------------------
+
+
+def test_off_nobody_is_asked() -> None:
+    world = World(enforcing(0))
+    assert isinstance(world.admission.judge_new_id(world.connect(), 0), Forward)
+    assert world.admission.user_snapshots(0) == []
+
+
+def test_refusals_are_counted_beside_those_of_produce_requests() -> None:
+    world = world_of(refusing(1))
+    world.spend(2)
+    for _ in range(3):
+        assert asks(world) is not None
+    (alice,) = world.admission.user_snapshots(0)
+    assert (alice.inits_refused, alice.inits_would_refuse, alice.refused) == (3, 0, {})
+    assert alice.throttle_time_ms == LONGEST_MS
+
+
+def test_whoever_cannot_be_identified_is_let_pass() -> None:
+    world = world_of(refusing(0))
+    assert asks(world, world.connect(None)) is None
+
+
+def test_a_changed_quota_is_in_force_at_once() -> None:
+    world = world_of(refusing(1))
+    world.spend(2)
+    assert asks(world) is not None
+    world.admission.set_quotas(refusing(1, mode=Mode.OBSERVE), 0)
+    assert asks(world) is None
+    world.admission.set_quotas(enforcing(1), 0)
+    assert asks(world) is None
+
+
+def test_while_the_state_is_restored_everybody_is_given_one() -> None:
+    quotas = refusing(0)
+    assert asks(World(quotas, Admission(quotas, seeds(), 0, state=InterimState()))) is None
+
+
+def test_when_the_state_fails_a_broker_is_asked() -> None:
+    class Broken(ProducerIdQuota):
+        def decide(self, question: Question, now_ms: int) -> Answer:
+            raise RuntimeError("a bug")
+
+    world = world_of(refusing(0), Broken)
+    assert asks(world) is None
+    assert world.admission.failures == 1
+    answer, failures = failed_open(Broken(refusing(0), seeds(), 0), new_id_question("a", "", ""), 0)
+    assert (answer.refused, answer.decisions, failures) == (False, (), 0)

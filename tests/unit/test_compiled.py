@@ -1,0 +1,86 @@
+"""The hot path as mypyc compiles it does what its source does: tests of the plain source, run once more on it.
+
+Tests that put something of their own in the place of a method are left out: compiled code calls its own methods
+directly.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.compiled import compiled, environment, has_compiler
+
+ROOT = Path(__file__).parents[2]
+WITH_STAND_INS = (
+    "test_client_channel.py::test_an_error_of_ours_ends_the_one_connection",
+    "test_refusal_model.py::test_what_clients_were_told_is_what_the_log_holds[RefusalsOfTwoProcessesThatTellEachOther]",
+    "test_refusal_model.py::test_random_schedules_of_two_processes_that_tell_each_other",
+)
+SAME_TESTS = (
+    "tests/unit/gateway/test_conversation.py",
+    "tests/unit/gateway/test_client_channel.py",
+    "tests/unit/gateway/test_buffers.py",
+    "tests/unit/gateway/test_own_topics.py",
+    "tests/unit/gateway/test_refuse_init.py",
+    "tests/unit/gateway/test_recorder_in_conversation.py",
+    "tests/unit/gateway/test_refusal_model.py",
+    "tests/unit/protocol/test_produce.py",
+    "tests/unit/protocol/test_produce_answers.py",
+    "tests/unit/protocol/test_repeated_produce.py",
+    "tests/unit/quota/test_bloom.py",
+    "tests/unit/quota/test_layered_filter.py",
+    "tests/unit/quota/test_producer_ids.py",
+    "tests/unit/quota/test_restoring.py",
+    "tests/unit/quota/test_sticky.py",
+)
+pytestmark = [
+    pytest.mark.skipif(not has_compiler(), reason="there is no C compiler here"),
+    pytest.mark.xdist_group("compiled"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    return compiled()
+
+
+def python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**environment(folder), "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+
+
+def test_the_compiled_modules_are_what_runs(folder: Path) -> None:
+    program = "from gateway import client_channel, conversation; print(client_channel.__file__, conversation.__file__)"
+    told = python(folder, "-c", program).stdout.split()
+    assert [path.startswith(str(folder)) and path.endswith(".so") for path in told] == [True, True]
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_hot_path_hold_on_it(folder: Path) -> None:
+    left_out = [f"--deselect=tests/unit/gateway/{test}" for test in WITH_STAND_INS]
+    ran = python(
+        folder,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-o",
+        f"pythonpath={folder}",
+        *left_out,
+        *SAME_TESTS,
+    )
+    assert ran.returncode == 0, ran.stdout[-6000:]
+    assert " passed" in ran.stdout
