@@ -9,7 +9,7 @@ QUOTA  ?= 100
 ROGUES ?= 4
 SEED   ?= 1
 
-.PHONY: test check format events-docs demo clients faults bench lock clean help
+.PHONY: test check format events-docs demo pipeline-demo pipeline-scale clients faults bench lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -22,7 +22,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	touch $@
 
 test: check      ## style, types, unit tests and tests on a real Kafka (under 20 minutes)
-	$(BIN)/python -m pytest -m "not clients and not faults"
+	$(BIN)/python -m pytest -m "not clients and not faults" -n 2 --dist loadgroup
 
 check: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff format --check .
@@ -39,6 +39,12 @@ events-docs: $(STAMP) ## docs/events.md and its JSON schema, from events/definit
 
 demo: $(STAMP)   ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
 	$(BIN)/python -m sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
+
+pipeline-demo: $(STAMP) ## who burns ids, and the quota that holds them: real Kafka, the gateway, Spark (needs a Java 17 or 21)
+	$(BIN)/python -m sandbox.pipeline_demo
+
+pipeline-scale: $(STAMP) ## measure the pipeline at 5 and 50 million events (about half an hour, 30 GB of disk)
+	$(BIN)/python -m bench.pipeline_scale
 
 clients: $(STAMP) ## the full client matrix, every client refused for 3 s and for 40 s; generates the table in docs/clients.md
 	$(BIN)/python -m pytest -m clients; status=$$?; $(BIN)/python -m tests.clients.report && exit $$status
