@@ -1,10 +1,26 @@
 """Ports that somebody listens on are not handed out, nor is any twice."""
 
+import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 from sandbox.ports import FIRST_PORT, LAST_PORT, free_block, free_port, is_free
+
+ASKS = """
+import random, sys
+from sandbox import ports
+
+class Dice:
+    places = iter(map(int, sys.argv[2:]))
+    def randrange(self, *_): return next(self.places)
+
+random.SystemRandom = Dice
+print(ports.free_block(int(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+"""Asks for a block at the places that it is told to try, and holds it until its input ends."""
 
 
 def test_a_listener_on_any_loopback_address_takes_the_port() -> None:
@@ -22,21 +38,24 @@ def test_none_is_handed_out_twice() -> None:
     assert all(FIRST_PORT <= port < LAST_PORT for port in ports)
 
 
-def test_what_one_process_holds_no_other_is_given() -> None:
-    """Before anybody listens: a broker takes seconds to come to that."""
-    first = free_block(40)
-    script = f"""
-import random
-from sandbox import ports
-
-class Dice:
-    places = iter([{first} - 3, {first} + 39, {first}, {first} + 40])
-    def randrange(self, *_): return next(self.places)
-
-random.SystemRandom = Dice
-print(ports.free_block(4))
-"""
-    other = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+def asking(directory: Path, length: int, *places: int) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", ASKS, str(length), *map(str, places)],
+        env={**os.environ, "TMPDIR": str(directory)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
-    assert int(other.stdout) == first + 40
+
+
+def test_what_one_process_holds_no_other_is_given(tmp_path: Path) -> None:
+    """Before anybody listens: a broker takes seconds to come to that."""
+    # Nobody else comes near: this process holds all of them, and the two have a file of claims to themselves.
+    first = free_block(3 + 40 + 4) + 3
+    with asking(tmp_path, 40, first) as holder:
+        assert holder.stdout is not None
+        assert int(holder.stdout.readline()) == first
+        with asking(tmp_path, 4, first - 3, first + 39, first, first + 40) as other:
+            given, _ = other.communicate(timeout=30)
+        assert int(given) == first + 40
+        holder.communicate(timeout=30)
