@@ -27,7 +27,7 @@ One record is one event: the value is a JSON object in ASCII, described below an
 
 ## Reading them
 
-**Version.** These are events of version {SCHEMA_VERSION}. Each value begins `{{"schema_version":{SCHEMA_VERSION},"type":"<type>",`, so that a reader can skip types by their first bytes. A new version adds fields or types and renames nothing: ignore fields and types that you do not know. Gateways read {{versions}}, and newer ones as far as they know them, so that a cluster's gateways can be upgraded one after the other.
+**Version.** These are events of version {SCHEMA_VERSION}. Each value begins `{{"schema_version":{SCHEMA_VERSION},"type":"<type>",`, so that a reader can skip types by their first bytes. A new version adds fields or types and renames nothing: ignore fields and types that you do not know. Within a version a field may be added that may be missing, since it has a default. Gateways read {{versions}}, and newer ones as far as they know them, so that a cluster's gateways can be upgraded one after the other.
 
 **Delivery.** At least once: a record that was sent again after a lost answer is there twice, with the same (`incarnation`, `seq`); take the first. Nothing in the way of traffic waits for the topic: when it is slow or gone, events wait in a bounded buffer, and beyond that they are dropped and counted.
 

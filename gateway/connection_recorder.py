@@ -198,6 +198,7 @@ class ConnectionRecorder:
                 waited_ms=decision.waited_ms,
                 quota_version=recorder.quota_version,
                 applied_offsets=recorder.applied_offsets(),
+                heard=recorder.heard(),
                 suppressed_count=suppressed_count,
             )
         )

@@ -25,6 +25,7 @@ from gateway.config_event import Provenance
 from gateway.event_log.absorber import Absorber
 from gateway.event_log.fleet import Fleet, FleetChange, OwnSettings
 from gateway.event_log.follower import EventFollower, StartAt
+from gateway.event_log.heard import HeardPieces
 from gateway.event_log.own_client import OwnClient
 from gateway.event_log.publisher import EventPublisher
 from gateway.event_log.records import EventRecord
@@ -91,6 +92,10 @@ class QuotaKeeper:
         self._interim = InterimState()
         self.state: QuotaState = self._interim
         self._grace_until_wall_ms: int | None = None
+        self._clock_ahead_ms = self._now_ms() - wall_ms()
+        """Decision clock minus wall clock, read once: it gives what is restored its place in time, and is told so
+        that a replay can give it the same.
+        """
         self.state_dir = StateDir(settings.state_dir) if settings.state_dir else None
         self.publisher: EventPublisher | None = None
         self.follower: EventFollower | None = None
@@ -107,6 +112,8 @@ class QuotaKeeper:
             user_of=self._names.user_of,
             on_gateway=self._heard,
         )
+        self.heard = HeardPieces()
+        """When other gateways' decisions came into the state, until a decision event tells it."""
         self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
         self._has_history = False
         self._caught_up = asyncio.Event()
@@ -144,7 +151,7 @@ class QuotaKeeper:
         self._is_started = True
         self._tell("start")
         if self.recorder is not None:
-            self.recorder.quotas_set(self._quotas, self._provenance)
+            self.recorder.quotas_set(self._quotas, self._now_ms(), self._provenance)
         if self.state_dir is None and self.follower is None:
             self._begin_grace_when_cold()
             self._take_over("nothing", 0.0)
@@ -161,7 +168,7 @@ class QuotaKeeper:
         self._real.set_quotas(quotas, now_ms)
         self.fleet.set_own(OwnSettings(ids.window_ms, ids.remember_ms, quotas.mode.value), now_ms)
         if self._is_started and self.recorder is not None:
-            self.recorder.quotas_set(quotas, provenance)
+            self.recorder.quotas_set(quotas, now_ms, provenance)
 
     def obey(self, command: Command) -> None:
         """Somebody said so, here or at another gateway."""
@@ -227,8 +234,9 @@ class QuotaKeeper:
                 await asyncio.sleep(0)
         loaded.users.clear()
         while portion := await asyncio.to_thread(lambda: list(islice(loaded.journal, PORTION))):
+            now_ms = self._now_ms()
             self._absorber.restore_journal(
-                portion, self._real, self._now_ms(), wall_ms(), self._refused_elsewhere
+                portion, self._real, now_ms, now_ms - self._clock_ahead_ms, self._refused_elsewhere
             )
         return loaded
 
@@ -261,9 +269,13 @@ class QuotaKeeper:
     def _records_arrived(self, records: list[EventRecord]) -> None:
         now_ms = self._now_ms()
         if self._caught_up.is_set():
+            followed = self._absorber.decisions
             self._absorber.follow(records, self._real, self._refused_elsewhere, now_ms)
+            if self._absorber.decisions > followed:
+                self.heard.applied(records, now_ms)
         else:
-            self._absorber.restore(records, self._real, now_ms, wall_ms(), self._refused_elsewhere)
+            restored_by_ms = now_ms - self._clock_ahead_ms
+            self._absorber.restore(records, self._real, now_ms, restored_by_ms, self._refused_elsewhere)
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
@@ -309,6 +321,7 @@ class QuotaKeeper:
             restored_from=restored_from,
             restored_users=len(users),
             restored_ids=sum(self._real.live_ids(user, now_ms) for user in users),
+            clock_ahead_ms=self._clock_ahead_ms,
         )
 
     # ---- a cold start ----------------------------------------------------------------------------------
@@ -354,7 +367,7 @@ class QuotaKeeper:
                     self._tell("alive")
                 if now_s - told_at_s >= QUOTAS_EVERY_S and self.recorder is not None:
                     told_at_s = now_s
-                    self.recorder.quotas_told()
+                    self.recorder.quotas_told(self._now_ms())
                 if self._is_to_save(now_s - saved_at_s):
                     await self._save()
                     saved_at_s = self._loop.time()

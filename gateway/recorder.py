@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from events import (
-    ConfigEvent,
     Event,
+    Heard,
     IdUsageEvent,
     LifecycleEvent,
     ProduceErrorEvent,
@@ -80,7 +80,8 @@ class Recorder:
     """Everything that is told, goes through `tell`.
 
     `cluster`: its name until the brokers tell its id. `applied_offsets`: what was applied of the events topic, by
-    partition. `on_failure` is told what went wrong in here, at most once in ten seconds.
+    partition. `heard`: when, since it was asked last. `on_failure` is told what went wrong in here, at most once
+    in ten seconds.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Recorder:
         *,
         cluster: str = "",
         applied_offsets: Callable[[], list[int]] = list,
+        heard: Callable[[], list[Heard]] = list,
         on_failure: Callable[[Exception], None] = lambda _error: None,
     ) -> None:
         self._sink = sink
@@ -101,7 +103,7 @@ class Recorder:
         self._on_failure = on_failure
         self.now_ms, self.wall_ms = clocks.now_ms, clocks.wall_ms
         self.cluster = cluster
-        self.applied_offsets = applied_offsets
+        self.applied_offsets, self.heard = applied_offsets, heard
         self.topic_name: Callable[[bytes], bytes] = bytes
         """The name of a topic that a batch names by id, where it is known; otherwise what it is given."""
         self.quotas = quotas
@@ -205,6 +207,7 @@ class Recorder:
         restored_ids: int = 0,
         restored_users: int = 0,
         restored_from: RestoredFrom = "nothing",
+        clock_ahead_ms: int | None = None,
         workers: int = 1,
     ) -> None:
         quotas = self.quotas
@@ -219,26 +222,30 @@ class Recorder:
                 restored_ids=restored_ids,
                 restored_users=restored_users,
                 restored_from=restored_from,
+                clock_ahead_ms=clock_ahead_ms,
                 text=text,
                 workers=workers,
             )
         )
 
     @guarded
-    def quotas_set(self, quotas: Quotas, provenance: Mapping[str, Provenance] | None = None) -> None:
-        """These quotas are in force from now on: at start, and at each change. The next quota version begins."""
+    def quotas_set(
+        self, quotas: Quotas, now_ms: int, provenance: Mapping[str, Provenance] | None = None
+    ) -> None:
+        """These quotas are in force from now on: at start, and at each change. The next quota version begins.
+
+        `now_ms` is the time that the state was given with them, so that a replay refills by the same millisecond.
+        """
         self.quotas = quotas
         self.quota_version += 1
         self._provenance = provenance or {}
-        self.quotas_told()
+        self.quotas_told(now_ms)
 
     @guarded
-    def quotas_told(self) -> None:
+    @guarded
+    def quotas_told(self, now_ms: int) -> None:
         """The quotas in force once more, for those who read the topic of the latest hours only."""
-        event: ConfigEvent = config_event(
-            self.stamp(self.now_ms()), self.quotas, self.quota_version, self._provenance
-        )
-        self.tell(event)
+        self.tell(config_event(self.stamp(now_ms), self.quotas, self.quota_version, self._provenance))
 
     @guarded
     def gave_up(self, gone: list[GaveUp]) -> None:

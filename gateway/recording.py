@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from events import Heard
 from gateway.clock import monotonic_ms, wall_ms
 from gateway.config_event import Provenance
 from gateway.logs import Event, logger
@@ -27,6 +28,7 @@ def recorder_of(
     *,
     worker: int = 0,
     applied_offsets: Callable[[], list[int]] = list,
+    heard: Callable[[], list[Heard]] = list,
 ) -> Recorder | None:
     """None when nobody would read what it tells: no topic, and no state directory."""
     if not settings.events.enabled and settings.state_dir is None:
@@ -39,5 +41,6 @@ def recorder_of(
         settings.to_quotas(),
         cluster=settings.cluster.name,
         applied_offsets=applied_offsets,
+        heard=heard,
         on_failure=lambda error: log.error(Event.UNEXPECTED_ERROR, reason=f"telling events: {error!r}"),
     )

@@ -38,15 +38,13 @@ class Recomputed:
 class _Process:
     """One process, and how far it has come."""
 
-    def __init__(
-        self, name: tuple[str, str], events: list[RecordedEvent], topic: Topic, told_late_ms: int
-    ) -> None:
+    def __init__(self, name: tuple[str, str], events: list[RecordedEvent], topic: Topic) -> None:
         self.name = name
         self._events = events
+        self._arrivals = _next_arrivals(events)
         self._topic = topic
-        self._gateway = GatewayReplay(name[1], topic, told_late_ms=told_late_ms)
+        self._gateway = GatewayReplay(name[1], topic)
         self._next = 0
-        self._is_prepared = False
 
     @property
     def is_over(self) -> bool:
@@ -55,36 +53,36 @@ class _Process:
     def go_on(self) -> Iterator[Recomputed]:
         """As far as what it had heard of other gateways is known."""
         while not self.is_over:
-            event = self._events[self._next]
-            self._prepare(event)
-            if not self._topic.is_done_below(self._gateway.needs(event)):
+            event, arrival = self._events[self._next], self._arrivals[self._next]
+            if not self._topic.is_done_below(self._gateway.needs(event, arrival)):
                 return
-            decision = self._gateway.take(event)
+            decision = self._gateway.take(event, arrival)
             self._next += 1
-            self._is_prepared = False
-            if event["type"] == "decision":
+            if event is arrival:
                 self._topic.decided(event, decision, self._gateway.token_units)
                 yield _recomputed(event, decision)
 
-    def _prepare(self, event: RecordedEvent) -> None:
-        if event["type"] == "lifecycle" and event["phase"] == "caught_up" and not self._is_prepared:
-            self._is_prepared = True
-            later = self._events[self._next + 1 :]
-            self._gateway.restores_until(
-                event, next((one for one in later if one["type"] == "decision"), None)
-            )
+
+def _next_arrivals(events: list[RecordedEvent]) -> list[RecordedEvent | None]:
+    """Of each event: itself if it is an arrival, or else the first after it."""
+    found: list[RecordedEvent | None] = []
+    arrival: RecordedEvent | None = None
+    for event in reversed(events):
+        if event["type"] == "decision":
+            arrival = event
+        found.append(arrival)
+    return found[::-1]
 
 
-def replayed(events: Iterable[RecordedEvent], *, told_late_ms: int = 0) -> Iterator[Recomputed]:
+def replayed(events: Iterable[RecordedEvent]) -> Iterator[Recomputed]:
     """Every arrival of one cluster, each decided after all that its gateway had heard by then.
 
-    Columns of decisions are not looked at, and may be missing. `told_late_ms`: how long after quotas were set the clock
-    was read for the event that tells it, 0 or 1 as a rule. Raises TableUnreadable when events contradict each
+    Columns of decisions are not looked at, and may be missing. Raises TableUnreadable when events contradict each
     other: one had been heard of before it can have happened.
     """
     told = by_process(events)
     topic = Topic(event for events_of in told.values() for event in events_of)
-    waiting = [_Process(name, events_of, topic, told_late_ms) for name, events_of in told.items()]
+    waiting = [_Process(name, events_of, topic) for name, events_of in told.items()]
     while waiting:
         has_moved = False
         for process in waiting:

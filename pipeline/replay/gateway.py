@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from pipeline.replay.recorded import RecordedEvent, quotas_of, run_of
+from pipeline.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
 from pipeline.replay.silent import pass_in_silence
 from pipeline.replay.topic import Record, Topic, Watch, follow, restore
 from quota import Admission, Decision, Forward, ProducerIdQuota, Quotas, Reason, Refuse, Visitor
@@ -21,6 +21,8 @@ from quota.interim import InterimState
 from quota.verdicts import ProducerBatch, Verdict
 
 SWEPT_EVERY_MS = 1_000
+_CHANGING = frozenset({"config", "lifecycle"})
+"""Events that change what a gateway does; what was heard before them counts before them."""
 
 
 @dataclass(slots=True)
@@ -36,8 +38,7 @@ class _Channel:
 class GatewayReplay:
     """Feed it `take` with its events in order; before each, `needs` says what has to be known of the topic."""
 
-    def __init__(self, incarnation: str, topic: Topic, *, told_late_ms: int = 0) -> None:
-        self._told_late_ms = told_late_ms
+    def __init__(self, incarnation: str, topic: Topic) -> None:
         self._run = run_of(incarnation)
         self._topic = topic
         self._seeds = count(1)  # the filters' random seeds are not told: false positives are the replay's own
@@ -50,44 +51,57 @@ class GatewayReplay:
         self._ahead_ms: int | None = None
         self._channels: dict[int, _Channel] = {}
         self._applied: dict[int, int] = {}
-        self._restored_until: dict[int, int] = {}
         self._latest_ms = self._swept_ms = 0
         self.not_replayed = 0
         """Arrivals before the quotas in force are known: the recording begins in the middle."""
 
     # ---- what has to be known before -------------------------------------------------------------------
 
-    def needs(self, event: RecordedEvent) -> Mapping[int, int]:
-        """By partition of the topic: the offset below which everything has to have been decided."""
-        if event["type"] == "decision":
-            return dict(enumerate(event["applied_offsets"]))
-        return self._restored_until if _is_caught_up(event) else {}
+    def needs(self, event: RecordedEvent, arrival: RecordedEvent | None) -> Mapping[int, int]:
+        """By partition of the topic: the offset below which everything has to have been decided.
 
-    def restores_until(self, event: RecordedEvent, next_arrival: RecordedEvent | None) -> None:
-        """What a state that is now there was restored from: what was in the topic, and is said to have been read."""
+        `arrival` is the process's next one: this event, or the first after it; None: there is none.
+        """
+        if event is arrival:
+            return dict(enumerate(event["applied_offsets"]))
+        if _is_caught_up(event):
+            return self._restored_from(event, arrival)
+        heard = pieces_of(arrival) if self._is_restored and event["type"] in _CHANGING else ()
+        return {
+            one["partition"]: one["next_offset"] for one in heard if one["at_ms"] <= event["decision_time_ms"]
+        }
+
+    def _restored_from(self, event: RecordedEvent, arrival: RecordedEvent | None) -> dict[int, int]:
+        """What a state that is now there was restored from: what was in the topic, is said to have been read, and not
+        to have been heard afterwards.
+        """
         there = self._topic.appended_until(event["wall_time_ms"])
-        if next_arrival is not None:
-            read = next_arrival["applied_offsets"]
-            there = {
-                number: min(end, read[number] if number < len(read) else 0) for number, end in there.items()
-            }
-        self._restored_until = there
+        if arrival is None:
+            return there
+        read = dict(enumerate(arrival["applied_offsets"]))
+        for piece in pieces_of(arrival):
+            read[piece["partition"]] = min(read[piece["partition"]], piece["first_offset"])
+        return {number: min(end, read.get(number, 0)) for number, end in there.items()}
 
     # ---- its events ------------------------------------------------------------------------------------
 
-    def take(self, event: RecordedEvent) -> Decision | None:
-        """The next event. Returns what is decided of an arrival; None: nothing, or it is no arrival."""
+    def take(self, event: RecordedEvent, arrival: RecordedEvent | None) -> Decision | None:
+        """The next event, with the next arrival as in `needs`. Returns what is decided of an arrival; None: nothing,
+        or it is no arrival.
+        """
         now_ms = event["decision_time_ms"]
         if self._ahead_ms is None:
             self._ahead_ms = now_ms - event["wall_time_ms"]
         kind = event["type"]
+        if self._is_restored and kind in _CHANGING and arrival is not None:
+            self._hear_others(arrival, now_ms)
         if kind == "config":
-            self._set_quotas(event, now_ms - self._told_late_ms)
+            self._set_quotas(event, now_ms)
         if self._admission is None or self._real is None:
             self.not_replayed += kind == "decision"
             return None
         if kind == "lifecycle":
-            self._live_on(event, now_ms, self._admission, self._real)
+            self._live_on(event, arrival, now_ms, self._admission, self._real)
         elif kind == "connection":
             self._connection(event, now_ms, self._admission)
         elif kind == "init_producer_id" and event["connection_id"] is not None:
@@ -115,12 +129,19 @@ class GatewayReplay:
         self._admission.set_quotas(self._quotas, now_ms)
 
     def _live_on(
-        self, event: RecordedEvent, now_ms: int, admission: Admission, real: ProducerIdQuota
+        self,
+        event: RecordedEvent,
+        arrival: RecordedEvent | None,
+        now_ms: int,
+        admission: Admission,
+        real: ProducerIdQuota,
     ) -> None:
         if event["phase"] == "member_seen":
             real.in_fleet = True
         if _is_caught_up(event):
-            self._restore(real, admission, now_ms)
+            told_ms = event.get("clock_ahead_ms")
+            self._ahead_ms = self._ahead_ms if told_ms is None else told_ms
+            self._restore(self._restored_from(event, arrival), real, admission, now_ms)
         if event["grace_until_wall_ms"] is not None and event["phase"] != "stop":
             real.begin_grace(now_ms + event["grace_until_wall_ms"] - event["wall_time_ms"])
         if _is_caught_up(event):
@@ -128,9 +149,11 @@ class GatewayReplay:
             admission.use_state(real)
             self._is_restored = True
 
-    def _restore(self, real: ProducerIdQuota, admission: Admission, now_ms: int) -> None:
+    def _restore(
+        self, restored_from: Mapping[int, int], real: ProducerIdQuota, admission: Admission, now_ms: int
+    ) -> None:
         records: list[Record] = []
-        for number, end in self._restored_until.items():
+        for number, end in restored_from.items():
             records += self._topic.between(number, self._applied.get(number, 0), end)
             self._applied[number] = end
         restore(records, real, self._run, now_ms, self._ahead_ms or 0, self._watch(admission, now_ms))
@@ -157,7 +180,7 @@ class GatewayReplay:
         self, event: RecordedEvent, now_ms: int, admission: Admission, real: ProducerIdQuota
     ) -> Decision | None:
         if self._is_restored:
-            self._hear_others(event["applied_offsets"], now_ms, real, admission)
+            self._hear_others(event, now_ms)
         self._latest_ms = now_ms
         if now_ms - self._swept_ms >= SWEPT_EVERY_MS:
             self._swept_ms = now_ms
@@ -181,18 +204,29 @@ class GatewayReplay:
         decisions = verdict.decisions if isinstance(verdict, (Forward, Refuse)) else ()
         return decisions[0] if decisions else None
 
-    def _hear_others(
-        self, applied_offsets: list[int], now_ms: int, real: ProducerIdQuota, admission: Admission
-    ) -> None:
-        """What this gateway had heard by then: at its own time, between its latest decision and this one."""
+    def _hear_others(self, arrival: RecordedEvent, now_ms: int) -> None:
+        """What this gateway had heard of others by now, at the times that its next arrival tells."""
+        assert self._real is not None
+        assert self._admission is not None
         heard: list[tuple[int, Record]] = []
-        for number, end in enumerate(applied_offsets):
+        for number, end in enumerate(arrival["applied_offsets"]):
+            pieces = [piece for piece in pieces_of(arrival) if piece["partition"] == number]
             for record in self._topic.between(number, self._applied.get(number, 0), end):
-                told_ms = (self._ahead_ms or 0) + (record.event["append_time_ms"] or 0)
-                heard.append((min(now_ms, max(self._latest_ms, told_ms)), record))
-            self._applied[number] = max(end, self._applied.get(number, 0))
+                at_ms = self._heard_ms(record, pieces, arrival["decision_time_ms"])
+                if at_ms > now_ms:
+                    break
+                heard.append((at_ms, record))
+                self._applied[number] = record.offset + 1
         for at_ms, record in sorted(heard, key=lambda one: one[0]):
-            follow(record, real, self._run, at_ms, self._watch(admission, at_ms))
+            follow(record, self._real, self._run, at_ms, self._watch(self._admission, at_ms))
+
+    def _heard_ms(self, record: Record, pieces: list[RecordedEvent], arrival_ms: int) -> int:
+        """Of what is not told (by an older gateway, or behind 64 pieces): by the clocks, between two arrivals."""
+        for piece in pieces:
+            if piece["first_offset"] <= record.offset < piece["next_offset"]:
+                return int(piece["at_ms"])
+        told_ms = (self._ahead_ms or 0) + (record.event["append_time_ms"] or 0)
+        return min(arrival_ms, max(self._latest_ms, told_ms))
 
     @staticmethod
     def _watch(admission: Admission, now_ms: int) -> Watch:

@@ -6,7 +6,7 @@ append_time_ms; all null when it was never there).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -43,6 +43,11 @@ def without_decision(event: RecordedEvent) -> dict[str, Any]:
 def arrival_columns() -> list[str]:
     """The fields of a decision event that stay."""
     return [name for name in EVENT_TYPES["decision"].__dataclass_fields__ if name not in DECISION_COLUMNS]
+
+
+def pieces_of(arrival: RecordedEvent | None) -> Sequence[RecordedEvent]:
+    """When others were heard, as an arrival tells; nothing where a gateway did not tell it yet."""
+    return () if arrival is None else arrival.get("heard") or ()
 
 
 def run_of(incarnation: str) -> str:

@@ -42,7 +42,7 @@ class Gateway:
             applied_offsets=lambda: [len(self.told), 0, 7],
         )
         self.recorder.lifecycle("start", restored_from="nothing", grace_until_wall_ms=START_WALL_MS + 60_000)
-        self.recorder.quotas_set(QUOTAS)
+        self.recorder.quotas_set(QUOTAS, self.world.now_ms)
 
     def connect(self, user: str | None, address: str = "10.0.3.7") -> "Producer":
         return Producer(self, self.world.connect(user, client_id=f"{user}-1", address=address))

@@ -33,7 +33,10 @@ from tests.unit.events.recorded import recorded
 DATA = Path(__file__).parents[2] / "data"
 OF_VERSION_1 = (DATA / "events-v1.jsonl").read_bytes().splitlines()
 SCHEMA_1: dict[str, Any] = json.loads((DATA / "events-v1.schema.json").read_text("utf-8"))
-NEW_IN_2 = {"decision": {"token_units": None}}
+NEW_IN_2: dict[str, dict[str, Any]] = {
+    "decision": {"token_units": None, "heard": []},
+    "lifecycle": {"clock_ahead_ms": None},
+}
 
 
 def properties_of_version_1(kind: str) -> dict[str, Any]:

@@ -401,11 +401,12 @@ def test_names_of_any_length_are_cut() -> None:
 
 def test_quotas_are_told_with_their_provenance_and_a_version_that_grows() -> None:
     told = Told()
-    told.recorder.quotas_set(QUOTAS, {"alice": Provenance(owner="team-a", note="batch")})
-    told.recorder.quotas_set(Quotas(mode=Mode.OBSERVE))
+    told.recorder.quotas_set(QUOTAS, 5_000, {"alice": Provenance(owner="team-a", note="batch")})
+    told.recorder.quotas_set(Quotas(mode=Mode.OBSERVE), 6_000)
     decide(told.connection(), decision())
     first, second = told.of(ConfigEvent)
     assert (first.quota_version, second.quota_version) == (1, 2)
+    assert (first.decision_time_ms, second.decision_time_ms) == (5_000, 6_000)
     assert (first.mode, first.window_ms, first.burst, second.mode) == ("enforce", 60_000, 1.0, "observe")
     alice, etl = first.quotas
     assert (alice.user, alice.rate_milli, alice.owner, alice.note) == ("alice", 10_000, "team-a", "batch")
@@ -442,7 +443,7 @@ def test_topology_is_told_by_one_process(worker: int, told_of: int) -> None:
 
 def test_numbers_have_no_gaps_and_keys_are_users() -> None:
     told = Told()
-    told.recorder.quotas_set(QUOTAS)
+    told.recorder.quotas_set(QUOTAS, 5_000)
     for user in ("alice", None, "bob"):
         connection = told.connection(user)
         decide(connection, decision(user=user))
@@ -453,7 +454,7 @@ def test_numbers_have_no_gaps_and_keys_are_users() -> None:
 
 def test_redacted_names_stand_nowhere() -> None:
     told = Told(redact=("user", "client_id", "address"))
-    told.recorder.quotas_set(QUOTAS, {"alice": Provenance(owner="team-a")})
+    told.recorder.quotas_set(QUOTAS, 5_000, {"alice": Provenance(owner="team-a")})
     connection = told.connection("alice", "loader")
     decide(connection, decision(False))
     connection.forwarded([batch()], [1], 100, 6_000)
