@@ -236,7 +236,7 @@ class QuotaKeeper:
         while portion := await asyncio.to_thread(lambda: list(islice(loaded.journal, PORTION))):
             now_ms = self._now_ms()
             self._absorber.restore_journal(
-                portion, self._real, now_ms, now_ms - self._clock_ahead_ms, self._refused_elsewhere
+                portion, self._real, now_ms, now_ms - self._clock_ahead_ms, self.on_refused_elsewhere
             )
         return loaded
 
@@ -270,12 +270,12 @@ class QuotaKeeper:
         now_ms = self._now_ms()
         if self._caught_up.is_set():
             followed = self._absorber.decisions
-            self._absorber.follow(records, self._real, self._refused_elsewhere, now_ms)
+            self._absorber.follow(records, self._real, self.on_refused_elsewhere, now_ms)
             if self._absorber.decisions > followed:
                 self.heard.applied(records, now_ms)
         else:
             restored_by_ms = now_ms - self._clock_ahead_ms
-            self._absorber.restore(records, self._real, now_ms, restored_by_ms, self._refused_elsewhere)
+            self._absorber.restore(records, self._real, now_ms, restored_by_ms, self.on_refused_elsewhere)
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
@@ -300,9 +300,6 @@ class QuotaKeeper:
 
     def _topic_id_known(self, topic_id: bytes) -> None:
         self.on_topic_id(topic_id)
-
-    def _refused_elsewhere(self, user: User, producer_id: int) -> None:
-        self.on_refused_elsewhere(user, producer_id, self._now_ms())
 
     def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
         self.state = self._real

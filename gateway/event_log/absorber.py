@@ -28,8 +28,8 @@ gateway's own start, or of others that start with it, and none of them remembers
 _UNCHARGED: Final = frozenset({Reason.GRACE, Reason.OBSERVE})
 """Under enforcement what is said to be observed passed in the first moments of a cold start's grace."""
 
-Watch = Callable[[User, int], None]
-"""(user, producer id): another process has refused this id."""
+Watch = Callable[[User, int, int], None]
+"""(user, producer id, now_ms): another process has refused this id."""
 OnGateway = Callable[[LifecycleEvent | ConfigEvent, int], None]
 """(what a gateway told of itself, when: on the clock of now_ms, at most now)."""
 
@@ -161,7 +161,7 @@ class Absorber:
                 if charged_ms is not None and reason in _CHARGED:
                     charged_ms.append(at_ms)
             elif watch is not None and now_ms - at_ms < WATCH_MS:
-                watch(user, producer_id)
+                watch(user, producer_id, now_ms)
             if units is None:
                 continue
             known = balances.get(user)
@@ -202,7 +202,7 @@ class Absorber:
         if admitted:
             state.admitted_elsewhere(self._user_of(name), producer_id, now_ms, reason)
         else:
-            watch(self._user_of(name), producer_id)
+            watch(self._user_of(name), producer_id, now_ms)
 
     def _is_own(self, incarnation: bytes) -> bool:
         return incarnation == self._run or incarnation.startswith(self._run_worker)

@@ -32,7 +32,8 @@ class Watched:
     def __init__(self) -> None:
         self.ids: list[tuple[User, int]] = []
 
-    def __call__(self, user: User, producer_id: int) -> None:
+    def __call__(self, user: User, producer_id: int, now_ms: int) -> None:
+        assert NOW_MS <= now_ms <= NOW_MS + 7
         self.ids.append((user, producer_id))
 
 
