@@ -25,13 +25,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
 
-@pytest.fixture(autouse=True)
-def _sockets_of_pyspark() -> Iterator[None]:
-    """It leaves some open to the garbage collector; that must not be laid on another test."""
-    yield
+def _collect() -> None:
+    """PySpark leaves sockets open to the garbage collector; that must not be laid on another test."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _sockets_of_fixtures() -> Iterator[None]:
+    yield
+    _collect()
+
+
+@pytest.fixture(autouse=True)
+def _sockets_of_tests(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "spark" in request.fixturenames:
+        _collect()
+
+
+BRIEF_JVM = "--conf spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 pyspark-shell"
+"""Half of the processor time of a JVM that lives for minutes goes into optimizing code that soon ends. What is computed
+stays the same: only its speed depends on the compiler.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -45,8 +62,13 @@ def spark() -> Iterator[SparkSession]:
         pytest.skip(str(problem))
     from pipeline.session import spark_session
 
-    session = spark_session("tests", master="local[2]", memory="1g", with_kafka=True)
+    with pytest.MonkeyPatch.context() as only_here:
+        only_here.setenv("PYSPARK_SUBMIT_ARGS", BRIEF_JVM)
+        session = spark_session("tests", master="local[2]", memory="1g", with_kafka=True)
     session.conf.set("spark.sql.shuffle.partitions", "2")
+    # What was imported by now stays: the collector need not look through it after each test.
+    _collect()
+    gc.freeze()
     yield session
     session.stop()
 
