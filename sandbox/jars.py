@@ -4,7 +4,10 @@ The first time takes about half a minute per version and needs the network; then
 Kafka 4 logs through slf4j-simple; Kafka 3.9 brings reload4j with it, and a second binding would be too many.
 """
 
+import fcntl
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -32,22 +35,38 @@ def logs_through_slf4j_simple(kafka_version: str) -> bool:
     return int(kafka_version.split(".", 1)[0]) >= 4
 
 
+@contextmanager
+def alone_with_jars() -> Iterator[Path]:
+    """jgo's cache of jars, while no other thread or process of this user that asks here fills it: two that find the
+    same jar missing both get it, and jgo fails for the second one.
+    """
+    from jgo.config import GlobalSettings
+
+    folder = Path(GlobalSettings.load().repo_cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".pidgate-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of this opening of the file: threads have one each
+        yield folder
+
+
 @cache
 def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
     """All jars of the server and its tools, in order. Raises JarsNotResolved."""
     try:
         import jgo
-        from jgo.config import GlobalSettings
     except ImportError as error:
         raise JarsNotResolved(
             "jgo is not installed. Install the extra: pip install 'pidgate[sandbox]'."
         ) from error
     wanted = endpoint(kafka_version)
     server_jar = f"org/apache/kafka/kafka_{_SCALA}/{kafka_version}/kafka_{_SCALA}-{kafka_version}.jar"
-    if not (Path(GlobalSettings.load().repo_cache) / server_jar).exists():
-        print(f"sandbox: getting the jars of Kafka {kafka_version} (once, about 40 s)", file=sys.stderr)
     try:
-        jars = tuple(Path(jar) for jar in jgo.build(wanted).all_jars)
+        with alone_with_jars() as cache_of_jars:
+            if not (cache_of_jars / server_jar).exists():
+                print(
+                    f"sandbox: getting the jars of Kafka {kafka_version} (once, about 40 s)", file=sys.stderr
+                )
+            jars = tuple(Path(jar) for jar in jgo.build(wanted).all_jars)
     # jgo promises no exception type of its own: network, XML and cache errors all come through.
     except Exception as error:
         raise JarsNotResolved(
