@@ -6,18 +6,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from events import Heard
 from pipeline.history import refusals, telling
 from pipeline.history.columns import coded, same
 from pipeline.history.sessions import Sessions
 from pipeline.history.shard import Day, mixed
 from pipeline.history.telling import Columns
 from pipeline.history.world import World
+
+_HEARD = pa.struct([(field.name, pa.int64()) for field in fields(Heard)])
+
+
+def _empty_lists(size: int, of: pa.DataType) -> pa.ListArray:
+    """A made-up gateway hears of no other one."""
+    return pa.ListArray.from_arrays(np.zeros(size + 1, np.int32), pa.array([], of))
 
 
 def _decision(
@@ -54,7 +63,8 @@ def _decision(
         "queue_position": rows["queue_position"],
         "waited_ms": rows["waited_ms"],
         "quota_version": np.ones(size, np.int64),
-        "applied_offsets": pa.ListArray.from_arrays(np.zeros(size + 1, np.int32), pa.array([], pa.int64())),
+        "applied_offsets": _empty_lists(size, pa.int64()),
+        "heard": _empty_lists(size, _HEARD),
         "suppressed_count": np.zeros(size, np.int64),
     }
 
