@@ -1,14 +1,39 @@
 """For all tests: say which Kafka serves those that any cluster can serve.
 
-With several processes (make test) each starts the clusters that its tests share. What must not be spread over them
-says so in its own file: `pytestmark = pytest.mark.xdist_group(...)`; a mark that a hook sets comes too late.
+With several processes (make test) each starts the clusters that its tests share; what must not be spread over them
+is kept together by `Whole`. The mark xdist_group does not do it: pytest-xdist 3.8 writes the group into a field that
+pytest 9.2 no longer reads, so that Spark ran in every process and each fixture of a module was made twice.
 """
 
 import pytest
+from xdist.remote import Producer  # type: ignore[import-untyped]
+from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.support.clusters import Choice, choose
 
 CHOICE = pytest.StashKey[Choice]()
+
+WHOLE_MODULES = ("tests/kafka/", "tests/unit/test_compiled.py", "tests/unit/gateway/test_dockerfile.py")
+"""Their fixtures start brokers and clients, compile or install."""
+
+
+def group_of(test: str) -> str:
+    """Tests of one group run in one process; larger groups begin earlier, single tests fill what time is left."""
+    module = test.partition("::")[0]
+    if module.startswith("tests/pipeline/"):
+        return "spark"
+    return module if module.startswith(WHOLE_MODULES) else test
+
+
+class Whole(LoadGroupScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+# Optional: without pytest-xdist nobody asks.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    return Whole(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

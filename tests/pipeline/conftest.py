@@ -14,6 +14,7 @@ import pytest
 from pipeline.errors import JavaUnfit
 from pipeline.java import java_home
 from pipeline.tables import Tables
+from sandbox.jars import alone_with_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +61,11 @@ def spark() -> Iterator[SparkSession]:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(problem))
-    from pipeline.session import spark_session
+    from pipeline.session import connector_jars, spark_session
 
+    # The other process of pytest-xdist may be getting those of Kafka just now.
+    with alone_with_jars():
+        connector_jars()
     with pytest.MonkeyPatch.context() as only_here:
         only_here.setenv("PYSPARK_SUBMIT_ARGS", BRIEF_JVM)
         session = spark_session("tests", master="local[2]", memory="1g", with_kafka=True)
@@ -71,6 +75,7 @@ def spark() -> Iterator[SparkSession]:
     gc.freeze()
     yield session
     session.stop()
+    gc.unfreeze()
 
 
 @pytest.fixture
