@@ -54,8 +54,8 @@ SHORT_TERM_MS = 6 * 3_600_000
 """... if they are in use for less than this: what is deployed runs longer."""
 ERROR_TURNOVER = 3
 """Producers that failed at their end, in the place of one; deployments during an outage look alike once or twice."""
-SAME_BREATH_MS = 5_000
-"""A producer that follows a failed one within this comes from the same process."""
+SAME_BREATH_MS = 10_000
+"""A producer that follows a failed one within this comes from the same process: Kubernetes' back-off begins here."""
 BATCH_REQUESTS = 5
 """A batch, and what it was split into, where most is sent within a second; on average."""
 CROWD = 8
