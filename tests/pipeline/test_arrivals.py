@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from pyspark.sql import functions as f
 
 from pipeline.arrivals import COLUMNS, arrivals, new_ids, refused_ids
@@ -14,8 +13,6 @@ from tests.pipeline.made_events import DAY, HOUR, MONDAY, MadeUp, Row, event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 
 def decided(producer_id: int, at: int, reason: str, decision: str = "admit", **more: Any) -> Row:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from pipeline.failover.cascade import BrokerHour, Load, Scenario, run, verdict, 
 from pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, Heap
 from pipeline.failover.held import HOUR_MS
 from pipeline.failover.solve import greatest_rate
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 CALIBRATION = Path(__file__).parents[2] / "bench/results/failover-calibration.json"
 HOURS = 6

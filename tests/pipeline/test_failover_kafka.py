@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from pipeline.tables import Tables
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 EXPIRY_MS = 2 * HOUR_MS
 START_MS = 480_000 * HOUR_MS

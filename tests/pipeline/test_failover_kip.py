@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.failover import kip
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 TEXT, THEN_EVENLY, THEN_NEXT, EVENLY = kip.RULES
 LOADS = st.dictionaries(st.integers(1, 9), st.integers(0, 250), min_size=2)

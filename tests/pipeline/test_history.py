@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pipeline.tables import Tables
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 END_MS = 1_795_219_200_000  # 2026-11-21
 WORLD = World(seed=5, users=30, days=2, begin_ms=END_MS - 2 * DAY_MS, scale=0.4)

@@ -21,8 +21,6 @@ from events.definitions import (
 from pipeline.patterns import HARMFUL, Pattern
 from tests.support.recordings import Recording, load, names
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 _E = TypeVar("_E", bound=Event)
 MESSAGE_TOO_LARGE = 10
 

@@ -10,8 +10,6 @@ from events.definitions import ConnectionEvent, DecisionEvent, IdUsageEvent
 from pipeline.history.stretch import DURATIONS, MOMENTS, stretched
 from tests.support.recordings import load
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def test_times_move_and_nothing_else() -> None:
     recorded = load("replay-one-gateway").events

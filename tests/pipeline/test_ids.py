@@ -17,8 +17,6 @@ from tests.pipeline.made_events import HOUR, MONDAY, Row, event, write_events
 if TYPE_CHECKING:
     from pipeline.tables import Tables
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def answered(producer_id: int, node_id: int | None, at: int, epoch: int = 0, **more: Any) -> Row:
     told = {"asked_producer_id": -1, "error": 0, "user": "alice", "transactional": False, **more}

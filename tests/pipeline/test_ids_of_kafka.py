@@ -24,7 +24,7 @@ from tests.support.topics import create_topic
 if TYPE_CHECKING:
     from pipeline.tables import Tables
 
-pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.kafka
 
 NODES = (1, 2)
 EVENTS_TOPIC = "__events-of-ids"

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from pipeline.tables import Tables
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 NOW_MS = 1_763_733_600_000
 HOUR_MS = 3_600_000

@@ -15,8 +15,6 @@ from pipeline.ingest.seqs import Loss
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 class Killed(BaseException):
     """Nothing of ours may catch it: no `finally` that cleans up runs after kill -9."""

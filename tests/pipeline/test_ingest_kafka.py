@@ -37,7 +37,7 @@ from tests.unit.events.made_up import a_decision
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.kafka]
+pytestmark = pytest.mark.kafka
 
 PARTITIONS = 3
 Key = tuple[str, str, int]

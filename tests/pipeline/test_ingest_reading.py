@@ -22,7 +22,6 @@ from tests.unit.events.made_up import a_decision, any_event
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 NOW_MS = 1_763_733_600_000
 HOUR_MS = 3_600_000

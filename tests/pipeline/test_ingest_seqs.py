@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pipeline.ingest import seqs
 from pipeline.ingest.columns import GAPS, INTERVALS, Cause
 
@@ -15,7 +13,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 ARRIVED = (
     "gateway_id string, incarnation string, seq bigint, kafka_partition int, kafka_offset bigint, "

@@ -20,7 +20,6 @@ from tests.support.who_events import HOUR_MS, START_MS, Client
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 Found = dict[str, dict[str, "Row"]]
 

@@ -14,7 +14,6 @@ from pipeline.offenders.places import family
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 LOOP, ERROR, BATCH, STEADY = "restart_loop", "producer_per_error", "producer_per_batch", "steady"
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import pytest
-
 from events import Event
 from pipeline.history.stretch import stretched
 from pipeline.offenders.scratch import scratch
@@ -19,7 +17,6 @@ from tests.support.recordings import load
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 PACE = 60.0
 NOT_TOLD_APART = {"scaling-app"}

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pipeline.tables import Tables
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 EXPIRY_MS = 5 * HOUR
 """Short, so that ids expire while the history lasts, some of them twice."""

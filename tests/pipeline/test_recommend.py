@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from pipeline.tables import Tables
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def _events(spark: SparkSession, event_type: str, told: list[dict[str, Any]]) -> DataFrame:
     schema = table_schema(event_type)

@@ -12,8 +12,6 @@ from pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quota
 from quota import Mode
 from tests.support.recommend_events import config
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 SERVERS = ["127.0.0.1:19092"]
 
 

@@ -12,8 +12,6 @@ from pipeline.recommend import trial as trial_module
 from pipeline.recommend.trial import GIVES_UP_AFTER_MS, TRAIN, FilterTrial, RateTrial, UserTrial
 from quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 SETTINGS = ProducerIdSettings(window_ms=60_000, false_positive_rate=1e-9, max_throttle_ms=GIVES_UP_AFTER_MS)
 """A place in line is kept for longer than anybody waits."""
 Arrivals = list[tuple[int, bool]]

@@ -16,8 +16,6 @@ from pipeline.replay import replayed, without_decision
 from pipeline.replay.frame import COMPARED
 from tests.support.replayed_fleet import recorded_fleet
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 RECORDINGS = Path(__file__).parent / "recordings"
 Events = list[dict[str, Any]]
 

@@ -40,7 +40,6 @@ from tests.pipeline.report_tables import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
 
 PAGES = 5
 MADE_MS = START_MS + 31 * 24 * HOUR_MS

@@ -18,8 +18,6 @@ from pipeline.report.series import DAY_MS, HOUR_MS, MINUTE_MS, Span, running, sp
 from pipeline.report.source import JOB_OF
 from pipeline.report.words import PATTERN_WORDS, count, counted, duration, evidence, listed, no, share, size
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 NASTY = "</script><script>alert(1)</script>\"'&<img onerror=x>"
 
 

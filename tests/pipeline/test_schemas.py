@@ -17,8 +17,6 @@ from tests.unit.events.made_up import any_event
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 @settings(
     max_examples=25,

@@ -28,7 +28,6 @@ from sandbox.ports import free_port
 pytestmark = [
     pytest.mark.faults,
     pytest.mark.timeout(2_400),
-    pytest.mark.xdist_group("spark"),
 ]
 
 ROOT = Path(__file__).parents[2]

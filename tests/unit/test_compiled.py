@@ -38,7 +38,6 @@ SAME_TESTS = (
 )
 pytestmark = [
     pytest.mark.skipif(not has_compiler(), reason="there is no C compiler here"),
-    pytest.mark.xdist_group("compiled"),
 ]
 
 
