@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 LOCAL = "local[*]"
 Setting = bool | float | int | str | None
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _NOT_SHIPPED = ("hadoop-client", "scala-library", "slf4j-api", "jsr305", "spark-tags")
 """Of what the connector needs, what Spark has itself."""
@@ -45,6 +46,9 @@ def spark_session(
     elif master is not None:
         builder = builder.master(master)
     spark = builder.getOrCreate()
+    if not spark.sparkContext.getConf().contains(_BATCH_ROWS):
+        # Twice Spark's: fewer calls into Python, and still a few MB; --conf of spark-submit may say otherwise.
+        spark.conf.set(_BATCH_ROWS, "20000")
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
@@ -57,7 +61,6 @@ def _everywhere() -> dict[str, Setting]:
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     }
 
 
