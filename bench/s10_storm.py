@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -49,7 +50,7 @@ STORM: Final = "storm"
 PAST: Final = "storm, past the gateway"
 
 _GOOD: Final = "alice:alice-secret"
-_BAD: Final = "bob:bob-secret"
+_SECRET: Final = "storm-secret"
 # A few at once, then one in six minutes.
 _BAD_RATE: Final = 10
 _STORM_NICE: Final = 10
@@ -71,7 +72,7 @@ class _Stage:
         self._through = ("127.0.0.1", gateway.first_node_port + 1)
         self._past = cluster.addresses(SASL_PLAINTEXT)[1]
         self._gateway = gateway
-        self._ids_used = 0
+        self._ids_used = self._storms = 0
         self._admitted: set[int] = set()
 
     def run(self, phase: str) -> Measured:
@@ -89,7 +90,9 @@ class _Stage:
             told = _told(storm)
         self._ids_used += told["opened"]
         if told["failed"]:
-            raise TargetFailed(f"{told['failed']} connections of the storm: {told['why']}")
+            raise TargetFailed(
+                f"{told['failed']} connections of the storm: {told['why']}\n{self._gateway.log_tail()}"
+            )
         self._admitted |= set(told["admitted"])
         measured["storm_connections_per_s"] = told["opened"] / told["seconds"]
         measured["refusals_per_s"] = told["refusals"] / told["seconds"]
@@ -128,8 +131,10 @@ class _Stage:
             "partitions": self._partitions,
             "record_bytes": 100,
         }
+        login = f"{_storm_user(self._storms)}:{_SECRET}"
+        self._storms += 1
         command = self._command(
-            "bench.storm_load", _text(self._through), login=_BAD, topic="bench-storm", first=self._ids_used
+            "bench.storm_load", _text(self._through), login=login, topic="bench-storm", first=self._ids_used
         )
         process = subprocess.Popen(
             [*command, json.dumps(fields)],
@@ -157,6 +162,13 @@ class _Stage:
         return [*command, *_on(self._placement)]
 
 
+def _storm_user(number: int) -> str:
+    """One for each storm: an id that is refused is remembered for minutes, and a user's 50,001st would not be refused
+    but closed on.
+    """
+    return f"storm-{number}"
+
+
 def _text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
 
@@ -175,9 +187,12 @@ def _told(storm: "subprocess.Popen[str]") -> dict[str, Any]:
 
 def _measure(plan: Plan, conditions: Conditions) -> Results:
     results: Results = {CALM: [], STORM: [], PAST: []}
+    users = [_storm_user(number) for number in range(1 + 2 * conditions.runs)]
+    spec = broker_spec(sasl=True)
+    spec = replace(spec, users={**spec.users, **dict.fromkeys(users, _SECRET)})
     with (
         TemporaryDirectory(prefix="pidgate-bench-") as folder,
-        broker_beside(conditions.placement, broker_spec(sasl=True)) as cluster,
+        broker_beside(conditions.placement, spec) as cluster,
     ):
         password_file = Path(folder) / "password"
         password_file.write_text(cluster.spec.users[SUPER_USER])
@@ -189,7 +204,7 @@ def _measure(plan: Plan, conditions: Conditions) -> Results:
                 "mode": "enforce",
                 "producer_ids": {"max_throttle": f"{plan['max_throttle_ms']:.0f}ms"},
                 "default": {"producer_ids_rate": 100_000},
-                "users": {"bob": {"producer_ids_rate": _BAD_RATE}},
+                "users": {user: {"producer_ids_rate": _BAD_RATE} for user in users},
             },
             settings={
                 "events": {"enabled": True},
@@ -201,7 +216,7 @@ def _measure(plan: Plan, conditions: Conditions) -> Results:
             give_core(gateway, conditions.placement)
             _let_it_learn_the_broker(("127.0.0.1", gateway.port))
             stage = _Stage(cluster, gateway, plan, conditions)
-            stage.run(STORM)  # compiles the broker's ways, and spends what the user may bring at once
+            stage.run(STORM)  # compiles the broker's ways
             for run in range(1, conditions.runs + 1):
                 for phase, measured_runs in results.items():
                     measured = stage.run(phase)
