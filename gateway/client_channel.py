@@ -317,8 +317,10 @@ class ClientChannel(Reader):
     def _finish(self, cause: str, reason: str) -> None:
         if not self._close_cause:
             self._close_cause = cause
-            say = log.debug if cause in ORDINARY_CAUSES else log.warning
-            say(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
+            if cause in ORDINARY_CAUSES:
+                log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
+            else:
+                self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
         transport = self._transport
         if transport is not None:
             close_when_written(transport, self.context.loop)

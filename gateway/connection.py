@@ -17,7 +17,7 @@ from gateway.logs import Event, logger
 from gateway.nodes import Address, NodePorts, Nodes
 from gateway.own_topics import OwnTopics
 from gateway.recorder import Recorder
-from gateway.refusal_log import OwnTopicLog, RefusalLog
+from gateway.refusal_log import CloseLog, OwnTopicLog, RefusalLog
 from gateway.topic_names import TopicNames
 from protocol.sasl import SaslExchange
 from quota.admission import Admission, Ask, Visitor
@@ -80,6 +80,7 @@ class Shared:
         self.own_topics = own_topics or OwnTopics()
         self.own_topic_log = OwnTopicLog()
         self.refusal_log = RefusalLog()
+        self.close_log = CloseLog()
         budget.on_full = self._read_sparingly
         self.recorder: Recorder | None = None
         """None: no events are written."""
@@ -126,6 +127,7 @@ class ConnectionContext:
         self.own_topics = shared.own_topics
         self.own_topic_log = shared.own_topic_log
         self.refusal_log = shared.refusal_log
+        self.close_log = shared.close_log
         self.now_ms: Callable[[], int] = shared.now_ms
         self.next_connection_id: Callable[[], int] = shared.next_connection_id
         self.ask = shared.ask

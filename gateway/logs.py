@@ -110,7 +110,7 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.NODE_WITHOUT_PORT: frozenset({"node_id", "listener", "remedy"}),
     Event.CONNECTION_OPENED: _CONNECTION | {"server"},
     Event.CONNECTION_CLOSED: _CONNECTION
-    | {"cause", "reason", "seconds", "requests", "bytes_in", "bytes_out"},
+    | {"cause", "reason", "suppressed_count", "seconds", "requests", "bytes_in", "bytes_out"},
     Event.UPSTREAM_FAILED: _CONNECTION | {"server", "cause", "in_flight"},
     Event.PROTOCOL_VIOLATION: _CONNECTION | {"reason", "api_key", "api_version", "correlation_id"},
     Event.IDENTITY_ESTABLISHED: _CONNECTION | {"mechanism", "before"},

@@ -1,7 +1,10 @@
-"""One log line a second for refusals, of ids by user: a storm of them must not become a storm of lines."""
+"""One log line a second for refusals, of ids by user, and for closed connections, by cause: a storm of them must not
+become a storm of lines.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -84,3 +87,28 @@ class OwnTopicLog:
             **describe(),
         )
         self._suppressed = 0
+
+
+class CloseLog:
+    """One line a second for each cause for which the gateway closes connections; the counters say how many."""
+
+    def __init__(self) -> None:
+        self._quiet_until_ms: dict[str, int] = {}
+        self._suppressed: Counter[str] = Counter()
+
+    def note(
+        self, cause: str, reason: str, describe: Callable[[], Mapping[str, object]], now_ms: int
+    ) -> None:
+        """Log that one connection was closed, or count it."""
+        if now_ms < self._quiet_until_ms.get(cause, now_ms):
+            self._suppressed[cause] += 1
+            return
+        self._quiet_until_ms[cause] = now_ms + QUIET_MS
+        suppressed_count = self._suppressed.pop(cause, 0)
+        log.warning(
+            Event.CONNECTION_CLOSED,
+            cause=cause,
+            reason=reason,
+            suppressed_count=suppressed_count,
+            **describe(),
+        )

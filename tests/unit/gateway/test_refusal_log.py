@@ -4,7 +4,7 @@ import pytest
 import structlog
 
 from gateway.logs import Event
-from gateway.refusal_log import QUIET_MS, OwnTopicLog, RefusalLog
+from gateway.refusal_log import QUIET_MS, CloseLog, OwnTopicLog, RefusalLog
 from quota.verdicts import Reason, Refuse
 
 
@@ -55,4 +55,17 @@ def test_requests_for_own_topics_are_one_line_a_second(lines: list[dict[str, obj
     assert [(line["event"], line["api"], line["suppressed_count"]) for line in lines] == [
         (Event.OWN_TOPIC_REFUSED, "Metadata", 1),
         (Event.OWN_TOPIC_REFUSED, "DeleteTopics", 18),
+    ]
+
+
+def test_closed_connections_are_one_line_a_second_and_cause(lines: list[dict[str, object]]) -> None:
+    close_log = CloseLog()
+    for _ in range(500):
+        close_log.note("quota", "sticky_table_full", describe, 10_000)
+    close_log.note("protocol", "not Kafka's protocol", describe, 10_000)
+    close_log.note("quota", "sticky_table_full", describe, 10_000 + QUIET_MS)
+    assert [(line["cause"], line["suppressed_count"]) for line in lines] == [
+        ("quota", 0),
+        ("protocol", 0),
+        ("quota", 499),
     ]
