@@ -27,40 +27,41 @@ def has_compiler() -> bool:
     return shutil.which(os.environ.get("CC", "cc")) is not None
 
 
-def compiled() -> Path:
+def compiled(opt_level: int = 2) -> Path:
     """The folder whose packages are to be taken (see `environment`): made anew when a source has changed, which takes
-    half a minute. Raises CannotCompile.
+    half a minute. `opt_level`: the C compiler's. Raises CannotCompile.
     """
-    FOLDER.parent.mkdir(exist_ok=True)
-    with (FOLDER.parent / "compiled.lock").open("w") as lock:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    folder = FOLDER / f"O{opt_level}"
+    with (FOLDER / f"O{opt_level}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling just now
-        stamp, wanted = FOLDER / ".compiled", _digest()
+        stamp, wanted = folder / ".compiled", _digest()
         if not stamp.exists() or stamp.read_text() != wanted:
-            _compile()
+            _compile(folder, opt_level)
             stamp.write_text(wanted)
-    return FOLDER
+    return folder
 
 
-def _compile() -> None:
+def _compile(folder: Path, opt_level: int) -> None:
     if not has_compiler():
         raise CannotCompile("no C compiler: install gcc, or measure the uncompiled gateway alone")
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, FOLDER / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in _COPIED:
-        shutil.copy(ROOT / name, FOLDER)
+        shutil.copy(ROOT / name, folder)
     built = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"],
-        cwd=FOLDER,
-        env={**os.environ, "PIDGATE_COMPILE": "1"},
+        cwd=folder,
+        env={**os.environ, "PIDGATE_COMPILE": "1", "PIDGATE_OPT_LEVEL": str(opt_level)},
         capture_output=True,
         text=True,
         check=False,
     )
     if built.returncode:
         raise CannotCompile((built.stdout + built.stderr)[-3000:])
-    shutil.rmtree(FOLDER / "build")
+    shutil.rmtree(folder / "build")
 
 
 def environment(folder: Path) -> dict[str, str]:
