@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+import yaml
 
 from pipeline.errors import JavaUnfit
 from pipeline.java import java_home
@@ -214,3 +215,19 @@ def test_jobs_run_on_a_cluster_from_the_archive_alone(cluster: StandaloneCluster
     assert {one["quota"] for one in summary["verdicts"]} == {"none"}
     assert all(one["holds"] for one in summary["verdicts"])
     assert list(Path(tables, "results/failover_kafka").glob("*.parquet"))
+
+
+def test_recommendations_on_a_cluster_are_those_of_this_machine(cluster: StandaloneCluster) -> None:
+    """The longest chain of jobs, with quota's code in the executors, from a history that was made there as well."""
+    tables, job = cluster.directory / "recommended", ROOT / "deploy/spark/job.py"
+    asked = ("recommend", "--tables", str(tables), "--candidates", "5,20,100")
+    written = tables / "recommended" / "quotas.yaml"
+    size = ("--users", "12", "--days", "8", "--events", "60000", "--seed", "5")
+    cluster.submit(job, "history", "--tables", str(tables), *size)
+    cluster.submit(job, "offenders", "--tables", str(tables))
+    cluster.submit(job, *asked)
+    there = yaml.safe_load(written.read_text())
+    written.unlink()
+    subprocess.run([sys.executable, "-m", "pipeline", *asked], cwd=ROOT, check=True, timeout=600)
+    assert there == yaml.safe_load(written.read_text())
+    assert there["quotas"]["users"]
