@@ -82,6 +82,15 @@ def keep_directory(path: Path) -> None:
     _guard.keep_directory(path)
 
 
+def keep_or_remove(path: Path, *, keep: bool, what: str) -> None:
+    """Leave this temporary directory, if there is anything in it, and say where its `what` are; else remove it."""
+    if keep and any(path.iterdir()):
+        keep_directory(path)
+        print(f"{what} are kept in {path}", file=sys.stderr)
+    else:
+        remove_directory(path)
+
+
 def spawn(
     command: Sequence[str | Path],
     *,

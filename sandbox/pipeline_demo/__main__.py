@@ -184,16 +184,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; nothing is left running", file=sys.stderr)
         code = INTERRUPTED
     finally:
-        _keep_or_remove(work, keep=code in (FAILED, NOT_PLAYED))
+        guard.keep_or_remove(work, keep=code in (FAILED, NOT_PLAYED), what="logs, journals and tables")
     return code
-
-
-def _keep_or_remove(work: Path, *, keep: bool) -> None:
-    if keep and any(work.iterdir()):
-        guard.keep_directory(work)
-        print(f"logs, journals and tables are kept in {work}", file=sys.stderr)
-    else:
-        guard.remove_directory(work)
 
 
 if __name__ == "__main__":
