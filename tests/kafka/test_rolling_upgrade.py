@@ -19,7 +19,7 @@ from sandbox import Cluster
 from sandbox.gateway import GatewayProcess
 from sandbox.spec import SASL_PLAINTEXT
 from tests.kafka.test_proxy_identity import outcome, plain, produce
-from tests.support.fleet import USER, quotas_of, until
+from tests.support.fleet import USER, quotas_of, until, wait_until_heard
 from tests.support.raw import RawClient
 from tests.support.swarm import SwarmProducer
 from tests.support.topics import create_topic
@@ -116,7 +116,7 @@ def test_a_member_that_writes_version_1_is_followed(
         settings={"events": {"topic": events_topic}, "workers": workers},
     ) as gateway:
         write(cluster, events_topic, [line for line in lines if line not in last])
-        until(lambda: gateway.metrics().value("pidgate_events_followed_total") >= len(lines))
+        wait_until_heard(cluster, events_topic, gateway)
         charged = 50 - len(ADMITTED_AND_CHARGED)
         tokens = gateway.metrics().value("pidgate_producer_ids_tokens", user=USER)
         assert charged <= tokens < charged + 0.5

@@ -85,13 +85,18 @@ class Fleet:
 
     def wait_until_heard(self) -> None:
         """Until every gateway has read all that the topic holds by now."""
-        told = len(read_log(self.cluster.bootstrap_servers(), self.events_topic))
         for gateway in self.gateways:
-            until(lambda gateway=gateway: gateway.metrics().value("pidgate_events_followed_total") >= told)  # type: ignore[misc]
+            wait_until_heard(self.cluster, self.events_topic, gateway)
 
     def decisions(self) -> list[tuple[int, int, DecisionEvent]]:
         """(partition, offset, decision): everything that the topic holds now."""
         return decisions_in(self.cluster, self.events_topic)
+
+
+def wait_until_heard(cluster: Cluster, topic: str, gateway: GatewayProcess) -> None:
+    """Until this gateway has read all that the topic holds by now, its own events among it."""
+    told = len(read_log(cluster.bootstrap_servers(), topic))
+    until(lambda: gateway.metrics().value("pidgate_events_followed_total") >= told)
 
 
 def lifecycle_in(cluster: Cluster, topic: str) -> list[LifecycleEvent]:
