@@ -1,4 +1,9 @@
-"""For all tests: say which Kafka serves those that any cluster can serve.
+"""For all tests: say which Kafka serves those that any cluster can serve, and what is tried twice.
+
+A test against real brokers on a busy machine of two cores may miss a time limit: it is run once more, and the closing
+line says so ("1 rerun", with the failure above it). At most REAL_RERUNS of them in a run: what fails more often is
+broken. All other tests, and so the rules that mutants are held against, have one try. `pytest --force-reruns=0` gives
+everybody one, `--fail-on-flaky` fails a run that needed a second.
 
 With several processes (make test) each starts the clusters that its tests share; what must not be spread over them
 is kept together by `Whole`. The mark xdist_group does not do it: pytest-xdist 3.8 writes the group into a field that
@@ -12,6 +17,8 @@ from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling  # type: ig
 from tests.support.clusters import Choice, choose
 
 CHOICE = pytest.StashKey[Choice]()
+
+REAL_RERUNS = 2
 
 WHOLE_MODULES = ("tests/kafka/", "tests/unit/test_compiled.py", "tests/unit/gateway/test_dockerfile.py")
 """Their fixtures start brokers and clients, compile or install."""
@@ -36,7 +43,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
     return Whole(config, log) if config.getoption("dist") == "loadgroup" else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("kafka"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("max_suite_reruns", None) is None:
+        config.option.max_suite_reruns = REAL_RERUNS
     config.stash[CHOICE] = choose()
 
 
