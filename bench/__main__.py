@@ -52,7 +52,13 @@ SCENARIOS: Sequence[Scenario] = (
     s09_workers.COST,
     s09_workers.QUOTA,
 )
-ALONE: Sequence[Alone] = (s10_storm.SCENARIO, s11_metadata.SCENARIO, s12_start.SCENARIO, s13_filter.SCENARIO)
+ALONE: Sequence[Alone] = (
+    s10_storm.SCENARIO,
+    s10_storm.LOGS_IN,
+    s11_metadata.SCENARIO,
+    s12_start.SCENARIO,
+    s13_filter.SCENARIO,
+)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

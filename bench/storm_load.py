@@ -1,11 +1,11 @@
 """A user far over its quota: new connections at a rate, each with an id of its own that is refused and comes back.
 
-    python -m bench.storm_load ADDRESS --topic-id HEX --login USER:PASSWORD PLAN
+    python -m bench.storm_load ADDRESS --topic-id HEX [--login USER:PASSWORD] PLAN
 
-Each connection logs in and sends the first batch of an id that no broker has given to anybody; refused, it waits as
-long as it was told and sends the same batch again, and closes when it has been refused `tries` times. So
-`connections_per_s` x `tries` refusals come per second. Each is begun at its own time whatever the answers do. SIGTERM
-ends it: it prints one JSON object, in which are the ids that were let in.
+Each connection logs in, if it is told how, and sends the first batch of an id that no broker has given to anybody;
+refused, it waits as long as it was told and sends the same batch again, and closes when it has been refused `tries`
+times. So `connections_per_s` x `tries` refusals come per second. Each is begun at its own time whatever the answers do.
+SIGTERM ends it: it prints one JSON object, in which are the ids that were let in.
 """
 
 import argparse
@@ -132,19 +132,16 @@ class _Refused(asyncio.Protocol):
 
 
 class _Storm:
-    def __init__(self, address: Address, topic_id: bytes, login: Login, first: int, plan: StormPlan) -> None:
+    def __init__(
+        self, address: Address, topic_id: bytes, login: Login | None, first: int, plan: StormPlan
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.plan = plan
         self.tally = Tally()
         self.has_closed = asyncio.Event()
         self.is_over = False
         self.seconds = 0.0
-        client_id = CLIENT_ID.decode()
-        token = "\0".join(("", *login)).encode()
-        self.login_frames = (
-            sasl_handshake_request(1, client_id, "PLAIN"),
-            sasl_authenticate_request(2, client_id, token),
-        )
+        self.login_frames = _login_frames(login) if login is not None else ()
         self._address = address
         self._topic_id = topic_id
         self._first = first
@@ -184,6 +181,15 @@ class _Storm:
             self.tally.fail(str(error))
 
 
+def _login_frames(login: Login) -> tuple[bytes, ...]:
+    client_id = CLIENT_ID.decode()
+    token = "\0".join(("", *login)).encode()
+    return (
+        sasl_handshake_request(1, client_id, "PLAIN"),
+        sasl_authenticate_request(2, client_id, token),
+    )
+
+
 def read_refusal(answer: bytes) -> tuple[int, int]:
     """(error code, throttle_time_ms) of a Produce v13 answer for one partition, without its size prefix.
 
@@ -195,7 +201,7 @@ def read_refusal(answer: bytes) -> tuple[int, int]:
 
 
 async def run_storm(
-    address: Address, topic_id: bytes, login: Login, first: int, plan: StormPlan
+    address: Address, topic_id: bytes, login: Login | None, first: int, plan: StormPlan
 ) -> dict[str, Any]:
     """The storm through `address` until SIGTERM; ids are numbered from `first` on."""
     storm = _Storm(address, topic_id, login, first, plan)
@@ -221,7 +227,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.storm_load", description=__doc__)
     parser.add_argument("address")
     parser.add_argument("--topic-id", required=True)
-    parser.add_argument("--login", required=True, metavar="USER:PASSWORD")
+    parser.add_argument("--login", default="", metavar="USER:PASSWORD", help="SASL PLAIN")
     parser.add_argument("--first", type=int, default=0, help="number of the first id")
     parser.add_argument("--cpus", default="")
     parser.add_argument("plan")
@@ -236,7 +242,7 @@ def main() -> int:
                 run_storm(
                     parse_address(arguments.address),
                     bytes.fromhex(arguments.topic_id),
-                    (user, password),
+                    (user, password) if user else None,
                     arguments.first,
                     StormPlan(**json.loads(arguments.plan)),
                 )
