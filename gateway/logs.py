@@ -93,7 +93,9 @@ _CONNECTION: Final = frozenset({"connection_id", "listener", "address", "user", 
 _QUOTA_CHANGE: Final = frozenset({"setting", "user", "temporary"})
 
 KEYS: Final[dict[Event, frozenset[str]]] = {
-    Event.GATEWAY_STARTING: frozenset({"version", "pid", "config", "mode", "bootstrap_servers"}),
+    Event.GATEWAY_STARTING: frozenset(
+        {"version", "pid", "config", "mode", "bootstrap_servers", "open_files"}
+    ),
     Event.LISTENING: frozenset({"listener", "bind", "node_id", "advertised"}),
     Event.ADMIN_LISTENING: frozenset({"bind"}),
     Event.CONFIG_WARNING: frozenset({"where", "key", "text"}),

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import uvloop
 
-from gateway import config, config_conflicts, logs
+from gateway import config, config_conflicts, logs, open_files
 from gateway.allocator import keep_freed_memory
 from gateway.config import ConfigError, Settings
 from gateway.config_source import dotted
@@ -40,7 +40,7 @@ def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, 
         print(error, file=sys.stderr)
         return USAGE_ERROR
     logs.configure(settings.log.format, settings.log.level)
-    _log_start(settings, file)
+    _log_start(settings, file, open_files.allow_most())
     keep_freed_memory()
     try:
         return uvloop.run(serve(lambda: _made(settings, file)))
@@ -81,7 +81,7 @@ def _where(file: Path | None, setting: str) -> str:
     return _OPTIONS.get(setting, setting) if file is None else f"{file}: {setting}"
 
 
-def _log_start(settings: Settings, file: Path | None) -> None:
+def _log_start(settings: Settings, file: Path | None, most_open_files: int) -> None:
     log = logs.logger()
     log.info(
         Event.GATEWAY_STARTING,
@@ -90,6 +90,7 @@ def _log_start(settings: Settings, file: Path | None) -> None:
         config=None if file is None else str(file),
         mode=settings.quotas.mode,
         bootstrap_servers=[str(server) for server in settings.cluster.bootstrap_servers],
+        open_files=most_open_files,
     )
     for path, text in config_conflicts.warnings(settings):
         log.warning(Event.CONFIG_WARNING, key=dotted(path), text=text)

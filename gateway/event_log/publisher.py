@@ -23,6 +23,10 @@ from gateway.logs import Event, logger
 log = logger()
 
 LINGER_S: Final = 0.005
+"""Others come at the same moment as the first; a batch of them costs little more than one."""
+BATCHES_APART_S: Final = 0.02
+"""While events keep coming: a batch, and its way back to whoever follows the topic, cost each event loop as much as
+several decisions do."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 BATCH_BYTES: Final = 256 * 1024
 RETRY_S: Final = 0.5
@@ -139,11 +143,12 @@ class EventPublisher:
             await stopped(producer, wait_s)
 
     async def _write(self, producer: Any) -> None:
+        sent_at_s = 0.0
         async with asyncio.TaskGroup() as writing:
             while True:
                 await self._arrived.wait()
-                # Others come at the same moment; a batch of them costs little more than one.
-                await asyncio.sleep(LINGER_S)
+                await asyncio.sleep(max(LINGER_S, sent_at_s + BATCHES_APART_S - time.monotonic()))
+                sent_at_s = time.monotonic()
                 self._arrived.clear()
                 for lane in self._lanes.ready():
                     lane.is_busy = True

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from gateway import open_files
 from gateway.load.context import Context
 from gateway.load.ending import end_task
 from gateway.load.one_by_one import CrashLoop, IdPerBatch
@@ -73,7 +73,7 @@ def _make(kind: Kind, context: Context, tally: Tally, number: int) -> SyntheticP
 
 async def run(plan: Plan, show: Show, stop: asyncio.Event) -> Result:
     """Send what the plan says. Raises NothingReached, TopicMissing, LoginRefused, KafkaProtocolError."""
-    _allow_many_connections()
+    open_files.allow_most()
     context = Context.of(plan)
     await context.cluster.open()
     tallies = {kind: Tally() for kind, count in plan.counts.items() if count}
@@ -141,9 +141,3 @@ async def _show(show: Show, tallies: Tallies, start_s: float) -> None:
     for second in range(1, 1 << 31):
         await asyncio.sleep(start_s + second * _SHOW_EVERY_S - loop.time())
         show(loop.time() - start_s, tallies)
-
-
-def _allow_many_connections() -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

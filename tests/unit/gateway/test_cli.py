@@ -3,13 +3,14 @@
 import asyncio
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,9 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
-@pytest.fixture
-def gateway() -> Iterator[GatewayProcess]:
-    """A running gateway whose cluster cannot be reached."""
+@contextmanager
+def running_gateway() -> Iterator[GatewayProcess]:
+    """A gateway whose cluster cannot be reached."""
     process = GatewayProcess(NOBODY)
     # Not entered: that would wait for /readyz.
     with ExitStack() as stack:
@@ -51,6 +52,12 @@ def gateway() -> Iterator[GatewayProcess]:
             assert process.is_alive, process.log_tail()
             assert time.monotonic() < deadline_s, process.log_tail()
             time.sleep(0.02)
+        yield process
+
+
+@pytest.fixture
+def gateway() -> Iterator[GatewayProcess]:
+    with running_gateway() as process:
         yield process
 
 
@@ -225,6 +232,17 @@ def test_run_lives_before_it_is_ready_and_drains_on_sigterm(gateway: GatewayProc
     assert events[0] == "gateway_starting"
     assert "draining" in events
     assert events[-1] == "stopped"
+
+
+def test_it_takes_as_many_open_files_as_it_may_have() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        with running_gateway() as gateway:
+            assert resource.prlimit(gateway.pid or 0, resource.RLIMIT_NOFILE) == (hard, hard)
+            assert gateway.log_events()[0]["open_files"] == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_the_health_command_tells_life_from_readiness(gateway: GatewayProcess, tmp_path: Path) -> None:
