@@ -6,7 +6,10 @@ import signal
 import struct
 from uuid import UUID
 
+import pytest
+
 from bench.codec import ProduceResponse
+from bench.cold_client import Login
 from bench.storm_load import NOT_ENOUGH_REPLICAS, StormPlan, read_refusal, run_storm
 from bench.topic_content import producer_ids_of
 from bench.wire import record_batch
@@ -48,9 +51,10 @@ def test_producer_ids_are_those_of_whole_batches() -> None:
 
 
 class Refusing:
-    """Logs everybody in; lets in the first id and refuses all others."""
+    """Logs in who asks; lets in the first id and refuses all others. The sixth connection's first batch ends it."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_asked: list[int]) -> None:
+        self.first_asked = first_asked
         self.asked: list[list[int]] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -66,25 +70,28 @@ class Refusing:
                 else:
                     answer = produce_answer(0 if is_first else NOT_ENOUGH_REPLICAS, None, 20)
                 writer.write(struct.pack(">i", len(answer)) + answer)
-                if len(self.asked) == 6 and asked == [17, 36, 0]:
+                if len(self.asked) == 6 and asked == self.first_asked:
                     os.kill(os.getpid(), signal.SIGTERM)
         except asyncio.IncompleteReadError:
             writer.close()
 
 
-def test_a_refused_id_comes_back_once_on_its_connection_and_then_gives_up() -> None:
+@pytest.mark.parametrize(("login", "first_asked"), [(("bob", "secret"), [17, 36, 0]), (None, [0])])
+def test_a_refused_id_comes_back_once_on_its_connection_and_then_gives_up(
+    login: Login | None, first_asked: list[int]
+) -> None:
     async def scenario() -> None:
-        refusing = Refusing()
+        refusing = Refusing(first_asked)
         server = await asyncio.start_server(refusing.serve, "127.0.0.1", 0)
         async with server:
             plan = StormPlan(connections_per_s=200, tries=2, partitions=4, record_bytes=10)
             address = server.sockets[0].getsockname()
-            told = await run_storm(address, TOPIC_ID, ("bob", "secret"), 3, plan)
+            told = await run_storm(address, TOPIC_ID, login, 3, plan)
         assert (told["failed"], told["why"]) == (0, "")
         assert told["opened"] == len(refusing.asked) >= 6
         assert told["admitted"] == [(1 << 50) + 3]
         assert told["refusals"] == 2 * (told["opened"] - 1)
-        assert refusing.asked[0] == [17, 36, 0]
-        assert refusing.asked[1:] == [[17, 36, 0, 0]] * (told["opened"] - 1)
+        assert refusing.asked[0] == first_asked
+        assert refusing.asked[1:] == [[*first_asked, 0]] * (told["opened"] - 1)
 
     asyncio.run(scenario())
