@@ -223,20 +223,29 @@ class _Session:
     # Reading
 
     async def _read(self) -> None:
+        # Beside the reading: a broker answers one request of a connection after the other, so that the question waits
+        # for as long as that broker keeps a fetch which has nothing to bring, while others bring something.
+        checking: asyncio.Task[None] | None = None
         checked_at_s = time.monotonic()
-        while True:
-            self._tell_when_caught_up()
-            wait_ms = POLL_MS if self._lagging else LONG_POLL_MS
-            fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=CHUNK_RECORDS)
-            if fetched:
-                self._hand_over(fetched)
-                self._follower._works()
-                await asyncio.sleep(0)
-            else:
-                await self._catch_up_without_records()
-            if time.monotonic() - checked_at_s > CHECK_EVERY_S:
-                await self._check()
-                checked_at_s = time.monotonic()
+        try:
+            while True:
+                self._tell_when_caught_up()
+                wait_ms = POLL_MS if self._lagging else LONG_POLL_MS
+                fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=CHUNK_RECORDS)
+                if fetched:
+                    self._hand_over(fetched)
+                    self._follower._works()
+                    await asyncio.sleep(0)
+                else:
+                    await self._catch_up_without_records()
+                if checking is not None and checking.done():
+                    checking.result()
+                    checking, checked_at_s = None, time.monotonic()
+                elif checking is None and time.monotonic() - checked_at_s > CHECK_EVERY_S:
+                    checking = asyncio.ensure_future(self._check())
+        finally:
+            if checking is not None:
+                checking.cancel()
 
     def _hand_over(self, fetched: Mapping[Any, list[Any]]) -> None:
         make = _keyed_record if self._topic.is_compacted else _record
