@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections import deque
 from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
@@ -31,10 +32,13 @@ from quota.producer_ids import Answer, Question
 from quota.shared_refusals import SharedRefusals
 from quota.snapshots import snapshot
 from quota.state import failed_open
+from quota.sticky import WATCH_MS
 
 log = logger()
 
 TICK_S: Final = 1.0
+MOST_TOLD_AGAIN: Final = 50_000
+"""Refused ids that a worker is told of which comes later."""
 MOST_UNREAD_BYTES: Final = 16 * 1024 * 1024
 """A worker that reads nothing is told nothing more; its questions answer themselves."""
 
@@ -72,6 +76,7 @@ class StateHolder:
         self._reports = Reports()
         self._byte_reports = ByteReports()
         self._sessions: set[WorkerSession] = set()
+        self._told_refused: deque[tuple[int, User, int]] = deque(maxlen=MOST_TOLD_AGAIN)
         self._gave_up: dict[User, int] = {}
         self._latest_ms = 0
         self._background: list[asyncio.Task[None]] = []
@@ -124,6 +129,12 @@ class StateHolder:
         for topic_id in self._topic_ids:
             session.send(Kind.TOPIC_ID, topic_id)
         self._tell_quotas(session)
+        # It may be a successor, or the others were faster: what was refused before it came holds for it, too.
+        oldest_ms = self._clock_ms() - WATCH_MS
+        while self._told_refused and self._told_refused[0][0] < oldest_ms:
+            self._told_refused.popleft()
+        for _, user, producer_id in self._told_refused:
+            session.send(Kind.REFUSED, [user, producer_id])
 
     def _topic_id_known(self, topic_id: bytes) -> None:
         self._topic_ids.append(topic_id.hex())
@@ -206,7 +217,9 @@ class StateHolder:
 
     def tell_refused(self, user: User, producer_ids: list[int], *, but: WorkerSession | None = None) -> None:
         """Every worker watches the id from now on: its first batch above 0 there is refused once."""
+        now_ms = self._clock_ms()
         for producer_id in producer_ids:
+            self._told_refused.append((now_ms, user, producer_id))
             for session in self._sessions:
                 if session is not but:
                     session.send(Kind.REFUSED, [user, producer_id])
