@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,7 +39,7 @@ from bench.alone import (
     measured_as,
 )
 from bench.codec import MetadataRequest, MetadataResponse
-from bench.cold_client import Address, ask, connect, create_topic, log_in
+from bench.cold_client import Address, Login, ask, connect, create_topic, log_in
 from bench.compiled import compiled, environment
 from bench.goals import Goal
 from bench.quantities import Measured, p50_ms, p99_ms
@@ -55,8 +55,8 @@ CALM: Final = "calm"
 STORM: Final = "storm"
 PAST: Final = "storm, past the gateway"
 
-_GOOD: Final = "alice:alice-secret"
-_BAD: Final = "bob:bob-secret"
+_GOOD: Final = ("alice", "alice-secret")
+_BAD: Final = ("bob", "bob-secret")
 _REFUSALS: Final = "pidgate_requests_refused_total"
 _ADMITTED: Final = "pidgate_producer_ids_admitted_total"
 _STORM_NICE: Final = 10
@@ -89,7 +89,7 @@ class _Stage:
         rate = self._plan["bad_rate"]
         rates: dict[str, Any] = {"default": {"producer_ids_rate": 100_000 if self._logs_in else rate}}
         if self._logs_in:
-            rates["users"] = {_name(_BAD): {"producer_ids_rate": rate}}
+            rates["users"] = {_BAD[0]: {"producer_ids_rate": rate}}
         self._gateways += 1
         with TemporaryDirectory(prefix="pidgate-bench-") as folder:
             gateway = GatewayProcess(
@@ -108,7 +108,7 @@ class _Stage:
             )
             with gateway:
                 give_core(gateway, self._placement)
-                _let_it_learn_the_broker(("127.0.0.1", gateway.port), _GOOD if self._logs_in else "")
+                _let_it_learn_the_broker(("127.0.0.1", gateway.port), _GOOD if self._logs_in else None)
                 yield gateway
 
     def run(self, gateway: GatewayProcess, phase: str) -> Measured:
@@ -143,15 +143,13 @@ class _Stage:
         login = {"mechanism": "PLAIN", "username": SUPER_USER, "password_file": str(password_file)}
         return {"own_client": {"sasl": login}}
 
-    @contextmanager
-    def _good_producers(self, address: Address, gateway: GatewayProcess) -> Iterator[_Process]:
+    def _good_producers(self, address: Address, gateway: GatewayProcess) -> AbstractContextManager[_Process]:
         keys = ("producers", "rate_per_s", "record_bytes", "warmup_s", "measure_s")
         fields = {key: self._plan[key] for key in keys} | {"partitions_each": 1, "acks": 1}
         command = self._command("bench.load", "paced", _text(address), login=_GOOD, topic="bench-good")
         if gateway.pid:
             command += ["--watch", str(gateway.pid)]
-        with _started(command, fields) as load:
-            yield load
+        return _started(command, fields)
 
     @contextmanager
     def _blowing(self, address: Address) -> Iterator[_Process]:
@@ -182,10 +180,10 @@ class _Stage:
             "admitted": len(told["admitted"]),
         }
 
-    def _command(self, module: str, *arguments: str, login: str, topic: str) -> list[str]:
+    def _command(self, module: str, *arguments: str, login: Login, topic: str) -> list[str]:
         command = [sys.executable, "-m", module, *arguments, "--topic-id", self._topics[topic].hex()]
         if self._logs_in:
-            command += ["--login", login]
+            command += ["--login", ":".join(login)]
         if self._placement.rest:
             command += ["--cpus", ",".join(map(str, sorted(self._placement.rest)))]
         return command
@@ -233,10 +231,6 @@ def _wait_until(is_so: Callable[[], bool], load: _Process) -> None:
         time.sleep(0.1)
 
 
-def _name(login: str) -> str:
-    return login.partition(":")[0]
-
-
 def _text(address: Address) -> str:
     return f"{address[0]}:{address[1]}"
 
@@ -261,12 +255,11 @@ def _measure(plan: Plan, conditions: Conditions) -> Results:
     return results
 
 
-def _let_it_learn_the_broker(bootstrap: Address, login: str) -> None:
+def _let_it_learn_the_broker(bootstrap: Address, login: Login | None) -> None:
     """Where clients log in a gateway learns the brokers from the first answer that names them."""
     with connect(bootstrap) as connection:
-        if login:
-            user, _, password = login.partition(":")
-            log_in(connection, user, password)
+        if login is not None:
+            log_in(connection, *login)
         ask(connection, MetadataRequest(version=12, topics=[]), MetadataResponse)
 
 
