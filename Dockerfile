@@ -17,10 +17,14 @@ RUN python -m venv /opt/backend
 RUN sed -n '/^setuptools==/,/[^\\]$/p' requirements/dev.lock > /opt/backend/backend.lock
 RUN /opt/backend/bin/pip install --require-hashes -r /opt/backend/backend.lock
 COPY pyproject.toml README.md ./
+COPY pidgate/ pidgate/
 COPY protocol/ protocol/
 COPY quota/ quota/
 COPY events/ events/
 COPY gateway/ gateway/
+COPY who/ who/
+COPY load/ load/
+COPY cli/ cli/
 RUN /opt/backend/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /opt/backend/wheels .
 RUN /opt/pidgate/bin/pip install --no-deps --no-index --find-links /opt/backend/wheels pidgate
 

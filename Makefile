@@ -34,14 +34,14 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 
 events-docs: $(STAMP) ## docs/events.md and its JSON schema, from events/definitions.py
-	$(BIN)/python -m events.document > docs/events.md
-	$(BIN)/python -m events.schema_file > docs/events.schema.json
+	$(BIN)/python -m pidgate.events.document > docs/events.md
+	$(BIN)/python -m pidgate.events.schema_file > docs/events.schema.json
 
 demo: $(STAMP)   ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
-	$(BIN)/python -m sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
+	$(BIN)/python -m pidgate.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
 
 pipeline-demo: $(STAMP) ## who burns ids, and the quota that holds them: real Kafka, the gateway, Spark (needs a Java 17 or 21)
-	$(BIN)/python -m sandbox.pipeline_demo
+	$(BIN)/python -m pidgate.sandbox.pipeline_demo
 
 pipeline-scale: $(STAMP) ## measure the pipeline at 5 and 50 million events (about half an hour, 30 GB of disk)
 	$(BIN)/python -m bench.pipeline_scale

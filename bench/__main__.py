@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench import (
-    open_files,
     report,
     s01_small_requests,
     s02_bulk_produce,
@@ -34,12 +33,13 @@ from bench import (
 from bench.alone import Alone, Conditions, broker_spec, in_memory
 from bench.cold_client import parse_address
 from bench.compiled import CannotCompile
-from bench.machine import come_first, describe, pin, placement
+from bench.machine import allows, come_first, describe, pin, placement
 from bench.scenario import Bench, Scenario, measure
 from bench.targets import TARGETS, Broker, TargetFailed, is_available
 from bench.wire import LoadError
-from sandbox.errors import SandboxError
-from sandbox.kafka import Cluster
+from pidgate import open_files
+from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.kafka import Cluster
 
 SCENARIOS: Sequence[Scenario] = (
     s01_small_requests.SCENARIO,
@@ -143,11 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _within_open_files(scenarios: Sequence[Scenario], quick: bool) -> list[Scenario]:
     """Those for which a process may open enough files here; of the others it is said."""
-    limit = open_files.allow(max((scenario.open_files(quick) for scenario in scenarios), default=0))
+    limit = open_files.allow_most(max((scenario.open_files(quick) for scenario in scenarios), default=0))
     fitting = []
     for scenario in scenarios:
         needed = scenario.open_files(quick)
-        if open_files.is_enough(limit, needed):
+        if allows(limit, needed):
             fitting.append(scenario)
         else:
             _say(

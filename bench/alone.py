@@ -16,9 +16,9 @@ from bench.goals import ENOUGH_RUNS, Goal, verdicts
 from bench.machine import Placement, pin
 from bench.quantities import Measured, Quantity
 from bench.statistics import Spread
-from sandbox.gateway import GatewayProcess
-from sandbox.kafka import Cluster
-from sandbox.spec import ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import ClusterSpec
 
 Plan = Mapping[str, float]
 Results = dict[str, list[Measured]]

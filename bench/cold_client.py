@@ -19,7 +19,7 @@ from bench.codec import (
     MetadataResponse,
 )
 from bench.wire import CLIENT_ID, FetchFrame, LoadError, read_fetch_answer
-from protocol.producer_requests import sasl_authenticate_request, sasl_handshake_request
+from pidgate.protocol.producer_requests import sasl_authenticate_request, sasl_handshake_request
 
 Address = tuple[str, int]
 Login = tuple[str, str]

@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "compiled"
-PACKAGES: Final = ("protocol", "quota", "events", "gateway")
+PACKAGE: Final = ROOT / "pidgate"
 _COPIED: Final = ("setup.py", "pyproject.toml", "README.md")
 
 
@@ -47,14 +47,13 @@ def _compile(folder: Path, opt_level: int) -> None:
         raise CannotCompile("no C compiler: install gcc, or measure the uncompiled gateway alone")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, folder / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in _COPIED:
         shutil.copy(ROOT / name, folder)
     built = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"],
         cwd=folder,
-        env={**os.environ, "PIDGATE_COMPILE": "1", "PIDGATE_OPT_LEVEL": str(opt_level)},
+        env={**os.environ, "PIDGATE_OPT_LEVEL": str(opt_level)},
         capture_output=True,
         text=True,
         check=False,
@@ -71,9 +70,10 @@ def environment(folder: Path) -> dict[str, str]:
 
 def _digest() -> str:
     sources = hashlib.sha256(sys.version.encode())
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+    for folder, _, names in sorted(os.walk(PACKAGE, followlinks=True)):
+        for name in sorted(names):
+            if not name.endswith(".pyc"):
+                path = Path(folder, name)
                 sources.update(str(path.relative_to(ROOT)).encode())
                 sources.update(path.read_bytes())
     sources.update((ROOT / "setup.py").read_bytes())

@@ -26,9 +26,9 @@ from typing import Final
 from confluent_kafka.admin import AdminClient
 
 from bench.machine import describe
-from sandbox import Cluster, ClusterSpec
-from sandbox.producers.raw import NO_ERROR, RawClientError, RawConnection, idempotent_batch
-from sandbox.topics import create_topic
+from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.producers.raw import NO_ERROR, RawClientError, RawConnection, idempotent_batch
+from pidgate.sandbox.topics import create_topic
 
 RESULTS: Final = Path(__file__).parent / "results" / "failover-calibration"
 PARTITIONS: Final = 200

@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 from bench.process_cost import waited_for_core_ns
 from bench.quantities import Measured
-from sandbox.gateway import GatewayProcess, Metrics
+from pidgate.sandbox.gateway import GatewayProcess, Metrics
 
 _NAME: Final = "pidgate_event_loop_lateness_seconds"
 

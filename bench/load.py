@@ -10,13 +10,13 @@ import os
 import resource
 import sys
 
-from bench import open_files
 from bench.bulk_load import BulkPlan, run_bulk_fetch, run_bulk_produce
 from bench.cold_client import Login, parse_address
 from bench.fresh_load import FreshPlan, run_fresh
 from bench.idle_load import IdlePlan, run_idle
 from bench.paced_load import PacedPlan, run_paced
 from bench.wire import LoadError
+from pidgate import open_files
 
 
 def run(arguments: argparse.Namespace) -> dict[str, float]:
@@ -55,7 +55,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.cpus:
         os.sched_setaffinity(0, set(map(int, arguments.cpus.split(","))))
-    open_files.allow()
+    open_files.allow_most()
     try:
         measured = run(arguments)
     except (LoadError, OSError) as error:

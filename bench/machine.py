@@ -3,12 +3,21 @@
 import os
 import platform
 import re
+import resource
 import subprocess
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 
 from bench.process_cost import family
+
+OPEN_FILES_SLACK = 600
+"""What a process has open beside its connections; a broker also its logs and their indexes."""
+
+
+def allows(limit: int, wanted: int) -> bool:
+    """Return whether a limit of open files allows `wanted` of them."""
+    return limit == resource.RLIM_INFINITY or limit >= wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,12 +96,12 @@ class _Asker:
         self._connection = connect(address)
         say_hello(self._connection)
         self._requests = metadata_requests(topics)
-        self._inbox = bytearray(_INBOX_BYTES)
+        self._received = bytearray(_INBOX_BYTES)
         self.received_bytes = 0
 
     def ask(self, number: int) -> None:
         self._connection.sendall(self._requests[number % len(self._requests)])
-        self.received_bytes += len(receive_into(self._connection, self._inbox))
+        self.received_bytes += len(receive_into(self._connection, self._received))
 
 
 def _tiny_kafka(address: Address) -> Callable[[int], None]:

@@ -17,8 +17,18 @@ from typing import Final
 
 from bench.process_cost import cost_of
 from bench.statistics import median
-from quota import Admission, Close, Forward, Mode, ProducerIdSettings, Quotas, Refuse, UserQuota, Visitor
-from quota.producer_ids import ProducerIdQuota
+from pidgate.quota import (
+    Admission,
+    Close,
+    Forward,
+    Mode,
+    ProducerIdSettings,
+    Quotas,
+    Refuse,
+    Session,
+    UserQuota,
+)
+from pidgate.quota.producer_ids import ProducerIdQuota
 
 Measured = dict[str, float]
 Plan = dict[str, float]
@@ -47,22 +57,22 @@ class Load:
         gc.collect()
         self._rss_before = _rss_bytes()
 
-    def connect(self, user: str) -> Visitor:
+    def connect(self, user: str) -> Session:
         self._connections += 1
-        return Visitor(user, "app", "10.0.0.1", self._connections)
+        return Session(user, "app", "10.0.0.1", self._connections)
 
-    def produce(self, visitor: Visitor, ids: list[int]) -> Forward | Refuse | Close:
+    def produce(self, session: Session, ids: list[int]) -> Forward | Refuse | Close:
         """One request with the first batch of each id; a connection that has to be closed is."""
         self.judged += len(ids)
         batches = [(producer_id, 0, 0, b"orders", 0) for producer_id in ids]
-        verdict = self.admission.judge(visitor, batches, transactional=False, now_ms=self.now_ms)
+        verdict = self.admission.judge(session, batches, transactional=False, now_ms=self.now_ms)
         if isinstance(verdict, Close):
-            self.close(visitor)
+            self.close(session)
         assert isinstance(verdict, Forward | Refuse | Close), verdict
         return verdict
 
-    def close(self, visitor: Visitor) -> None:
-        self.admission.connection_closed(visitor.connection_id, self.now_ms)
+    def close(self, session: Session) -> None:
+        self.admission.connection_closed(session.connection_id, self.now_ms)
 
     def pass_to(self, now_ms: int) -> None:
         """Time goes on; what is over is swept once a simulated second, or once a step that is longer."""
@@ -88,7 +98,7 @@ def steady(plan: Plan) -> Measured:
     slices = int(plan["remembers"] * settings.layers) + 1
     rounds = live_ids // IDS_OF_CONNECTION
     names = [f"user-{number}" for number in range(users)]
-    is_open: deque[Visitor] = deque()
+    is_open: deque[Session] = deque()
     peak_bytes = refused = 0
     for slice_no in range(slices):
         for turn in range(rounds):
@@ -96,12 +106,12 @@ def steady(plan: Plan) -> Measured:
             for number, user in enumerate(names):
                 first = number * live_ids + turn * IDS_OF_CONNECTION
                 ids = list(range(first, first + IDS_OF_CONNECTION))
-                visitor = load.connect(user)
+                session = load.connect(user)
                 if slice_no == 0:
                     for producer_id in ids:
-                        load.admission.owner_learnt(user, producer_id, 0, visitor.connection_id, load.now_ms)
-                refused += not isinstance(load.produce(visitor, ids), Forward)
-                is_open.append(visitor)
+                        load.admission.owner_learnt(user, producer_id, 0, session.connection_id, load.now_ms)
+                refused += not isinstance(load.produce(session, ids), Forward)
+                is_open.append(session)
                 if len(is_open) > MOST_OPEN:
                     load.close(is_open.popleft())
         peak_bytes = max(peak_bytes, load.grown_bytes())
@@ -166,24 +176,24 @@ def rogue(plan: Plan) -> Measured:
     """
     ids = int(plan["ids"])
     load = Load(100)
-    waiting: deque[tuple[int, Visitor, int]] = deque()
+    waiting: deque[tuple[int, Session, int]] = deque()
     admitted = closed = 0
     at_bytes: Measured = {}
     for number in range(ids):
         load.pass_to(int(number * 1_000 / plan["per_s"]))
         while waiting and waiting[0][0] <= load.now_ms:
-            _, visitor, producer_id = waiting.popleft()
-            admitted += isinstance(load.produce(visitor, [producer_id]), Forward)
-            load.close(visitor)
-        visitor = load.connect("rogue")
-        load.admission.owner_learnt("rogue", number, 0, visitor.connection_id, load.now_ms)
-        verdict = load.produce(visitor, [number])
+            _, session, producer_id = waiting.popleft()
+            admitted += isinstance(load.produce(session, [producer_id]), Forward)
+            load.close(session)
+        session = load.connect("rogue")
+        load.admission.owner_learnt("rogue", number, 0, session.connection_id, load.now_ms)
+        verdict = load.produce(session, [number])
         admitted += isinstance(verdict, Forward)
         closed += isinstance(verdict, Close)
         if isinstance(verdict, Refuse) and number % 5 == 0:
-            waiting.append((load.now_ms + verdict.throttle_time_ms, visitor, number))
+            waiting.append((load.now_ms + verdict.throttle_time_ms, session, number))
         else:
-            load.close(visitor)
+            load.close(session)
         if (number + 1) % (ids // 5) == 0:
             at_bytes[f"grown_bytes_{5 * (number + 1) // ids}"] = load.grown_bytes()
             print(f"{number + 1} ids: {load.grown_bytes() / 1e6:.1f} MB", file=sys.stderr, flush=True)

@@ -46,10 +46,10 @@ from bench.quantities import Measured, p50_ms, p99_ms
 from bench.scenario import RETENTION
 from bench.targets import ROOT, TargetFailed
 from bench.topic_content import producer_ids_in
-from sandbox.gateway import GatewayProcess
-from sandbox.jars import NEWEST
-from sandbox.kafka import Cluster
-from sandbox.spec import PLAINTEXT, SASL_PLAINTEXT, SUPER_USER
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.jars import NEWEST
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT, SUPER_USER
 
 CALM: Final = "calm"
 STORM: Final = "storm"

@@ -32,8 +32,8 @@ from bench.goals import Goal
 from bench.metadata_load import topic_name
 from bench.quantities import Measured
 from bench.targets import ROOT, TargetFailed
-from sandbox.gateway import GatewayProcess
-from sandbox.jars import NEWEST
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.jars import NEWEST
 
 _TOPICS_AT_ONCE: Final = 50
 _PATIENCE_S: Final = 120.0

@@ -23,8 +23,8 @@ from bench.compiled import compiled, environment
 from bench.goals import Goal
 from bench.quantities import Measured
 from bench.targets import TargetFailed
-from sandbox.gateway import GatewayProcess
-from sandbox.jars import NEWEST
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.jars import NEWEST
 
 _LOOK_EVERY_S: Final = 0.002
 _PATIENCE_S: Final = 20.0

@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from bench import open_files
 from bench.cold_client import Address, create_topic
 from bench.goals import Goal
 from bench.idle_load import WARM_CONNECTIONS
-from bench.machine import Placement
+from bench.machine import OPEN_FILES_SLACK, Placement
 from bench.process_cost import cost_of, machine_busy_s
 from bench.quantities import (
     Measured,
@@ -76,7 +75,7 @@ class Scenario:
         """How many a process needs, which has a client's and a broker's side of every connection."""
         plan = self.plan_for(quick)
         connections = plan.get("connections", 0) + plan.get("producers", 0) + plan.get("clients", 0)
-        return 2 * (int(connections) + WARM_CONNECTIONS) + open_files.SLACK
+        return 2 * (int(connections) + WARM_CONNECTIONS) + OPEN_FILES_SLACK
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from typing import Any, Final, cast
 
 import uvloop
 
-from bench import open_files
 from bench.cold_client import Address, Login, parse_address
 from bench.wire import CLIENT_ID, ProduceFrame, record_batch
-from protocol.producer_requests import sasl_authenticate_request, sasl_handshake_request
+from pidgate import open_files
+from pidgate.protocol.producer_requests import sasl_authenticate_request, sasl_handshake_request
 
 NOT_ENOUGH_REPLICAS: Final = 19
 
@@ -74,7 +74,7 @@ class _Refused(asyncio.Protocol):
     def __init__(self, storm: "_Storm", number: int) -> None:
         self._storm = storm
         self._number = number
-        self._inbox = bytearray()
+        self._received = bytearray()
         self._left_to_send = [*storm.login_frames, storm.produce_frame(number)]
         self._refused = 0
         self._is_done = False
@@ -86,9 +86,9 @@ class _Refused(asyncio.Protocol):
         self.transport.write(self._left_to_send[0])
 
     def data_received(self, data: bytes) -> None:
-        self._inbox += data
-        if len(self._inbox) >= 4 and len(self._inbox) >= 4 + _SIZE.unpack_from(self._inbox)[0]:
-            answer, self._inbox = bytes(self._inbox[4:]), bytearray()
+        self._received += data
+        if len(self._received) >= 4 and len(self._received) >= 4 + _SIZE.unpack_from(self._received)[0]:
+            answer, self._received = bytes(self._received[4:]), bytearray()
             self._answered(answer)
 
     def _answered(self, answer: bytes) -> None:
@@ -234,7 +234,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.cpus:
         os.sched_setaffinity(0, set(map(int, arguments.cpus.split(","))))
-    open_files.allow()
+    open_files.allow_most()
     user, _, password = arguments.login.partition(":")
     print(
         json.dumps(

@@ -160,7 +160,7 @@ def _command(
             events_topic=f"__pidgate_bench_{time.monotonic_ns()}",
         )
     )
-    command = [sys.executable, "-m", "gateway.cli.app", "run", "--config", str(config)]
+    command = [sys.executable, "-m", "pidgate.cli.app", "run", "--config", str(config)]
     ready_url = f"http://{host}:{bootstrap_port + 1}/readyz"
     return command, (host, first_port + broker.node_id), ready_url
 

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import crc32c
 
-from protocol import record_batch as batches
-from protocol.frames import read_uvarint, uvarint
-from protocol.produce import BATCH_HEADER_BYTES
+from pidgate.protocol import record_batch as batches
+from pidgate.protocol.frames import read_uvarint, uvarint
+from pidgate.protocol.produce import BATCH_HEADER_BYTES
 
 PRODUCE_VERSION: Final = 13
 FETCH_VERSION: Final = 18

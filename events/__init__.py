@@ -3,7 +3,7 @@
 `definitions.py` defines every type once; all else is derived from it. Pure: no clock, no sockets, no Kafka.
 """
 
-from events.definitions import (
+from pidgate.events.definitions import (
     EVENT_TYPES,
     SCHEMA_VERSION,
     BrokerPlace,
@@ -21,16 +21,16 @@ from events.definitions import (
     TopicPlaces,
     TopologyEvent,
 )
-from events.reading import (
+from pidgate.events.reading import (
     EventUnreadable,
     UnknownEventType,
     UnsupportedSchemaVersion,
     fields_of,
     from_json,
 )
-from events.redaction import REDACTABLE, UserNames, pseudonym, redacted
-from events.schema import json_schema
-from events.writing import key_of, prefix_of, to_json
+from pidgate.events.redaction import REDACTABLE, UserNames, pseudonym, redacted
+from pidgate.events.schema import json_schema
+from pidgate.events.writing import key_of, prefix_of, to_json
 
 __all__ = [
     "EVENT_TYPES",

@@ -1,6 +1,6 @@
 """docs/events.md: what is written to the events topic, from the definitions. Pure.
 
-`python -m events.document` prints it.
+`python -m pidgate.events.document` prints it.
 """
 
 # ruff: noqa: E501  (rows of Markdown tables cannot be broken, and its paragraphs are not, as in the other pages)
@@ -13,9 +13,9 @@ from inspect import getdoc
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
-from events.reading import OLDEST_READ
-from events.schema import text_of
+from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
+from pidgate.events.reading import OLDEST_READ
+from pidgate.events.schema import text_of
 
 _BEFORE = f"""# Events
 

@@ -20,7 +20,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
+from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 
 Fields = dict[str, Any]
 """An event as the JSON object it is, before anything about its fields was checked."""

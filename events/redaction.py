@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
-from events.definitions import ConfigEvent, Event
+from pidgate.events.definitions import ConfigEvent, Event
 
 REDACTABLE: Final = ("user", "client_id", "address")
 

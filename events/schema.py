@@ -7,7 +7,7 @@ from inspect import getdoc
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
+from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 
 Schema = dict[str, Any]
 

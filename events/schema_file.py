@@ -1,11 +1,11 @@
-"""docs/events.schema.json. `python -m events.schema_file` prints it. Pure.
+"""docs/events.schema.json. `python -m pidgate.events.schema_file` prints it. Pure.
 
 Apart from schema.py, because a module that its package imports cannot be run without a warning.
 """
 
 import json
 
-from events.schema import json_schema
+from pidgate.events.schema import json_schema
 
 
 def schema_file() -> str:

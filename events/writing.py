@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, get_origin, get_type_hints
 
-from events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
+from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, Event
 
 _IN_TEXT: dict[object, str] = {
     int: "{event.NAME:d}",

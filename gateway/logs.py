@@ -43,7 +43,7 @@ class Event(StrEnum):
     PRODUCER_ID_REFUSED = "producer_id_refused"
     INIT_PRODUCER_ID_REFUSED = "init_producer_id_refused"
     PRODUCER_ID_GAVE_UP = "producer_id_gave_up"
-    OWN_TOPIC_REFUSED = "own_topic_refused"
+    GATEWAY_TOPIC_REFUSED = "own_topic_refused"
     QUOTA_FAILED_OPEN = "quota_failed_open"
     READING_PAUSED = "reading_paused"
     EVENT_LOOP_STALLED = "event_loop_stalled"
@@ -120,7 +120,7 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.PRODUCER_ID_REFUSED: _CONNECTION
     | {"producer_id", "reason", "throttle_time_ms", "correlation_id", "suppressed_count"},
     Event.INIT_PRODUCER_ID_REFUSED: _CONNECTION | {"reason", "throttle_time_ms", "suppressed_count"},
-    Event.OWN_TOPIC_REFUSED: _CONNECTION | {"api", "suppressed_count"},
+    Event.GATEWAY_TOPIC_REFUSED: _CONNECTION | {"api", "suppressed_count"},
     Event.PRODUCER_ID_GAVE_UP: _CONNECTION | {"producer_id", "attempts", "waited_ms"},
     Event.QUOTA_FAILED_OPEN: _CONNECTION | {"reason", "suppressed_count", "exc_info"},
     Event.READING_PAUSED: _CONNECTION | {"reason", "buffered_bytes"},

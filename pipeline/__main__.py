@@ -1,6 +1,6 @@
 """`python -m pipeline JOB`: what `pidgate pipeline JOB` runs, and what spark-submit is given."""
 
-from pipeline.cli import main
+from pidgate.pipeline.cli import main
 
 if __name__ == "__main__":
     main()

@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 import typer
 
-from pipeline.commands.failover import failover
-from pipeline.commands.history import history
-from pipeline.commands.ids import ids
-from pipeline.commands.ingest import ingest
-from pipeline.commands.offenders import offenders
-from pipeline.commands.rates import rates
-from pipeline.commands.recommend import recommend
-from pipeline.commands.report import report
-from pipeline.errors import OutOfSpace, PipelineError
+from pidgate.pipeline.commands.failover import failover
+from pidgate.pipeline.commands.history import history
+from pidgate.pipeline.commands.ids import ids
+from pidgate.pipeline.commands.ingest import ingest
+from pidgate.pipeline.commands.offenders import offenders
+from pidgate.pipeline.commands.rates import rates
+from pidgate.pipeline.commands.recommend import recommend
+from pidgate.pipeline.commands.report import report
+from pidgate.pipeline.errors import OutOfSpace, PipelineError
 
 USAGE_ERROR = 2
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from pipeline.errors import JavaUnfit
+from pidgate.pipeline.errors import JavaUnfit
 
 FIT = (17, 21)
 NEEDED_MODULE = "jdk.incubator.vector"

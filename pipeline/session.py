@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import JarsMissing, PipelineError
-from pipeline.java import java_home
+from pidgate.pipeline.errors import JarsMissing, PipelineError
+from pidgate.pipeline.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.errors import HistoryEmpty
-from pipeline.files import Files
-from pipeline.schemas import PARTITIONS, table_schema
+from pidgate.pipeline.errors import HistoryEmpty
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.schemas import PARTITIONS, table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

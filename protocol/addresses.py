@@ -15,11 +15,11 @@ member, a Streams user endpoint (KIP-1071).
 
 from collections.abc import Callable
 
-from protocol import metadata, produce
-from protocol.errors import UnsupportedVersion
-from protocol.frames import Buffer, Reader, Translate, framed
-from protocol.headers import response_header_version
-from protocol.splice import Splice, translate_endpoint, translate_node_endpoints
+from pidgate.protocol import metadata, produce
+from pidgate.protocol.errors import UnsupportedVersion
+from pidgate.protocol.frames import Buffer, Reader, Translate, framed
+from pidgate.protocol.headers import response_header_version
+from pidgate.protocol.splice import Splice, translate_endpoint, translate_node_endpoints
 
 FIND_COORDINATOR = 10
 DESCRIBE_CONFIGS = 32

@@ -16,10 +16,10 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
-from protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame, UnsupportedVersion
-from protocol.frames import Buffer, encode_string, framed, read_uvarint, skip_tags, uvarint
-from protocol.headers import peek_request
-from protocol.versions import speaks
+from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame, UnsupportedVersion
+from pidgate.protocol.frames import Buffer, encode_string, framed, read_uvarint, skip_tags, uvarint
+from pidgate.protocol.headers import peek_request
+from pidgate.protocol.versions import speaks
 
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49

@@ -15,9 +15,9 @@ again with the next chunk.
 
 from collections.abc import Callable
 
-from protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame, UnsupportedVersion
-from protocol.frames import Reader, Translate, uvarint
-from protocol.splice import Splice, translate_endpoint
+from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame, UnsupportedVersion
+from pidgate.protocol.frames import Reader, Translate, uvarint
+from pidgate.protocol.splice import Splice, translate_endpoint
 
 FETCH = 1
 SHARE_FETCH = 78

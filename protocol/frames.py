@@ -6,7 +6,7 @@ Not for the hot path: produce.walk and headers.peek_request read on their own. T
 from collections.abc import Callable
 from struct import Struct
 
-from protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
+from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
 
 Buffer = bytes | bytearray | memoryview
 """What a frame may lie in. A memoryview must be one of unsigned bytes."""

@@ -10,9 +10,9 @@ from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
 
-from protocol.errors import MalformedFrame, UnsupportedVersion
-from protocol.frames import Buffer, skip_tags
-from protocol.versions import SPOKEN
+from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import Buffer, skip_tags
+from pidgate.protocol.versions import SPOKEN
 
 API_VERSIONS = 18
 

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
-from protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
-from protocol.frames import Buffer, Reader, encode_string, framed
-from protocol.headers import is_flexible, peek_request, response_header_version
-from protocol.versions import SPOKEN, cap, speaks
+from pidgate.protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import Buffer, Reader, encode_string, framed
+from pidgate.protocol.headers import is_flexible, peek_request, response_header_version
+from pidgate.protocol.versions import SPOKEN, cap, speaks
 
 METADATA: Final = 3
 SASL_HANDSHAKE: Final = 17
@@ -349,7 +349,7 @@ def _classes() -> dict[tuple[int, str], Any]:
         for api_key, api in SPOKEN.items():
             if (api_key, "request") not in found:
                 for kind in ("Request", "Response"):
-                    cls = type(base)(api.name + kind, (base,), {}, load_json="protocol.schemas")
+                    cls = type(base)(api.name + kind, (base,), {}, load_json="pidgate.protocol.schemas")
                     found[api_key, cls.type] = cls
     return found
 

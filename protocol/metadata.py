@@ -8,9 +8,9 @@ cost does not grow with the number of topics. Versions: 1 adds the rack, 2 the c
 
 from collections.abc import Iterator
 
-from protocol.errors import MalformedFrame, UnsupportedVersion
-from protocol.frames import Buffer, Reader, Translate, read_uvarint, size_prefix, skip_tags
-from protocol.splice import Splice, translate_endpoint
+from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import Buffer, Reader, Translate, read_uvarint, size_prefix, skip_tags
+from pidgate.protocol.splice import Splice, translate_endpoint
 
 METADATA = 3
 MAX_VERSION = 13

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from struct import Struct, unpack_from
 from typing import Final, NamedTuple
 
-from protocol.errors import UnsupportedVersion
-from protocol.frames import Buffer, Reader
-from protocol.metadata import MAX_VERSION, METADATA
+from pidgate.protocol.errors import UnsupportedVersion
+from pidgate.protocol.frames import Buffer, Reader
+from pidgate.protocol.metadata import MAX_VERSION, METADATA
 
 _FIRST_FLEXIBLE: Final = 9
 _FIRST_WITH_TOPIC_IDS: Final = 10

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from struct import Struct
 from struct import error as struct_error
 
-from protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
-from protocol.frames import (
+from pidgate.protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import (
     MAX_FRAME,
     Buffer,
     Reader,
@@ -23,7 +23,7 @@ from protocol.frames import (
     skip_tags,
     uvarint,
 )
-from protocol.splice import Splice, splice_tag, translate_node_endpoints
+from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
 
 PRODUCE = 0
 MAX_VERSION = 13

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.errors import UnsupportedVersion
-from protocol.frames import Buffer, Reader, read_uvarint
-from protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, QUIET_END, unpack_i32
+from pidgate.protocol.errors import UnsupportedVersion
+from pidgate.protocol.frames import Buffer, Reader, read_uvarint
+from pidgate.protocol.produce import (
+    FIRST_FLEXIBLE,
+    FIRST_TOPIC_ID,
+    MAX_VERSION,
+    PRODUCE,
+    QUIET_END,
+    unpack_i32,
+)
 
 PartitionError = tuple[bytes, int, int]
 """(topic as in a ProducerBatch, partition, Kafka's error code)."""
@@ -28,7 +35,7 @@ def has_head(answer: bytes, size: int, correlation_id: int) -> bool:
     ) == (answer[4] << 24 | answer[5] << 16 | answer[6] << 8 | answer[7])
 
 
-def is_untroubled(answer: bytes, start: int, end: int, version: int) -> bool:
+def is_plain_success(answer: bytes, start: int, end: int, version: int) -> bool:
     """Whether answer[start:end] is that of partitions of one topic which were all written, with no throttle, endpoint
     or tag: nothing in it concerns anybody but the client. The hot path; False says nothing.
     """

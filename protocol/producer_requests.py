@@ -11,10 +11,10 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from protocol import throttle
-from protocol.frames import Reader, encode_string, framed, uvarint
-from protocol.messages import END_TXN, INIT_PRODUCER_ID, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from protocol.produce import PRODUCE
+from pidgate.protocol import throttle
+from pidgate.protocol.frames import Reader, encode_string, framed, uvarint
+from pidgate.protocol.messages import END_TXN, INIT_PRODUCER_ID, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from pidgate.protocol.produce import PRODUCE
 
 ADD_PARTITIONS_TO_TXN: Final = 24
 FIND_COORDINATOR: Final = 10

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from protocol.crc32c import Follow, crc32c
-from protocol.frames import uvarint
-from protocol.produce import LENGTH_OVERHEAD, TRANSACTIONAL
+from pidgate.protocol.crc32c import Follow, crc32c
+from pidgate.protocol.frames import uvarint
+from pidgate.protocol.produce import LENGTH_OVERHEAD, TRANSACTIONAL
 
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from protocol.frames import Reader
-from protocol.produce import (
+from pidgate.protocol.frames import Reader
+from pidgate.protocol.produce import (
     BATCH_HEADER_BYTES,
     FIRST_FLEXIBLE,
     FIRST_TOPIC_ID,
@@ -167,7 +167,7 @@ class RepeatedProduce:
         return q + 1
 
     def walk(self, buf: bytes | bytearray, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
-        """What `protocol.produce.walk` says of the frame buf[start:end]. Raises as it does, and ForbiddenTopic."""
+        """Return what `produce.walk` says of the frame buf[start:end]. Raises as it does, and ForbiddenTopic."""
         acks, transactional, batches, self.record_counts = walk_counting(buf, start, end, self._forbidden)
         if 0 < len(batches) <= MOST_BATCHES_KEPT:
             # Not every time: a producer that changes between topics would pay for it and gain nothing.

@@ -6,7 +6,7 @@ how an address is replaced, and no API.
 
 from collections.abc import Callable
 
-from protocol.frames import Buffer, Reader, Translate, encode_string, framed, size_prefix, uvarint
+from pidgate.protocol.frames import Buffer, Reader, Translate, encode_string, framed, size_prefix, uvarint
 
 NO_NODE = -1
 """The node id of nobody; its address says nothing and stays as it is."""

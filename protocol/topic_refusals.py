@@ -13,11 +13,11 @@ answer: close the connection.
 from typing import Any, Final
 from uuid import UUID
 
-from protocol import messages
-from protocol.errors import ErrorCode
-from protocol.frames import Buffer
-from protocol.headers import peek_request
-from protocol.own_topics import OwnTopicSet
+from pidgate.protocol import messages
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.frames import Buffer
+from pidgate.protocol.gateway_topics import OwnTopicSet
+from pidgate.protocol.headers import peek_request
 
 GUARDED: Final = frozenset(
     {
@@ -70,7 +70,7 @@ _SAME: Final = {
 }
 
 
-def names_own_topic(buf: Buffer, start: int, end: int, own: OwnTopicSet) -> Any | None:
+def names_gateway_topic(buf: Buffer, start: int, end: int, own: OwnTopicSet) -> Any | None:
     """The decoded request in buf[start:end] if a field that is meant for a topic holds one of `own`, else None.
 
     Raises as messages.decode_request does; FrameTooLarge above messages.MAX_DECODED_BYTES.

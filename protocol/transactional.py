@@ -1,7 +1,7 @@
 """The transactional id of a Produce request (versions 3-13): for the few requests about which something is told."""
 
-from protocol.frames import Buffer, Reader
-from protocol.produce import FIRST_FLEXIBLE
+from pidgate.protocol.frames import Buffer, Reader
+from pidgate.protocol.produce import FIRST_FLEXIBLE
 
 _FIRST_WITH_TRANSACTIONS = 3
 

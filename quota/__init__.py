@@ -11,15 +11,15 @@ Pure: no clock (times are arguments, monotonic milliseconds), no randomness (see
 no sockets.
 """
 
-from quota.admission import Admission
-from quota.byte_quota import ByteQuota, ByteSnapshot, Meter
-from quota.counters import WAITED_BUCKETS_MS, UserCounters, UserSnapshot
-from quota.entities import EffectiveQuota, User, resolve
-from quota.owners import Owner, ProducerIdOwners
-from quota.producer_ids import Answer, AskedId, GaveUp, ProducerIdQuota, Question
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
-from quota.sticky import Look, StickyRefusals
-from quota.verdicts import (
+from pidgate.quota.admission import Admission
+from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot, ClientSensors
+from pidgate.quota.counters import WAITED_BUCKETS_MS, UserCounters, UserSnapshot
+from pidgate.quota.entities import EffectiveQuota, User, resolve
+from pidgate.quota.owners import Owner, ProducerIdOwners
+from pidgate.quota.producer_ids import Answer, AskedId, GaveUp, ProducerIdQuota, Question
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
+from pidgate.quota.sticky import Look, StickyRefusals
+from pidgate.quota.verdicts import (
     FORWARD,
     Bound,
     Close,
@@ -28,10 +28,10 @@ from quota.verdicts import (
     ProducerBatch,
     Reason,
     Refuse,
+    Session,
     Verdict,
-    Visitor,
 )
-from quota.wording import error_message
+from pidgate.quota.wording import error_message
 
 __all__ = [
     "FORWARD",
@@ -42,13 +42,13 @@ __all__ = [
     "Bound",
     "ByteQuota",
     "ByteSnapshot",
+    "ClientSensors",
     "Close",
     "Decision",
     "EffectiveQuota",
     "Forward",
     "GaveUp",
     "Look",
-    "Meter",
     "Mode",
     "Owner",
     "ProducerBatch",
@@ -59,13 +59,13 @@ __all__ = [
     "Quotas",
     "Reason",
     "Refuse",
+    "Session",
     "StickyRefusals",
     "User",
     "UserCounters",
     "UserQuota",
     "UserSnapshot",
     "Verdict",
-    "Visitor",
     "error_message",
     "rate_milli",
     "resolve",

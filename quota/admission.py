@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
-from quota.entities import User, enforces, is_bounded, resolve
-from quota.owners import ProducerIdOwners
-from quota.producer_ids import (
+from pidgate.quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
+from pidgate.quota.entities import User, enforces, is_bounded, resolve
+from pidgate.quota.owners import ProducerIdOwners
+from pidgate.quota.producer_ids import (
     SHORTEST_THROTTLE_MS,
     Answer,
     AskedId,
@@ -24,12 +24,12 @@ from quota.producer_ids import (
     ProducerIdQuota,
     Question,
 )
-from quota.questions import new_id_question
-from quota.settings import Quotas
-from quota.snapshots import snapshot
-from quota.state import Ask, QuotaState, failed_open
-from quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
-from quota.verdicts import (
+from pidgate.quota.questions import new_id_question
+from pidgate.quota.settings import Quotas
+from pidgate.quota.snapshots import snapshot
+from pidgate.quota.state import PendingDecision, QuotaState, failed_open
+from pidgate.quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
+from pidgate.quota.verdicts import (
     FORWARD,
     Bound,
     Close,
@@ -38,12 +38,22 @@ from quota.verdicts import (
     ProducerBatch,
     Reason,
     Refuse,
+    Session,
     Verdict,
-    Visitor,
     lowest_of_each_partition,
 )
 
-__all__ = ["Admission", "Ask", "Close", "Forward", "ProducerBatch", "Reason", "Refuse", "Verdict", "Visitor"]
+__all__ = [
+    "Admission",
+    "Close",
+    "Forward",
+    "PendingDecision",
+    "ProducerBatch",
+    "Reason",
+    "Refuse",
+    "Session",
+    "Verdict",
+]
 
 _NOTHING_WATCHED: Mapping[int, RefusedId] = MappingProxyType({})
 _GENERATION_STEP = 1 << 48  # beyond any slice number: a cache entry of an earlier generation never fits
@@ -83,7 +93,7 @@ class Admission:
 
     def knows(
         self,
-        visitor: Visitor,
+        session: Session,
         producer_id: int,
         epoch: int,
         topic: bytes,
@@ -93,56 +103,58 @@ class Admission:
         """Whether `judge` would say FORWARD of such batches in these partitions because all of it is known. The hottest
         question there is: nothing is made for it, and False only means that `judge` has to be asked.
         """
-        if visitor.admitted.get(producer_id) != self._slice_key(now_ms):
+        if session.admitted.get(producer_id) != self._slice_key(now_ms):
             return False
-        record = self.sticky.watched.get(visitor.user, _NOTHING_WATCHED).get(producer_id)
-        return record is None or self.sticky.are_next(record, epoch, topic, partitions, visitor.connection_id)
+        record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
+        return record is None or self.sticky.are_next(record, epoch, topic, partitions, session.connection_id)
 
     def judge(
         self,
-        visitor: Visitor,
+        session: Session,
         batches: list[ProducerBatch],
         *,
         transactional: bool,
         now_ms: int,
-        asked: Ask | None = None,
-    ) -> Verdict | Ask:
+        asked: PendingDecision | None = None,
+    ) -> Verdict | PendingDecision:
         """The ordinary look at a Produce request that is next in line on a channel that is not muted.
 
         `Ask`: whoever answers is elsewhere. The request waits, and comes here again with `asked`, answered. All
         is looked at anew then, since other connections went on meanwhile: a batch may have been refused there.
         """
-        if self._known(visitor, batches, self._slice_key(now_ms)):
+        if self._known(session, batches, self._slice_key(now_ms)):
             return FORWARD
         first = lowest_of_each_partition(batches)
-        looked = [(batch, self._look(visitor, batch, now_ms)) for batch in first]
+        looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
         for batch in first:
             self.owners.produced(batch[0])
-        return self._refused_locally(visitor, looked, transactional, now_ms) or self._ask_state(
-            visitor, looked, transactional, now_ms, asked
+        return self._refused_locally(session, looked, transactional, now_ms) or self._ask_state(
+            session, looked, transactional, now_ms, asked
         )
 
-    def judge_new_id(self, visitor: Visitor, now_ms: int, asked: Ask | None = None) -> Forward | Refuse | Ask:
+    def judge_new_id(
+        self, session: Session, now_ms: int, asked: PendingDecision | None = None
+    ) -> Forward | Refuse | PendingDecision:
         """InitProducerId without a transactional id: may a broker be asked for a new id? As `judge`.
 
         No entry and no deadline is kept of a refusal: nothing was sent that could be lost, and whoever comes again,
         on whichever connection, is refused again for as long as there are no tokens.
         """
         quotas = self._quotas
-        if not quotas.producer_ids.refuse_init or not is_bounded(quotas, resolve(quotas, visitor.user)):
+        if not quotas.producer_ids.refuse_init or not is_bounded(quotas, resolve(quotas, session.user)):
             return FORWARD
         answer = asked.answer if asked is not None else None
         if answer is None:
-            question = new_id_question(visitor.user, visitor.address, visitor.client_id)
+            question = new_id_question(session.user, session.address, session.client_id)
             answer = self._answer(question, now_ms)
             if answer is None:
-                return Ask(question, now_ms)
+                return PendingDecision(question, now_ms)
         for decision in answer.decisions:
-            self._counters_of(visitor.user, now_ms).count_new_id(decision, now_ms)
-        return self._refusal_of(visitor, answer) if answer.refused else FORWARD
+            self._counters_of(session.user, now_ms).count_new_id(decision, now_ms)
+        return self._refusal_of(session, answer) if answer.refused else FORWARD
 
     def judge_while_muted(
-        self, visitor: Visitor, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
+        self, session: Session, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
         """A request read ahead behind a mute: refused at once when it would be refused anyway, else None:
         hold it.
@@ -152,39 +164,39 @@ class Admission:
         answered here.
         """
         first = lowest_of_each_partition(batches)
-        looked = [(batch, self._look(visitor, batch, now_ms)) for batch in first]
+        looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
         if any(look in (Look.SAME, Look.BELOW) for _, look in looked):
             return None
-        above = self._refused_as_sticky(visitor, looked, transactional, now_ms)
+        above = self._refused_as_sticky(session, looked, transactional, now_ms)
         if above is not None:
             return above
-        if not enforces(self._quotas, visitor.user, transactional=transactional):
+        if not enforces(self._quotas, session.user, transactional=transactional):
             return None
         for batch, look in looked:
-            left_ms = self._left_ms(visitor.user, batch[0], now_ms)
+            left_ms = self._left_ms(session.user, batch[0], now_ms)
             if look is Look.FIRST_SIGHT and left_ms > 0:
                 return self._refuse_locally(
-                    visitor, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
+                    session, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
                 )
         return None
 
     def _slice_key(self, now_ms: int) -> int:
         return now_ms // self._slice_ms + self._generation
 
-    def _look(self, visitor: Visitor, batch: ProducerBatch, now_ms: int) -> Look:
-        return self.sticky.look(visitor.user, batch, visitor.connection_id, now_ms)
+    def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
+        return self.sticky.look(session.user, batch, session.connection_id, now_ms)
 
-    def _known(self, visitor: Visitor, batches: Collection[ProducerBatch], slice_key: int) -> bool:
+    def _known(self, session: Session, batches: Collection[ProducerBatch], slice_key: int) -> bool:
         """The hot path: every id was admitted in this slice, and of those that are watched nothing waits."""
-        watched = self.sticky.watched.get(visitor.user, _NOTHING_WATCHED)
-        admitted = visitor.admitted
+        watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
+        admitted = session.admitted
         for batch in batches:
             producer_id = batch[0]
             if admitted.get(producer_id) != slice_key:
                 return False
             record = watched.get(producer_id)
             if record is not None and not self.sticky.are_next(
-                record, batch[1], batch[3], [batch[4]], visitor.connection_id
+                record, batch[1], batch[3], [batch[4]], session.connection_id
             ):
                 return False
         return True
@@ -196,34 +208,34 @@ class Admission:
         return look in (Look.FIRST_SIGHT, Look.UNWATCHED) and batch[2] != 0
 
     def _refused_locally(
-        self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int
+        self, session: Session, looked: _Looked, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
         """What needs no state, and what no mode, exemption or rate changes."""
-        above = self._refused_as_sticky(visitor, looked, transactional, now_ms)
+        above = self._refused_as_sticky(session, looked, transactional, now_ms)
         if above is not None:
             return above
         for batch, look in looked:
             if look is Look.FIRST_SIGHT and self._first_sight_above_0(batch, look):
                 return self._refuse_locally(
-                    visitor, looked, batch, Reason.ESTABLISHED, SHORTEST_THROTTLE_MS, transactional, now_ms
+                    session, looked, batch, Reason.ESTABLISHED, SHORTEST_THROTTLE_MS, transactional, now_ms
                 )
         return None
 
     def _refused_as_sticky(
-        self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int
+        self, session: Session, looked: _Looked, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
         above = [batch for batch, look in looked if look is Look.ABOVE]
         if not above:
             return None
         for batch in above:
-            if self.sticky.too_many_further(visitor.user, batch):
-                return self._close(visitor, "sticky_batch_missing", batch[0], now_ms)
-        left_ms = self._left_ms(visitor.user, above[0][0], now_ms)
-        return self._refuse_locally(visitor, looked, above[0], Reason.STICKY, left_ms, transactional, now_ms)
+            if self.sticky.too_many_further(session.user, batch):
+                return self._close(session, "sticky_batch_missing", batch[0], now_ms)
+        left_ms = self._left_ms(session.user, above[0][0], now_ms)
+        return self._refuse_locally(session, looked, above[0], Reason.STICKY, left_ms, transactional, now_ms)
 
     def _refuse_locally(
         self,
-        visitor: Visitor,
+        session: Session,
         looked: _Looked,
         cause: ProducerBatch,
         reason: Reason,
@@ -234,7 +246,7 @@ class Admission:
         throttle_ms = max(SHORTEST_THROTTLE_MS, throttle_ms)
         producer_id, epoch, base_sequence, topic, partition = cause
         decision = Decision(
-            visitor.user,
+            session.user,
             producer_id,
             epoch,
             transactional,
@@ -246,35 +258,40 @@ class Admission:
             reason,
             throttle_time_ms=throttle_ms,
         )
-        refusal = self._refusal(visitor.user, decision, (decision,))
+        refusal = self._refusal(session.user, decision, (decision,))
         refusal.rearms_mute = reason is Reason.ESTABLISHED
-        return self._record_refusal(visitor, looked, refusal, now_ms)
+        return self._record_refusal(session, looked, refusal, now_ms)
 
     # Asking
 
     def _ask_state(
-        self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int, asked: Ask | None
-    ) -> Verdict | Ask:
+        self,
+        session: Session,
+        looked: _Looked,
+        transactional: bool,
+        now_ms: int,
+        asked: PendingDecision | None,
+    ) -> Verdict | PendingDecision:
         """The question, its answer, and what follows from it."""
         if asked is not None and asked.answer is not None:
             answer, decided_ms = asked.answer, asked.asked_ms
         else:
-            question = self._question(visitor, looked, transactional, now_ms)
+            question = self._question(session, looked, transactional, now_ms)
             given = self._answer(question, now_ms)
             if given is None:
-                return Ask(question, now_ms)
+                return PendingDecision(question, now_ms)
             answer, decided_ms = given, now_ms
         if answer.refused:
-            return self._refused_by_state(visitor, looked, answer, now_ms)
+            return self._refused_by_state(session, looked, answer, now_ms)
         slice_key = self._slice_key(decided_ms)
         for batch, _ in looked:
-            visitor.remember(batch[0], slice_key)
-        counters = self._counters_of(visitor.user, now_ms)
+            session.remember(batch[0], slice_key)
+        counters = self._counters_of(session.user, now_ms)
         for decision in answer.decisions:
             counters.count(decision, now_ms)
-            self._watch_admitted(visitor.user, decision, transactional, now_ms)
+            self._watch_admitted(session.user, decision, transactional, now_ms)
         for batch, _ in looked:
-            self.sticky.forwarded(visitor.user, batch, visitor.connection_id)
+            self.sticky.forwarded(session.user, batch, session.connection_id)
         return Forward(answer.decisions) if answer.decisions else FORWARD
 
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
@@ -283,21 +300,21 @@ class Admission:
         if new and enforces(self._quotas, user, transactional=transactional):
             self.sticky.admitted(user, decision.producer_id, now_ms)
 
-    def _question(self, visitor: Visitor, looked: _Looked, transactional: bool, now_ms: int) -> Question:
+    def _question(self, session: Session, looked: _Looked, transactional: bool, now_ms: int) -> Question:
         ids: dict[int, AskedId] = {}
         for batch, look in looked:
             producer_id, epoch, base_sequence, topic, partition = batch
             asked = ids.get(producer_id)
             if asked is None:
                 asked = ids[producer_id] = AskedId(producer_id, epoch, base_sequence, topic, partition)
-                record = self.sticky.refused_id(visitor.user, producer_id, now_ms)
+                record = self.sticky.refused_id(session.user, producer_id, now_ms)
                 if record is not None:
                     asked.deadline_ms = record.deadline_ms
                     asked.first_refused_ms = record.first_refused_ms
             asked.came_back |= look is Look.SAME
             asked.first_sight_above_0 |= self._first_sight_above_0(batch, look)
         return Question(
-            visitor.user, visitor.address, visitor.client_id, transactional, len(looked), list(ids.values())
+            session.user, session.address, session.client_id, transactional, len(looked), list(ids.values())
         )
 
     def _answer(self, question: Question, now_ms: int) -> Answer | None:
@@ -316,22 +333,22 @@ class Admission:
         return answer
 
     def _refused_by_state(
-        self, visitor: Visitor, looked: _Looked, answer: Answer, now_ms: int
+        self, session: Session, looked: _Looked, answer: Answer, now_ms: int
     ) -> Refuse | Close:
-        refusal = self._refusal_of(visitor, answer)
-        verdict = self._record_refusal(visitor, looked, refusal, now_ms)
+        refusal = self._refusal_of(session, answer)
+        verdict = self._record_refusal(session, looked, refusal, now_ms)
         if verdict is refusal:
             for decision in answer.decisions:
                 # Coming back too early keeps the deadline: with the shortest throttle added each time, two
                 # connections of one id could put it off for each other without end.
                 if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE):
                     until_ms = now_ms + decision.throttle_time_ms
-                    self.sticky.throttled(visitor.user, decision.producer_id, until_ms)
+                    self.sticky.throttled(session.user, decision.producer_id, until_ms)
         return verdict
 
-    def _refusal_of(self, visitor: Visitor, answer: Answer) -> Refuse:
+    def _refusal_of(self, session: Session, answer: Answer) -> Refuse:
         longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)
-        refusal = self._refusal(visitor.user, longest, answer.decisions)
+        refusal = self._refusal(session.user, longest, answer.decisions)
         refusal.bound = answer.bound
         if answer.bound is Bound.CLUSTER:
             refusal.rate_milli = self._quotas.cluster_rate_milli
@@ -350,23 +367,23 @@ class Admission:
         )
 
     def _record_refusal(
-        self, visitor: Visitor, looked: _Looked, refusal: Refuse, now_ms: int
+        self, session: Session, looked: _Looked, refusal: Refuse, now_ms: int
     ) -> Refuse | Close:
         """Every partition of a refused request gets its entry; without room for them nothing may be
         answered.
         """
         batches = [batch for batch, _ in looked]
-        if self.sticky.holds_too_many(visitor.user, batches):
-            return self._close(visitor, "sticky_table_full", refusal.producer_id, now_ms)
+        if self.sticky.holds_too_many(session.user, batches):
+            return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)
         for batch in batches:
-            self.sticky.refused(visitor.user, batch, visitor.connection_id, now_ms)
-        self._counters_of(visitor.user, now_ms).count_refusal(
+            self.sticky.refused(session.user, batch, session.connection_id, now_ms)
+        self._counters_of(session.user, now_ms).count_refusal(
             refusal.reason, refusal.throttle_time_ms, now_ms
         )
         return refusal
 
-    def _close(self, visitor: Visitor, reason: str, producer_id: int, now_ms: int) -> Close:
-        self._counters_of(visitor.user, now_ms).count_close(reason)
+    def _close(self, session: Session, reason: str, producer_id: int, now_ms: int) -> Close:
+        self._counters_of(session.user, now_ms).count_close(reason)
         return Close(reason, producer_id)
 
     def _left_ms(self, user: User, producer_id: int, now_ms: int) -> int:

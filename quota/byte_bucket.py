@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from quota.byte_rates import BucketName, Kind
-from quota.byte_window import Sample, Window, throttle_ms, window_ms
-from quota.counters import Samples
-from quota.settings import ByteQuotas
+from pidgate.quota.byte_rates import BucketName, Kind
+from pidgate.quota.byte_window import Sample, Window, throttle_ms, window_ms
+from pidgate.quota.counters import Samples
+from pidgate.quota.settings import ByteQuotas
 
 
 class Share(Protocol):

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from quota.byte_bucket import ByteBucket, ByteSnapshot, Cells, Share
-from quota.byte_rates import Bound, BucketName, Kind, rate_of_bucket, resolve_rate, throttles_bytes
-from quota.entities import User
-from quota.settings import Quotas
+from pidgate.quota.byte_bucket import ByteBucket, ByteSnapshot, Cells, Share
+from pidgate.quota.byte_rates import Bound, BucketName, Kind, rate_of_bucket, resolve_rate, throttles_bytes
+from pidgate.quota.entities import User
+from pidgate.quota.settings import Quotas
 
 __all__ = [
     "IDLE_MS",
@@ -24,8 +24,8 @@ __all__ = [
     "ByteQuota",
     "ByteSnapshot",
     "Cells",
+    "ClientSensors",
     "Kind",
-    "Meter",
     "Share",
 ]
 
@@ -49,7 +49,7 @@ OTHER_CLIENTS: Final = "(other)"
 """The bucket of a user's clients for which there was no room."""
 
 
-class Meter:
+class ClientSensors:
     """What one client's bytes are told to. `throttles`: whether it is made to wait, or only counted."""
 
     __slots__ = ("_bound", "_bucket", "_kind", "_quota", "_user", "throttles")
@@ -129,12 +129,12 @@ class ByteQuota:
         for bucket in self._buckets():
             bucket.rate_bytes_per_s = rate_of_bucket(after, bucket.kind, bucket.name)
 
-    def meter(self, kind: Kind, user: User, client_id: str | None, now_ms: int) -> Meter | None:
+    def sensors(self, kind: Kind, user: User, client_id: str | None, now_ms: int) -> ClientSensors | None:
         """None: nothing limits this client. Ask again when `generation` has changed."""
         bound = resolve_rate(self._quotas.bytes, kind, user, client_id)
         if bound is None:
             return None
-        return Meter(self, kind, user, bound, throttles_bytes(self._quotas, user))
+        return ClientSensors(self, kind, user, bound, throttles_bytes(self._quotas, user))
 
     def in_whole_window(self, rate_bytes_per_s: int) -> int:
         """Bytes that a rate allows in all full samples of a window."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from quota.entities import User, resolve
-from quota.settings import DEFAULT, ByteEntity, ByteQuotas, Mode, Quotas
+from pidgate.quota.entities import User, resolve
+from pidgate.quota.settings import DEFAULT, ByteEntity, ByteQuotas, Mode, Quotas
 
 
 class Kind(StrEnum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from quota.settings import Mode
+from pidgate.quota.settings import Mode
 
 
 class Setting(StrEnum):
@@ -70,7 +70,7 @@ class Change:
             raise ValueError(f"a rate must not be negative: {self.value}")
 
 
-class Deed(StrEnum):
+class CommandType(StrEnum):
     """What is done once, by every gateway that hears of it."""
 
     REFILL = "refill"
@@ -83,7 +83,7 @@ class Deed(StrEnum):
 class Command:
     """One deed. `producer_id`: of a RELEASE."""
 
-    deed: Deed
+    deed: CommandType
     user: str
     producer_id: int = -1
     set_by: str = ""

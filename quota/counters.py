@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from quota.entities import User
-from quota.verdicts import Decision, Reason
+from pidgate.quota.entities import User
+from pidgate.quota.verdicts import Decision, Reason
 
 SAMPLE_MS = 30_000
 """Two samples of 30 s: Kafka's metrics.num.samples and metrics.sample.window.ms."""

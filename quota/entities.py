@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 
 User = str | None
 """A principal's name; None is `unidentified`: its mechanism cannot be read, so it is observed, never

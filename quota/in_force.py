@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from quota.changes import Action, Change, Setting, Target
-from quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 
 Deciding = dict[tuple[Setting, str | None], Change]
 """By setting and user: the change that decides. A pair that is missing is the file's to say."""

@@ -6,11 +6,11 @@ let pass once the restored state can say what of it was known.
 
 from __future__ import annotations
 
-from quota.entities import User
-from quota.producer_ids import ProducerIdQuota
-from quota.questions import Answer, AskedId, GaveUp, Question, decision_of
-from quota.settings import Quotas
-from quota.verdicts import Decision, Reason
+from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.questions import Answer, AskedId, GaveUp, Question, decision_of
+from pidgate.quota.settings import Quotas
+from pidgate.quota.verdicts import Decision, Reason
 
 MOST_INTERIM_IDS = 200_000
 """About 25 MB; what is beyond passes too, and is new again once the state is there."""

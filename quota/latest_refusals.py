@@ -10,8 +10,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from quota.entities import User
-from quota.verdicts import Bound, Reason
+from pidgate.quota.entities import User
+from pidgate.quota.verdicts import Bound, Reason
 
 MOST_IDS: Final = 10_000
 """Of all users together: about 4 MB."""

@@ -16,9 +16,9 @@ from enum import Enum, auto
 
 import mmh3
 
-from quota.bloom import BloomLayer, HashPair, shape
-from quota.settings import ProducerIdSettings
-from quota.user_state import LayerState
+from pidgate.quota.bloom import BloomLayer, HashPair, shape
+from pidgate.quota.settings import ProducerIdSettings
+from pidgate.quota.user_state import LayerState
 
 SMALLEST_LAYER = 100
 """Below this a layer has too few index sets: with n = 1 the false positives are 15 times the target."""
@@ -131,16 +131,16 @@ class LayeredFilter:
         return self._put(pair, slice_end_ms, used_until_ms, now_ms, floor)
 
     def _put(self, pair: HashPair, slice_end_ms: int, used_until_ms: int, now_ms: int, floor: int) -> bool:
-        holder = layer = self._newest_holding(pair, now_ms)
+        state_owner = layer = self._newest_holding(pair, now_ms)
         if layer is None or layer.slice_end_ms < slice_end_ms:
-            if holder is not None:
-                holder.newest_of -= 1
+            if state_owner is not None:
+                state_owner.newest_of -= 1
             layer = self._target(slice_end_ms, floor)
             layer.add(pair)
             layer.newest_of += 1
         if used_until_ms > layer.used_until_ms:
             layer.used_until_ms = used_until_ms
-        return holder is None
+        return state_owner is None
 
     def expire(self, now_ms: int) -> None:
         """Drops the layers of which nothing was used for `remember_ms`."""

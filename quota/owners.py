@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from quota.entities import User
+from pidgate.quota.entities import User
 
 MOST_OWNED_IDS = 40_000
 """About 2.5 MB, in two dicts just below the size at which they double; forty blocks of 1,000 (KIP-730)."""

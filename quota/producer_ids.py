@@ -9,16 +9,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quota.bloom import HashPair
-from quota.changes import Command, Deed
-from quota.entities import EffectiveQuota, User, may_refuse
-from quota.latest_refusals import LatestRefusal
-from quota.layered_filter import Sighting
-from quota.questions import NO_PRODUCER_ID, Answer, AskedId, GaveUp, Question, decision_of, new_id_decision
-from quota.restoring import RestorableUsers
-from quota.token_bucket import TokenBucket
-from quota.users import LiveUser
-from quota.verdicts import Bound, Decision, Reason
+from pidgate.quota.bloom import HashPair
+from pidgate.quota.changes import Command, CommandType
+from pidgate.quota.entities import EffectiveQuota, User, may_refuse
+from pidgate.quota.latest_refusals import LatestRefusal
+from pidgate.quota.layered_filter import Sighting
+from pidgate.quota.questions import (
+    NO_PRODUCER_ID,
+    Answer,
+    AskedId,
+    GaveUp,
+    Question,
+    decision_of,
+    new_id_decision,
+)
+from pidgate.quota.restoring import RestorableUsers
+from pidgate.quota.token_bucket import TokenBucket
+from pidgate.quota.users import LiveUser
+from pidgate.quota.verdicts import Bound, Decision, Reason
 
 __all__ = [
     "SHORTEST_THROTTLE_MS",
@@ -118,11 +126,11 @@ class ProducerIdQuota(RestorableUsers):
             return False
         return live.filter.find(live.filter.hashed(producer_id), now_ms) is not Sighting.UNSEEN
 
-    def obey(self, command: Command, now_ms: int) -> None:
+    def apply(self, command: Command, now_ms: int) -> None:
         """A released id is admitted when it comes back, as if it were remembered: uncharged, and told to others as
         any id that is used again. A user who is not known has all of its tokens anyway.
         """
-        if command.deed is Deed.RELEASE:
+        if command.deed is CommandType.RELEASE:
             self.releases.add(command.user, command.producer_id)
             return
         live = self._users.get(command.user)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quota.entities import User
-from quota.verdicts import Bound, Decision, Reason
+from pidgate.quota.entities import User
+from pidgate.quota.verdicts import Bound, Decision, Reason
 
 NO_PRODUCER_ID = -1
 """Kafka's word for none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from quota.entities import User
+from pidgate.quota.entities import User
 
 MOST_RELEASED: Final = 10_000
 """That have not come back yet; the oldest release is forgotten first."""

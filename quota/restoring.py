@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from quota.entities import User
-from quota.token_bucket import TokenBucket
-from quota.user_state import BucketState, UserState
-from quota.users import UserTable
+from pidgate.quota.entities import User
+from pidgate.quota.token_bucket import TokenBucket
+from pidgate.quota.user_state import BucketState, UserState
+from pidgate.quota.users import UserTable
 
 
 class RestorableUsers(UserTable):

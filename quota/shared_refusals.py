@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from quota.entities import User
-from quota.producer_ids import Answer, AskedId, Question
-from quota.sticky import WATCH_MS
-from quota.verdicts import Decision, Reason
+from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import Answer, AskedId, Question
+from pidgate.quota.sticky import WATCH_MS
+from pidgate.quota.verdicts import Decision, Reason
 
 MOST_REFUSED = 200_000
 """Ids of all users; the longest unseen is forgotten first."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quota.counters import UserCounters, UserSnapshot
-from quota.entities import EffectiveQuota, User
-from quota.state import QuotaState
+from pidgate.quota.counters import UserCounters, UserSnapshot
+from pidgate.quota.entities import EffectiveQuota, User
+from pidgate.quota.state import QuotaState
 
 
 def snapshot(

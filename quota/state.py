@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from quota.entities import User
-from quota.producer_ids import Answer, GaveUp, Question, decision_of
-from quota.settings import Quotas
-from quota.verdicts import Reason
+from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import Answer, GaveUp, Question, decision_of
+from pidgate.quota.settings import Quotas
+from pidgate.quota.verdicts import Reason
 
 
 class QuotaState(Protocol):
@@ -55,7 +55,7 @@ def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Ans
 
 
 @dataclass(slots=True)
-class Ask:
+class PendingDecision:
     """The request has to wait: its question was put to the state at `asked_ms`, and `answer` is still to come.
 
     With the answer in it, it is handed to `Admission.judge` together with the same request again.

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
 
-from quota.entities import User
-from quota.verdicts import ProducerBatch
+from pidgate.quota.entities import User
+from pidgate.quota.verdicts import ProducerBatch
 
 WATCH_MS = 300_000
 """How long an id that was refused anywhere is watched: longer than any client keeps a batch unread behind

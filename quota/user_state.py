@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quota.entities import User
+from pidgate.quota.entities import User
 
 
 @dataclass(frozen=True, slots=True)

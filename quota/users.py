@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from quota.entities import EffectiveQuota, User, resolve
-from quota.grace import Grace
-from quota.latest_refusals import LatestRefusals
-from quota.layered_filter import FilterBudget, LayeredFilter, kept_ms, usable_seed
-from quota.questions import GaveUp
-from quota.releases import Releases
-from quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue, Waiting
-from quota.settings import ProducerIdSettings, Quotas
-from quota.token_bucket import TokenBucket
+from pidgate.quota.entities import EffectiveQuota, User, resolve
+from pidgate.quota.grace import Grace
+from pidgate.quota.latest_refusals import LatestRefusals
+from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, kept_ms, usable_seed
+from pidgate.quota.questions import GaveUp
+from pidgate.quota.releases import Releases
+from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue, Waiting
+from pidgate.quota.settings import ProducerIdSettings, Quotas
+from pidgate.quota.token_bucket import TokenBucket
 
 _FLOOR_WITHOUT_LIMIT = 1_000
 

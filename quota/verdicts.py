@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from quota.entities import User
+from pidgate.quota.entities import User
 
 ProducerBatch = tuple[int, int, int, bytes, int]
 """producer_id, producer_epoch, base_sequence, topic (UTF-8 name, or a zero byte and the 16 bytes of its
@@ -58,7 +58,7 @@ class Bound(StrEnum):
 
 
 @dataclass(slots=True)
-class Visitor:
+class Session:
     """One client connection. `admitted` is its cache: producer id -> time slice in which it was last looked
     up.
 

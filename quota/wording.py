@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quota.verdicts import Bound, Reason, Refuse
+from pidgate.quota.verdicts import Bound, Reason, Refuse
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
 

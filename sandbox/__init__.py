@@ -9,11 +9,11 @@
 proved with it is proved from outside.
 """
 
-from sandbox.errors import ClusterNotReady, JarsNotResolved, JavaNotFound, SandboxError, ToolFailed
-from sandbox.gclog import HeapSample
-from sandbox.kafka import Cluster
-from sandbox.spec import PLAINTEXT, SASL_PLAINTEXT, ClusterSpec
-from sandbox.tools import JavaTools, ToolResult
+from pidgate.sandbox.errors import ClusterNotReady, JarsNotResolved, JavaNotFound, SandboxError, ToolFailed
+from pidgate.sandbox.gclog import HeapSample
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT, ClusterSpec
+from pidgate.sandbox.tools import JavaTools, ToolResult
 
 __all__ = [
     "PLAINTEXT",

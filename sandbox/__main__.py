@@ -6,10 +6,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from sandbox.errors import SandboxError
-from sandbox.jars import NEWEST
-from sandbox.kafka import Cluster
-from sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.jars import NEWEST
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

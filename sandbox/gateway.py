@@ -16,8 +16,8 @@ from typing import Any, Self
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from sandbox import guard
-from sandbox.ports import free_block
+from pidgate.sandbox import guard
+from pidgate.sandbox.ports import free_block
 
 _HOST = "127.0.0.1"
 
@@ -147,7 +147,7 @@ class GatewayProcess:
         config.write_text(yaml.safe_dump(self.config, sort_keys=False))
         with (self.directory / "pidgate.log").open("ab") as log:
             self._process = guard.spawn(
-                [sys.executable, "-m", "gateway.cli.app", "run", "--config", config],
+                [sys.executable, "-m", "pidgate", "run", "--config", config],
                 stdout=log,
                 stderr=log,
                 env=self._environment,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from sandbox.errors import JarsNotResolved
+from pidgate.sandbox.errors import JarsNotResolved
 
 NEWEST = "4.3.1"
 OLDEST = "3.9.1"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from sandbox.errors import JavaNotFound
+from pidgate.sandbox.errors import JavaNotFound
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from sandbox import guard
-from sandbox.errors import SandboxError
-from sandbox.gclog import HeapSample
-from sandbox.node import Node
-from sandbox.spec import PLAINTEXT, ClusterSpec
-from sandbox.tools import JavaTools, ToolResult
+from pidgate.sandbox import guard
+from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.gclog import HeapSample
+from pidgate.sandbox.node import Node
+from pidgate.sandbox.spec import PLAINTEXT, ClusterSpec
+from pidgate.sandbox.tools import JavaTools, ToolResult
 
 __all__ = ["Cluster", "ClusterSpec"]
 

@@ -8,15 +8,15 @@ import time
 from collections import deque
 from pathlib import Path
 
-from sandbox import guard, wire
-from sandbox.errors import ClusterNotReady
-from sandbox.gclog import HeapSample, heap_samples
-from sandbox.jars import class_path
-from sandbox.java import java_for
-from sandbox.ports import free_port
-from sandbox.properties import render, scram_arguments, server_properties
-from sandbox.spec import PLAINTEXT, ClusterSpec
-from sandbox.tools import JavaTools
+from pidgate.sandbox import guard, wire
+from pidgate.sandbox.errors import ClusterNotReady
+from pidgate.sandbox.gclog import HeapSample, heap_samples
+from pidgate.sandbox.jars import class_path
+from pidgate.sandbox.java import java_for
+from pidgate.sandbox.ports import free_port
+from pidgate.sandbox.properties import render, scram_arguments, server_properties
+from pidgate.sandbox.spec import PLAINTEXT, ClusterSpec
+from pidgate.sandbox.tools import JavaTools
 
 _GC_LOG = "gc.log"
 _BROKER_LOG = "broker.log"

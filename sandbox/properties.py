@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandbox.spec import CONTROLLER, PLAINTEXT, SASL_PLAINTEXT, SUPER_USER, ClusterSpec
+from pidgate.sandbox.spec import CONTROLLER, PLAINTEXT, SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 
 CONTROLLER_HOST = "127.0.0.1"
 

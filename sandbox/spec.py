@@ -4,8 +4,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sandbox.errors import SandboxError
-from sandbox.jars import NEWEST
+from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.jars import NEWEST
 
 PLAINTEXT = "PLAINTEXT"
 SASL_PLAINTEXT = "SASL_PLAINTEXT"

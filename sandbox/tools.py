@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from sandbox import guard
-from sandbox.errors import ToolFailed
-from sandbox.jars import NEWEST, class_path, logs_through_slf4j_simple
-from sandbox.java import java_for
+from pidgate.sandbox import guard
+from pidgate.sandbox.errors import ToolFailed
+from pidgate.sandbox.jars import NEWEST, class_path, logs_through_slf4j_simple
+from pidgate.sandbox.java import java_for
 
 _OUTPUT_SHOWN = 4_000
 

@@ -1,5 +1,5 @@
 """What spark-submit starts: `spark-submit ... job.py rates --tables hdfs:///pidgate`. The jobs come in the archive."""
 
-from pipeline.cli import main
+from pidgate.pipeline.cli import main
 
 main()

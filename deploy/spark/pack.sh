@@ -23,12 +23,12 @@ $in_it install --constraint "$work/constraints.txt" --requirement deploy/spark/r
 
 # Built from a copy: setuptools would reuse whatever an older build left in build/.
 mkdir "$work/source"
-cp -R pyproject.toml setup.py README.md LICENSE protocol quota events gateway pipeline sandbox "$work/source"
+cp -R pyproject.toml setup.py README.md LICENSE pidgate protocol quota events gateway pipeline sandbox who load cli "$work/source"
 $in_it wheel --no-deps --wheel-dir "$work" "$work/source"
 $in_it install --no-deps "$work"/pidgate-*.whl
 
 # Whatever is missing shows here and not on the cluster. Spark brings pyspark, so jobs themselves cannot start yet.
-"$work/environment/bin/python" -c 'import mmh3, numpy, pandas, plotly, pyarrow, yaml, quota, events, pipeline.cli'
+"$work/environment/bin/python" -c 'import mmh3, numpy, pandas, plotly, pyarrow, yaml, quota, events, pidgate.pipeline.cli'
 $in_it uninstall --yes setuptools pip
 
 # In an environment of its own: what packs need not be shipped.

@@ -14,9 +14,9 @@ from pydantic import (
     model_validator,
 )
 
-from gateway import units
-from quota.changes import Action, Change, Command, Deed, Setting, Target
-from quota.settings import Mode
+from pidgate.gateway.config import units
+from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
+from pidgate.quota.settings import Mode
 
 MOST_CHANGES: Final = 1_000
 HIGHEST_RATE: Final = 10**9
@@ -180,7 +180,7 @@ def command_in(body: bytes, *, through: str, wall_ms: int) -> Command:
     """The command of a posted JSON. Raises CannotUnderstand."""
     posted = _checked(PostedCommand, body)
     return Command(
-        deed=Deed(posted.deed),
+        deed=CommandType(posted.deed),
         user=posted.user,
         producer_id=-1 if posted.producer_id is None else posted.producer_id,
         set_by=posted.set_by,

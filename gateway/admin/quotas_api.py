@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.admin.access import Access, Refusal
-from gateway.admin.asked import CannotUnderstand, changes_in, command_in
-from gateway.administration import Administration, InForce, NotAllowed
-from gateway.clock import wall_ms
-from gateway.explaining import Explanation, explanation
-from gateway.quotas_said import QuotasSaid, rate_or_mode
-from gateway.settings import Settings
-from quota.changes import Change, Setting
-from quota.entities import User
-from quota.settings import DEFAULT, ByteQuotas
-from quota.state import QuotaState
+from pidgate.gateway.admin.access import Access, Refusal
+from pidgate.gateway.admin.asked import CannotUnderstand, changes_in, command_in
+from pidgate.gateway.clock import wall_ms
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.quotas.administration import Administration, InForce, NotAllowed
+from pidgate.gateway.quotas.explain import Explanation, explanation
+from pidgate.gateway.quotas.quota_origin import QuotaOrigins, rate_or_mode
+from pidgate.quota.changes import Change, Setting
+from pidgate.quota.entities import User
+from pidgate.quota.settings import DEFAULT, ByteQuotas
+from pidgate.quota.state import QuotaState
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -72,7 +72,9 @@ class QuotasApi:
         app.router.add_post("/v1/quotas/changes", self.change)
         app.router.add_post("/v1/commands", self.command)
 
-    def explanation(self, user: str, producer_id: int | None, said: QuotasSaid | None = None) -> Explanation:
+    def explanation(
+        self, user: str, producer_id: int | None, said: QuotaOrigins | None = None
+    ) -> Explanation:
         """What is known of a user, and of one of its ids."""
         return explanation(
             user,
@@ -93,7 +95,7 @@ class QuotasApi:
         if refusal is not None:
             return _refused(refusal)
         in_force, now_wall_ms = self._administration.in_force, wall_ms()
-        said = QuotasSaid(in_force, now_wall_ms)
+        said = QuotaOrigins(in_force, now_wall_ms)
         asked_for = request.query.get("user")
         byte_rates = _by_user(in_force.quotas.bytes)
         users = said.entities() if asked_for is None else [asked_for]
@@ -149,7 +151,7 @@ class QuotasApi:
 
     # ---- told ------------------------------------------------------------------------------------------
 
-    def _told(self, in_force: InForce, said: QuotasSaid, now_wall_ms: int) -> Told:
+    def _told(self, in_force: InForce, said: QuotaOrigins, now_wall_ms: int) -> Told:
         settings = self._settings
         return {
             "gateway": settings.gateway_id,
@@ -164,7 +166,7 @@ class QuotasApi:
             "cluster_producer_ids_rate": rate_or_mode(in_force.quotas.cluster_rate_milli),
         }
 
-    def _entry(self, said: QuotasSaid, in_force: InForce, user: str | None, byte_rates: list[Told]) -> Told:
+    def _entry(self, said: QuotaOrigins, in_force: InForce, user: str | None, byte_rates: list[Told]) -> Told:
         """One user, or the default user (None), of whom there is nothing live to tell."""
         rate = said.own(Setting.PRODUCER_IDS_RATE, user)
         provenance = in_force.provenance.get(user or "")

@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from gateway.listening import listening_on
-from gateway.units import Address
+from pidgate.gateway.config.listening import listening_on
+from pidgate.gateway.config.units import Address
 
 if TYPE_CHECKING:
     from aiohttp import web
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-    from gateway.admin.quotas_api import QuotasApi
+    from pidgate.gateway.admin.quotas_api import QuotasApi
 
 PATHS: Final = ("/livez", "/readyz", "/metrics")
 _CLOSE_TIMEOUT_S: Final = 1.0

@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
-from pipeline.errors import BadOption
+from pidgate.pipeline.commands.options import (
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+)
+from pidgate.pipeline.errors import BadOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame
 
-    from pipeline.failover.heap import Heap
-    from pipeline.failover.study import Answer, Asked, Past
-    from pipeline.tables import Tables
+    from pidgate.pipeline.failover.heap import Heap
+    from pidgate.pipeline.failover.study import Answer, Asked, Past
+    from pidgate.pipeline.tables import Tables
 
 ROWS = (
     "quota string, scenario string, broker bigint, hour_ms bigint, ids bigint, states bigint, heap_bytes bigint, "
@@ -60,11 +66,11 @@ def failover(
     """Which broker dies when, with and without quotas, and the quota that keeps a heap."""
     from rich.console import Console
 
-    from pipeline.failover import words
-    from pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
-    from pipeline.failover.study import Asked
-    from pipeline.session import spark_session
-    from pipeline.tables import Tables
+    from pidgate.pipeline.failover import words
+    from pidgate.pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
+    from pidgate.pipeline.failover.study import Asked
+    from pidgate.pipeline.session import spark_session
+    from pidgate.pipeline.tables import Tables
 
     base_bytes = BASE_BYTES if base_heap_mb is None else base_heap_mb * MEBIBYTE
     heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, usable_share)
@@ -98,7 +104,7 @@ def answer_from(
     """Reads the events, runs the model, writes the three results. `size`: brokers and replication factor, where no
     topology event tells.
     """
-    from pipeline.failover.study import study
+    from pidgate.pipeline.failover.study import study
 
     _write_kip(tables)
     past = _past(tables, reopens, *size)
@@ -112,10 +118,10 @@ def answer_from(
 
 
 def _past(tables: Tables, reopens: float, brokers: int, replication_factor: int) -> Past:
-    from pipeline.arrivals import arrivals
-    from pipeline.failover.held import held, lives
-    from pipeline.failover.placement import bucket_in_force, even_shares, expiration_ms, shares
-    from pipeline.failover.study import Past
+    from pidgate.pipeline.arrivals import arrivals
+    from pidgate.pipeline.failover.held import held, lives
+    from pidgate.pipeline.failover.placement import bucket_in_force, even_shares, expiration_ms, shares
+    from pidgate.pipeline.failover.study import Past
 
     decisions = tables.needed_events("decision")
     topology, config = tables.events("topology"), tables.events("config")
@@ -141,9 +147,9 @@ def _reopening(tables: Tables, holding: DataFrame, reopens: float) -> DataFrame:
 
 def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
     """No quota, what is in force, what `recommend` says, and the rates asked for."""
-    from pipeline.failover.loads import named_plan, uniform_plans
-    from pipeline.failover.placement import rates_in_force
-    from pipeline.failover.study import NO_QUOTA
+    from pidgate.pipeline.failover.loads import named_plan, uniform_plans
+    from pidgate.pipeline.failover.placement import rates_in_force
+    from pidgate.pipeline.failover.study import NO_QUOTA
 
     plans = uniform_plans(past.users, {NO_QUOTA: None, **{f"{rate:g} each": rate for rate in rates}})
     config = tables.events("config")
@@ -158,7 +164,7 @@ def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
 
 
 def _write_kip(tables: Tables) -> None:
-    from pipeline.failover import kip
+    from pidgate.pipeline.failover import kip
 
     rows = [
         (one.rule, one.step, one.broker, float(one.load), one.dead)

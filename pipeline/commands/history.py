@@ -7,8 +7,14 @@ from typing import Annotated
 
 import typer
 
-from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
-from pipeline.errors import BadOption
+from pidgate.pipeline.commands.options import (
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+)
+from pidgate.pipeline.errors import BadOption
 
 
 def history(
@@ -41,10 +47,10 @@ def history(
 
     from rich.console import Console
 
-    from pipeline.history.job import expected_events, in_shards, labels, sized, write_events
-    from pipeline.history.world import DAY_MS, World
-    from pipeline.session import spark_session
-    from pipeline.tables import Tables
+    from pidgate.pipeline.history.job import expected_events, in_shards, labels, sized, write_events
+    from pidgate.pipeline.history.world import DAY_MS, World
+    from pidgate.pipeline.session import spark_session
+    from pidgate.pipeline.tables import Tables
 
     if events is not None and scale is not None:
         raise BadOption("--events and --scale say the same thing: give one of them")

@@ -1,18 +1,24 @@
-"""`pidgate pipeline ids`: writes the tables of pipeline.ids, shows who handed out how many and what went past."""
+"""`pidgate pipeline ids`: writes the tables of `ids`, shows who handed out how many and what went past."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
-from pipeline.commands.rates import JsonOption, SinceOption, UntilOption
+from pidgate.pipeline.commands.options import (
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+)
+from pidgate.pipeline.commands.rates import JsonOption, SinceOption, UntilOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from pipeline.rates.days import Days
-    from pipeline.tables import Tables
+    from pidgate.pipeline.rates.days import Days
+    from pidgate.pipeline.tables import Tables
 
 
 def ids(
@@ -26,9 +32,9 @@ def ids(
     """Which broker handed out which blocks of ids, how many never passed a gateway, how far epochs rose."""
     from rich.console import Console
 
-    from pipeline.rates.days import Days
-    from pipeline.session import spark_session
-    from pipeline.tables import Tables
+    from pidgate.pipeline.rates.days import Days
+    from pidgate.pipeline.session import spark_session
+    from pidgate.pipeline.tables import Tables
 
     days = Days.parsed(since, until)
     found = Tables(spark_session("ids", master=master, memory=memory), tables)
@@ -39,7 +45,7 @@ def ids(
 
 def write_ids(tables: Tables, days: Days, said: Console) -> None:
     """All tables of the job. Raises HistoryEmpty."""
-    from pipeline.ids import blocks_by_hour, epochs, id_blocks
+    from pidgate.pipeline.ids import blocks_by_hour, epochs, id_blocks
 
     inits = days.of(tables.needed_events("init_producer_id"))
     decisions, usages = days.of(tables.events("decision")), days.of(tables.events("id_usage"))

@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+from pidgate.pipeline.commands.options import (
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pipeline.ingest.accounts import Account
-    from pipeline.ingest.batches import Taken
-    from pipeline.ingest.stream import How
+    from pidgate.pipeline.ingest.accounts import Account
+    from pidgate.pipeline.ingest.batches import Taken
+    from pidgate.pipeline.ingest.stream import How
 
 
 class OnDataLoss(StrEnum):
@@ -64,13 +70,13 @@ def ingest(
     """
     from rich.console import Console
 
-    from pipeline.ingest.accounts import Patience
-    from pipeline.ingest.batches import Rules
-    from pipeline.ingest.client_settings import read_client_settings
-    from pipeline.ingest.durations import duration_ms
-    from pipeline.ingest.stream import How, Ingest, compact_all, only_writer
-    from pipeline.ingest.topic import Topic
-    from pipeline.session import spark_session
+    from pidgate.pipeline.ingest.accounts import Patience
+    from pidgate.pipeline.ingest.batches import Rules
+    from pidgate.pipeline.ingest.client_settings import read_client_settings
+    from pidgate.pipeline.ingest.durations import duration_ms
+    from pidgate.pipeline.ingest.stream import How, Ingest, compact_all, only_writer
+    from pidgate.pipeline.ingest.topic import Topic
+    from pidgate.pipeline.session import spark_session
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     how = How(

@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+from pidgate.pipeline.commands.options import (
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
     from rich.console import Console
 
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 SHOWN = 20
 """Findings and kinds of mistakes that are shown; all of them are in the result."""
@@ -38,11 +44,11 @@ def offenders(
     """Find who burns producer ids and how: restart loops, a producer per error or batch, and what is healthy."""
     from rich.console import Console
 
-    from pipeline.offenders.scratch import scratch
-    from pipeline.offenders.stages import Events
-    from pipeline.offenders.stages import offenders as found
-    from pipeline.session import spark_session
-    from pipeline.tables import Tables
+    from pidgate.pipeline.offenders.scratch import scratch
+    from pidgate.pipeline.offenders.stages import Events
+    from pidgate.pipeline.offenders.stages import offenders as found
+    from pidgate.pipeline.session import spark_session
+    from pidgate.pipeline.tables import Tables
 
     said = Console(stderr=True)
     at = Tables(spark_session("offenders", master=master, memory=memory), tables)
@@ -93,7 +99,7 @@ def _judge(at: Tables, said: Console) -> None:
         return
     from rich.table import Table
 
-    from pipeline.offenders.evaluation import LABELS, accuracy, confusion
+    from pidgate.pipeline.offenders.evaluation import LABELS, accuracy, confusion
 
     findings, labels = (
         at.spark.read.parquet(at.path("results", "offenders")),

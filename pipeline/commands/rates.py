@@ -1,4 +1,4 @@
-"""`pidgate pipeline rates`: reads the events, writes the tables of pipeline.rates, shows the busiest users."""
+"""`pidgate pipeline rates`: reads the events, writes the tables of pidgate.pipeline.rates, shows the busiest users."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+from pidgate.pipeline.commands.options import (
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from pipeline.rates.days import Days
-    from pipeline.tables import Tables
+    from pidgate.pipeline.rates.days import Days
+    from pidgate.pipeline.tables import Tables
 
 SHOWN = 10
 FILES_OF_MANY = 4
@@ -56,9 +62,9 @@ def rates(
     """How many producer ids each user has, how fast new ones come, what brokers hold of them, who waited."""
     from rich.console import Console
 
-    from pipeline.rates.days import Days
-    from pipeline.session import spark_session
-    from pipeline.tables import Tables
+    from pidgate.pipeline.rates.days import Days
+    from pidgate.pipeline.session import spark_session
+    from pidgate.pipeline.tables import Tables
 
     days = Days.parsed(since, until)
     found = Tables(spark_session("rates", master=master, memory=memory), tables)
@@ -76,8 +82,8 @@ def write_rates(
     remember_ms: int | None = None,
 ) -> None:
     """All tables of the job; None: what the events say. Raises HistoryEmpty."""
-    from pipeline import rates as job
-    from pipeline.arrivals import REMEMBER_MS, arrivals
+    from pidgate.pipeline import rates as job
+    from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 
     decisions = days.of(tables.needed_events("decision"))
     usages = days.of(tables.events("id_usage"))

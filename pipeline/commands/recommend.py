@@ -6,15 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+from pidgate.pipeline.commands.options import (
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from pipeline.recommend.in_force import InForce
-    from pipeline.recommend.trials import Course
-    from pipeline.tables import Tables
+    from pidgate.pipeline.recommend.in_force import InForce
+    from pidgate.pipeline.recommend.trials import Course
+    from pidgate.pipeline.tables import Tables
 
 LEARNT_SHARE = 23 / 30
 DAY_MS = 86_400_000
@@ -62,8 +68,8 @@ def recommend(
     """What each user's quota should be: tried on its own history, judged on days that were not learnt from."""
     from rich.console import Console
 
-    from pipeline.session import spark_session
-    from pipeline.tables import Tables
+    from pidgate.pipeline.session import spark_session
+    from pidgate.pipeline.tables import Tables
 
     tried = rates_of(candidates)
     found = Tables(spark_session("recommend", master=master, memory=memory), tables)
@@ -78,7 +84,7 @@ def recommend(
 
 def rates_of(text: str) -> list[float]:
     """`10,50,100`. Raises BadOption."""
-    from pipeline.errors import BadOption
+    from pidgate.pipeline.errors import BadOption
 
     try:
         rates = [float(rate) for rate in text.split(",") if rate.strip()]
@@ -101,11 +107,11 @@ def write_recommendations(
     from pyspark import StorageLevel
     from pyspark.sql import functions as f
 
-    from pipeline.recommend.candidates import alive, candidates, needs
-    from pipeline.recommend.chosen import filter_accuracy, recommend_candidates, recommendations
-    from pipeline.recommend.in_force import newest, settings, users_in_force, with_current
-    from pipeline.recommend.judged import arrived, refreshed
-    from pipeline.recommend.trials import trials
+    from pidgate.pipeline.recommend.candidates import alive, candidates, needs
+    from pidgate.pipeline.recommend.chosen import filter_accuracy, recommend_candidates, recommendations
+    from pidgate.pipeline.recommend.in_force import newest, settings, users_in_force, with_current
+    from pidgate.pipeline.recommend.judged import arrived, refreshed
+    from pidgate.pipeline.recommend.trials import trials
 
     decisions = tables.needed_events("decision")
     config = newest(tables.events("config"))
@@ -143,8 +149,8 @@ def write_recommendations(
 def _course(decisions: DataFrame, shape: object) -> Course:
     from pyspark.sql import functions as f
 
-    from pipeline.recommend.trials import Course
-    from quota import ProducerIdSettings
+    from pidgate.pipeline.recommend.trials import Course
+    from pidgate.quota import ProducerIdSettings
 
     assert isinstance(shape, ProducerIdSettings)
     row = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).first()
@@ -157,7 +163,7 @@ def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
     """The arrivals with `healthy`, and in words who says so."""
     from pyspark.sql import functions as f
 
-    from pipeline.recommend.judged import LABELS_OF_IDS, judged_by_findings, judged_by_labels
+    from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, judged_by_findings, judged_by_labels
 
     if tables.exists("labels_ids"):
         labels = tables.read("labels_ids", schema=LABELS_OF_IDS)
@@ -207,8 +213,8 @@ def write_files(
     """recommended/quotas.yaml and recommended/changes.diff."""
     from datetime import UTC, datetime
 
-    from pipeline.recommend.in_force import newest
-    from pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
+    from pidgate.pipeline.recommend.in_force import newest
+    from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
 
     config: InForce | None = newest(tables.events("config"))
     changes = [

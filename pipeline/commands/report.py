@@ -5,7 +5,13 @@ from typing import Annotated
 
 import typer
 
-from pipeline.commands.options import DEFAULT_MEMORY, DEFAULT_TABLES, MasterOption, MemoryOption, TablesOption
+from pidgate.pipeline.commands.options import (
+    DEFAULT_MEMORY,
+    DEFAULT_TABLES,
+    MasterOption,
+    MemoryOption,
+    TablesOption,
+)
 
 
 def report(
@@ -24,12 +30,12 @@ def report(
     """One HTML file with everything the jobs found: who burns ids and why, charts, the recommended quotas."""
     import time
 
-    from pipeline.report import told
-    from pipeline.report.page import page
-    from pipeline.report.publishing import publish
-    from pipeline.report.reading import found as read
-    from pipeline.session import spark_session
-    from pipeline.tables import Tables
+    from pidgate.pipeline.report import told
+    from pidgate.pipeline.report.page import page
+    from pidgate.pipeline.report.publishing import publish
+    from pidgate.pipeline.report.reading import found as read
+    from pidgate.pipeline.session import spark_session
+    from pidgate.pipeline.tables import Tables
 
     root = Tables(spark_session("report", master=master, memory=memory), tables)
     found = read(root, pages=users, made_ms=time.time_ns() // 1_000_000)

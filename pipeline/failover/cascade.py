@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.failover.heap import Heap
+from pidgate.pipeline.failover.heap import Heap
 
 Array = NDArray[np.float64]
 

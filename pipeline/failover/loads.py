@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, UNKNOWN_TOPIC
-from pipeline.failover.placement import Bucket
+from pidgate.pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, UNKNOWN_TOPIC
+from pidgate.pipeline.failover.placement import Bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
+from pidgate.pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

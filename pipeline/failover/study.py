@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pyspark.sql import functions as f
 
-from pipeline.errors import BadOption, HistoryEmpty
-from pipeline.failover.cascade import BrokerHour, Load, Scenario, Verdict, run, verdict, worst_loss
-from pipeline.failover.heap import Heap
-from pipeline.failover.held import HOUR_MS
-from pipeline.failover.loads import by_broker, under_quotas, uniform_plans
-from pipeline.failover.placement import Bucket
-from pipeline.failover.solve import greatest_rate
+from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.failover.cascade import BrokerHour, Load, Scenario, Verdict, run, verdict, worst_loss
+from pidgate.pipeline.failover.heap import Heap
+from pidgate.pipeline.failover.held import HOUR_MS
+from pidgate.pipeline.failover.loads import by_broker, under_quotas, uniform_plans
+from pidgate.pipeline.failover.placement import Bucket
+from pidgate.pipeline.failover.solve import greatest_rate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 from rich.table import Table
 
-from pipeline.failover import kip
-from pipeline.failover.cascade import Verdict
-from pipeline.failover.heap import MEBIBYTE, Heap
-from pipeline.failover.study import NO_QUOTA, Answer, solved
+from pidgate.pipeline.failover import kip
+from pidgate.pipeline.failover.cascade import Verdict
+from pidgate.pipeline.failover.heap import MEBIBYTE, Heap
+from pidgate.pipeline.failover.study import NO_QUOTA, Answer, solved
 
 
 def kip_table() -> Table:

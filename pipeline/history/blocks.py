@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.history.world import Times, World
+from pidgate.pipeline.history.world import Times, World
 
 BLOCK = 1_000
 BLOCKS_A_DAY = 100_000

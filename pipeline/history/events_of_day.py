@@ -14,16 +14,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from events import EVENT_TYPES
-from events.definitions import SCHEMA_VERSION
-from pipeline.history import gateways, refusals, telling
-from pipeline.history.columns import array_of, coded, same, schema_of
-from pipeline.history.own_columns import OWN_COLUMNS
-from pipeline.history.sessions import Incarnation, Sessions, incarnations, sessions
-from pipeline.history.shard import Day, day_of
-from pipeline.history.telling import Columns
-from pipeline.history.world import World, dice
-from pipeline.schemas import table_schema
+from pidgate.events import EVENT_TYPES
+from pidgate.events.definitions import SCHEMA_VERSION
+from pidgate.pipeline.history import gateways, refusals, telling
+from pidgate.pipeline.history.columns import array_of, coded, same, schema_of
+from pidgate.pipeline.history.own_columns import OWN_COLUMNS
+from pidgate.pipeline.history.sessions import Incarnation, Sessions, incarnations, sessions
+from pidgate.pipeline.history.shard import Day, day_of
+from pidgate.pipeline.history.telling import Columns
+from pidgate.pipeline.history.world import World, dice
+from pidgate.pipeline.schemas import table_schema
 
 CLUSTER = "q8Zt1vXgRZe0history0AA"
 LISTENER = "sasl"

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.history.cast import Deployment, Kind, User
-from pipeline.history.lives import CLIENT, RESET, Lives, activity
-from pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, Times, World, dice
+from pidgate.pipeline.history.cast import Deployment, Kind, User
+from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity
+from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, Times, World, dice
 
 _STEP_MS = 5 * MINUTE_MS
 _PODS_OF_A_ROLLOUT = 10_000

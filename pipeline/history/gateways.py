@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.history import blocks
-from pipeline.history.refusals import SETTINGS, quotas
-from pipeline.history.sessions import Incarnation
-from pipeline.history.shard import Day
-from pipeline.history.world import DAY_MS, World
+from pidgate.pipeline.history import blocks
+from pidgate.pipeline.history.refusals import SETTINGS, quotas
+from pidgate.pipeline.history.sessions import Incarnation
+from pidgate.pipeline.history.shard import Day
+from pidgate.pipeline.history.world import DAY_MS, World
 
 ALIVE_EVERY_MS = 30_000
 Own = tuple[int, int, dict[str, Any]]

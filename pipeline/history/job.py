@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipeline.history.cast import DAILY, Deployment, Kind, User, cast
-from pipeline.history.fleets import planned, rollouts
-from pipeline.history.loops import is_crashing
-from pipeline.history.shard import day_of
-from pipeline.history.world import DAY_MS, USAGE_MS, World
-from pipeline.patterns import Pattern
+from pidgate.pipeline.history.cast import DAILY, Deployment, Kind, User, cast
+from pidgate.pipeline.history.fleets import planned, rollouts
+from pidgate.pipeline.history.loops import is_crashing
+from pidgate.pipeline.history.shard import day_of
+from pidgate.pipeline.history.world import DAY_MS, USAGE_MS, World
+from pidgate.pipeline.patterns import Pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,8 +73,8 @@ def write_events(spark: SparkSession, world: World, root: str, partitions: int |
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Only where it runs: a driver need not load what simulates.
-        from pipeline.history.events_of_day import told
-        from pipeline.history.writing import write
+        from pidgate.pipeline.history.events_of_day import told
+        from pidgate.pipeline.history.writing import write
 
         for batch in batches:
             for task in batch["id"].to_pylist():

@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.history.cast import Deployment, User
-from pipeline.history.world import DAY_MS, HOUR_MS, World
+from pidgate.pipeline.history.cast import Deployment, User
+from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, World
 
 CLOSE_REASONS = ("client", "reset", "idle", "drain", "upstream")
 CLIENT, RESET, IDLE, DRAIN = 0, 1, 2, 3

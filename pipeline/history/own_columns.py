@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from events import Heard
-from pipeline.history import refusals, telling
-from pipeline.history.columns import coded, same
-from pipeline.history.sessions import Sessions
-from pipeline.history.shard import Day, mixed
-from pipeline.history.telling import Columns
-from pipeline.history.world import World
+from pidgate.events import Heard
+from pidgate.pipeline.history import refusals, telling
+from pidgate.pipeline.history.columns import coded, same
+from pidgate.pipeline.history.sessions import Sessions
+from pidgate.pipeline.history.shard import Day, mixed
+from pidgate.pipeline.history.telling import Columns
+from pidgate.pipeline.history.world import World
 
 _HEARD = pa.struct([(field.name, pa.int64()) for field in fields(Heard)])
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pipeline.history.cast import User
-from pipeline.history.sessions import NEVER, Sessions
-from pipeline.history.shard import Day
-from pipeline.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS, World
-from quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
+from pidgate.pipeline.history.cast import User
+from pidgate.pipeline.history.sessions import NEVER, Sessions
+from pidgate.pipeline.history.shard import Day
+from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS, World
+from pidgate.quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
 
 DELIVERY_TIMEOUT_MS = 120_000
 """Java's and librdkafka's patience for a batch is 2 to 5 minutes; then the program is told."""

@@ -11,9 +11,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.history.lives import activity
-from pipeline.history.shard import Day
-from pipeline.history.world import HOUR_MS, World
+from pidgate.pipeline.history.lives import activity
+from pidgate.pipeline.history.shard import Day
+from pidgate.pipeline.history.world import HOUR_MS, World
 
 _LAST_MOMENTS_MS = 200
 _SETTLED_MS = 10_000

@@ -12,12 +12,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.history import blocks
-from pipeline.history.cast import Deployment, User, cast
-from pipeline.history.fleets import planned
-from pipeline.history.lives import Lives
-from pipeline.history.loops import of_day
-from pipeline.history.world import DAY_MS, World, dice
+from pidgate.pipeline.history import blocks
+from pidgate.pipeline.history.cast import Deployment, User, cast
+from pidgate.pipeline.history.fleets import planned
+from pidgate.pipeline.history.lives import Lives
+from pidgate.pipeline.history.loops import of_day
+from pidgate.pipeline.history.world import DAY_MS, World, dice
 
 Words = Sequence[str]
 _MOST_DEPLOYMENTS = 8

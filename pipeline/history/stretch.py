@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from events import Event
+from pidgate.events import Event
 
 _E = TypeVar("_E", bound=Event)
 

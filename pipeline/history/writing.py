@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pipeline.history.events_of_day import Told
-from pipeline.history.world import HOUR_MS
+from pidgate.pipeline.history.events_of_day import Told
+from pidgate.pipeline.history.world import HOUR_MS
 
 
 def write(told: Told, root: str, shard: int, day: int) -> dict[str, int]:

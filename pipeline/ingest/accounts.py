@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from pipeline.files import Files
-from pipeline.ingest import seqs
-from pipeline.ingest.columns import GAPS, INTERVALS, LOSSES, Cause
-from pipeline.ingest.commits import CommitLog
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest import seqs
+from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, LOSSES, Cause
+from pidgate.pipeline.ingest.commits import CommitLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from events import EVENT_TYPES
-from pipeline.errors import TableUnreadable, TopicLostData
-from pipeline.files import Files
-from pipeline.ingest import reading, seqs
-from pipeline.ingest.columns import DEAD_LETTERS, INTERVALS
-from pipeline.ingest.commits import WORK, CommitLog, Position
-from pipeline.ingest.doubtful import ask_gateways_reader
-from pipeline.ingest.topic import Offsets
-from pipeline.schemas import table_schema
+from pidgate.events import EVENT_TYPES
+from pidgate.pipeline.errors import TableUnreadable, TopicLostData
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest import reading, seqs
+from pidgate.pipeline.ingest.columns import DEAD_LETTERS, INTERVALS
+from pidgate.pipeline.ingest.commits import WORK, CommitLog, Position
+from pidgate.pipeline.ingest.doubtful import ask_gateways_reader
+from pidgate.pipeline.ingest.topic import Offsets
+from pidgate.pipeline.schemas import table_schema
 
 WRITERS = 2
 """Types of events that are written at once; each is one task."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pipeline.errors import BadOption
+from pidgate.pipeline.errors import BadOption
 
 ALLOWED = (
     "security.protocol",

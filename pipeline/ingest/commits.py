@@ -21,9 +21,9 @@ import uuid
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
-from pipeline.errors import TableUnreadable
-from pipeline.files import Files
-from pipeline.ingest.seqs import Loss
+from pidgate.pipeline.errors import TableUnreadable
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest.seqs import Loss
 
 WORK: Final = "ingest"
 _COMMITS, _STATE, _STAGING, _REPLACED = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from events import (
+from pidgate.events import (
     EventUnreadable,
     UnknownEventType,
     UnsupportedSchemaVersion,
@@ -19,7 +19,7 @@ from events import (
     from_json,
     to_json,
 )
-from pipeline.ingest.columns import RECORDS, Reason
+from pidgate.pipeline.ingest.columns import RECORDS, Reason
 
 if TYPE_CHECKING:
     import pyarrow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.errors import BadOption
+from pidgate.pipeline.errors import BadOption
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 

@@ -20,9 +20,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from events import EVENT_TYPES, SCHEMA_VERSION
-from pipeline.ingest.columns import Reason
-from pipeline.schemas import event_schema
+from pidgate.events import EVENT_TYPES, SCHEMA_VERSION
+from pidgate.pipeline.ingest.columns import Reason
+from pidgate.pipeline.schemas import event_schema
 
 ORIGIN = ("value", "kafka_partition", "kafka_offset", "append_time_ms")
 IDENTITY = {"gateway_id": "string", "incarnation": "string", "seq": "bigint", "wall_time_ms": "bigint"}

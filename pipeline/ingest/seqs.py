@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from pipeline.ingest.columns import GAPS, INTERVALS, Cause
+from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, Cause
 
 _OF = ("gateway_id", "incarnation")
 _SETTLED_MS = 60_000

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from pipeline.errors import BadOption, PipelineError, TopicLostData
-from pipeline.files import Files
-from pipeline.ingest.accounts import Account, Patience, settle
-from pipeline.ingest.batches import Batches, Rules, Taken, records_of
-from pipeline.ingest.commits import WORK, CommitLog
-from pipeline.ingest.compaction import closed_folders, compact
-from pipeline.ingest.topic import Offsets, Topic, lost_data
+from pidgate.pipeline.errors import BadOption, PipelineError, TopicLostData
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest.accounts import Account, Patience, settle
+from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, records_of
+from pidgate.pipeline.ingest.commits import WORK, CommitLog
+from pidgate.pipeline.ingest.compaction import closed_folders, compact
+from pidgate.pipeline.ingest.topic import Offsets, Topic, lost_data
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

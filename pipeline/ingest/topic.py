@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
-from pipeline.errors import TopicLostData, TopicMissing
-from pipeline.ingest.commits import Position
+from pidgate.pipeline.errors import TopicLostData, TopicMissing
+from pidgate.pipeline.ingest.commits import Position
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from pipeline.offenders.producers import Span
+    from pidgate.pipeline.offenders.producers import Span
 
 HEAD_MS = 60 * 60_000
 """Who is first seen so shortly after the history begins may have run before."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.offenders import words
-from pipeline.offenders.places import ANYTHING
-from pipeline.offenders.rules import APPS, SOURCES, Rule, pattern_of
-from pipeline.patterns import HARMFUL, Pattern
+from pidgate.pipeline.offenders import words
+from pidgate.pipeline.offenders.places import ANYTHING
+from pidgate.pipeline.offenders.rules import APPS, SOURCES, Rule, pattern_of
+from pidgate.pipeline.patterns import HARMFUL, Pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

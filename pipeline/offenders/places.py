@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as f
 
-from pipeline.offenders.producers import place
+from pidgate.pipeline.offenders.producers import place
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

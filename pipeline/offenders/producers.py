@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.arrivals import arrivals
+from pidgate.pipeline.arrivals import arrivals
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

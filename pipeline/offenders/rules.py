@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.patterns import Pattern
+from pidgate.pipeline.patterns import Pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

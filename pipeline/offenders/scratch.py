@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 Keep = Callable[[str, "DataFrame"], "DataFrame"]
 """Computes a frame once, under a name, and gives what is read from now on in its place."""

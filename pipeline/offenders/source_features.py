@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.offenders.cadence import cadence
+from pidgate.pipeline.offenders.cadence import cadence
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.offenders.app_features import app_features
-from pipeline.offenders.findings import findings, judged_apps, judged_sources
-from pipeline.offenders.places import places
-from pipeline.offenders.producers import Span, producers, span_of
-from pipeline.offenders.source_features import closings, source_features
+from pidgate.pipeline.offenders.app_features import app_features
+from pidgate.pipeline.offenders.findings import findings, judged_apps, judged_sources
+from pidgate.pipeline.offenders.places import places
+from pidgate.pipeline.offenders.producers import Span, producers, span_of
+from pidgate.pipeline.offenders.source_features import closings, source_features
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pipeline.offenders.scratch import Keep
+    from pidgate.pipeline.offenders.scratch import Keep
 
 
 @dataclass(frozen=True, slots=True)

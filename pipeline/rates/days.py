@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import functions as f
 
-from pipeline.errors import BadOption
+from pidgate.pipeline.errors import BadOption
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.rates.times import HOUR_MS, MINUTE_MS, floored
+from pidgate.pipeline.rates.times import HOUR_MS, MINUTE_MS, floored
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.rates.times import DAY_MS, floored
+from pidgate.pipeline.rates.times import DAY_MS, floored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

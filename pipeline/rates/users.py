@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pipeline.rates.arriving import COUNTS
-from pipeline.rates.sketches import estimated_ids
-from pipeline.rates.times import DAY_MS, HOUR_MS, UNITS_MS, floored
-from pipeline.rates.waiting import ACCURACY, waiting
+from pidgate.pipeline.rates.arriving import COUNTS
+from pidgate.pipeline.rates.sketches import estimated_ids
+from pidgate.pipeline.rates.times import DAY_MS, HOUR_MS, UNITS_MS, floored
+from pidgate.pipeline.rates.waiting import ACCURACY, waiting
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pipeline.recommend.candidates import LONGEST_WAIT_MS
-from pipeline.recommend.reasons import reasons
+from pidgate.pipeline.recommend.candidates import LONGEST_WAIT_MS
+from pidgate.pipeline.recommend.reasons import reasons
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from pipeline.replay.recorded import settings_of
-from quota import ProducerIdSettings
+from pidgate.pipeline.replay.recorded import settings_of
+from pidgate.quota import ProducerIdSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

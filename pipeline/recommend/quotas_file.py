@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from pipeline.recommend.in_force import InForce
-from quota.wording import duration
+from pidgate.pipeline.recommend.in_force import InForce
+from pidgate.quota.wording import duration
 
 COMMENT_WIDTH = 100
 

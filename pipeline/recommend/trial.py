@@ -14,11 +14,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from quota import Mode, ProducerIdSettings
-from quota.entities import EffectiveQuota
-from quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
-from quota.token_bucket import TokenBucket
-from quota.users import LiveUser
+from pidgate.quota import Mode, ProducerIdSettings
+from pidgate.quota.entities import EffectiveQuota
+from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
+from pidgate.quota.token_bucket import TokenBucket
+from pidgate.quota.users import LiveUser
 
 GIVES_UP_AFTER_MS = 120_000
 """Java's and kafka-python's delivery timeout: who waits longer has lost data."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from pipeline.recommend.trial import TEST, UserTrial
-from quota import ProducerIdSettings
+from pidgate.pipeline.recommend.trial import TEST, UserTrial
+from pidgate.quota import ProducerIdSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -5,7 +5,7 @@ What was decided is taken away first (recorded.py); what came is fed to `quota.A
 does this for the events of one cluster, without Spark; frame.py for many clusters, with it.
 """
 
-from pipeline.replay.engine import Recomputed, replayed
-from pipeline.replay.recorded import DECISION_COLUMNS, without_decision
+from pidgate.pipeline.replay.engine import Recomputed, replayed
+from pidgate.pipeline.replay.recorded import DECISION_COLUMNS, without_decision
 
 __all__ = ["DECISION_COLUMNS", "Recomputed", "replayed", "without_decision"]

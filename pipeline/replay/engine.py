@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pipeline.errors import TableUnreadable
-from pipeline.replay.gateway import GatewayReplay
-from pipeline.replay.recorded import RecordedEvent, by_process
-from pipeline.replay.topic import Topic
-from quota import Decision
+from pidgate.pipeline.errors import TableUnreadable
+from pidgate.pipeline.replay.gateway import GatewayReplay
+from pidgate.pipeline.replay.recorded import RecordedEvent, by_process
+from pidgate.pipeline.replay.topic import Topic
+from pidgate.quota import Decision
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from pipeline.replay.engine import Recomputed, replayed
-from pipeline.replay.recorded import DECISION_COLUMNS, REPLAYED_TYPES
+from pidgate.pipeline.replay.engine import Recomputed, replayed
+from pidgate.pipeline.replay.recorded import DECISION_COLUMNS, REPLAYED_TYPES
 
 if TYPE_CHECKING:
     import pandas as pd

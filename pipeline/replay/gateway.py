@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from pipeline.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
-from pipeline.replay.silent import pass_in_silence
-from pipeline.replay.topic import Record, Topic, Watch, follow, restore
-from quota import Admission, Decision, Forward, ProducerIdQuota, Quotas, Reason, Refuse, Visitor
-from quota.admission import Ask
-from quota.entities import User
-from quota.interim import InterimState
-from quota.verdicts import ProducerBatch, Verdict
+from pidgate.pipeline.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
+from pidgate.pipeline.replay.silent import pass_in_silence
+from pidgate.pipeline.replay.topic import Record, Topic, Watch, follow, restore
+from pidgate.quota import Admission, Decision, Forward, ProducerIdQuota, Quotas, Reason, Refuse, Session
+from pidgate.quota.admission import PendingDecision
+from pidgate.quota.entities import User
+from pidgate.quota.interim import InterimState
+from pidgate.quota.verdicts import ProducerBatch, Verdict
 
 SWEPT_EVERY_MS = 1_000
 _CHANGING = frozenset({"config", "lifecycle"})
@@ -29,7 +29,7 @@ _CHANGING = frozenset({"config", "lifecycle"})
 class _Channel:
     """A connection. `predecessors`: by an id that was handed out on it, the id it took the place of."""
 
-    visitor: Visitor
+    session: Session
     muted_until_ms: int = 0
     ids: set[int] = field(default_factory=set)
     predecessors: dict[int, int] = field(default_factory=dict)
@@ -168,10 +168,10 @@ class GatewayReplay:
         connection_id, user = event["connection_id"], event["user"] or None
         channel = self._channels.get(connection_id)
         if channel is None:
-            visitor = Visitor(user, event["client_id"], event["address"], connection_id)
-            channel = self._channels[connection_id] = _Channel(visitor)
-        channel.visitor.identify(user)
-        channel.visitor.client_id = event["client_id"]
+            session = Session(user, event["client_id"], event["address"], connection_id)
+            channel = self._channels[connection_id] = _Channel(session)
+        channel.session.identify(user)
+        channel.session.client_id = event["client_id"]
         return channel
 
     # ---- arrivals --------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class GatewayReplay:
         )
         was_here = batch[0] in channel.ids
         channel.ids.add(batch[0])
-        pass_in_silence(admission, real, channel.visitor, batch, was_here=was_here, now_ms=now_ms)
+        pass_in_silence(admission, real, channel.session, batch, was_here=was_here, now_ms=now_ms)
         verdict = _judged(admission, channel, batch, transactional=event["transactional"], now_ms=now_ms)
         if isinstance(verdict, Refuse) and (verdict.rearms_mute or now_ms >= channel.muted_until_ms):
             channel.muted_until_ms = max(channel.muted_until_ms, now_ms + verdict.throttle_time_ms)
@@ -242,20 +242,20 @@ def _is_caught_up(event: RecordedEvent) -> bool:
 
 def _judged(
     admission: Admission, channel: _Channel, batch: ProducerBatch, *, transactional: bool, now_ms: int
-) -> Verdict | Ask:
+) -> Verdict | PendingDecision:
     """Behind a mute only what is refused anyway is answered; all else waits for its end, and is judged then."""
     if now_ms < channel.muted_until_ms:
         refused = admission.judge_while_muted(
-            channel.visitor, [batch], transactional=transactional, now_ms=now_ms
+            channel.session, [batch], transactional=transactional, now_ms=now_ms
         )
         if refused is not None:
             return refused
-    return admission.judge(channel.visitor, [batch], transactional=transactional, now_ms=now_ms)
+    return admission.judge(channel.session, [batch], transactional=transactional, now_ms=now_ms)
 
 
 def _inherited(event: RecordedEvent, channel: _Channel, admission: Admission, now_ms: int) -> Decision | None:
     """EndTxn handed out a new id; which one it follows stands in the event before."""
-    producer_id, user = event["producer_id"], channel.visitor.user
+    producer_id, user = event["producer_id"], channel.session.user
     predecessor = channel.predecessors.get(producer_id)
     if predecessor is None or not admission.inherits(user, predecessor, producer_id, now_ms):
         return None

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from events import EVENT_TYPES
-from quota import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.events import EVENT_TYPES
+from pidgate.quota import Mode, ProducerIdSettings, Quotas, UserQuota
 
 RecordedEvent = Mapping[str, Any]
 

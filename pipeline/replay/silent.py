@@ -7,8 +7,8 @@ refusal of a pipeline would stand for as long as its connection.
 
 from __future__ import annotations
 
-from quota import Admission, Look, ProducerBatch, ProducerIdQuota, Visitor
-from quota.layered_filter import Sighting
+from pidgate.quota import Admission, Look, ProducerBatch, ProducerIdQuota, Session
+from pidgate.quota.layered_filter import Sighting
 
 MOST_REFUSED_IN_A_ROW = 16
 """An entry remembers the refused one and five after it; more rounds than that are no longer a pipeline."""
@@ -17,7 +17,7 @@ MOST_REFUSED_IN_A_ROW = 16
 def pass_in_silence(
     admission: Admission,
     state: ProducerIdQuota,
-    visitor: Visitor,
+    session: Session,
     batch: ProducerBatch,
     *,
     was_here: bool,
@@ -29,7 +29,7 @@ def pass_in_silence(
     passed, or the client would not have gone on for the rest of that slice. `was_here`: the id was met on this
     connection before; then its other partitions began there, in silence.
     """
-    user, (producer_id, epoch, base_sequence, topic, partition) = visitor.user, batch
+    user, (producer_id, epoch, base_sequence, topic, partition) = session.user, batch
     live, sticky = state.find(user), admission.sticky
     if live is None or sticky.refused_id(user, producer_id, now_ms) is None:
         return
@@ -42,6 +42,6 @@ def pass_in_silence(
             break
         refused = (producer_id, entry.epoch, entry.base_sequence, topic, partition)
         sticky.forwarded(user, refused, entry.connection_id)
-    look = sticky.look(user, batch, visitor.connection_id, now_ms)
+    look = sticky.look(user, batch, session.connection_id, now_ms)
     if was_here and look is Look.FIRST_SIGHT:
-        sticky.forwarded(user, (producer_id, epoch, 0, topic, partition), visitor.connection_id)
+        sticky.forwarded(user, (producer_id, epoch, 0, topic, partition), session.connection_id)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.report.findings import name_of
-from pipeline.report.markup import Content, Html, tag
-from pipeline.report.parts import Column, not_run, section, table, tiles
-from pipeline.report.rows import Advice, Found, UserRow
-from pipeline.report.words import NOTHING, count, counted, no, pattern_words, rate
+from pidgate.pipeline.report.findings import name_of
+from pidgate.pipeline.report.markup import Content, Html, tag
+from pidgate.pipeline.report.parts import Column, not_run, section, table, tiles
+from pidgate.pipeline.report.rows import Advice, Found, UserRow
+from pidgate.pipeline.report.words import NOTHING, count, counted, no, pattern_words, rate
 
 _MOST = 200
 _CHANGING = ("set", "block")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.report import charts
-from pipeline.report.findings import name_of
-from pipeline.report.markup import Content, Html, tag
-from pipeline.report.parts import Charts, Column, not_run, section, table, tiles
-from pipeline.report.rows import Blocks, Found, Series
-from pipeline.report.words import count, moment, share
+from pidgate.pipeline.report import charts
+from pidgate.pipeline.report.findings import name_of
+from pidgate.pipeline.report.markup import Content, Html, tag
+from pidgate.pipeline.report.parts import Charts, Column, not_run, section, table, tiles
+from pidgate.pipeline.report.rows import Blocks, Found, Series
+from pidgate.pipeline.report.words import count, moment, share
 
 _COLUMNS = (
     Column("Producer id"),

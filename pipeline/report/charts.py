@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.report.markup import chart_text
-from pipeline.report.rows import Candidate, Heaps, PatternAccuracy, Series
-from pipeline.report.series import Span
-from pipeline.report.words import count, pattern_words, size
+from pidgate.pipeline.report.markup import chart_text
+from pidgate.pipeline.report.rows import Candidate, Heaps, PatternAccuracy, Series
+from pidgate.pipeline.report.series import Span
+from pidgate.pipeline.report.words import count, pattern_words, size
 
 Chart = dict[str, Any]
 OTHERS = "all others"

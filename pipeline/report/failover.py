@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipeline.report import charts
-from pipeline.report.markup import Content, Html, tag
-from pipeline.report.parts import Charts, Column, badge, not_run, section, table
-from pipeline.report.rows import Found, Heaps, KipStep, Study
-from pipeline.report.words import count, listed, moment, size
+from pidgate.pipeline.report import charts
+from pidgate.pipeline.report.markup import Content, Html, tag
+from pidgate.pipeline.report.parts import Charts, Column, badge, not_run, section, table
+from pidgate.pipeline.report.rows import Found, Heaps, KipStep, Study
+from pidgate.pipeline.report.words import count, listed, moment, size
 
 _COLUMNS = (
     Column("Quotas"),

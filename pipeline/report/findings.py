@@ -10,8 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
-from pipeline.report.words import count, counted, duration, listed, moment, no, pattern_words, sentence, share
+from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
+from pidgate.pipeline.report.words import (
+    count,
+    counted,
+    duration,
+    listed,
+    moment,
+    no,
+    pattern_words,
+    sentence,
+    share,
+)
 
 _MOST_USERS = 8
 _ACCURATE = 0.95

@@ -6,9 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline.report.rows import Blocks, Epochs, Failover, Heaps, Held, KipStep, Series, Study, Times, Totals
-from pipeline.report.series import HOUR_MS, Span, can_run, running, span_between
-from pipeline.report.source import Source, collected
+from pidgate.pipeline.report.rows import (
+    Blocks,
+    Epochs,
+    Failover,
+    Heaps,
+    Held,
+    KipStep,
+    Series,
+    Study,
+    Times,
+    Totals,
+)
+from pidgate.pipeline.report.series import HOUR_MS, Span, can_run, running, span_between
+from pidgate.pipeline.report.source import Source, collected
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

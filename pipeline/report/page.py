@@ -10,16 +10,16 @@ import base64
 import hashlib
 from importlib.resources import files
 
-from pipeline.report.accuracy import accuracy_section
-from pipeline.report.advice import advice_section
-from pipeline.report.blocks import blocks_section
-from pipeline.report.failover import failover_section
-from pipeline.report.markup import Html, as_json, joined, tag
-from pipeline.report.overview import findings_section, overview_section, users_section
-from pipeline.report.parts import Charts
-from pipeline.report.rows import Found
-from pipeline.report.user_pages import picker, user_pages
-from pipeline.report.words import moment
+from pidgate.pipeline.report.accuracy import accuracy_section
+from pidgate.pipeline.report.advice import advice_section
+from pidgate.pipeline.report.blocks import blocks_section
+from pidgate.pipeline.report.failover import failover_section
+from pidgate.pipeline.report.markup import Html, as_json, joined, tag
+from pidgate.pipeline.report.overview import findings_section, overview_section, users_section
+from pidgate.pipeline.report.parts import Charts
+from pidgate.pipeline.report.rows import Found
+from pidgate.pipeline.report.user_pages import picker, user_pages
+from pidgate.pipeline.report.words import moment
 
 TITLE = "Producer ids: who opens them, and what the quotas should be"
 _LINKS = {
@@ -120,4 +120,4 @@ def _plotly() -> Html:
 
 
 def _resource(name: str) -> str:
-    return joined(Html(files("pipeline.report").joinpath(name).read_text(encoding="utf-8")))
+    return joined(Html(files("pidgate.pipeline.report").joinpath(name).read_text(encoding="utf-8")))

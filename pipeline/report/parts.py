@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pipeline.report.charts import Chart
-from pipeline.report.markup import Content, Html, joined, tag
+from pidgate.pipeline.report.charts import Chart
+from pidgate.pipeline.report.markup import Content, Html, joined, tag
 
 
 @dataclass(slots=True)

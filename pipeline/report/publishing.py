@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipeline.errors import BadOption
-from pipeline.tables import Tables
+from pidgate.pipeline.errors import BadOption
+from pidgate.pipeline.tables import Tables
 
 
 def publish(tables: Tables, text: str, output: Path | None) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
-from pipeline.errors import HistoryEmpty
-from pipeline.report import over_time, sums
-from pipeline.report.rows import (
+from pidgate.pipeline.errors import HistoryEmpty
+from pidgate.pipeline.report import over_time, sums
+from pidgate.pipeline.report.rows import (
     Candidate,
     ClientRates,
     Confused,
@@ -21,9 +21,9 @@ from pipeline.report.rows import (
     UserRates,
     UserRow,
 )
-from pipeline.report.series import HOUR_MS
-from pipeline.report.source import Source, collected, columns_of
-from pipeline.tables import Tables
+from pidgate.pipeline.report.series import HOUR_MS
+from pidgate.pipeline.report.source import Source, collected, columns_of
+from pidgate.pipeline.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pipeline.report.series import Span
+from pidgate.pipeline.report.series import Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipeline.errors import TableUnreadable
-from pipeline.tables import Tables
+from pidgate.pipeline.errors import TableUnreadable
+from pidgate.pipeline.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

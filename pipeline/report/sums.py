@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.report.rows import Advice, Events, FilterAccuracy, Filters, Totals
-from pipeline.report.source import Source, collected, columns_of
-from pipeline.tables import Tables
+from pidgate.pipeline.report.rows import Advice, Events, FilterAccuracy, Filters, Totals
+from pidgate.pipeline.report.source import Source, collected, columns_of
+from pidgate.pipeline.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

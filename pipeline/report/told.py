@@ -8,10 +8,10 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
-from pipeline.report.findings import Weight, findings, summary
-from pipeline.report.rows import Found
-from pipeline.report.source import JOB_OF
-from pipeline.report.words import size
+from pidgate.pipeline.report.findings import Weight, findings, summary
+from pidgate.pipeline.report.rows import Found
+from pidgate.pipeline.report.source import JOB_OF
+from pidgate.pipeline.report.words import size
 
 _LOOKS = {Weight.BAD: "bold red", Weight.WARN: "yellow", Weight.GOOD: "green"}
 _NOT_ALWAYS = frozenset(("detector_accuracy", "detector_confusion"))

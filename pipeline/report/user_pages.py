@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline.report import charts
-from pipeline.report.findings import advice_sentence, name_of
-from pipeline.report.markup import Content, Html, tag
-from pipeline.report.overview import patterns_of
-from pipeline.report.parts import Charts, Column, badge, not_run, table, tiles
-from pipeline.report.rows import Found, PatternFound, Recommendation, Times, UserRates, UserRow
-from pipeline.report.series import HOUR_MS, MINUTE_MS
-from pipeline.report.words import (
+from pidgate.pipeline.report import charts
+from pidgate.pipeline.report.findings import advice_sentence, name_of
+from pidgate.pipeline.report.markup import Content, Html, tag
+from pidgate.pipeline.report.overview import patterns_of
+from pidgate.pipeline.report.parts import Charts, Column, badge, not_run, table, tiles
+from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, Times, UserRates, UserRow
+from pidgate.pipeline.report.series import HOUR_MS, MINUTE_MS
+from pidgate.pipeline.report.words import (
     count,
     counted,
     duration,

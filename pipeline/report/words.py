@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor
 
-from pipeline.patterns import Pattern
+from pidgate.pipeline.patterns import Pattern
 
 NOTHING = "-"
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000

@@ -1,4 +1,4 @@
-"""`python -m sandbox.demo`: play both halves, verify, show, and tell by the exit code.
+"""`python -m pidgate.sandbox.demo`: play both halves, verify, show, and tell by the exit code.
 
 0: every check passed. 1: a check failed. 2: the demo could not be played. 130: Ctrl-C.
 """
@@ -16,18 +16,18 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from sandbox import guard
-from sandbox.demo import screen, summary
-from sandbox.demo.evidence import Evidence
-from sandbox.demo.halves import play_direct, play_through_gateway
-from sandbox.demo.plan import Plan
-from sandbox.demo.stage import stage_for
-from sandbox.demo.verdict import conclude
-from sandbox.demo.verifier import verify
-from sandbox.errors import SandboxError
-from sandbox.gateway import GatewayNotReady
-from sandbox.jars import NEWEST, class_path
-from sandbox.java import java_for
+from pidgate.sandbox import guard
+from pidgate.sandbox.demo import screen, summary
+from pidgate.sandbox.demo.evidence import Evidence
+from pidgate.sandbox.demo.halves import play_direct, play_through_gateway
+from pidgate.sandbox.demo.plan import Plan
+from pidgate.sandbox.demo.stage import stage_for
+from pidgate.sandbox.demo.verdict import conclude
+from pidgate.sandbox.demo.verifier import verify
+from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.gateway import GatewayNotReady
+from pidgate.sandbox.jars import NEWEST, class_path
+from pidgate.sandbox.java import java_for
 
 PASSED, FAILED, NOT_PLAYED, INTERRUPTED = 0, 1, 2, 130
 
@@ -59,7 +59,7 @@ def _at_least_one(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m sandbox.demo",
+        prog="python -m pidgate.sandbox.demo",
         description="A broker dies of producer ids, then lives behind the gateway.",
     )
     parser.add_argument(

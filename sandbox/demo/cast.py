@@ -10,10 +10,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox import guard
-from sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, ORDERS, PARTITIONS, USERS, Plan
-from sandbox.journal import ProducerJournal
-from sandbox.producers.batch_journal import BatchJournal
+from pidgate.sandbox import guard
+from pidgate.sandbox.demo.plan import (
+    ALICE,
+    BOB,
+    CAROL,
+    CLICKS,
+    MALLORY,
+    NIGHTLY,
+    ORDERS,
+    PARTITIONS,
+    USERS,
+    Plan,
+)
+from pidgate.sandbox.journal import ProducerJournal
+from pidgate.sandbox.producers.batch_journal import BatchJournal
 
 _STOP_WITHIN_S = 6.0
 # Only Linux has all of 127/8 on its loopback interface.
@@ -55,7 +66,9 @@ class Member:
     def start(self, module: str, arguments: Sequence[str]) -> None:
         with self._log_path.open("wb") as log:
             self._process = guard.spawn(
-                [sys.executable, "-m", f"sandbox.producers.{module}", *arguments], stdout=log, stderr=log
+                [sys.executable, "-m", f"pidgate.sandbox.producers.{module}", *arguments],
+                stdout=log,
+                stderr=log,
             )
 
     def ask_to_stop(self) -> None:

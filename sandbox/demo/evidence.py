@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sandbox.demo.segments import TopicIds
-from sandbox.demo.watch import Point
-from sandbox.gateway import Metrics
-from sandbox.journal import ProducerJournal
-from sandbox.log_checker import LogRecord
-from sandbox.producers.batch_journal import BatchJournal
+from pidgate.sandbox.demo.segments import TopicIds
+from pidgate.sandbox.demo.watch import Point
+from pidgate.sandbox.gateway import Metrics
+from pidgate.sandbox.journal import ProducerJournal
+from pidgate.sandbox.log_checker import LogRecord
+from pidgate.sandbox.producers.batch_journal import BatchJournal
 
 
 @dataclass(kw_only=True)

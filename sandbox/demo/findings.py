@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.demo.evidence import Half
-from sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, ORDERS
-from sandbox.journal import Outcome, ProducerJournal
-from sandbox.log_checker import Verdict, check
-from sandbox.producers.batch_journal import IdLife
+from pidgate.sandbox.demo.evidence import Half
+from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, ORDERS
+from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.log_checker import Verdict, check
+from pidgate.sandbox.producers.batch_journal import IdLife
 
 REFUSED_EVENT = "producer_id_refused"
 

@@ -9,21 +9,21 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
-from sandbox import wire
-from sandbox.demo.cast import Bystanders, Rogues
-from sandbox.demo.evidence import BrokerEvidence, GatewayEvidence, Half
-from sandbox.demo.plan import CLICKS, NIGHTLY, NODE_ID, ORDERS, PARTITIONS, Plan
-from sandbox.demo.producer_states import BrokerSilent, ProducerStates
-from sandbox.demo.segments import read_topic
-from sandbox.demo.stage import Scene, Stage
-from sandbox.demo.watch import BrokerWatch
-from sandbox.errors import SandboxError
-from sandbox.gateway import GatewayProcess, Metrics
-from sandbox.journal import ProducerJournal
-from sandbox.kafka import Cluster
-from sandbox.log_checker import LogRecord, read_log
-from sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
-from sandbox.topics import create_topic
+from pidgate.sandbox import wire
+from pidgate.sandbox.demo.cast import Bystanders, Rogues
+from pidgate.sandbox.demo.evidence import BrokerEvidence, GatewayEvidence, Half
+from pidgate.sandbox.demo.plan import CLICKS, NIGHTLY, NODE_ID, ORDERS, PARTITIONS, Plan
+from pidgate.sandbox.demo.producer_states import BrokerSilent, ProducerStates
+from pidgate.sandbox.demo.segments import read_topic
+from pidgate.sandbox.demo.stage import Scene, Stage
+from pidgate.sandbox.demo.watch import BrokerWatch
+from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.gateway import GatewayProcess, Metrics
+from pidgate.sandbox.journal import ProducerJournal
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.log_checker import LogRecord, read_log
+from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
+from pidgate.sandbox.topics import create_topic
 
 _LOOK_EVERY_S = 0.4
 _FIRST_RECORDS = 20

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from sandbox.jars import NEWEST
-from sandbox.spec import ClusterSpec
+from pidgate.sandbox.jars import NEWEST
+from pidgate.sandbox.spec import ClusterSpec
 
 ALICE, BOB, CAROL, MALLORY = "alice", "bob", "carol", "mallory"
 USERS: Final = {name: f"{name}-secret" for name in (ALICE, BOB, CAROL, MALLORY)}

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from protocol.errors import KafkaProtocolError
-from protocol.frames import Reader, encode_string, uvarint
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.frames import Reader, encode_string, uvarint
 
 _DESCRIBE_PRODUCERS = 61
 _CLIENT_ID = b"demo-watch"

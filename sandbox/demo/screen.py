@@ -7,8 +7,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sandbox.demo.evidence import Evidence, Half
-from sandbox.demo.findings import (
+from pidgate.sandbox.demo.evidence import Evidence, Half
+from pidgate.sandbox.demo.findings import (
     BystanderSaw,
     bystander_saw,
     ids_in_log,
@@ -17,10 +17,10 @@ from sandbox.demo.findings import (
     orders_verdict,
     refused_by_gateway,
 )
-from sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, Plan, plain
-from sandbox.demo.sparks import spark
-from sandbox.demo.verdict import Outcome
-from sandbox.demo.verifier import Check
+from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, Plan, plain
+from pidgate.sandbox.demo.sparks import spark
+from pidgate.sandbox.demo.verdict import Outcome
+from pidgate.sandbox.demo.verifier import Check
 
 _SPARK_CELLS = 48
 

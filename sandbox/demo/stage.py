@@ -14,10 +14,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sandbox.demo.plan import ALICE, BOB, PARTITIONS
-from sandbox.demo.sparks import spark
-from sandbox.demo.watch import Point
-from sandbox.producers.batch_journal import BatchJournal
+from pidgate.sandbox.demo.plan import ALICE, BOB, PARTITIONS
+from pidgate.sandbox.demo.sparks import spark
+from pidgate.sandbox.demo.watch import Point
+from pidgate.sandbox.producers.batch_journal import BatchJournal
 
 _LINE_EVERY_S = 2.0
 _SPARK_CELLS = 40

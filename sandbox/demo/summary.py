@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.demo import verifier
-from sandbox.demo.evidence import Evidence, Half
-from sandbox.demo.findings import (
+from pidgate.sandbox.demo import verifier
+from pidgate.sandbox.demo.evidence import Evidence, Half
+from pidgate.sandbox.demo.findings import (
     BystanderSaw,
     bystander_saw,
     ids_in_log,
@@ -17,10 +17,10 @@ from sandbox.demo.findings import (
     refused_by_gateway,
     states_in_log,
 )
-from sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, Plan, plain
-from sandbox.demo.verdict import Outcome
-from sandbox.demo.verifier import Check
-from sandbox.journal import Outcome as Told
+from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, Plan, plain
+from pidgate.sandbox.demo.verdict import Outcome
+from pidgate.sandbox.demo.verifier import Check
+from pidgate.sandbox.journal import Outcome as Told
 
 SCHEMA_VERSION = 1
 

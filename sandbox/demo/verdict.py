@@ -4,10 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.demo.evidence import Evidence, Half
-from sandbox.demo.findings import bystander_saw, ids_in_log, mallory_saw, orders_verdict, states_in_log
-from sandbox.demo.plan import ALICE, BOB, MALLORY, Plan
-from sandbox.demo.verifier import Check
+from pidgate.sandbox.demo.evidence import Evidence, Half
+from pidgate.sandbox.demo.findings import (
+    bystander_saw,
+    ids_in_log,
+    mallory_saw,
+    orders_verdict,
+    states_in_log,
+)
+from pidgate.sandbox.demo.plan import ALICE, BOB, MALLORY, Plan
+from pidgate.sandbox.demo.verifier import Check
 
 
 @dataclass(frozen=True, slots=True)

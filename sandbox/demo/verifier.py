@@ -7,8 +7,8 @@ brokers and clients never rests on what the gateway counts. Without a quota most
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sandbox.demo.evidence import Evidence, Half
-from sandbox.demo.findings import (
+from pidgate.sandbox.demo.evidence import Evidence, Half
+from pidgate.sandbox.demo.findings import (
     bystander_saw,
     mallory_lives,
     mallory_saw,
@@ -16,9 +16,9 @@ from sandbox.demo.findings import (
     orders_verdict,
     refused_by_gateway,
 )
-from sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, PARTITIONS, Plan
-from sandbox.log_checker import Verdict
-from sandbox.producers.raw import NOT_ENOUGH_REPLICAS
+from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, PARTITIONS, Plan
+from pidgate.sandbox.log_checker import Verdict
+from pidgate.sandbox.producers.raw import NOT_ENOUGH_REPLICAS
 
 PROCESS = "the broker's process"
 BROKER_LOG = "the broker's own log file"

@@ -1,4 +1,4 @@
-"""`python -m sandbox.pipeline_demo`: watch, find, recommend, hold; the exit code tells.
+"""`python -m pidgate.sandbox.pipeline_demo`: watch, find, recommend, hold; the exit code tells.
 
 0: every check passed. 1: a check failed. 2: the demo could not be played. 130: Ctrl-C.
 """
@@ -20,17 +20,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sandbox import guard
-from sandbox.demo.verifier import Check
-from sandbox.errors import SandboxError
-from sandbox.gateway import GatewayNotReady
-from sandbox.jars import NEWEST, class_path
-from sandbox.java import java_for
-from sandbox.kafka import Cluster
-from sandbox.pipeline_demo import jobs
-from sandbox.pipeline_demo.acts import play
-from sandbox.pipeline_demo.checks import Evidence, rate_of, verify
-from sandbox.pipeline_demo.plan import EVENTS_TOPIC, MALLORY, Act, Plan
+from pidgate.sandbox import guard
+from pidgate.sandbox.demo.verifier import Check
+from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.gateway import GatewayNotReady
+from pidgate.sandbox.jars import NEWEST, class_path
+from pidgate.sandbox.java import java_for
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.pipeline_demo import jobs
+from pidgate.sandbox.pipeline_demo.acts import play
+from pidgate.sandbox.pipeline_demo.checks import Evidence, rate_of, verify
+from pidgate.sandbox.pipeline_demo.plan import EVENTS_TOPIC, MALLORY, Act, Plan
 
 PASSED, FAILED, NOT_PLAYED, INTERRUPTED = 0, 1, 2, 130
 _WIDTH_WITHOUT_TERMINAL = 160
@@ -53,7 +53,7 @@ class Teller:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m sandbox.pipeline_demo",
+        prog="python -m pidgate.sandbox.pipeline_demo",
         description="A rogue among healthy producers is watched, found by the pipeline, and held by its quotas.",
     )
     parser.add_argument("--seconds", type=float, default=40.0, help="how long the producers send, each time")

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.demo.cast import Member, Tail
-from sandbox.demo.segments import read_topic
-from sandbox.errors import SandboxError
-from sandbox.gateway import GatewayProcess
-from sandbox.journal import Outcome, ProducerJournal
-from sandbox.kafka import Cluster
-from sandbox.log_checker import Verdict, check, read_log
-from sandbox.pipeline_demo.plan import (
+from pidgate.sandbox.demo.cast import Member, Tail
+from pidgate.sandbox.demo.segments import read_topic
+from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.log_checker import Verdict, check, read_log
+from pidgate.sandbox.pipeline_demo.plan import (
     CLICKS_PARTITIONS,
     CLIENTS,
     EVENTS_TOPIC,
@@ -29,9 +29,9 @@ from sandbox.pipeline_demo.plan import (
     Act,
     Plan,
 )
-from sandbox.producers.batch_journal import BatchJournal
-from sandbox.spec import SASL_PLAINTEXT
-from sandbox.topics import create_topic
+from pidgate.sandbox.producers.batch_journal import BatchJournal
+from pidgate.sandbox.spec import SASL_PLAINTEXT
+from pidgate.sandbox.topics import create_topic
 
 _FIRST_RECORDS = 10
 _FIRST_RECORDS_WITHIN_S = 60.0

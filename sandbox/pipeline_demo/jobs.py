@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox import guard
+from pidgate.sandbox import guard
 
 _WITHIN_S = 600.0
 _TAIL_LINES = 25
@@ -50,7 +50,7 @@ def pidgate(words: Sequence[str], log: Path) -> tuple[int, str, str]:
     """The command line in a process of its own: exit code, stdout, stderr."""
     errors = log.with_suffix(".err")
     with log.open("wb") as out, errors.open("wb") as err:
-        process = guard.spawn([sys.executable, "-m", "gateway.cli.app", *words], stdout=out, stderr=err)
+        process = guard.spawn([sys.executable, "-m", "pidgate", *words], stdout=out, stderr=err)
         try:
             code = process.wait(_WITHIN_S)
         except subprocess.TimeoutExpired:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sandbox.jars import NEWEST
-from sandbox.spec import ClusterSpec
+from pidgate.sandbox.jars import NEWEST
+from pidgate.sandbox.spec import ClusterSpec
 
 ALICE, BOB, MALLORY, OWN = "alice", "bob", "mallory", "pidgate"
 HEALTHY: Final = (ALICE, BOB)

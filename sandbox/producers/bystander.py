@@ -1,6 +1,6 @@
 """A well-behaved producer: one real client, one producer id for its life, a steady rate, a journal.
 
-    python -m sandbox.producers.bystander --client confluent --user alice ... --journal F --notes N
+    python -m pidgate.sandbox.producers.bystander --client confluent --user alice ... --journal F --notes N
 
 Runs until it is terminated, then waits a few seconds for what is in flight. What the client itself noticed
 (retries, throttles, warnings) goes to the notes file as one JSON object.
@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sandbox.journal import ProducerJournal, record_value
-from sandbox.producers.stopping import StopAsked
+from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.producers.stopping import StopAsked
 
 # More than a leader election takes, less than the patience of whoever looks on.
 _LAST_ANSWERS_S = 3.0
@@ -191,7 +191,7 @@ class _Collector(logging.Handler):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.producers.bystander")
+    parser = argparse.ArgumentParser(prog="python -m pidgate.sandbox.producers.bystander")
     parser.add_argument("--client", choices=("confluent", "aiokafka"), required=True)
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--user", required=True)

@@ -1,6 +1,6 @@
 """A service that crashes after its first record and is started again, and again: a new producer id each time.
 
-    python -m sandbox.producers.crash_loop --bootstrap-server H:P --user carol ... --journal F
+    python -m pidgate.sandbox.producers.crash_loop --bootstrap-server H:P --user carol ... --journal F
 
 Each life is a process of its own with a real client (librdkafka): it sends one record, waits a little for
 the answer, and ends without saying goodbye. The journal is kept out here, where nothing crashes.
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox.journal import ProducerJournal, record_value
-from sandbox.producers.stopping import StopAsked
+from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.producers.stopping import StopAsked
 
 _PARTITION = 0
 _EXIT_CODE = 70  # os.EX_SOFTWARE
@@ -58,7 +58,14 @@ def _loop(arguments: argparse.Namespace, own_arguments: Sequence[str]) -> None:
         life += 1
         journal.sent(_PARTITION, life)
         child = subprocess.Popen(
-            [sys.executable, "-m", "sandbox.producers.crash_loop", *own_arguments, "--life", str(life)],
+            [
+                sys.executable,
+                "-m",
+                "pidgate.sandbox.producers.crash_loop",
+                *own_arguments,
+                "--life",
+                str(life),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
@@ -75,7 +82,7 @@ def _loop(arguments: argparse.Namespace, own_arguments: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     own_arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(prog="python -m sandbox.producers.crash_loop")
+    parser = argparse.ArgumentParser(prog="python -m pidgate.sandbox.producers.crash_loop")
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--user", required=True)
     parser.add_argument("--password", required=True)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple, Self
 
-from protocol import messages, producer_requests
-from protocol.errors import KafkaProtocolError
-from protocol.frames import Reader
-from protocol.record_batch import record_batch
+from pidgate.protocol import messages, producer_requests
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.frames import Reader
+from pidgate.protocol.record_batch import record_batch
 
 Address = tuple[str, int]
 

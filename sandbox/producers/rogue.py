@@ -1,6 +1,6 @@
 """The rogue: one new idempotent producer, and so one new producer id, for each batch it sends.
 
-    python -m sandbox.producers.rogue --bootstrap-server H:P --user U --password P --topic T --journal F ...
+    python -m pidgate.sandbox.producers.rogue --bootstrap-server H:P --user U --password P --topic T --journal F ...
 
 The mistake is a common one: a producer made inside the function that sends. Each is well-behaved for itself:
 refused with NOT_ENOUGH_REPLICAS it sends the same batch again after `throttle_time_ms`, and gives up
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.producers.batch_journal import JournalWriter
-from sandbox.producers.raw import (
+from pidgate.sandbox.producers.batch_journal import JournalWriter
+from pidgate.sandbox.producers.raw import (
     NO_ERROR,
     NOT_ENOUGH_REPLICAS,
     Address,
@@ -142,7 +142,7 @@ async def _run(arguments: argparse.Namespace, journal: JournalWriter) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sandbox.producers.rogue")
+    parser = argparse.ArgumentParser(prog="python -m pidgate.sandbox.producers.rogue")
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--user", required=True)
     parser.add_argument("--password", required=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from sandbox import Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
-from sandbox.jars import OLDEST
+from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.jars import OLDEST
 from tests.clients.report import FAILED, JSON_FILE, MARKDOWN_FILE, NOT_OFFERED, OK, Cell, Matrix
 from tests.clients.roster import KAFKAS
 

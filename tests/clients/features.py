@@ -11,12 +11,12 @@ from typing import Final
 import aiokafka
 import confluent_kafka
 
-from sandbox import Cluster, JavaTools
-from sandbox.gateway import GatewayProcess
-from sandbox.jars import OLDEST
-from sandbox.journal import Outcome, ProducerJournal
-from sandbox.log_checker import LogRecord, check, read_log
-from sandbox.topics import create_topic
+from pidgate.sandbox import Cluster, JavaTools
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.jars import OLDEST
+from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.log_checker import LogRecord, check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.clients.administration import PARTITIONS as ADMINISTERED_PARTITIONS
 from tests.clients.administration import RETENTION_MS, administer
 from tests.clients.roster import Client

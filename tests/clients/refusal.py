@@ -15,11 +15,11 @@ from typing import Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
-from sandbox.journal import Outcome, ProducerJournal
-from sandbox.log_checker import Verdict, check, read_log
-from sandbox.topics import create_topic
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.log_checker import Verdict, check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.clients.door import Door
 from tests.clients.roster import LONG, Client, Trial
 from tests.support.clients.load import Load

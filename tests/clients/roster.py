@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sandbox.jars import NEWEST, OLDEST
+from pidgate.sandbox.jars import NEWEST, OLDEST
 
 
 @dataclass(frozen=True, slots=True)

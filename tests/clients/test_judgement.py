@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.journal import ProducerJournal, record_value
-from sandbox.log_checker import LogRecord, check
+from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.log_checker import LogRecord, check
 from tests.clients.door import ANSWERS_LATER_S, Door
 from tests.clients.refusal import PARTITIONS, RECORDS, Result, assert_good
 from tests.clients.report import BEGIN, END, FAILED, NOT_OFFERED, OK, Cell, Matrix, with_matrix

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.event_log import lanes
-from gateway.event_log.follower import StartAt
-from gateway.event_log.own_client import OwnClient
-from gateway.event_log.publisher import EventPublisher
-from sandbox import Cluster, ClusterSpec
+from pidgate.gateway.state import record_accumulator
+from pidgate.gateway.state.publisher import EventPublisher
+from pidgate.gateway.topics.follower import StartAt
+from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.sandbox import Cluster, ClusterSpec
 from tests.kafka.test_event_topic import Following, client_of, named, run, running, topic_named, until
 
 pytestmark = pytest.mark.faults
@@ -206,7 +206,7 @@ def test_one_of_three_brokers_dies_and_stays_away() -> None:
 def test_without_the_topic_events_are_dropped_when_there_is_no_more_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.event_log.publisher.SAY_DROPPED_EVERY_S", 0.5)
+    monkeypatch.setattr("pidgate.gateway.state.publisher.SAY_DROPPED_EVERY_S", 0.5)
 
     async def test() -> None:
         kafka = OwnClient(["127.0.0.1:1"])
@@ -217,14 +217,17 @@ def test_without_the_topic_events_are_dropped_when_there_is_no_more_room(
                 for _ in range(1_000):
                     publishing.one()
                 await asyncio.sleep(0.02)
-            assert (publisher.buffered, publisher.dropped) == (lanes.MOST_EVENTS, 60_000 - lanes.MOST_EVENTS)
+            assert (publisher.buffered, publisher.dropped) == (
+                record_accumulator.MOST_EVENTS,
+                60_000 - record_accumulator.MOST_EVENTS,
+            )
             assert not await publisher.flush(0.5)
         assert publishing.longest_s < 0.02
 
     with capture_logs() as lines:
         run(test())
     dropped = named(lines, "events_dropped")
-    assert sum(line["dropped"] for line in dropped) == 60_000 - lanes.MOST_EVENTS
+    assert sum(line["dropped"] for line in dropped) == 60_000 - record_accumulator.MOST_EVENTS
     assert len(dropped) <= 6
     # Refused at once, 5 times a second: said once.
     assert len(named(lines, "events_topic_unavailable")) == 1

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from sandbox import Cluster, ClusterSpec
+from pidgate.sandbox import Cluster, ClusterSpec
 from tests.kafka.test_fleet import assert_held, held_by
 from tests.support.fleet import Arrivals, Door, fleet_of, lifecycle_in, quotas_of, unseen_ids, until
 from tests.support.swarm import SwarmProducer

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
-from sandbox.journal import Outcome
-from sandbox.log_checker import check, read_log
+from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.journal import Outcome
+from pidgate.sandbox.log_checker import check, read_log
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch

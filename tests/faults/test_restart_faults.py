@@ -19,10 +19,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from events import to_json
-from gateway.state_dir import files
-from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
+from pidgate.events import to_json
+from pidgate.gateway.state.state_dir import files
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.kill_load import LOST_MS, KillLoad, SaslProducer
 from tests.support.running_producers import (
     admitted,

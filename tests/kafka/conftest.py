@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sandbox import Cluster, ClusterSpec
-from sandbox.jars import OLDEST
+from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.jars import OLDEST
 from tests.support.clusters import Choice, running
 
 DISTINCTIVE_HOST = "127.66.77.88"

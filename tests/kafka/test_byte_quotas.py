@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from sandbox import SASL_PLAINTEXT, Cluster
-from sandbox.gateway import GatewayProcess
-from sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.journal import Outcome, ProducerJournal
 from tests.kafka.test_proxy_identity import plain
 from tests.support.byte_quotas import FetchOf, Moment, appended, by_second, fill, steady, topic_id_of
 from tests.support.clients.load import Load, Login

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox import Cluster
-from sandbox.journal import Outcome
-from sandbox.log_checker import check, read_log
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.journal import Outcome
+from pidgate.sandbox.log_checker import check, read_log
 from tests.support.clients.load import ABORTED, Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.topics import create_topic

@@ -19,10 +19,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from protocol import client_quotas as wire
-from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
-from sandbox.jars import NEWEST, OLDEST
+from pidgate.protocol import client_quotas as wire
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.jars import NEWEST, OLDEST
 from tests.support.client_quotas import (
     ALTER,
     ANY,
@@ -682,17 +682,17 @@ def test_when_the_keeper_of_quotas_dies_its_clients_are_told_and_the_next_one_is
         RawClient(gateway.bootstrap_servers) as client,
         direct(broker) as past,
     ):
-        holder = holder_of(gateway)
-        os.kill(holder, signal.SIGSTOP)
+        state_owner = holder_of(gateway)
+        os.kill(state_owner, signal.SIGSTOP)
         client.send(alter([(entity, {KEY: 5.0, BYTES: 1e9}), ({"client-id": entity["user"]}, {BYTES: 1e9})]))
         client.send(describe([("user", EXACT, entity["user"])]))
         time.sleep(0.3)  # It is with the holder now, if it will ever be.
-        os.kill(holder, signal.SIGKILL)
+        os.kill(state_owner, signal.SIGKILL)
         assert [code for _, code in outcomes_in(client.frame())] == [TIMED_OUT, 0]
         # Ours could not even be checked, so that the rest of that entry was not done, and the other entry was.
         assert shown_in(client.frame()) == {}
         assert of_user(past, entity["user"]) == {}
-        until(lambda: holder_of(gateway) != holder, what="no other holder")
+        until(lambda: holder_of(gateway) != state_owner, what="no other holder")
         until(lambda: change(client, (entity, {KEY: 5.0})) == [0], what="nobody keeps quotas")
         assert of_user(client, entity["user"]) == {KEY: 5.0}
 

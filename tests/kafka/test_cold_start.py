@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.running_producers import (
     admitted,
     check_exactly_once,

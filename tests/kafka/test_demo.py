@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from sandbox import PLAINTEXT, SASL_PLAINTEXT, Cluster, guard
-from sandbox.demo.segments import read_topic
-from sandbox.journal import Outcome, ProducerJournal
-from sandbox.log_checker import check, read_log
-from sandbox.producers.batch_journal import BatchJournal
-from sandbox.topics import create_topic
+from pidgate.sandbox import PLAINTEXT, SASL_PLAINTEXT, Cluster, guard
+from pidgate.sandbox.demo.segments import read_topic
+from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.producers.batch_journal import BatchJournal
+from pidgate.sandbox.topics import create_topic
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def demo(directory: Path, *arguments: str) -> tuple[int, str, dict[str, Any]]:
     """Exit code, output and summary of one run; its temporary files stay below the directory."""
     path = directory / "demo-summary.json"
     done = subprocess.run(
-        [sys.executable, "-m", "sandbox.demo", "--summary", str(path), *arguments],
+        [sys.executable, "-m", "pidgate.sandbox.demo", "--summary", str(path), *arguments],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(directory)},
         capture_output=True,
@@ -84,7 +84,14 @@ def test_without_a_quota_the_verifier_fails_and_the_exit_code_tells(tmp_path: Pa
 @pytest.mark.kafka
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "sandbox.demo", "--summary", str(tmp_path / "demo-summary.json")],
+        [
+            sys.executable,
+            "-u",
+            "-m",
+            "pidgate.sandbox.demo",
+            "--summary",
+            str(tmp_path / "demo-summary.json"),
+        ],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
@@ -180,7 +187,7 @@ def login(cluster: Cluster) -> list[str]:
 
 def play(*arguments: str, until: Callable[[], bool]) -> None:
     """Run one of the producers until something has happened, then let it end as it is meant to."""
-    process = guard.spawn([sys.executable, "-m", f"sandbox.producers.{arguments[0]}", *arguments[1:]])
+    process = guard.spawn([sys.executable, "-m", f"pidgate.sandbox.producers.{arguments[0]}", *arguments[1:]])
     give_up_s = time.monotonic() + 60
     while not until() and process.poll() is None and time.monotonic() < give_up_s:
         time.sleep(0.05)
@@ -196,7 +203,7 @@ def written(path: Path) -> str:
 def test_a_quota_that_is_none_is_told_at_once() -> None:
     for quota in ("many", "-1", "1/0"):
         done = subprocess.run(
-            [sys.executable, "-m", "sandbox.demo", f"--quota={quota}"],
+            [sys.executable, "-m", "pidgate.sandbox.demo", f"--quota={quota}"],
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -20,16 +20,16 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 from structlog.testing import capture_logs
 
-from events import to_json
-from gateway.event_log.absorber import Absorber
-from gateway.event_log.follower import EventFollower, EventRecord, StartAt
-from gateway.event_log.own_client import OwnClient
-from gateway.event_log.publisher import EventPublisher
-from gateway.event_log.topic import EventTopic
-from gateway.settings import SaslSettings
-from quota.producer_ids import ProducerIdQuota
-from quota.settings import Mode, Quotas, UserQuota
-from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from pidgate.events import to_json
+from pidgate.gateway.config.settings import SaslSettings
+from pidgate.gateway.state.event_applier import EventApplier
+from pidgate.gateway.state.events_topic import EventTopic
+from pidgate.gateway.state.publisher import EventPublisher
+from pidgate.gateway.topics.follower import EventFollower, EventRecord, StartAt
+from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from tests.support.topics import create_topic
 from tests.unit.gateway.test_event_log_scan import decision
 
@@ -326,20 +326,20 @@ def test_a_million_decisions_are_restored_in_time_while_the_event_loop_goes_on(t
         loop = asyncio.get_running_loop()
         quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(2_000))
         state = ProducerIdQuota(quotas, lambda: random.getrandbits(32), 0)
-        absorber, follower = Absorber("me", 3_600_000_000), EventFollower(kafka, topic)
+        applier, follower = EventApplier("me", 3_600_000_000), EventFollower(kafka, topic)
 
         def absorb(records: list[EventRecord]) -> None:
             wall_ms = time.time_ns() // 1_000_000
-            absorber.restore(records, state, int(loop.time() * 1000), wall_ms)
+            applier.restore(records, state, int(loop.time() * 1000), wall_ms)
 
         caught_up, steps_s = asyncio.Event(), [0.0]
         began_s, began_cpu_s = time.monotonic(), time.process_time()
         async with running(follower.run(StartAt(), absorb, caught_up.set), longest_step(steps_s)):
             await asyncio.wait_for(caught_up.wait(), 120)
-            absorber.finish_restore(state)
+            applier.finish_restore(state)
             wall_s, cpu_s = time.monotonic() - began_s, time.process_time() - began_cpu_s
         print(f"{wall_s:.1f} s, processor {cpu_s:.1f} s, longest step {max(steps_s) * 1000:.0f} ms")
-        assert (absorber.decisions, absorber.unreadable) == (REPLAYED, 0)
+        assert (applier.decisions, applier.unreadable) == (REPLAYED, 0)
         now_ms = int(loop.time() * 1000)
         assert all(state.remembers(f"team-{n * 7919 % 1_000}", n, now_ms) for n in range(0, REPLAYED, 997))
         # The wall's time is that of a machine of our own: here others may work too.

@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from events import (
+from pidgate.events import (
     ConfigEvent,
     ConnectionEvent,
     DecisionEvent,
@@ -24,8 +24,8 @@ from events import (
     TopologyEvent,
     from_json,
 )
-from sandbox import SASL_PLAINTEXT, Cluster
-from sandbox.gateway import GatewayProcess
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch

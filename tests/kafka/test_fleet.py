@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sandbox import Cluster
-from sandbox.journal import Outcome
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.journal import Outcome
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.fleet import (

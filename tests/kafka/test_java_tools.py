@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox import Cluster
-from sandbox.log_checker import check, read_log
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.log_checker import check, read_log
 from tests.support.clients import java_tools
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess

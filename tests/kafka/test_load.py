@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from sandbox import SASL_PLAINTEXT, Cluster
-from sandbox.demo.producer_states import ProducerStates
-from sandbox.gateway import GatewayProcess
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster
+from pidgate.sandbox.demo.producer_states import ProducerStates
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.log_checker import read_log
 from tests.support.topics import create_topic
 

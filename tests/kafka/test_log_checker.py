@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from sandbox import Cluster
-from sandbox.journal import ProducerJournal, record_value
-from sandbox.log_checker import LogCheckFailed, check, read_log
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.log_checker import LogCheckFailed, check, read_log
 from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka

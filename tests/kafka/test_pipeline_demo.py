@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.journal import ProducerJournal, record_value
-from sandbox.log_checker import LogRecord, check
-from sandbox.pipeline_demo.acts import ActEvidence, HealthySaw
-from sandbox.pipeline_demo.checks import Evidence, at_most, first_finding, rate_of, verify
-from sandbox.pipeline_demo.plan import HEALTHY
-from sandbox.producers.batch_journal import BatchJournal, JournalWriter, whole_lines
+from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.log_checker import LogRecord, check
+from pidgate.sandbox.pipeline_demo.acts import ActEvidence, HealthySaw
+from pidgate.sandbox.pipeline_demo.checks import Evidence, at_most, first_finding, rate_of, verify
+from pidgate.sandbox.pipeline_demo.plan import HEALTHY
+from pidgate.sandbox.producers.batch_journal import BatchJournal, JournalWriter, whole_lines
 
 ROOT = Path(__file__).parents[2]
 FINDING = "mallory (mallory-etl) opens a new producer for each batch: 60 new ids"
@@ -30,7 +30,7 @@ FINDING = "mallory (mallory-etl) opens a new producer for each batch: 60 new ids
 def test_the_rogue_is_named_and_held_and_nobody_else_is_harmed(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     done = subprocess.run(
-        [sys.executable, "-m", "sandbox.pipeline_demo", "--seconds", "20", "--report", str(report)],
+        [sys.executable, "-m", "pidgate.sandbox.pipeline_demo", "--seconds", "20", "--report", str(report)],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path)},
         capture_output=True,

@@ -15,9 +15,9 @@ from uuid import UUID
 
 import pytest
 
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
-from sandbox.log_checker import check, read_log
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.log_checker import check, read_log
 from tests.kafka.conftest import DISTINCTIVE_HOST
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess

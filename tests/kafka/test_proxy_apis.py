@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from protocol.versions import SPOKEN, cap
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
+from pidgate.protocol.versions import SPOKEN, cap
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.api_bodies import VOLATILE, Scene, bodies
 from tests.support.raw import CORRELATION_ID, Closed, RawClient, decoded, request
 from tests.support.topics import create_topic

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
-from sandbox.journal import Outcome
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.journal import Outcome
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch

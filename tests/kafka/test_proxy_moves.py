@@ -6,11 +6,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from sandbox import Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
-from sandbox.journal import Outcome, ProducerJournal
-from sandbox.log_checker import check, read_log
-from sandbox.ports import free_port
+from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.ports import free_port
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.raw import RawClient

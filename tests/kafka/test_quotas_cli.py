@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import pytest
 
-from sandbox import Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
+from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.fleet import USER, until

@@ -16,10 +16,10 @@ from typing import Final
 
 import pytest
 
-from sandbox import Cluster, guard
-from sandbox.gateway import GatewayProcess
-from sandbox.journal import Outcome, ProducerJournal
-from sandbox.producers.raw import RawClientError, RawConnection, idempotent_batch
+from pidgate.sandbox import Cluster, guard
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.producers.raw import RawClientError, RawConnection, idempotent_batch
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.raw import RawClient
@@ -82,11 +82,11 @@ def until(is_true: Callable[[], object], within_s: float = 20.0) -> None:
 
 
 class CrashLoop:
-    """`sandbox.producers.crash_loop`: librdkafka, one process and one id a life."""
+    """`pidgate.sandbox.producers.crash_loop`: librdkafka, one process and one id a life."""
 
     def __init__(self, gateway: GatewayProcess, topic: str, directory: Path, number: int) -> None:
         self._path = directory / f"crash-{number}.jsonl"
-        module = "sandbox.producers.crash_loop"
+        module = "pidgate.sandbox.producers.crash_loop"
         options = {
             "--bootstrap-server": gateway.bootstrap_servers,
             "--user": "alice",

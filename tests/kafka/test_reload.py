@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
-from sandbox.log_checker import check, read_log
-from sandbox.producers.raw import NOT_ENOUGH_REPLICAS, RawConnection, idempotent_batch
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.producers.raw import NOT_ENOUGH_REPLICAS, RawConnection, idempotent_batch
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.running_producers import USER, tokens, until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import Cluster
+from pidgate.sandbox import Cluster
 from tests.support.kill_load import LOST_MS, KillLoad
 from tests.support.log_checker import read_log
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
-from sandbox.spec import SASL_PLAINTEXT
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.spec import SASL_PLAINTEXT
 from tests.kafka.test_proxy_identity import outcome, plain, produce
 from tests.support.fleet import USER, quotas_of, until, wait_until_heard
 from tests.support.raw import RawClient

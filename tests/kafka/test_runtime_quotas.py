@@ -25,20 +25,20 @@ from confluent_kafka.admin._config import (
 )
 from structlog.testing import capture_logs
 
-from gateway import clock
-from gateway.administration import Kept
-from gateway.config import parse
-from gateway.runtime_quotas import book as book_module
-from gateway.runtime_quotas.book import QuotaBook
-from gateway.runtime_quotas.ledger import Ledger
-from gateway.runtime_quotas.records import key_of_target
-from gateway.settings import Settings
-from quota.changes import Action, Change, Command, Deed, Setting, Target
-from quota.entities import resolve
-from quota.settings import Mode, Quotas
-from sandbox import Cluster, ClusterSpec
-from sandbox.demo.producer_states import ProducerStates
-from sandbox.gateway import GatewayProcess
+from pidgate.gateway import clock
+from pidgate.gateway.config.loading import parse
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.quotas import store as book_module
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.gateway.quotas.change_log import Ledger
+from pidgate.gateway.quotas.records import key_of_target
+from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
+from pidgate.quota.entities import resolve
+from pidgate.quota.settings import Mode, Quotas
+from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.demo.producer_states import ProducerStates
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.fleet import until as until_true
 from tests.support.log_checker import read_log
 from tests.support.swarm import SwarmProducer
@@ -108,7 +108,7 @@ quotas:
 class Gateway:
     """A book, and what it told."""
 
-    book: QuotaBook
+    book: QuotaStore
     commands: list[Command] = field(default_factory=list)
     changed_at_s: dict[Quotas, float] = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ class Gateway:
 
 def gateway_of(settings: Settings, *, ahead_ms: int = 0) -> Gateway:
     """`ahead_ms`: how wrong its clock is."""
-    gateway = Gateway(QuotaBook(settings, wall_ms=lambda: clock.wall_ms() + ahead_ms))
+    gateway = Gateway(QuotaStore(settings, wall_ms=lambda: clock.wall_ms() + ahead_ms))
     gateway.book.on_command = gateway.commands.append
     return gateway
 
@@ -246,7 +246,7 @@ def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
         async with fleet(cluster, topic, 2) as (here, there):
             await here.book.change([rate(number, f"user-{number}") for number in range(500)])
             await there.book.change([reset(Target(RATE, "user-7")), rate(5, None)])
-            command = Command(deed=Deed.RELEASE, user="alice", producer_id=7, set_by="operator")
+            command = Command(deed=CommandType.RELEASE, user="alice", producer_id=7, set_by="operator")
             assert await here.book.command(command) is Kept.TOPIC
             await until(lambda: len(there.commands) == 1)
             await until(lambda: there.quotas == here.quotas)
@@ -257,9 +257,9 @@ def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
                 assert late.rate("user-7") == 5
                 assert late.book.in_force.provenance == here.book.in_force.provenance
                 # Both are live now, and the new one hears what comes.
-                assert await late.book.command(Command(deed=Deed.REFILL, user="bob")) is Kept.TOPIC
+                assert await late.book.command(Command(deed=CommandType.REFILL, user="bob")) is Kept.TOPIC
                 await until(lambda: len(here.commands) == len(there.commands) == 2)
-                assert [command.deed for command in late.commands] == [Deed.REFILL]
+                assert [command.deed for command in late.commands] == [CommandType.REFILL]
                 # A command that was heard is taken back by the one that was told it, once it has heard it too.
                 async with asyncio.timeout(30):
                     while (await asyncio.to_thread(read_log, servers, topic))[-1].value != b"":  # noqa: ASYNC110

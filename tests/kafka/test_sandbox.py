@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 
-from sandbox import SASL_PLAINTEXT, Cluster, ClusterNotReady, ClusterSpec, ToolFailed
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterNotReady, ClusterSpec, ToolFailed
 from tests.support.clusters import Choice, Kind
 from tests.support.journal import ProducerJournal, record_value
 from tests.support.log_checker import check, read_log
@@ -219,7 +219,10 @@ class TestNothingIsLeftBehind:
 
     def _start(self) -> tuple[subprocess.Popen[str], Path, str]:
         parent = subprocess.Popen(
-            [sys.executable, "-m", "sandbox"], stdout=subprocess.PIPE, text=True, start_new_session=True
+            [sys.executable, "-m", "pidgate.sandbox"],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         assert parent.stdout is not None
         servers = parent.stdout.readline().split()[1]

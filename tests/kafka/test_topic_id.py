@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from gateway.event_log.own_client import OwnClient
-from gateway.event_log.topic import EventTopic
-from gateway.settings import SaslSettings
-from sandbox import Cluster
-from sandbox.spec import SASL_PLAINTEXT
+from pidgate.gateway.config.settings import SaslSettings
+from pidgate.gateway.state.events_topic import EventTopic
+from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT
 
 pytestmark = pytest.mark.kafka
 

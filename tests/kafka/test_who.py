@@ -18,9 +18,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from events import Event, key_of, to_json
-from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
+from pidgate.events import Event, key_of, to_json
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.topics import create_topic
 from tests.support.who_events import HOUR_MS, Client, Stream
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.log_checker import read_log
 from tests.support.swarm import SwarmProducer, started
 from tests.support.topics import create_topic
@@ -114,8 +114,8 @@ def test_without_its_holder_a_worker_lets_ids_pass_after_50_ms(
 ) -> None:
     async def scenario(gateway: GatewayProcess) -> None:
         producers = await started(gateway.bootstrap_servers, topic, 8)
-        holder = process_of(gateway, "holder")
-        os.kill(holder, trouble)
+        state_owner = process_of(gateway, "holder")
+        os.kill(state_owner, trouble)
         waits_s = []
         try:
             for producer in producers:
@@ -124,11 +124,11 @@ def test_without_its_holder_a_worker_lets_ids_pass_after_50_ms(
                 waits_s.append(sent.first_answer_s)
         finally:
             if trouble is signal.SIGSTOP:
-                os.kill(holder, signal.SIGCONT)
+                os.kill(state_owner, signal.SIGCONT)
         # The broker's own answer takes a millisecond or two; the machine is busy.
         assert sorted(waits_s)[len(waits_s) // 2] < 0.1, waits_s
         if trouble is signal.SIGKILL:
-            until(lambda: process_of(gateway, "holder") != holder)
+            until(lambda: process_of(gateway, "holder") != state_owner)
         until(lambda: gateway.status("/readyz") == 200)
         for producer in producers:
             assert (await producer.send(b"y")).codes == [0]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import JavaUnfit
-from pipeline.java import java_home
-from pipeline.tables import Tables
-from sandbox.jars import alone_with_jars
+from pidgate.pipeline.errors import JavaUnfit
+from pidgate.pipeline.java import java_home
+from pidgate.pipeline.tables import Tables
+from pidgate.sandbox.jars import alone_with_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +61,7 @@ def spark() -> Iterator[SparkSession]:
         if os.environ.get("CI"):
             raise
         pytest.skip(str(problem))
-    from pipeline.session import connector_jars, spark_session
+    from pidgate.pipeline.session import connector_jars, spark_session
 
     # The other process of pytest-xdist may be getting those of Kafka just now.
     with alone_with_jars():

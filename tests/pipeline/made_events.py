@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from events import EVENT_TYPES
-from pipeline.schemas import PARTITIONS, table_schema
+from pidgate.events import EVENT_TYPES
+from pidgate.pipeline.schemas import PARTITIONS, table_schema
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 MONDAY = 1_790_553_600_000

@@ -12,7 +12,7 @@ import pyarrow.parquet
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, _parse_datatype_string
 
-from pipeline.tables import Tables
+from pidgate.pipeline.tables import Tables
 
 HOUR_MS = 3_600_000
 START_MS = 1_793_491_200_000  # 2026-11-01 00:00 UTC

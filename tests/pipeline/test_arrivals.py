@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from pipeline.arrivals import COLUMNS, arrivals, new_ids, refused_ids
-from pipeline.schemas import table_schema
+from pidgate.pipeline.arrivals import COLUMNS, arrivals, new_ids, refused_ids
+from pidgate.pipeline.schemas import table_schema
 from tests.pipeline.made_events import DAY, HOUR, MONDAY, MadeUp, Row, event
 
 if TYPE_CHECKING:

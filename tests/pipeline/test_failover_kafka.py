@@ -16,23 +16,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from pipeline.arrivals import arrivals
-from pipeline.commands.failover import answer_from
-from pipeline.errors import BadOption, HistoryEmpty
-from pipeline.failover import words
-from pipeline.failover.cascade import Load
-from pipeline.failover.heap import Heap
-from pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, held, lives
-from pipeline.failover.loads import uniform_plans
-from pipeline.failover.placement import Bucket, bucket_in_force, expiration_ms, rates_in_force, shares
-from pipeline.failover.study import NO_QUOTA, Asked, Past, loads_of, loss_to_study
-from pipeline.schemas import table_schema
-from quota.token_bucket import TokenBucket
+from pidgate.pipeline.arrivals import arrivals
+from pidgate.pipeline.commands.failover import answer_from
+from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.failover import words
+from pidgate.pipeline.failover.cascade import Load
+from pidgate.pipeline.failover.heap import Heap
+from pidgate.pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, held, lives
+from pidgate.pipeline.failover.loads import uniform_plans
+from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, expiration_ms, rates_in_force, shares
+from pidgate.pipeline.failover.study import NO_QUOTA, Asked, Past, loads_of, loss_to_study
+from pidgate.pipeline.schemas import table_schema
+from pidgate.quota.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 
 EXPIRY_MS = 2 * HOUR_MS

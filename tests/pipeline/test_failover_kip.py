@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.failover import kip
+from pidgate.pipeline.failover import kip
 
 TEXT, THEN_EVENLY, THEN_NEXT, EVENLY = kip.RULES
 LOADS = st.dictionaries(st.integers(1, 9), st.integers(0, 250), min_size=2)

@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from events import EVENT_TYPES
-from pipeline.history import events_of_day, job, loops
-from pipeline.history.cast import STORIES, cast
-from pipeline.history.events_of_day import Told, told
-from pipeline.history.world import DAY_MS, REMEMBER_MS, World, dice
-from pipeline.patterns import HARMFUL, Pattern
-from pipeline.schemas import table_schema
+from pidgate.events import EVENT_TYPES
+from pidgate.pipeline.history import events_of_day, job, loops
+from pidgate.pipeline.history.cast import STORIES, cast
+from pidgate.pipeline.history.events_of_day import Told, told
+from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, World, dice
+from pidgate.pipeline.patterns import HARMFUL, Pattern
+from pidgate.pipeline.schemas import table_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 
 END_MS = 1_795_219_200_000  # 2026-11-21

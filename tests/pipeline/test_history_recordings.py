@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import pytest
 
-import events
-from events import EVENT_TYPES, Event
-from events.definitions import (
+from pidgate import events
+from pidgate.events import EVENT_TYPES, Event
+from pidgate.events.definitions import (
     ConfigEvent,
     ConnectionEvent,
     DecisionEvent,
@@ -18,7 +18,7 @@ from events.definitions import (
     ProduceErrorEvent,
     RefusalOutcomeEvent,
 )
-from pipeline.patterns import HARMFUL, Pattern
+from pidgate.pipeline.patterns import HARMFUL, Pattern
 from tests.support.recordings import Recording, load, names
 
 _E = TypeVar("_E", bound=Event)

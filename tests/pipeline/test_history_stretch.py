@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import pytest
 
-from events.definitions import ConnectionEvent, DecisionEvent, IdUsageEvent
-from pipeline.history.stretch import DURATIONS, MOMENTS, stretched
+from pidgate.events.definitions import ConnectionEvent, DecisionEvent, IdUsageEvent
+from pidgate.pipeline.history.stretch import DURATIONS, MOMENTS, stretched
 from tests.support.recordings import load
 
 

@@ -8,14 +8,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.commands.ids import write_ids
-from pipeline.errors import HistoryEmpty
-from pipeline.rates.days import Days
+from pidgate.pipeline.cli import app
+from pidgate.pipeline.commands.ids import write_ids
+from pidgate.pipeline.errors import HistoryEmpty
+from pidgate.pipeline.rates.days import Days
 from tests.pipeline.made_events import HOUR, MONDAY, Row, event, write_events
 
 if TYPE_CHECKING:
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 
 def answered(producer_id: int, node_id: int | None, at: int, epoch: int = 0, **more: Any) -> Row:
@@ -70,7 +70,7 @@ def test_blocks_coverage_bursts_and_epochs(tables: Tables, monkeypatch: pytest.M
     write_events(tables.root, "init_producer_id", inits)
     write_events(tables.root, "decision", decisions)
     write_events(tables.root, "id_usage", usages)
-    monkeypatch.setattr("pipeline.session.spark_session", lambda *_, **__: tables.spark)
+    monkeypatch.setattr("pidgate.pipeline.session.spark_session", lambda *_, **__: tables.spark)
     answer = CliRunner().invoke(app, ["ids", "--tables", tables.root, "--since", "2026-09-28"])
     assert answer.exit_code == 0, answer.output
     assert "2 ids above epoch 0, 32,767 bumps, 1 with their epochs used up" in answer.stderr

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from pipeline.ids import BLOCK, epochs, id_blocks
-from pipeline.schemas import event_schema, table_schema
-from sandbox import Cluster, ClusterSpec
-from sandbox.gateway import GatewayProcess
-from sandbox.producers.raw import RawConnection
+from pidgate.pipeline.ids import BLOCK, epochs, id_blocks
+from pidgate.pipeline.schemas import event_schema, table_schema
+from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.producers.raw import RawConnection
 from tests.pipeline.made_events import event, write_events
 from tests.support.topic_values import every_value
 from tests.support.topics import create_topic
 
 if TYPE_CHECKING:
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 pytestmark = pytest.mark.kafka
 

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from events import Event, LifecycleEvent, to_json
-from pipeline.errors import BadOption, TableUnreadable, TopicLostData
-from pipeline.files import Files
-from pipeline.ingest.accounts import Patience, settle
-from pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
-from pipeline.ingest.client_settings import in_words_of_java, read_client_settings
-from pipeline.ingest.columns import DEAD_LETTERS, GAPS, RECORDS, Reason
-from pipeline.ingest.commits import CommitLog, Position
-from pipeline.ingest.compaction import closed_folders, compact
-from pipeline.ingest.durations import duration_ms
-from pipeline.ingest.topic import Offsets, lost_data
+from pidgate.events import Event, LifecycleEvent, to_json
+from pidgate.pipeline.errors import BadOption, TableUnreadable, TopicLostData
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest.accounts import Patience, settle
+from pidgate.pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
+from pidgate.pipeline.ingest.client_settings import in_words_of_java, read_client_settings
+from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, RECORDS, Reason
+from pidgate.pipeline.ingest.commits import CommitLog, Position
+from pidgate.pipeline.ingest.compaction import closed_folders, compact
+from pidgate.pipeline.ingest.durations import duration_ms
+from pidgate.pipeline.ingest.topic import Offsets, lost_data
 from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 
 NOW_MS = 1_763_733_600_000

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import TableUnreadable
-from pipeline.files import Files
-from pipeline.ingest.commits import Commit, CommitLog, Position
-from pipeline.ingest.seqs import Loss
+from pidgate.pipeline.errors import TableUnreadable
+from pidgate.pipeline.files import Files
+from pidgate.pipeline.ingest.commits import Commit, CommitLog, Position
+from pidgate.pipeline.ingest.seqs import Loss
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

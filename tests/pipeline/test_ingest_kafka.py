@@ -23,14 +23,14 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition
 
-from events import key_of, to_json
-from pipeline.errors import TopicLostData, TopicMissing
-from pipeline.ingest.batches import Rules, Taken
-from pipeline.ingest.columns import GAPS, LOSSES
-from pipeline.ingest.stream import How, Ingest
-from pipeline.ingest.topic import Topic
-from pipeline.tables import Tables
-from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec, guard
+from pidgate.events import key_of, to_json
+from pidgate.pipeline.errors import TopicLostData, TopicMissing
+from pidgate.pipeline.ingest.batches import Rules, Taken
+from pidgate.pipeline.ingest.columns import GAPS, LOSSES
+from pidgate.pipeline.ingest.stream import How, Ingest
+from pidgate.pipeline.ingest.topic import Topic
+from pidgate.pipeline.tables import Tables
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec, guard
 from tests.support.topics import create_topic
 from tests.unit.events.made_up import a_decision
 
@@ -87,7 +87,7 @@ class Gateways:
 
 @contextmanager
 def ingesting(tables: Path, cluster: Cluster, topic: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "pipeline", "ingest", "--tables", str(tables), "--topic", topic]
+    command = [sys.executable, "-m", "pidgate.pipeline", "ingest", "--tables", str(tables), "--topic", topic]
     command += ["--memory", "700m", "--master", "local[2]", *options]
     if "--kafka" not in options:
         command += ["--kafka", cluster.bootstrap_servers()]

@@ -12,11 +12,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as f
 
-from events import EVENT_TYPES, SCHEMA_VERSION, EventUnreadable, from_json, to_json
-from pipeline.ingest import reading
-from pipeline.ingest.batches import Rules, read_batch
-from pipeline.ingest.columns import RECORDS, Reason
-from pipeline.ingest.doubtful import answer_to
+from pidgate.events import EVENT_TYPES, SCHEMA_VERSION, EventUnreadable, from_json, to_json
+from pidgate.pipeline.ingest import reading
+from pidgate.pipeline.ingest.batches import Rules, read_batch
+from pidgate.pipeline.ingest.columns import RECORDS, Reason
+from pidgate.pipeline.ingest.doubtful import answer_to
 from tests.unit.events.made_up import a_decision, any_event
 
 if TYPE_CHECKING:

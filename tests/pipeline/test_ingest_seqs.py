@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from pipeline.ingest import seqs
-from pipeline.ingest.columns import GAPS, INTERVALS, Cause
+from pidgate.pipeline.ingest import seqs
+from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, Cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from events import EVENT_TYPES, Event
-from pipeline.offenders.scratch import scratch
-from pipeline.offenders.stages import Events, offenders
-from pipeline.patterns import Pattern
-from pipeline.schemas import table_schema
-from pipeline.tables import Tables
+from pidgate.events import EVENT_TYPES, Event
+from pidgate.pipeline.offenders.scratch import scratch
+from pidgate.pipeline.offenders.stages import Events, offenders
+from pidgate.pipeline.patterns import Pattern
+from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.tables import Tables
 from tests.support.offender_events import Scenes
 from tests.support.who_events import HOUR_MS, START_MS, Client
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
-from pipeline.offenders import words
-from pipeline.offenders.evaluation import accuracy, confusion, wilson
-from pipeline.offenders.places import family
+from pidgate.pipeline.offenders import words
+from pidgate.pipeline.offenders.evaluation import accuracy, confusion, wilson
+from pidgate.pipeline.offenders.places import family
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

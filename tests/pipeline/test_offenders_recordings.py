@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from events import Event
-from pipeline.history.stretch import stretched
-from pipeline.offenders.scratch import scratch
-from pipeline.offenders.stages import Events, offenders
-from pipeline.schemas import table_schema
-from pipeline.tables import Tables
+from pidgate.events import Event
+from pidgate.pipeline.history.stretch import stretched
+from pidgate.pipeline.offenders.scratch import scratch
+from pidgate.pipeline.offenders.stages import Events, offenders
+from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.tables import Tables
 from tests.support.recordings import load
 
 if TYPE_CHECKING:

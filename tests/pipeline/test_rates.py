@@ -12,19 +12,19 @@ from pyspark.sql import functions as f
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.commands.rates import write_rates
-from pipeline.errors import BadOption, HistoryEmpty
-from pipeline.rates import daily_sketches, estimated_ids
-from pipeline.rates.days import Days
-from pipeline.rates.sketches import ERROR_BOUND, STANDARD_ERROR
+from pidgate.pipeline.cli import app
+from pidgate.pipeline.commands.rates import write_rates
+from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.rates import daily_sketches, estimated_ids
+from pidgate.pipeline.rates.days import Days
+from pidgate.pipeline.rates.sketches import ERROR_BOUND, STANDARD_ERROR
 from tests.pipeline.made_events import DAY, HOUR, MINUTE, MONDAY, MadeUp, event, write_events
 from tests.pipeline.test_arrivals import by_a_loop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 
 EXPIRY_MS = 5 * HOUR
@@ -273,7 +273,7 @@ def test_the_command_reads_the_days_asked_for_and_the_expiry_from_the_events(
     inner = Days.parsed("2026-09-29", "2026-09-29")
     plan = inner.of(tables.events("decision"))._jdf.queryExecution().executedPlan().toString()
     assert "PartitionFilters: [isnotnull(day" in plan
-    monkeypatch.setattr("pipeline.session.spark_session", lambda *_, **__: tables.spark)
+    monkeypatch.setattr("pidgate.pipeline.session.spark_session", lambda *_, **__: tables.spark)
     day = ["--since", "2026-09-29", "--until", "2026-09-29"]
     answer = CliRunner().invoke(app, ["rates", "--tables", tables.root, *day])
     assert answer.exit_code == 0, answer.output

@@ -9,21 +9,21 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as types
 from rich.console import Console
 
-from gateway.config import parse
-from pipeline.commands.recommend import rates_of, write_files, write_recommendations
-from pipeline.errors import BadOption
-from pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
-from pipeline.recommend.trials import Course, trials
-from pipeline.replay.frame import differences, recomputed
-from pipeline.schemas import table_schema
-from quota import ProducerIdSettings
+from pidgate.gateway.config.loading import parse
+from pidgate.pipeline.commands.recommend import rates_of, write_files, write_recommendations
+from pidgate.pipeline.errors import BadOption
+from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
+from pidgate.pipeline.recommend.trials import Course, trials
+from pidgate.pipeline.replay.frame import differences, recomputed
+from pidgate.pipeline.schemas import table_schema
+from pidgate.quota import ProducerIdSettings
 from tests.support.recommend_events import BEGIN_MS, DAY_MS, History, config, topology
 from tests.support.replayed_fleet import recorded_fleet
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
 
 def _events(spark: SparkSession, event_type: str, told: list[dict[str, Any]]) -> DataFrame:
@@ -39,7 +39,7 @@ def _write(tables: Tables, event_type: str, told: list[dict[str, Any]]) -> None:
 
 @pytest.fixture(scope="module")
 def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, Course]:
-    from pipeline.tables import Tables
+    from pidgate.pipeline.tables import Tables
 
     history = History()
     tables = Tables(spark, str(tmp_path_factory.mktemp("recommend")))

@@ -7,9 +7,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.config import parse
-from pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
-from quota import Mode
+from pidgate.gateway.config.loading import parse
+from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
+from pidgate.quota import Mode
 from tests.support.recommend_events import config
 
 SERVERS = ["127.0.0.1:19092"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.recommend import trial as trial_module
-from pipeline.recommend.trial import GIVES_UP_AFTER_MS, TRAIN, FilterTrial, RateTrial, UserTrial
-from quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
+from pidgate.pipeline.recommend import trial as trial_module
+from pidgate.pipeline.recommend.trial import GIVES_UP_AFTER_MS, TRAIN, FilterTrial, RateTrial, UserTrial
+from pidgate.quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
 
 SETTINGS = ProducerIdSettings(window_ms=60_000, false_positive_rate=1e-9, max_throttle_ms=GIVES_UP_AFTER_MS)
 """A place in line is kept for longer than anybody waits."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.replay import gateway as replayed_gateway
-from pipeline.replay import replayed, without_decision
-from pipeline.replay.frame import COMPARED
+from pidgate.pipeline.replay import gateway as replayed_gateway
+from pidgate.pipeline.replay import replayed, without_decision
+from pidgate.pipeline.replay.frame import COMPARED
 from tests.support.replayed_fleet import recorded_fleet
 
 RECORDINGS = Path(__file__).parent / "recordings"

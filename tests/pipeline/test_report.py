@@ -17,14 +17,14 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
-from pipeline.report.page import page as page_of
-from pipeline.report.publishing import publish
-from pipeline.report.reading import found as read
-from pipeline.report.rows import Found, PatternFound
-from pipeline.report.source import Source
-from pipeline.tables import Tables
+from pidgate.pipeline.cli import app
+from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
+from pidgate.pipeline.report.page import page as page_of
+from pidgate.pipeline.report.publishing import publish
+from pidgate.pipeline.report.reading import found as read
+from pidgate.pipeline.report.rows import Found, PatternFound
+from pidgate.pipeline.report.source import Source
+from pidgate.pipeline.tables import Tables
 from tests.pipeline.report_tables import (
     HOSTILE,
     HOUR_MS,

@@ -8,15 +8,25 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.patterns import Pattern
-from pipeline.report.charts import line_with_limit, stacked
-from pipeline.report.findings import Weight, findings, summary
-from pipeline.report.markup import Html, as_json, tag
-from pipeline.report.page import page
-from pipeline.report.rows import Found, PatternFound, Recommendation, Series, Totals, UserRow
-from pipeline.report.series import DAY_MS, HOUR_MS, MINUTE_MS, Span, running, span_between
-from pipeline.report.source import JOB_OF
-from pipeline.report.words import PATTERN_WORDS, count, counted, duration, evidence, listed, no, share, size
+from pidgate.pipeline.patterns import Pattern
+from pidgate.pipeline.report.charts import line_with_limit, stacked
+from pidgate.pipeline.report.findings import Weight, findings, summary
+from pidgate.pipeline.report.markup import Html, as_json, tag
+from pidgate.pipeline.report.page import page
+from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, Series, Totals, UserRow
+from pidgate.pipeline.report.series import DAY_MS, HOUR_MS, MINUTE_MS, Span, running, span_between
+from pidgate.pipeline.report.source import JOB_OF
+from pidgate.pipeline.report.words import (
+    PATTERN_WORDS,
+    count,
+    counted,
+    duration,
+    evidence,
+    listed,
+    no,
+    share,
+    size,
+)
 
 NASTY = "</script><script>alert(1)</script>\"'&<img onerror=x>"
 

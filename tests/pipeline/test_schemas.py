@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import functions as f
 
-from events import EVENT_TYPES, Event, to_json
-from pipeline.schemas import event_schema, table_schema
+from pidgate.events import EVENT_TYPES, Event, to_json
+from pidgate.pipeline.schemas import event_schema, table_schema
 from tests.unit.events.made_up import any_event
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ import pyspark
 import pytest
 import yaml
 
-from pipeline.errors import JavaUnfit
-from pipeline.java import java_home
-from sandbox import guard
-from sandbox.ports import free_port
+from pidgate.pipeline.errors import JavaUnfit
+from pidgate.pipeline.java import java_home
+from pidgate.sandbox import guard
+from pidgate.sandbox.ports import free_port
 
 pytestmark = [
     pytest.mark.faults,
@@ -37,19 +37,19 @@ PATIENCE_S = 120.0
 
 PROBE = """
 import json, sys
-from pipeline.schemas import table_schema
-from pipeline.session import spark_session
+from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.session import spark_session
 
 def told_by_executors(batches):
     import mmh3, pandas, sys
     from fractions import Fraction
-    from quota.token_bucket import TokenBucket
-    import quota.bloom
+    from pidgate.quota.token_bucket import TokenBucket
+    import pidgate.quota.bloom
     for batch in batches:
         bucket = TokenBucket(1_000, 1_000, Fraction(1), 0)
         hashes = [mmh3.hash64(int(one).to_bytes(8, "big"), 1)[0] for one in batch["id"]]
         yield pandas.DataFrame({"id": batch["id"], "hash": hashes}).assign(
-            mmh3=mmh3.__file__, quota=quota.bloom.__file__, python=sys.executable, wait_ms=bucket.wait_ms(0, 0)
+            mmh3=mmh3.__file__, quota=pidgate.quota.bloom.__file__, python=sys.executable, wait_ms=bucket.wait_ms(0, 0)
         )
 
 spark = spark_session("probe")
@@ -228,6 +228,6 @@ def test_recommendations_on_a_cluster_are_those_of_this_machine(cluster: Standal
     cluster.submit(job, *asked)
     there = yaml.safe_load(written.read_text())
     written.unlink()
-    subprocess.run([sys.executable, "-m", "pipeline", *asked], cwd=ROOT, check=True, timeout=600)
+    subprocess.run([sys.executable, "-m", "pidgate.pipeline", *asked], cwd=ROOT, check=True, timeout=600)
     assert there == yaml.safe_load(written.read_text())
     assert there["quotas"]["users"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from protocol import messages
+from pidgate.protocol import messages
 from tests.support import raw
 
 DESCRIBE, ALTER = 48, 49

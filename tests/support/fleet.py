@@ -13,11 +13,11 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-import events
-from events.definitions import DecisionEvent, LifecycleEvent
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
-from sandbox.ports import free_port
+from pidgate import events
+from pidgate.events.definitions import DecisionEvent, LifecycleEvent
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.ports import free_port
 from tests.support.log_checker import read_log
 from tests.support.swarm import SwarmProducer
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS

@@ -23,7 +23,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from protocol.frames import Translate
+from pidgate.protocol.frames import Translate
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 

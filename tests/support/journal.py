@@ -1,6 +1,6 @@
 """The producers' journals live in the sandbox, whose demo keeps them, too; tests find them here."""
 
-from sandbox.journal import (
+from pidgate.sandbox.journal import (
     Entry,
     Key,
     Label,

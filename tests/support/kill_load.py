@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sandbox import SASL_PLAINTEXT, Cluster
-from sandbox.gateway import GatewayProcess, Metrics
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster
+from pidgate.sandbox.gateway import GatewayProcess, Metrics
 from tests.support.log_checker import read_log
 from tests.support.running_producers import next_value
 from tests.support.swarm import SwarmProducer

@@ -1,6 +1,6 @@
 """The log checker lives in the sandbox, whose demo is judged by it, too; tests find it here."""
 
-from sandbox.log_checker import (
+from pidgate.sandbox.log_checker import (
     Finding,
     Isolation,
     LogCheckFailed,

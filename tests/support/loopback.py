@@ -12,12 +12,12 @@ from typing import Any, Self
 import uvloop
 import yaml
 
-from gateway.config import parse
-from gateway.server import Gateway
-from protocol import messages
-from protocol.headers import RequestHead, peek_request
-from protocol.versions import SPOKEN
-from sandbox.ports import free_block
+from pidgate.gateway.config.loading import parse
+from pidgate.gateway.process.server import Gateway
+from pidgate.protocol import messages
+from pidgate.protocol.headers import RequestHead, peek_request
+from pidgate.protocol.versions import SPOKEN
+from pidgate.sandbox.ports import free_block
 from tests.support import raw
 
 HOST = "127.0.0.1"

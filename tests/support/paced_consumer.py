@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from sandbox import guard
+from pidgate.sandbox import guard
 from tests.support.byte_quotas import Moment
 
 USER, PASSWORD = "alice", "alice-secret"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from gateway.reading import Reader
+from pidgate.gateway.proxy.reading import Reader
 
 LOOP_READ_BYTES = 256_000
 """What an event loop reads at once when it makes the bytes itself: uvloop has this number."""

@@ -1,4 +1,4 @@
-"""A gateway's quotas behind a real admin site: a QuotaBook without a topic, a quota's state, no traffic."""
+"""A gateway's quotas behind a real admin site: a QuotaStore without a topic, a quota's state, no traffic."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from gateway import config
-from gateway.admin import site
-from gateway.admin.quotas_api import QuotasApi
-from gateway.runtime_quotas.book import QuotaBook
-from gateway.settings import Settings
-from quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from pidgate.gateway.admin import site
+from pidgate.gateway.admin.quotas_api import QuotasApi
+from pidgate.gateway.config import loading
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
 
 FILE = """
 gateway_id: gw-0
@@ -30,7 +30,7 @@ quotas:
 
 
 def settings_of(text: str = FILE) -> Settings:
-    return config.parse(text)
+    return loading.parse(text)
 
 
 class Gateway:
@@ -39,10 +39,10 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.now_ms = 1_000_000
         self.registry = CollectorRegistry()
-        self.book = QuotaBook(settings)
+        self.book = QuotaStore(settings)
         self.quota = ProducerIdQuota(settings.to_quotas(), lambda: 7, self.now_ms)
         self.book.on_change = lambda in_force: self.quota.set_quotas(in_force.quotas, self.now_ms)
-        self.book.on_command = lambda command: self.quota.obey(command, self.now_ms)
+        self.book.on_command = lambda command: self.quota.apply(command, self.now_ms)
         self.api = QuotasApi(settings, self.book, lambda: self.quota, lambda: self.now_ms)
 
     def is_ready(self) -> bool:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Self
 
-from protocol import messages
+from pidgate.protocol import messages
 
 Body = Mapping[str, Any]
 CORRELATION_ID = 77

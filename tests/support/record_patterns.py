@@ -132,7 +132,7 @@ async def _crashing(stage: Stage) -> None:
     """A process of its own for each life, with librdkafka, that ends without a word."""
     journal = stage.folder / "crashing.jsonl"
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sandbox.producers.crash_loop",
+        sys.executable, "-m", "pidgate.sandbox.producers.crash_loop",
         "--bootstrap-server", stage.gateway().bootstrap_servers, "--user", "crashing-app",
         "--password", password_of("crashing-app"), "--topic", stage.topic, "--client-id", "crashing",
         "--journal", str(journal), "--restart-after-s", "2.5",

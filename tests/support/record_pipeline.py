@@ -22,8 +22,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from rich.console import Console
 
-from sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
-from sandbox.spec import SUPER_USER
+from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from pidgate.sandbox.spec import SUPER_USER
 from tests.support import record_patterns, record_replays
 from tests.support.fleet import Fleet, fleet_of
 from tests.support.recorded_stage import Scenario, Stage, password_of

@@ -14,11 +14,11 @@ from typing import Final
 
 import structlog
 
-import events
-from events.definitions import DecisionEvent
-from gateway.state_dir import LOCK_FILE, StateDir
-from quota import Mode, Quotas, UserQuota
-from quota.producer_ids import ProducerIdQuota
+from pidgate import events
+from pidgate.events.definitions import DecisionEvent
+from pidgate.gateway.state.state_dir import LOCK_FILE, StateDir
+from pidgate.quota import Mode, Quotas, UserQuota
+from pidgate.quota.producer_ids import ProducerIdQuota
 
 HOUR_MS: Final = 3_600_000
 WRITTEN_WALL_MS: Final = 1_795_000_000_000

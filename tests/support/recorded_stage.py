@@ -15,16 +15,16 @@ from typing import Any, TypeVar
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from sandbox import Cluster
-from sandbox.gateway import GatewayProcess
-from sandbox.producers.raw import (
+from pidgate.sandbox import Cluster
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.producers.raw import (
     NO_ERROR,
     NOT_ENOUGH_REPLICAS,
     RawClientError,
     RawConnection,
     idempotent_batch,
 )
-from sandbox.spec import SUPER_USER
+from pidgate.sandbox.spec import SUPER_USER
 from tests.support.fleet import Fleet
 
 _T = TypeVar("_T")

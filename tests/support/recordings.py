@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import events
-from events import Event
+from pidgate import events
+from pidgate.events import Event
 
 FOLDER = Path(__file__).parents[1] / "pipeline" / "recordings"
 
@@ -44,7 +44,7 @@ class Recording:
     name: str
     records: Sequence[Record]
     labels: Mapping[str, Sequence[str]]
-    """user -> words of pipeline.patterns."""
+    """user -> words of pidgate.pipeline.patterns."""
     story: Mapping[str, Any]
     """`about`: in words; `marks`: (wall_time_ms, what was done to the gateways); `rogue_clients`: client ids whose
     ids are rogue; `gateways`: their names."""

@@ -9,8 +9,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from events import ConfigEvent, ConnectionEvent, DecisionEvent, LifecycleEvent, QuotaInForce
-from quota import (
+from pidgate.events import ConfigEvent, ConnectionEvent, DecisionEvent, LifecycleEvent, QuotaInForce
+from pidgate.quota import (
     Admission,
     Close,
     Decision,
@@ -20,13 +20,13 @@ from quota import (
     ProducerIdSettings,
     Quotas,
     Refuse,
+    Session,
     UserQuota,
     Verdict,
-    Visitor,
     rate_milli,
 )
-from quota.admission import Ask
-from quota.interim import InterimState
+from pidgate.quota.admission import PendingDecision
+from pidgate.quota.interim import InterimState
 
 APPENDED_AFTER_MS = 7
 BEGAN_WALL_MS = 1_790_000_000_000
@@ -105,7 +105,7 @@ class PaperGateway:
         return found
 
     def produce(
-        self, visitor: Visitor, batch: tuple[int, int, int, bytes, int], wall_ms: int
+        self, session: Session, batch: tuple[int, int, int, bytes, int], wall_ms: int
     ) -> Verdict | None:
         """None: it waits behind the mute."""
         now_ms = wall_ms + self.ahead_ms
@@ -117,33 +117,33 @@ class PaperGateway:
                 self.state.admitted_elsewhere(decision.user, decision.producer_id, at_ms, decision.reason)
             else:
                 self.admission.refused_elsewhere(decision.user, decision.producer_id, at_ms)
-        judged: Verdict | Ask | None
-        if now_ms < self.muted.get(visitor.connection_id, 0):
-            judged = self.admission.judge_while_muted(visitor, [batch], transactional=False, now_ms=now_ms)
+        judged: Verdict | PendingDecision | None
+        if now_ms < self.muted.get(session.connection_id, 0):
+            judged = self.admission.judge_while_muted(session, [batch], transactional=False, now_ms=now_ms)
         else:
-            judged = self.admission.judge(visitor, [batch], transactional=False, now_ms=now_ms)
+            judged = self.admission.judge(session, [batch], transactional=False, now_ms=now_ms)
         if judged is None:
             return None
         if isinstance(judged, Close):
-            self.close(visitor, wall_ms)
+            self.close(session, wall_ms)
             return judged
         assert isinstance(judged, (Forward, Refuse))
-        muted_ms = self.muted.get(visitor.connection_id, 0)
+        muted_ms = self.muted.get(session.connection_id, 0)
         if isinstance(judged, Refuse) and (judged.rearms_mute or now_ms >= muted_ms):
-            self.muted[visitor.connection_id] = max(muted_ms, now_ms + judged.throttle_time_ms)
+            self.muted[session.connection_id] = max(muted_ms, now_ms + judged.throttle_time_ms)
         for decision in judged.decisions:
-            self._decided(visitor, decision, wall_ms)
+            self._decided(session, decision, wall_ms)
         return judged
 
-    def _decided(self, visitor: Visitor, decision: Decision, wall_ms: int) -> None:
+    def _decided(self, session: Session, decision: Decision, wall_ms: int) -> None:
         self._tell(
             DecisionEvent,
             wall_ms,
             decision,
-            connection_id=visitor.connection_id,
-            user=visitor.user or "",
-            client_id=visitor.client_id,
-            address=visitor.address,
+            connection_id=session.connection_id,
+            user=session.user or "",
+            client_id=session.client_id,
+            address=session.address,
             producer_id=decision.producer_id,
             epoch=decision.epoch,
             transactional=False,
@@ -163,10 +163,10 @@ class PaperGateway:
             applied_offsets=[self.next_offset],
         )
 
-    def close(self, visitor: Visitor, wall_ms: int) -> None:
-        words = {"connection_id": visitor.connection_id, "user": visitor.user or ""}
+    def close(self, session: Session, wall_ms: int) -> None:
+        words = {"connection_id": session.connection_id, "user": session.user or ""}
         self._tell(ConnectionEvent, wall_ms, phase="close", node_id=None, **words)
-        self.admission.connection_closed(visitor.connection_id, wall_ms + self.ahead_ms)
+        self.admission.connection_closed(session.connection_id, wall_ms + self.ahead_ms)
 
 
 _SHAPE: Told = {"mode": "enforce", "window_ms": SETTINGS.window_ms, "remember_ms": SETTINGS.remember_ms}
@@ -192,7 +192,7 @@ class _Producer:
     """One id that sends batch after batch, and what was refused again; `is_cut`: its
     connection was closed on it."""
 
-    visitor: Visitor
+    session: Session
     gateway: int
     producer_id: int
     next_at_ms: int
@@ -215,8 +215,8 @@ def recorded_fleet(seed: int, *, lasts_ms: int = 150_000, pipelines: bool = Fals
             producers = [one for one in producers if one.gateway == 0]
         if random.random() < 0.01:
             user = random.choice(list(USERS))
-            visitor = Visitor(user, random.choice("xy"), random.choice(("a", "b")), next(connections))
-            producers.append(_Producer(visitor, random.randrange(2), next(ids), wall_ms))
+            session = Session(user, random.choice("xy"), random.choice(("a", "b")), next(connections))
+            producers.append(_Producer(session, random.randrange(2), next(ids), wall_ms))
         for producer in [one for one in producers if one.next_at_ms <= wall_ms]:
             _send(gateways[producer.gateway], producer, wall_ms, pipelines)
             producer.next_at_ms = wall_ms + random.randrange(200, 1_500)
@@ -224,7 +224,7 @@ def recorded_fleet(seed: int, *, lasts_ms: int = 150_000, pipelines: bool = Fals
                 producers.remove(producer)
             elif random.random() < (0.002 if pipelines else 0.05):
                 producers.remove(producer)
-                gateways[producer.gateway].close(producer.visitor, wall_ms)
+                gateways[producer.gateway].close(producer.session, wall_ms)
     return [told for _, told, _ in topic.records]
 
 
@@ -235,7 +235,7 @@ def _send(gateway: PaperGateway, producer: _Producer, wall_ms: int, pipelines: b
     producer.sequence += len(new)
     for sequence in [*again, *new]:
         batch = (producer.producer_id, 0, sequence, b"t", 0)
-        verdict = gateway.produce(producer.visitor, batch, wall_ms)
+        verdict = gateway.produce(producer.session, batch, wall_ms)
         if isinstance(verdict, Close):
             producer.is_cut = True
             return

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from confluent_kafka.admin import AdminClient
 
-from sandbox.gateway import GatewayProcess
+from pidgate.sandbox.gateway import GatewayProcess
 from tests.support.log_checker import read_log
 from tests.support.swarm import Sent, SwarmProducer
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.broker_channel import BrokerChannel
-from gateway.buffers import BufferBudget
-from gateway.client_channel import ClientChannel
-from gateway.config import parse
-from gateway.connection import ConnectionContext, Shared
-from gateway.counters import Counters
-from gateway.nodes import NodePorts, Nodes
-from quota import Admission, Mode, Quotas, UserQuota
-from quota.settings import ByteQuotas
+from pidgate.gateway.cluster.nodes import NodePorts, Nodes
+from pidgate.gateway.config.loading import parse
+from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.buffers import BufferBudget
+from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.connection import ConnectionContext, Shared
+from pidgate.quota import Admission, Mode, Quotas, UserQuota
+from pidgate.quota.settings import ByteQuotas
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
 from tests.support.paper_transport import PaperTransport

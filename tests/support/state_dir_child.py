@@ -17,8 +17,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
-from gateway.state_dir import Loaded, StateDir
-from quota.user_state import UserState
+from pidgate.gateway.state.state_dir import Loaded, StateDir
+from pidgate.quota.user_state import UserState
 
 STAMP: Final = Struct("<qq")
 """Number of a line, and when it was appended (monotonic ns)."""

@@ -1,4 +1,4 @@
-"""For the tests of gateway.state_dir: users as a snapshot holds them, and a directory with two generations."""
+"""For the tests of state_dir: users as a snapshot holds them, and a directory with two generations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.state_dir import Loaded, StateDir
-from quota.user_state import BucketState, LayerState, UserState
+from pidgate.gateway.state.state_dir import Loaded, StateDir
+from pidgate.quota.user_state import BucketState, LayerState, UserState
 
 
 def layer(fill: int, bits: int = 203) -> LayerState:

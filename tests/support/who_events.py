@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from events import (
+from pidgate.events import (
     ConfigEvent,
     DecisionEvent,
     Event,
@@ -14,7 +14,7 @@ from events import (
     QuotaInForce,
     to_json,
 )
-from events.definitions import DecisionWord, ReasonWord
+from pidgate.events.definitions import DecisionWord, ReasonWord
 
 HOUR_MS = 3_600_000
 START_MS = 1_795_268_400_000

@@ -1,33 +1,52 @@
 """What may import what, and that the pure parts stay pure: no clock, no socket, no chance, no log.
 
     protocol  quota  events     pure; they import neither each other nor anything above them
-    gateway                     joins them; nothing but gateway itself imports it
+    gateway                     joins them, room by room
+    who  load                   beside the gateway: of it they know clocks, configuration and the topics' reader
     pipeline                    imports quota and events only
     sandbox, bench              see the gateway as a process: they import neither it nor (sandbox) quota
+    cli                         knows all but the pipeline and the sandbox, which are processes of their own
 
-Read from the source as it stands (ast), so that imports inside functions and under TYPE_CHECKING count too.
+No room imports a room that imports it, and no file a file that imports it, on whatever way.
 """
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-OURS = frozenset({"protocol", "quota", "events", "gateway", "pipeline", "sandbox", "bench", "tests"})
+from tests.support.import_graph import (
+    FOLDERS,
+    PACKAGE,
+    ROOT,
+    circles,
+    file_imports,
+    file_of,
+    imported_modules,
+    room_imports,
+    room_of,
+    sources,
+)
+
+MOST_FILES_OF_THE_GATEWAY_ITSELF = 5
+PURE_PACKAGES = frozenset({"protocol", "quota", "events"})
 MAY_IMPORT = {
-    "protocol": {"protocol"},
-    "quota": {"quota"},
-    "events": {"events"},
-    "gateway": {"gateway", "protocol", "quota", "events"},
-    "pipeline": {"pipeline", "quota", "events"},
-    "sandbox": OURS - {"gateway", "quota"},
-    "bench": OURS - {"gateway"},
-    "examples": OURS - {"gateway"},
-    "deploy": OURS - {"gateway"},
+    "protocol": set[str](),
+    "quota": set[str](),
+    "events": set[str](),
+    "gateway": {"protocol", "quota", "events"},
+    "pipeline": {"quota", "events"},
+    "who": {"quota", "events", "gateway", "gateway/config", "gateway/topics"},
+    "load": {"protocol", "gateway"},
+    "sandbox": {"protocol", "load"},
+    "cli": set(FOLDERS) - {"pipeline", "sandbox"},
+    "bench": set(FOLDERS) - {"gateway"},
+    "examples": set(FOLDERS) - {"gateway"},
+    "deploy": set(FOLDERS) - {"gateway"},
 }
-PURE = ("protocol", "quota", "events", "gateway/conversation.py")
+"""Of each folder, the other folders and rooms it may import; a folder of several rooms stands for all of them, but
+`gateway` as a room of its own is what lies in gateway/ itself where its rooms are named one by one."""
+CALLS_ITSELF_PURE = ("PURE.", "Pure.", "Pure;", "Pure:")
 # fmt: off
 IMPURE_MODULES = frozenset((
     "asyncio", "concurrent", "ctypes", "fcntl", "getpass", "glob", "http", "importlib", "io", "logging",
@@ -42,19 +61,7 @@ CLOCKS = frozenset((
 ))
 # fmt: on
 CODEC_DOOR = "protocol/messages.py"
-PRODUCT = ("protocol", "quota", "events", "gateway", "pipeline")
-
-
-def imported_modules(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            # A relative import stays inside its package; a package may import itself.
-            if node.level == 0 and node.module:
-                yield node.module
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "__import__":
-            yield "importlib"
+PRODUCT = ("protocol", "quota", "events", "gateway", "pipeline", "who", "load", "cli")
 
 
 def clock_calls(tree: ast.AST) -> Iterator[str]:
@@ -66,29 +73,40 @@ def clock_calls(tree: ast.AST) -> Iterator[str]:
                 yield str(name)
 
 
+def may_import(path: str, other: str) -> bool:
+    """Return whether a file may import another file of ours."""
+    folder, target = path.split("/", 1)[0], other.split("/", 1)[0]
+    if folder not in MAY_IMPORT or folder == target:
+        return True
+    allowed = MAY_IMPORT[folder]
+    names_rooms = any(name.startswith(f"{target}/") for name in allowed) or folder == "load"
+    return (room_of(other) if names_rooms else target) in allowed
+
+
+def is_pure(path: str, tree: ast.Module) -> bool:
+    """Return whether a file has to be pure: by its package, or because its docstring says so."""
+    first_lines = (ast.get_docstring(tree) or "").split("\n\n", 1)[0]
+    return path.split("/", 1)[0] in PURE_PACKAGES or any(word in first_lines for word in CALLS_ITSELF_PURE)
+
+
 def violations(path: str, source: str, *, pure: bool | None = None) -> list[str]:
     """What is wrong with a file of this path (relative to the root, with slashes)."""
     tree = ast.parse(source)
-    package = path.split("/", 1)[0]
-    pure = path.startswith(PURE) if pure is None else pure
+    folder = path.split("/", 1)[0]
+    pure = is_pure(path, tree) if pure is None else pure
     found = []
     for module in imported_modules(tree):
         top = module.split(".", 1)[0]
-        if top in OURS and package in MAY_IMPORT and top not in MAY_IMPORT[package]:
-            found.append(f"{path} imports {module}: {package} must not know {top}")
+        other = file_of(module)
+        if other is not None and not may_import(path, other):
+            found.append(f"{path} imports {module}: {folder} must not know it")
         if pure and top in IMPURE_MODULES:
             found.append(f"{path} imports {module}, but is pure")
-        if top == "kafka" and path != CODEC_DOOR and package in PRODUCT:
+        if top == "kafka" and path != CODEC_DOOR and folder in PRODUCT:
             found.append(f"{path} imports {module}: only {CODEC_DOOR} does")
     if pure:
         found += [f"{path} asks a clock ({name}), but is pure: take now_ms" for name in clock_calls(tree)]
-    return found
-
-
-def sources(*folders: str) -> list[str]:
-    return sorted(
-        file.relative_to(ROOT).as_posix() for folder in folders for file in (ROOT / folder).rglob("*.py")
-    )
+    return sorted(set(found))
 
 
 @pytest.mark.parametrize("path", sources(*MAY_IMPORT))
@@ -97,14 +115,39 @@ def test_imports_and_purity(path: str) -> None:
 
 
 def test_the_conversation_is_pure_with_all_of_the_gateway_that_it_imports() -> None:
-    todo, seen = ["gateway/conversation.py"], set()
+    todo, seen = ["gateway/proxy/conversation.py"], set()
     while todo:
         path = todo.pop()
         seen.add(path)
-        source = (ROOT / path).read_text("utf-8")
-        assert violations(path, source, pure=True) == []
-        imported = {module.replace(".", "/") + ".py" for module in imported_modules(ast.parse(source))}
-        todo += [name for name in imported if name.startswith("gateway/") and name not in seen]
+        assert violations(path, (ROOT / path).read_text("utf-8"), pure=True) == []
+        todo += [name for name in file_imports()[path] if name.startswith("gateway/") and name not in seen]
+
+
+def test_no_circles_between_rooms() -> None:
+    assert circles(room_imports()) == []
+
+
+def test_no_circles_between_files() -> None:
+    assert circles(file_imports()) == []
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset("a"), "d": frozenset("a")}
+    assert circles(graph) == [["a", "b", "c"]]
+
+
+def test_the_gateway_keeps_few_files_of_its_own() -> None:
+    assert (
+        len([path for path in sources("gateway") if room_of(path) == "gateway"])
+        <= MOST_FILES_OF_THE_GATEWAY_ITSELF
+    )
+
+
+def test_one_package_is_installed_and_holds_every_folder() -> None:
+    assert {"gateway", "protocol", "quota", "events", "pipeline", "sandbox"} <= set(FOLDERS)
+    for folder in FOLDERS:
+        link = ROOT / PACKAGE / folder
+        assert link.readlink().as_posix() == f"../{folder}", "relative, or the checkout cannot be moved"
 
 
 def test_no_init_file_under_tests() -> None:
@@ -120,11 +163,11 @@ def test_the_pure_packages_are_there_to_be_checked() -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("protocol/new.py", "import quota"),
-        ("protocol/new.py", "from gateway.server import Gateway"),
+        ("protocol/new.py", "import pidgate.quota"),
+        ("protocol/new.py", "from pidgate.gateway.process.server import Gateway"),
         ("protocol/new.py", "from kafka.protocol import metadata"),
         ("protocol/new.py", "def f():\n    import asyncio"),
-        ("quota/new.py", "from protocol.produce import walk"),
+        ("quota/new.py", "from pidgate.protocol.produce import walk"),
         ("quota/new.py", "import os.path"),
         ("quota/deep/new.py", "from random import random"),
         ("quota/new.py", "now = clock.monotonic()"),
@@ -133,13 +176,13 @@ def test_the_pure_packages_are_there_to_be_checked() -> None:
         ("quota/new.py", "socket = __import__('socket')"),
         ("events/new.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import logging"),
         ("events/new.py", "from datetime import datetime\nat = datetime.now()"),
-        ("gateway/conversation.py", "import structlog"),
+        ("gateway/new.py", '"""State of a thing. PURE."""\nimport structlog'),
         ("gateway/new.py", "import kafka"),
-        ("gateway/new.py", "from sandbox.kafka import Cluster"),
-        ("pipeline/new.py", "import gateway.config"),
-        ("pipeline/new.py", "import protocol"),
-        ("sandbox/new.py", "import quota.settings"),
-        ("bench/new.py", "from gateway import server"),
+        ("gateway/new.py", "from pidgate.sandbox.kafka import Cluster"),
+        ("pipeline/new.py", "import pidgate.gateway.config.loading"),
+        ("pipeline/new.py", "from pidgate import protocol"),
+        ("sandbox/new.py", "import pidgate.quota.settings"),
+        ("bench/new.py", "from pidgate.gateway import server"),
     ],
 )
 def test_a_violation_is_found(path: str, source: str) -> None:
@@ -150,11 +193,11 @@ def test_a_violation_is_found(path: str, source: str) -> None:
     ("path", "source"),
     [
         ("protocol/messages.py", "from kafka.protocol import metadata"),
-        ("protocol/new.py", "from protocol.errors import MalformedFrame\nfrom . import frames"),
+        ("protocol/new.py", "from pidgate.protocol.errors import MalformedFrame\nfrom . import frames"),
         ("quota/new.py", "def judge(now_ms: int) -> int:\n    return now_ms"),
-        ("gateway/new.py", "import time, quota, protocol.produce, events\ntime.monotonic()"),
-        ("sandbox/new.py", "import kafka, subprocess, protocol"),
-        ("pipeline/new.py", "import quota.bloom, events"),
+        ("gateway/new.py", "import time, quota, pidgate.protocol.produce, events\ntime.monotonic()"),
+        ("sandbox/new.py", "import kafka, subprocess\nfrom pidgate import protocol"),
+        ("pipeline/new.py", "import pidgate.quota.bloom, events"),
     ],
 )
 def test_what_is_allowed_passes(path: str, source: str) -> None:

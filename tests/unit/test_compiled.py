@@ -23,7 +23,7 @@ SAME_TESTS = (
     "tests/unit/gateway/test_conversation.py",
     "tests/unit/gateway/test_client_channel.py",
     "tests/unit/gateway/test_buffers.py",
-    "tests/unit/gateway/test_own_topics.py",
+    "tests/unit/gateway/test_gateway_topics.py",
     "tests/unit/gateway/test_refuse_init.py",
     "tests/unit/gateway/test_recorder_in_conversation.py",
     "tests/unit/gateway/test_refusal_model.py",
@@ -59,7 +59,10 @@ def python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_the_compiled_modules_are_what_runs(folder: Path) -> None:
-    program = "from gateway import client_channel, conversation; print(client_channel.__file__, conversation.__file__)"
+    program = (
+        "from pidgate.gateway.proxy import client_channel, conversation; "
+        "print(client_channel.__file__, conversation.__file__)"
+    )
     told = python(folder, "-c", program).stdout.split()
     assert [path.startswith(str(folder)) and path.endswith(".so") for path in told] == [True, True]
 

@@ -7,8 +7,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from sandbox.journal import ProducerJournal, record_value
-from sandbox.log_checker import LogRecord
+from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.log_checker import LogRecord
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
 
 

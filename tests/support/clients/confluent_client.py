@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from sandbox.journal import ProducerJournal, record_value
-from sandbox.log_checker import LogRecord
+from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.log_checker import LogRecord
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
 
 

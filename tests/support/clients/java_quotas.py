@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from sandbox import JavaTools, guard
-from sandbox.jars import class_path
-from sandbox.java import java_for
+from pidgate.sandbox import JavaTools, guard
+from pidgate.sandbox.jars import class_path
+from pidgate.sandbox.java import java_for
 from tests.support.clients.java_client import login_properties, properties_file
 from tests.support.clients.load import Login
 

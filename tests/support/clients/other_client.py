@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from sandbox.journal import ProducerJournal
+from pidgate.sandbox.journal import ProducerJournal
 from tests.support.clients.load import Load, Pace
 
 SOURCES: Final = Path(__file__).parents[2] / "clients" / "others"

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 from typing import Self
 
-from sandbox import guard
-from sandbox.jars import NEWEST
-from sandbox.journal import Outcome, ProducerJournal
-from sandbox.log_checker import LogRecord
+from pidgate.sandbox import guard
+from pidgate.sandbox.jars import NEWEST
+from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.log_checker import LogRecord
 from tests.support.clients.java_client import VERSION_VARIABLE
 from tests.support.clients.load import Load, Wish
 

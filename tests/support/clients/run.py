@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from sandbox.journal import ProducerJournal, verifiable_name
+from pidgate.sandbox.journal import ProducerJournal, verifiable_name
 from tests.support.clients.load import Load, Pace, Wish
 
 CLIENTS = {

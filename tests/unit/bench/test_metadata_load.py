@@ -10,7 +10,7 @@ from bench.codec import MetadataRequest
 from bench.lateness import Moment
 from bench.metadata_load import metadata_requests, read_http_answer, topic_name
 from bench.wire import LoadError
-from sandbox.gateway import Metrics
+from pidgate.sandbox.gateway import Metrics
 
 NAME = "pidgate_event_loop_lateness_seconds"
 

@@ -4,18 +4,18 @@ import resource
 import subprocess
 import sys
 
-from bench import open_files
+from bench.machine import allows
 
 LOWERED = """
 import resource
-from bench import open_files
+from pidgate import open_files
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, {hard}))
-print(open_files.allow({wanted}), *resource.getrlimit(resource.RLIMIT_NOFILE))
+print(open_files.allow_most({wanted}), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
 def limits_after(hard: int, wanted: int) -> list[int]:
-    """What allow() says is in force, then the soft and the hard limit."""
+    """What allow_most() says is in force, then the soft and the hard limit."""
     program = LOWERED.format(hard=hard, wanted=wanted)
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return [int(number) for number in told.stdout.split()]
@@ -33,6 +33,6 @@ def test_where_the_hard_limit_may_not_be_raised_it_is_told() -> None:
 
 
 def test_enough_is_as_many_as_wanted() -> None:
-    assert open_files.is_enough(300, 300)
-    assert not open_files.is_enough(300, 301)
-    assert open_files.is_enough(resource.RLIM_INFINITY, 1_000_000)
+    assert allows(300, 300)
+    assert not allows(300, 301)
+    assert allows(resource.RLIM_INFINITY, 1_000_000)

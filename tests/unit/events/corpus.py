@@ -9,7 +9,7 @@ is run before SCHEMA_VERSION is raised; the file is kept for ever, and test_vers
 from collections.abc import Iterator
 from typing import Any, TypeVar, get_args
 
-from events import (
+from pidgate.events import (
     BrokerPlace,
     ConfigEvent,
     ConnectionEvent,
@@ -26,7 +26,7 @@ from events import (
     redacted,
     to_json,
 )
-from events.definitions import LifecyclePhase, ReasonWord, RestoredFrom
+from pidgate.events.definitions import LifecyclePhase, ReasonWord, RestoredFrom
 from tests.unit.events.recorded import recorded
 
 WINDOW_MS = 3_600_000
@@ -224,16 +224,16 @@ def own_doings(process: Process) -> Iterator[Event]:
 def corpus() -> Iterator[Event]:
     """All of it, in the order of a topic with one partition."""
     alone = Process("gw-1:9180", "6f1d09b2c3a4e5f7", 0, 86_400_000)
-    holder = Process("gw-2:9180", "77aa12de90bc3f01", 0, 5_000)
+    state_owner = Process("gw-2:9180", "77aa12de90bc3f01", 0, 5_000)
     worker = Process("gw-2:9180", "77aa12de90bc3f01.w1-3", 1, 5_000)
-    for process in (alone, holder):
+    for process in (alone, state_owner):
         yield from own_doings(process)
     for process in (alone, worker):
         yield from decisions(process)
         yield from traffic(process)
     for hidden in decisions(alone):
         yield redacted(hidden, ["user", "client_id", "address"])
-    yield redacted(config(holder), ["user"])
+    yield redacted(config(state_owner), ["user"])
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from gateway.connection_recorder import ConnectionRecorder
-from gateway.recorder import Clocks, Identity, Recorder, RecorderSettings
-from protocol.messages import InitProducerIdAnswer, InitProducerIdRequest
-from protocol.sasl import SaslExchange
-from quota import Admission, Close, Mode, ProducerBatch, ProducerIdQuota, UserQuota, Visitor
+from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
+from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
+from pidgate.protocol.messages import InitProducerIdAnswer, InitProducerIdRequest
+from pidgate.protocol.sasl import SaslExchange
+from pidgate.quota import Admission, Close, Mode, ProducerBatch, ProducerIdQuota, Session, UserQuota
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 START_WALL_MS = 1_795_248_000_000
@@ -59,9 +59,9 @@ class Gateway:
 class Producer:
     """One connection."""
 
-    def __init__(self, gateway: Gateway, visitor: Visitor) -> None:
-        self.gateway, self.visitor = gateway, visitor
-        self.recorder = ConnectionRecorder(gateway.recorder, visitor, SaslExchange(), "0.0.0.0:9292", 1)
+    def __init__(self, gateway: Gateway, session: Session) -> None:
+        self.gateway, self.session = gateway, session
+        self.recorder = ConnectionRecorder(gateway.recorder, session, SaslExchange(), "0.0.0.0:9292", 1)
         self.recorder.software = ("apache-kafka-java", "3.9.0")
 
     def gets_id(self, producer_id: int) -> None:
@@ -71,14 +71,14 @@ class Producer:
 
     def sends(self, *batches: ProducerBatch) -> None:
         world = self.gateway.world
-        verdict = world.judge(self.visitor, *batches)
+        verdict = world.judge(self.session, *batches)
         assert not isinstance(verdict, Close)
         self.recorder.decided(verdict.decisions, b"", 0, 0, world.now_ms)
         if all(decision.admitted for decision in verdict.decisions):
             self.recorder.forwarded(list(batches), [100] * len(batches), 1_234, world.now_ms)
 
     def closes(self) -> None:
-        self.gateway.world.close(self.visitor)
+        self.gateway.world.close(self.session)
         self.recorder.closed("client")
 
 

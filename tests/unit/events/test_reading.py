@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from events import (
+from pidgate.events import (
     SCHEMA_VERSION,
     ConfigEvent,
     Event,
@@ -19,7 +19,7 @@ from events import (
     from_json,
     to_json,
 )
-from events.reading import OLDEST_READ, UPGRADES
+from pidgate.events.reading import OLDEST_READ, UPGRADES
 from tests.unit.events.made_up import a_decision, any_event, events_of
 
 json_values = st.recursive(

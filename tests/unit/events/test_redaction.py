@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from events import (
+from pidgate.events import (
     REDACTABLE,
     ConfigEvent,
     Event,

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import given
 
-from events import EVENT_TYPES, Event, json_schema, to_json
-from events.document import document
-from events.schema_file import schema_file
+from pidgate.events import EVENT_TYPES, Event, json_schema, to_json
+from pidgate.events.document import document
+from pidgate.events.schema_file import schema_file
 from tests.unit.events.made_up import a_decision, any_event
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 import pytest
 from hypothesis import given
 
-from events import (
+from pidgate.events import (
     EVENT_TYPES,
     SCHEMA_VERSION,
     DecisionEvent,
@@ -25,7 +25,7 @@ from events import (
     prefix_of,
     to_json,
 )
-from events.reading import OLDEST_READ, UPGRADES, _reader
+from pidgate.events.reading import OLDEST_READ, UPGRADES, _reader
 from tests.unit.events.corpus import corpus
 from tests.unit.events.made_up import any_event
 from tests.unit.events.recorded import recorded
@@ -160,6 +160,6 @@ def shape(schema: Any) -> Any:
 def test_without_its_upgrade_version_1_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(UPGRADES) == {1}
     assert OLDEST_READ == 1
-    monkeypatch.setattr("events.reading.OLDEST_READ", 2)
+    monkeypatch.setattr("pidgate.events.reading.OLDEST_READ", 2)
     with pytest.raises(EventUnreadable, match="schema_version 1 is too old: versions 2 to 2 are read"):
         from_json(OF_VERSION_1[0])

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 from hypothesis import given
 
-from events import (
+from pidgate.events import (
     EVENT_TYPES,
     SCHEMA_VERSION,
     ConnectionEvent,
@@ -18,7 +18,7 @@ from events import (
     prefix_of,
     to_json,
 )
-from quota.verdicts import Reason
+from pidgate.quota.verdicts import Reason
 from tests.unit.events.made_up import a_decision, any_event
 
 

@@ -10,10 +10,10 @@ from contextlib import closing
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.admin import site
-from gateway.counters import Counters
-from gateway.listening import CannotListen
-from gateway.metrics import build_registry
+from pidgate.gateway.admin import site
+from pidgate.gateway.config.listening import CannotListen
+from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.metrics.registry import build_registry
 
 
 class View:

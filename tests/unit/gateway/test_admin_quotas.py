@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.access import Access, TokenFile, TokenUnreadable
-from gateway.config import ConfigError, parse
-from gateway.config_conflicts import warnings
-from gateway.settings import AdminSettings
+from pidgate.gateway.admin.access import Access
+from pidgate.gateway.config.conflicts import warnings
+from pidgate.gateway.config.loading import ConfigError, parse
+from pidgate.gateway.config.settings import AdminSettings
+from pidgate.gateway.config.token_file import TokenFile, TokenUnreadable
 from tests.support.quota_site import FILE, Gateway, served
 
 JSON = {"Content-Type": "application/json"}

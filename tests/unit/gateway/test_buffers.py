@@ -1,6 +1,6 @@
 """The budget pauses who comes when it is spent, and lets them go on in turn."""
 
-from gateway.buffers import BufferBudget
+from pidgate.gateway.proxy.buffers import BufferBudget
 
 
 class Waiters:

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.workers.byte_cells import REREAD_MS, ByteCells, Column, NotTheFile, _digest, create
-from quota.byte_bucket import Share
-from quota.byte_quota import IDLE_MS, ByteQuota, Meter
-from quota.byte_rates import Kind
-from quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas
+from pidgate.gateway.process.byte_cells import REREAD_MS, ByteCells, Column, NotTheFile, _digest, create
+from pidgate.quota.byte_bucket import Share
+from pidgate.quota.byte_quota import IDLE_MS, ByteQuota, ClientSensors
+from pidgate.quota.byte_rates import Kind
+from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas
 from tests.unit.quota.byte_flood import Flood
 from tests.unit.quota.kafka_rate import PlainSensor
 
@@ -35,12 +35,12 @@ HELD = quotas_of({("alice", None): ByteRates(500)})
 HELD_BY_CLIENT = quotas_of({("", ""): ByteRates(500)})
 
 
-def meter_of(quota: ByteQuota, client_id: str = "app", now_ms: int = 0) -> Meter:
-    meter = quota.meter(Kind.PRODUCE, "alice", client_id, now_ms)
-    assert meter is not None
+def meter_of(quota: ByteQuota, client_id: str = "app", now_ms: int = 0) -> ClientSensors:
+    sensors = quota.sensors(Kind.PRODUCE, "alice", client_id, now_ms)
+    assert sensors is not None
     # As the first record does it, but before anything is counted.
-    meter._bucket = quota.bucket(Kind.PRODUCE, "alice", meter._bound, now_ms)
-    return meter
+    sensors._bucket = quota.bucket(Kind.PRODUCE, "alice", sensors._bound, now_ms)
+    return sensors
 
 
 def share_of(quota: ByteQuota, client_id: str = "app") -> Share:
@@ -102,12 +102,12 @@ def test_with_one_writer_every_decision_is_kafkas(history: list[tuple[int, int, 
         gateway = Gateway(Path(directory), workers=2)
         with closing(gateway):
             writer, reader = gateway.worker(1), gateway.worker(2)
-            meter, plain = meter_of(writer), PlainSensor(SAMPLES, SAMPLE_MS, 500)
+            sensors, plain = meter_of(writer), PlainSensor(SAMPLES, SAMPLE_MS, 500)
             meter_of(reader)
             now_ms = 0
             for gap_ms, size_bytes, _ in history:
                 now_ms += gap_ms + REREAD_MS
-                assert meter.record(size_bytes, now_ms) == plain.record(size_bytes, now_ms)
+                assert sensors.record(size_bytes, now_ms) == plain.record(size_bytes, now_ms)
                 rates = [quota.snapshots(now_ms)[0].bytes_per_s for quota in (writer, reader)]
                 assert rates[0] == rates[1]
 
@@ -124,15 +124,15 @@ def test_with_several_writers_the_sum_is_exact_but_for_one_sample_at_its_old_end
         gateway = Gateway(Path(directory))
         with closing(gateway):
             windows = [ByteQuota(HELD, 0, gateway.cells(number)) for number in (1, 2, 3)]
-            meters = [meter_of(quota) for quota in windows]
+            sensors_of = [meter_of(quota) for quota in windows]
             shares = [share_of(quota) for quota in windows]
             recorded: list[tuple[int, int]] = []
             now_ms = 0
             for gap_ms, size_bytes, number in history:
                 now_ms += gap_ms + REREAD_MS
                 recorded.append((now_ms, size_bytes))
-                meters[number].record(size_bytes, now_ms)
-                bucket = meters[number]._bucket
+                sensors_of[number].record(size_bytes, now_ms)
+                bucket = sensors_of[number]._bucket
                 assert bucket is not None
                 own = bucket.window
                 others, oldest_ms = shares[number].others(now_ms)
@@ -154,15 +154,15 @@ def test_a_worker_that_is_started_again_goes_on_in_its_column(
         gateway = Gateway(Path(directory), workers=2)
         with closing(gateway):
             writer, reader = gateway.worker(1), gateway.worker(2)
-            meter, plain = meter_of(writer), PlainSensor(SAMPLES, SAMPLE_MS, 500)
+            sensors, plain = meter_of(writer), PlainSensor(SAMPLES, SAMPLE_MS, 500)
             meter_of(reader)
             now_ms = 0
             for count, (gap_ms, size_bytes, _) in enumerate(history):
                 now_ms += gap_ms + REREAD_MS
                 if count in dies_before:
                     writer = gateway.worker(1)
-                    meter = meter_of(writer, now_ms=now_ms)
-                assert meter.record(size_bytes, now_ms) == plain.record(size_bytes, now_ms)
+                    sensors = meter_of(writer, now_ms=now_ms)
+                assert sensors.record(size_bytes, now_ms) == plain.record(size_bytes, now_ms)
                 rates = [quota.snapshots(now_ms)[0].bytes_per_s for quota in (writer, reader)]
                 assert rates[0] == rates[1]
 
@@ -205,9 +205,9 @@ def test_buckets_and_kinds_do_not_meet(gateway_of: Callable[..., Gateway]) -> No
 
     asked = [(Kind.PRODUCE, "alice", "b"), (Kind.FETCH, "alice", "a"), (Kind.PRODUCE, "alic", "ea")]
     for kind, user, client_id in asked:
-        meter = other.meter(kind, user, client_id, 0)
-        assert meter is not None
-        assert meter.record(1, 0) == 0
+        sensors = other.sensors(kind, user, client_id, 0)
+        assert sensors is not None
+        assert sensors.record(1, 0) == 0
     assert meter_of(other, "a").record(0, 0) == 170_000
 
 
@@ -267,11 +267,11 @@ class TestPlaces:
         meter_of(one, "a").record(90_000, 0)
         gateway.worker(1)
         taken = gateway.worker(2)
-        meter = meter_of(taken, "b", WINDOW_MS)
+        sensors = meter_of(taken, "b", WINDOW_MS)
 
         assert taken.not_shared == 0
-        assert meter.record(5_000, WINDOW_MS) == 0
-        assert meter.record(0, WINDOW_MS + REREAD_MS) == 0
+        assert sensors.record(5_000, WINDOW_MS) == 0
+        assert sensors.record(0, WINDOW_MS + REREAD_MS) == 0
 
     def test_a_free_place_is_none_that_begins_in_another_ones_digest(
         self, gateway_of: Callable[..., Gateway]
@@ -445,10 +445,10 @@ WRITER = """
 import sys
 from pathlib import Path
 from random import Random
-from gateway.workers.byte_cells import ByteCells
-from quota.byte_quota import ByteQuota
-from quota.byte_rates import Kind
-from quota.settings import ByteQuotas, ByteRates, Mode, Quotas
+from pidgate.gateway.process.byte_cells import ByteCells
+from pidgate.quota.byte_quota import ByteQuota
+from pidgate.quota.byte_rates import Kind
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas
 
 number = int(sys.argv[2])
 quotas = Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(11, 60_000, {("", ""): ByteRates(10**12)}))

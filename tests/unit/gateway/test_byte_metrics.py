@@ -8,8 +8,8 @@ from dataclasses import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.byte_metrics import ByteCollector
-from gateway.workers.byte_reports import (
+from pidgate.gateway.metrics.byte_rates import ByteCollector
+from pidgate.gateway.metrics.byte_reports import (
     REPORT_LATE_MS,
     ByteReports,
     ByteState,
@@ -18,9 +18,9 @@ from gateway.workers.byte_reports import (
     state_of,
     unpack,
 )
-from quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ByteSnapshot
-from quota.byte_rates import Kind
-from quota.settings import ByteQuotas, ByteRates, Mode, Quotas
+from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ByteSnapshot
+from pidgate.quota.byte_rates import Kind
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas
 
 BYTES = ByteQuotas(rates={("alice", None): ByteRates(500), ("", ""): ByteRates(None, 700)})
 QUOTAS = Quotas(mode=Mode.ENFORCE, bytes=BYTES)
@@ -87,9 +87,9 @@ def test_rows_beyond_the_bound_are_summed_and_those_shown_stay() -> None:
 
 def test_a_single_process_shows_its_own() -> None:
     quota = ByteQuota(QUOTAS, 0)
-    meter = quota.meter(Kind.PRODUCE, "alice", "app", 0)
-    assert meter is not None
-    meter.record(5_500, 0)
+    sensors = quota.sensors(Kind.PRODUCE, "alice", "app", 0)
+    assert sensors is not None
+    sensors.record(5_500, 0)
 
     shown = scraped(ByteCollector(lambda: state_of(quota, 0)))
 
@@ -158,9 +158,9 @@ def test_bounds_are_those_in_force_and_without_one_there_is_no_row() -> None:
 def test_a_report_holds_what_changed_since_the_last() -> None:
     quota, reports = ByteQuota(QUOTAS, 0), ByteReports()
     for kind, user in ((Kind.PRODUCE, "alice"), (Kind.FETCH, "bob")):
-        meter = quota.meter(kind, user, "app", 0)
-        assert meter is not None
-        meter.record(5_600, 1)
+        sensors = quota.sensors(kind, user, "app", 0)
+        assert sensors is not None
+        sensors.record(5_600, 1)
 
     first = byte_report_of(quota, 2)
     assert [fields[:3] for fields in first["rows"]] == [["bob", "app", "fetch"], ["alice", None, "produce"]]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.answer_line import MOST_IN_FLIGHT
-from gateway.broker_channel import WHOLE_ANSWER_LIMIT_BYTES
-from gateway.buffers import READ_BUFFER_BYTES
-from gateway.client_channel import STALLED_MS
-from gateway.flow import SCARCE_READ_BYTES
-from gateway.inbox import FIRST_LARGE_BYTES
+from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
+from pidgate.gateway.proxy.client_channel import STALLED_MS
+from pidgate.gateway.proxy.flow_control import SCARCE_READ_BYTES
+from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
+from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES
 from tests.support import raw
 from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
 
@@ -249,7 +249,7 @@ def test_a_length_alone_costs_nothing(scene: Scene) -> None:
     for pair in pairs:
         pair.client.receive((90 * MiB).to_bytes(4, "big") + bytes(10))
     assert scene.budget.used_bytes == 4 * FIRST_LARGE_BYTES
-    assert all(len(pair.channel._inbox.next_read()) < FIRST_LARGE_BYTES for pair in pairs)
+    assert all(len(pair.channel._received.next_read()) < FIRST_LARGE_BYTES for pair in pairs)
 
 
 def test_who_keeps_memory_from_others_without_using_it_is_closed() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config, config_conflicts
-from gateway.config import ConfigError, Settings
-from gateway.config_source import dotted
-from gateway.nodes import NodePorts
-from gateway.units import Address
-from quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, UserQuota
+from pidgate.gateway.cluster.nodes import NodePorts
+from pidgate.gateway.config import conflicts, loading
+from pidgate.gateway.config.loading import ConfigError, Settings
+from pidgate.gateway.config.source import dotted
+from pidgate.gateway.config.units import Address
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, UserQuota
 
 MINIMAL = """\
 cluster: {bootstrap_servers: [127.0.0.1:19092]}
@@ -28,19 +28,19 @@ CLUSTER = "cluster: {bootstrap_servers: [127.0.0.1:19092]}\n"
 
 def problems_of(text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
-        config.parse(text, "f.yaml")
+        loading.parse(text, "f.yaml")
     return [str(problem) for problem in caught.value.problems]
 
 
 def warnings_of(settings: Settings) -> list[str]:
-    return [f"{dotted(path)}: {text}" for path, text in config_conflicts.warnings(settings)]
+    return [f"{dotted(path)}: {text}" for path, text in conflicts.warnings(settings)]
 
 
 def test_the_minimal_file_works_as_it_stands(tmp_path: Path) -> None:
     file = tmp_path / "pidgate.yaml"
     file.write_text(MINIMAL)
 
-    settings = config.load(file)
+    settings = loading.load(file)
 
     assert settings.cluster.bootstrap_servers == (Address("127.0.0.1", 19092),)
     listener = settings.listeners[0]
@@ -55,7 +55,7 @@ def test_the_minimal_file_works_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_everything_but_the_bootstrap_servers_has_a_default() -> None:
-    settings = config.parse(CLUSTER)
+    settings = loading.parse(CLUSTER)
 
     assert settings.quotas.mode == "observe"
     assert settings.limits.frame_bytes == 100 * 2**20
@@ -66,7 +66,7 @@ def test_everything_but_the_bootstrap_servers_has_a_default() -> None:
 
 
 def test_every_key_of_the_producer_id_quota_reaches_the_quota_package() -> None:
-    settings = config.parse(
+    settings = loading.parse(
         CLUSTER
         + """\
 quotas:
@@ -108,7 +108,7 @@ quotas:
 
 
 def test_every_byte_rate_reaches_the_quota_package_under_its_entity() -> None:
-    settings = config.parse(
+    settings = loading.parse(
         CLUSTER
         + """\
 quotas:
@@ -365,12 +365,12 @@ def test_listeners_that_cannot_work_are_explained(listeners: str, problem: str) 
 def test_the_same_ports_on_different_addresses_do_not_meet() -> None:
     listeners = "[{bind: 127.0.0.1:9292}, {bind: 127.0.0.2:9292}]"
 
-    assert len(config.parse(f"{CLUSTER}listeners: {listeners}").listeners) == 2
+    assert len(loading.parse(f"{CLUSTER}listeners: {listeners}").listeners) == 2
 
 
 def test_node_ids_with_gaps_take_ports_in_their_order() -> None:
     listeners = "[{advertise: 'gw-{node_id}.example', node_ports: {first: 9300, node_ids: [0-5, 101-105]}}]"
-    ports = NodePorts(config.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
+    ports = NodePorts(loading.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
 
     assert ports.advertised(5) == ("gw-5.example", 9305)
     assert ports.advertised(101) == ("gw-101.example", 9306)
@@ -379,7 +379,7 @@ def test_node_ids_with_gaps_take_ports_in_their_order() -> None:
 
 def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
     listeners = "[{bind: 0.0.0.0:9092, advertise: 'gw-{node_id}.example:9092', only_node: 3}]"
-    ports = NodePorts(config.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
+    ports = NodePorts(loading.parse(f"{CLUSTER}listeners: {listeners}").listeners[0])
 
     assert (ports.port_of(3), ports.port_of(4)) == (9092, None)
     assert ports.advertised(4) == ("gw-4.example", 9092)
@@ -411,22 +411,22 @@ def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
     ],
 )
 def test_what_works_but_may_surprise_is_a_warning(text: str, warning: str) -> None:
-    assert warnings_of(config.parse(CLUSTER + text)) == [warning]
+    assert warnings_of(loading.parse(CLUSTER + text)) == [warning]
 
 
 def test_a_file_that_cannot_be_read_or_is_no_yaml_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read \(No such file or directory\)"):
-        config.load(tmp_path / "nowhere.yaml")
+        loading.load(tmp_path / "nowhere.yaml")
 
     assert problems_of("cluster: [")[0].startswith("f.yaml:1: is not valid YAML")
     assert problems_of("a: &a [*a]")[0] == "f.yaml:1: is nested too deeply; an alias may not contain itself"
     (tmp_path / "latin.yaml").write_bytes(b"cluster: {name: \xe9}")
     with pytest.raises(ConfigError, match="is not UTF-8 text; save it as UTF-8"):
-        config.load(tmp_path / "latin.yaml")
+        loading.load(tmp_path / "latin.yaml")
 
 
 def test_options_make_the_documented_defaults() -> None:
-    settings = config.from_options("k1:9092,k2:9092")
+    settings = loading.from_options("k1:9092,k2:9092")
 
     assert settings.cluster.bootstrap_servers == (Address("k1", 9092), Address("k2", 9092))
     listener = settings.listeners[0]
@@ -461,6 +461,6 @@ def test_options_make_the_documented_defaults() -> None:
 )
 def test_an_error_names_the_option(options: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.from_options(**{"bootstrap_servers": "k1:9092", **options})  # type: ignore[arg-type]
+        loading.from_options(**{"bootstrap_servers": "k1:9092", **options})  # type: ignore[arg-type]
 
     assert str(caught.value) == problem

@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from gateway.conversation import CLOSE, FORWARD, HELD_LIMIT_BYTES, TAKEN, Conversation
-from gateway.treatments import Treatment
-from protocol.errors import MalformedFrame, UnsupportedVersion
-from quota import Admission, Mode, Quotas, UserQuota, Visitor
+from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, HELD_LIMIT_BYTES, TAKEN, Conversation
+from pidgate.gateway.proxy.treatments import Treatment
+from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
+from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
 
@@ -59,8 +59,8 @@ class Script:
             users={name: UserQuota.per_window(its_rate) for name, its_rate in rates.items()},
         )
         self.admission = Admission(quotas, lambda: 1, 0)
-        self.visitor = Visitor(user, "", "10.0.0.1", 1)
-        self.talk = Conversation(self.admission, self.visitor)
+        self.session = Session(user, "", "10.0.0.1", 1)
+        self.talk = Conversation(self.admission, self.session)
         self.now_ms = 0
 
     def send(self, frame: bytes) -> int:
@@ -215,10 +215,10 @@ def handshake(correlation_id: int, mechanism: str = "PLAIN") -> bytes:
 
 
 def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
-    """The broker answers SaslAuthenticate: what gateway/answers.py does with it."""
+    """The broker answers SaslAuthenticate: what gateway/proxy/responses.py does with it."""
     identity = script.talk.sasl.broker_answer(error_code, b"")
     if identity is not None:
-        script.visitor.identify(identity.user)
+        script.session.identify(identity.user)
     script.broker_answers(correlation_id)
 
 
@@ -246,7 +246,7 @@ def test_whoever_is_not_let_in_stays_who_he_was() -> None:
     script.send(authenticate(2, "alice"))
     script.broker_answers(1)
     confirm(script, 2, error_code=58)
-    assert script.visitor.user == "ANONYMOUS"
+    assert script.session.user == "ANONYMOUS"
     assert script.send(produce(7, correlation_id=3)) is TAKEN
     assert script.talk.refused[0].user == "ANONYMOUS"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.ports import free_block, free_port
+from pidgate.sandbox.ports import free_block, free_port
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILE = ROOT / "Dockerfile"
@@ -165,7 +165,7 @@ def test_the_steps_give_a_working_command(container: Container) -> None:
 
     assert (done.returncode, done.stdout) == (0, "pidgate 0.1.0\n")
     imported = subprocess.run(
-        [*container.command(["python"]), "-c", "import gateway; print(gateway.__file__)"],
+        [*container.command(["python"]), "-c", "import pidgate; print(pidgate.__file__)"],
         cwd="/",
         env={},
         capture_output=True,

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from events import ConfigEvent, LifecycleEvent, UserNames, to_json
-from gateway.event_log.absorber import Absorber
-from gateway.event_log.records import EventRecord
-from quota.entities import User
-from quota.producer_ids import ProducerIdQuota
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from quota.sticky import WATCH_MS
+from pidgate.events import ConfigEvent, LifecycleEvent, UserNames, to_json
+from pidgate.gateway.state.event_applier import EventApplier
+from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.sticky import WATCH_MS
 from tests.unit.gateway.test_event_log_scan import decision
 
 HOUR_MS = 3_600_000
@@ -37,11 +37,11 @@ class Watched:
         self.ids.append((user, producer_id))
 
 
-def restored(*records: EventRecord, run: str = "me") -> tuple[Absorber, ProducerIdQuota]:
-    state, absorber = quota(), Absorber(run, TOKEN)
-    absorber.restore(records, state, NOW_MS, WALL_MS)
-    absorber.finish_restore(state)
-    return absorber, state
+def restored(*records: EventRecord, run: str = "me") -> tuple[EventApplier, ProducerIdQuota]:
+    state, applier = quota(), EventApplier(run, TOKEN)
+    applier.restore(records, state, NOW_MS, WALL_MS)
+    applier.finish_restore(state)
+    return applier, state
 
 
 class TestHistory:
@@ -67,9 +67,9 @@ class TestHistory:
         assert state.remembers("alice", 2, later)
 
     def test_refused_ids_are_not_remembered(self) -> None:
-        absorber, state = restored(record(1_000, decision="refuse", producer_id=1))
+        applier, state = restored(record(1_000, decision="refuse", producer_id=1))
         assert not state.remembers("alice", 1, NOW_MS)
-        assert absorber.decisions == 1
+        assert applier.decisions == 1
 
     def test_the_newest_balance_counts_with_what_was_refilled_since(self) -> None:
         _, state = restored(
@@ -109,19 +109,19 @@ class TestHistory:
         assert state.tokens("alice", NOW_MS) == 30
 
     def test_pieces_of_a_history_are_one_history(self) -> None:
-        state, absorber = quota(), Absorber("me", TOKEN)
+        state, applier = quota(), EventApplier("me", TOKEN)
         for seq, age_ms in enumerate((5_000, 4_000, 3_000), 1):
             piece = [record(age_ms, seq=seq, producer_id=seq, tokens_after=seq * TOKEN)]
-            absorber.restore(piece, state, NOW_MS, WALL_MS)
-        absorber.finish_restore(state)
+            applier.restore(piece, state, NOW_MS, WALL_MS)
+        applier.finish_restore(state)
         assert state.tokens("alice", NOW_MS) == pytest.approx(3 + 3 / 36, abs=0.001)
         assert all(state.remembers("alice", seq, NOW_MS) for seq in (1, 2, 3))
 
     def test_what_was_let_in_as_grace_counts_against_its_bound_again(self) -> None:
-        state, absorber = quota(rate=1), Absorber("me", TOKEN)
+        state, applier = quota(rate=1), EventApplier("me", TOKEN)
         records = [record(1_000, producer_id=number, seq=number, reason="grace") for number in range(1, 11)]
-        absorber.restore(records, state, NOW_MS, WALL_MS)
-        absorber.finish_restore(state)
+        applier.restore(records, state, NOW_MS, WALL_MS)
+        applier.finish_restore(state)
         (exported,) = state.export_users(NOW_MS)
         assert exported.grace_admitted == 10
         assert state.remembers("alice", 10, NOW_MS)
@@ -140,51 +140,51 @@ class TestHistory:
     def test_only_who_had_a_state_makes_history(
         self, reason: str, incarnation: str, has_history: bool
     ) -> None:
-        absorber, _ = restored(record(0, reason=reason, incarnation=incarnation))
-        assert absorber.has_history is has_history
+        applier, _ = restored(record(0, reason=reason, incarnation=incarnation))
+        assert applier.has_history is has_history
 
     def test_only_ids_that_were_refused_a_short_while_ago_are_watched(self) -> None:
-        state, absorber, watched = quota(), Absorber("me", TOKEN), Watched()
+        state, applier, watched = quota(), EventApplier("me", TOKEN), Watched()
         records = [
             record(WATCH_MS, decision="refuse", producer_id=1),
             record(WATCH_MS - 1, decision="refuse", producer_id=2),
             record(0, producer_id=3),
         ]
-        absorber.restore(records, state, NOW_MS, WALL_MS, watched)
+        applier.restore(records, state, NOW_MS, WALL_MS, watched)
         assert watched.ids == [("alice", 2)]
 
     def test_a_journal_tells_ages_by_the_wall_clock(self) -> None:
-        state, absorber = quota(), Absorber("me", TOKEN)
+        state, applier = quota(), EventApplier("me", TOKEN)
         values = [
             to_json(decision(producer_id=1, wall_time_ms=WALL_MS - 40 * HOUR_MS)),
             to_json(decision(producer_id=2, wall_time_ms=WALL_MS - HOUR_MS)),
             b"torn",
             to_json(decision(producer_id=3, wall_time_ms=WALL_MS - 36_000, seq=9, tokens_after=4 * TOKEN)),
         ]
-        absorber.restore_journal(values, state, NOW_MS, WALL_MS)
-        absorber.finish_restore(state)
+        applier.restore_journal(values, state, NOW_MS, WALL_MS)
+        applier.finish_restore(state)
         assert [state.remembers("alice", number, NOW_MS) for number in (1, 2, 3)] == [False, True, True]
         assert state.tokens("alice", NOW_MS) == 5
-        assert absorber.unreadable == 1
+        assert applier.unreadable == 1
 
     def test_a_machine_that_booted_a_minute_ago_remembers_what_was_before(self) -> None:
-        state, absorber = quota(), Absorber("me", TOKEN)
-        absorber.restore([record(5 * HOUR_MS, tokens_after=-TOKEN)], state, 60_000, WALL_MS)
-        absorber.finish_restore(state)
+        state, applier = quota(), EventApplier("me", TOKEN)
+        applier.restore([record(5 * HOUR_MS, tokens_after=-TOKEN)], state, 60_000, WALL_MS)
+        applier.finish_restore(state)
         assert state.remembers("alice", 4711, 60_000)
         assert state.tokens("alice", 60_000) == 100
 
     def test_what_is_no_event_is_counted_and_passed_over(self) -> None:
-        absorber, state = restored(EventRecord(0, 0, WALL_MS, b"{"), record(0, producer_id=1))
-        assert (absorber.unreadable, absorber.decisions) == (1, 1)
-        assert "JSON" in absorber.last_unreadable
+        applier, state = restored(EventRecord(0, 0, WALL_MS, b"{"), record(0, producer_id=1))
+        assert (applier.unreadable, applier.decisions) == (1, 1)
+        assert "JSON" in applier.last_unreadable
         assert state.remembers("alice", 1, NOW_MS)
 
 
 class TestOthers:
     def followed(self, *records: EventRecord, **options: Any) -> tuple[Watched, ProducerIdQuota]:
         state, watched = quota(), Watched()
-        Absorber("me", TOKEN, **options).follow(records, state, watched, NOW_MS)
+        EventApplier("me", TOKEN, **options).follow(records, state, watched, NOW_MS)
         return watched, state
 
     def test_a_remote_admission_is_remembered_and_charged_once(self) -> None:
@@ -236,21 +236,21 @@ class TestGateways:
         def note(event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
             heard.append((event.incarnation, at_ms))
 
-        absorber, state = Absorber("me", TOKEN, on_gateway=note), quota()
+        applier, state = EventApplier("me", TOKEN, on_gateway=note), quota()
         records = [
             EventRecord(0, 0, WALL_MS - 5_000, to_json(lifecycle())),
             EventRecord(0, 1, WALL_MS, to_json(lifecycle(incarnation="me"))),
             record(0),
         ]
-        absorber.restore(records, state, NOW_MS, WALL_MS)
-        absorber.follow(records, state, Watched(), NOW_MS + 7)
+        applier.restore(records, state, NOW_MS, WALL_MS)
+        applier.follow(records, state, Watched(), NOW_MS + 7)
         assert heard == [("other", NOW_MS - 5_000), ("other", NOW_MS + 7)]
 
     def test_what_is_cut_short_is_counted(self) -> None:
-        absorber = Absorber("me", TOKEN, on_gateway=lambda _event, _at_ms: None)
+        applier = EventApplier("me", TOKEN, on_gateway=lambda _event, _at_ms: None)
         value = to_json(lifecycle())[:-5]
-        absorber.follow([EventRecord(0, 0, 0, value)], quota(), Watched(), NOW_MS)
-        assert absorber.unreadable == 1
+        applier.follow([EventRecord(0, 0, 0, value)], quota(), Watched(), NOW_MS)
+        assert applier.unreadable == 1
 
 
 class TestClusterBucket:
@@ -267,7 +267,7 @@ class TestClusterBucket:
         return exported.units / exported.token_units
 
     def test_charges_of_all_users_count_in_the_order_of_time_whatever_the_order_of_partitions(self) -> None:
-        state, absorber = self.cluster(), Absorber("me", TOKEN, counts_charges=True)
+        state, applier = self.cluster(), EventApplier("me", TOKEN, counts_charges=True)
         told = [
             record(0, user="bob", producer_id=10, tokens_after=None),
             *(record(HOUR_MS, producer_id=number, tokens_after=None) for number in range(4)),
@@ -275,21 +275,21 @@ class TestClusterBucket:
             record(HOUR_MS, producer_id=20, decision="refuse", tokens_after=None),
             record(5 * HOUR_MS, user="bob", producer_id=11, tokens_after=None),
         ]
-        absorber.restore(told, state, NOW_MS, WALL_MS)
-        absorber.finish_restore(state)
+        applier.restore(told, state, NOW_MS, WALL_MS)
+        applier.finish_restore(state)
         assert self.units(state) == 9  # full again after the hour; then one for bob's
 
     def test_what_an_imported_balance_holds_already_is_not_charged_again(self) -> None:
         before = self.cluster()
         before.restore_cluster_charges([NOW_MS - 600_000] * 6)
-        state, absorber = self.cluster(), Absorber("me", TOKEN, counts_charges=True)
+        state, applier = self.cluster(), EventApplier("me", TOKEN, counts_charges=True)
         state.import_cluster_bucket(before.export_cluster_bucket(NOW_MS - 300_000), NOW_MS - 300_000)
         told = [record(age_ms, producer_id=age_ms, tokens_after=None) for age_ms in (600_000, 1_000)]
-        absorber.restore(told, state, NOW_MS, WALL_MS)
-        absorber.finish_restore(state)
+        applier.restore(told, state, NOW_MS, WALL_MS)
+        applier.finish_restore(state)
         assert self.units(state) == pytest.approx(10 - 6 - 1 + 10 / 6, abs=0.01)
 
     def test_without_such_a_bound_nothing_is_kept(self) -> None:
-        absorber, state = restored(record(0, producer_id=1))
-        assert absorber._charged_ms is None
+        applier, state = restored(record(0, producer_id=1))
+        assert applier._charged_ms is None
         assert state.export_cluster_bucket(NOW_MS) is None

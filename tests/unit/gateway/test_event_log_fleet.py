@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from events import ConfigEvent
-from gateway.event_log.fleet import GONE_AFTER_MS, SPREADS_MS, Fleet, FleetChange, OwnSettings
+from pidgate.events import ConfigEvent
+from pidgate.gateway.state.fleet import GONE_AFTER_MS, SPREADS_MS, Fleet, FleetChange, OwnSettings
 from tests.unit.gateway.test_event_log_absorber import HOUR_MS, lifecycle
 
 OWN = OwnSettings(HOUR_MS, 24 * HOUR_MS, "enforce")

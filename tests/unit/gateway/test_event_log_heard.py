@@ -2,20 +2,20 @@
 
 from itertools import pairwise
 
-from gateway.event_log.heard import MOST_PIECES, HeardPieces
-from gateway.event_log.records import EventRecord
+from pidgate.gateway.state.applied_ranges import MOST_PIECES, AppliedRanges
+from pidgate.gateway.topics.records import EventRecord
 
 
 def records(partition: int, first: int, length: int) -> list[EventRecord]:
     return [EventRecord(partition, offset, 0, b"") for offset in range(first, first + length)]
 
 
-def told(heard: HeardPieces) -> list[tuple[int, int, int, int]]:
+def told(heard: AppliedRanges) -> list[tuple[int, int, int, int]]:
     return [(one.partition, one.first_offset, one.next_offset, one.at_ms) for one in heard.take()]
 
 
 def test_each_piece_is_told_once() -> None:
-    heard = HeardPieces()
+    heard = AppliedRanges()
     heard.applied([*records(0, 5, 3), *records(2, 40, 1)], 1_000)
     heard.applied(records(0, 8, 2), 1_007)
     assert told(heard) == [(0, 5, 8, 1_000), (2, 40, 41, 1_000), (0, 8, 10, 1_007)]
@@ -25,7 +25,7 @@ def test_each_piece_is_told_once() -> None:
 
 
 def test_a_gateway_that_decides_nothing_keeps_the_newest_and_one_for_all_before() -> None:
-    heard = HeardPieces()
+    heard = AppliedRanges()
     for number in range(1_000):
         heard.applied(records(number % 2, number, 1), number)
     pieces = told(heard)

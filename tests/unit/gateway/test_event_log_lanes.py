@@ -1,20 +1,25 @@
 """Events that wait to be written: bounded, in order, one lane for each partition."""
 
-from gateway.event_log import lanes
-from gateway.event_log.lanes import LARGEST_EVENT_BYTES, MOST_BYTES, MOST_EVENTS, Lanes
+from pidgate.gateway.state import record_accumulator
+from pidgate.gateway.state.record_accumulator import (
+    LARGEST_EVENT_BYTES,
+    MOST_BYTES,
+    MOST_EVENTS,
+    RecordAccumulator,
+)
 
 
 def by_first_byte(key: bytes, partitions: int) -> int:
     return key[0] % partitions
 
 
-def shaped(partitions: int = 3) -> Lanes:
-    made = Lanes(by_first_byte)
+def shaped(partitions: int = 3) -> RecordAccumulator:
+    made = RecordAccumulator(by_first_byte)
     made.shape(partitions)
     return made
 
 
-def waiting(made: Lanes) -> dict[int, list[bytes]]:
+def waiting(made: RecordAccumulator) -> dict[int, list[bytes]]:
     return {lane.partition: [event.value for event in lane.events] for lane in made.ready()}
 
 
@@ -28,7 +33,7 @@ def test_events_are_dealt_out_by_key_and_keep_their_order() -> None:
 
 
 def test_what_waits_before_the_partitions_are_known_is_kept() -> None:
-    made = Lanes(by_first_byte)
+    made = RecordAccumulator(by_first_byte)
     made.put("a", b"1")
     made.shape(2)
     assert waiting(made) == {1: [b"1"]}
@@ -115,13 +120,13 @@ def test_the_memory_of_keys_is_bounded() -> None:
         asked.append(key)
         return 0
 
-    made = Lanes(counted)
+    made = RecordAccumulator(counted)
     made.shape(1)
     for _ in range(2):
-        for number in range(lanes._REMEMBERED_KEYS + 1):
+        for number in range(record_accumulator._REMEMBERED_KEYS + 1):
             made.put(f"user-{number}", b"")
         (lane,) = made.ready()
         made.leave(lane, len(lane.events))
     # The second round finds most keys only if all were kept.
-    assert len(asked) > lanes._REMEMBERED_KEYS + 1
-    assert len(made._lane_of) <= lanes._REMEMBERED_KEYS
+    assert len(asked) > record_accumulator._REMEMBERED_KEYS + 1
+    assert len(made._lane_of) <= record_accumulator._REMEMBERED_KEYS

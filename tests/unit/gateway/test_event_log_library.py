@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway import config
-from gateway.event_log import availability, library_log
-from gateway.event_log.availability import FIRST_RETRY_S, LONGEST_RETRY_S, SAY_AGAIN_S, Availability
-from gateway.event_log.causes import Cause, explained
-from gateway.event_log.library_log import last_words, quieten
-from gateway.event_log.own_client import CredentialsUnreadable, OwnClient
-from gateway.settings import SaslSettings
+from pidgate.gateway.config import loading
+from pidgate.gateway.config.settings import SaslSettings
+from pidgate.gateway.topics import availability, library_log
+from pidgate.gateway.topics.availability import FIRST_RETRY_S, LONGEST_RETRY_S, SAY_AGAIN_S, Availability
+from pidgate.gateway.topics.causes import Cause, explained
+from pidgate.gateway.topics.library_log import last_words, quieten
+from pidgate.gateway.topics.own_client import CredentialsUnreadable, OwnClient
 
 
 class Clock:
@@ -51,8 +51,8 @@ def root_log() -> Iterator[io.StringIO]:
 
 def test_the_gateway_loads_without_aiokafka() -> None:
     script = (
-        "import sys, gateway.server, gateway.event_log.publisher, gateway.event_log.follower,"
-        " gateway.event_log.absorber, gateway.event_log.fleet;"
+        "import sys, pidgate.gateway.process.server, pidgate.gateway.state.publisher, pidgate.gateway.topics.follower,"
+        " pidgate.gateway.state.event_applier, pidgate.gateway.state.fleet;"
         "sys.exit('aiokafka' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
@@ -158,7 +158,7 @@ class TestOwnClient:
             "cluster: {bootstrap_servers: ['kafka-1:9092', '[::1]:9093']}\n"
             f"own_client: {{sasl: {{mechanism: SCRAM-SHA-512, username: pidgate, password_file: {password}}}}}\n"
         )
-        client = OwnClient.from_settings(config.load(file))
+        client = OwnClient.from_settings(loading.load(file))
         assert client.arguments() == {
             "bootstrap_servers": ["kafka-1:9092", "[::1]:9093"],
             "client_id": "pidgate",

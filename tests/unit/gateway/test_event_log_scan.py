@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, LifecycleEvent, fields_of, to_json
-from gateway.event_log import decision_scan
-from gateway.event_log.decision_scan import scan, type_of
-from quota.verdicts import Reason
+from pidgate.events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, LifecycleEvent, fields_of, to_json
+from pidgate.gateway.state import decision_scan
+from pidgate.gateway.state.decision_scan import scan, type_of
+from pidgate.quota.verdicts import Reason
 
 CORPUS = Path(__file__).parents[2] / "data" / "events-v1.jsonl"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from events import to_json
-from gateway.event_log.absorber import Absorber
-from gateway.event_log.records import EventRecord
-from quota.interim import InterimState
-from quota.producer_ids import AskedId, ProducerIdQuota, Question
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from quota.verdicts import Reason
+from pidgate.events import to_json
+from pidgate.gateway.state.event_applier import EventApplier
+from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.interim import InterimState
+from pidgate.quota.producer_ids import AskedId, ProducerIdQuota, Question
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.verdicts import Reason
 from tests.unit.gateway.test_event_log_scan import decision
 
 HOUR_MS = 3_600_000
@@ -25,15 +25,15 @@ def quota(mode: Mode = Mode.ENFORCE) -> ProducerIdQuota:
     return ProducerIdQuota(quotas, lambda: 1_234_567, 0)
 
 
-def absorbed(state: ProducerIdQuota, *events: dict[str, Any]) -> Absorber:
-    absorber = Absorber("me", HOUR_MS * 1_000, began_wall_ms=BEGAN_WALL_MS)
+def absorbed(state: ProducerIdQuota, *events: dict[str, Any]) -> EventApplier:
+    applier = EventApplier("me", HOUR_MS * 1_000, began_wall_ms=BEGAN_WALL_MS)
     records = [
         EventRecord(0, offset, event["wall_time_ms"], to_json(decision(**event)))
         for offset, event in enumerate({"wall_time_ms": WALL_MS - 100, **event} for event in events)
     ]
-    absorber.restore(records, state, NOW_MS, WALL_MS)
-    absorber.finish_restore(state)
-    return absorber
+    applier.restore(records, state, NOW_MS, WALL_MS)
+    applier.finish_restore(state)
+    return applier
 
 
 def question(producer_id: int) -> Question:

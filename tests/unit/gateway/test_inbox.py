@@ -5,8 +5,8 @@ from struct import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.buffers import READ_BUFFER_BYTES
-from gateway.inbox import SIZE, Inbox
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
+from pidgate.gateway.proxy.receive_buffer import SIZE, ReceiveBuffer
 
 
 def framed(payload: bytes) -> bytes:
@@ -18,7 +18,7 @@ class Socket:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.inbox = Inbox()
+        self.inbox = ReceiveBuffer()
         self.frames: list[bytes] = []
 
     def read(self, most: int) -> None:

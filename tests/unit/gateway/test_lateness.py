@@ -6,8 +6,8 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.counters import LATENESS_BOUNDS_S, Counters
-from gateway.lateness import PERIOD_S, LatenessWatch
+from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
+from pidgate.gateway.metrics.lateness import PERIOD_S, LatenessWatch
 
 
 class Timers:

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from gateway.listening import CannotListen
-from sandbox.ports import free_block
+from pidgate.gateway.config.listening import CannotListen
+from pidgate.sandbox.ports import free_block
 from tests.support.loopback import HOST, ScriptedBroker, gateway_before, run, until
 
 HEARTBEAT, METADATA = 12, 3

@@ -8,15 +8,15 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import quota
-from gateway import metrics
-from gateway.counters import NAMES, Counters
-from gateway.metrics import build_registry
-from gateway.user_metrics import OTHER_USERS, UNIDENTIFIED, UserFamilies
-from quota.admission import Admission, Visitor
-from quota.counters import WAITED_BUCKETS_MS, UserSnapshot
+from pidgate import quota
+from pidgate.gateway.metrics import registry
+from pidgate.gateway.metrics.counters import NAMES, Counters
+from pidgate.gateway.metrics.registry import build_registry
+from pidgate.gateway.metrics.users import OTHER_USERS, UNIDENTIFIED, UserFamilies
+from pidgate.quota.admission import Admission, Session
+from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
 
-GATEWAY = Path(metrics.__file__).parent
+GATEWAY = Path(registry.__file__).parents[1]
 Samples = dict[str, float]
 
 
@@ -67,7 +67,7 @@ def test_counters_become_families_with_kafkas_names_for_apis() -> None:
     counters.requests_refused["first_seen"] = 5
     counters.connections_total, counters.connections_open = 9, 4
     counters.connections_closed["idle"] = 1
-    counters.own_topic_refused["DeleteTopics"] = 2
+    counters.gateway_topic_refused["DeleteTopics"] = 2
     counters.upstream_failures["refused"] = 3
     counters.bytes_from_clients, counters.bytes_to_clients = 100, 200
     samples = scraped(counters)
@@ -163,9 +163,9 @@ def test_what_cannot_be_identified_has_a_name_of_its_own() -> None:
 def test_snapshots_of_a_real_admission_are_shown() -> None:
     quotas = quota.Quotas(mode=quota.Mode.ENFORCE, users={"mallory": quota.UserQuota.per_window(1)})
     admission = Admission(quotas, seed_source=lambda: 1, now_ms=0)
-    visitor = Visitor(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
+    session = Session(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
     for producer_id in range(5):
-        admission.judge(visitor, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
+        admission.judge(session, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
     samples = scraped(Counters(), admission.user_snapshots(1_000))
 
     # One window's worth at once, and the balance may end just below 0: 2 of the 5.
@@ -181,8 +181,10 @@ def test_every_counter_is_shown_and_counted_somewhere() -> None:
         nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
         return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
-    shown = GATEWAY / "metrics.py"
-    others = [file for file in GATEWAY.rglob("*.py") if file not in (shown, GATEWAY / "counters.py")]
+    shown = GATEWAY / "metrics" / "registry.py"
+    others = [
+        file for file in GATEWAY.rglob("*.py") if file not in (shown, GATEWAY / "metrics" / "counters.py")
+    ]
 
     assert set(NAMES) - attributes(shown) == set()
     assert set(NAMES) - attributes(*others) == set()

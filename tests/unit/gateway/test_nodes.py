@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.config import parse
-from gateway.nodes import NodePorts, Nodes
-from gateway.settings import ListenerSettings
+from pidgate.gateway.cluster.nodes import NodePorts, Nodes
+from pidgate.gateway.config.loading import parse
+from pidgate.gateway.config.settings import ListenerSettings
 
 BOOTSTRAP = [("k1", 9092), ("k2", 9092), ("k3", 9092)]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.administration import Kept
-from gateway.quota_exchange import (
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.gateway.quotas.kafka_api import (
     CHANGES_AT_ONCE,
     MOST_CHANGES,
     OURS,
@@ -19,11 +19,11 @@ from gateway.quota_exchange import (
     describe_note,
     described,
 )
-from protocol import client_quotas, messages
-from protocol.errors import MalformedFrame
-from protocol.headers import peek_request
-from quota.changes import Action, Change, Setting, Target
-from quota.settings import Quotas, UserQuota
+from pidgate.protocol import client_quotas, messages
+from pidgate.protocol.errors import MalformedFrame
+from pidgate.protocol.headers import peek_request
+from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.settings import Quotas, UserQuota
 from tests.support import raw
 from tests.support.client_quotas import (
     ALTER,

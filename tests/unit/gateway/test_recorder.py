@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from events import (
+from pidgate.events import (
     ConfigEvent,
     ConnectionEvent,
     DecisionEvent,
@@ -18,17 +18,17 @@ from events import (
     TopologyEvent,
     from_json,
 )
-from gateway import recorder as recorder_module
-from gateway.config_event import Provenance
-from gateway.connection_recorder import ConnectionRecorder
-from gateway.recorder import LONGEST_USAGE_MS, Clocks, Identity, Recorder, RecorderSettings
-from protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerIdAnswer, InitProducerIdRequest
-from protocol.produce import ProducerBatch
-from protocol.sasl import PLAIN, SaslExchange
-from protocol.sasl import Identity as Authenticated
-from quota.producer_ids import GaveUp
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from quota.verdicts import Decision, Reason, Visitor
+from pidgate.gateway.recording import recorder as recorder_module
+from pidgate.gateway.recording.config_event import Provenance
+from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
+from pidgate.gateway.recording.recorder import LONGEST_USAGE_MS, Clocks, Identity, Recorder, RecorderSettings
+from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerIdAnswer, InitProducerIdRequest
+from pidgate.protocol.produce import ProducerBatch
+from pidgate.protocol.sasl import PLAIN, SaslExchange
+from pidgate.protocol.sasl import Identity as Authenticated
+from pidgate.quota.producer_ids import GaveUp
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.verdicts import Decision, Reason, Session
 from tests.support.frames import produce_request, record_batch
 
 _E = TypeVar("_E", bound=Event)
@@ -62,8 +62,8 @@ class Told:
 
     def connection(self, user: str | None = "alice", client_id: str = "etl") -> ConnectionRecorder:
         number = len(self.recorder.connections) + 1
-        visitor = Visitor(user, client_id, "10.0.0.1", number)
-        return ConnectionRecorder(self.recorder, visitor, SaslExchange(), "main", 3)
+        session = Session(user, client_id, "10.0.0.1", number)
+        return ConnectionRecorder(self.recorder, session, SaslExchange(), "main", 3)
 
     @property
     def events(self) -> list[Event]:
@@ -251,7 +251,7 @@ def test_what_a_user_did_before_it_became_another_stays_with_it() -> None:
     told = Told()
     connection = told.connection("alice")
     connection.forwarded([batch()], [1], 100, 6_000)
-    connection._visitor.identify("bob")
+    connection._session.identify("bob")
     connection.identified()
     connection.forwarded([batch()], [2], 100, 6_000)
     connection.closed("client")

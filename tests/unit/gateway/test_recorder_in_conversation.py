@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from events import ConnectionEvent, DecisionEvent, Event, IdUsageEvent, ProduceErrorEvent, from_json
-from gateway.connection_recorder import ConnectionRecorder
-from gateway.conversation import CLOSE, FORWARD, MOST_BATCHES_NOTED, TAKEN, Conversation
-from gateway.recorder import Clocks, Identity, Recorder, RecorderSettings
-from quota.admission import Admission, Visitor
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.events import ConnectionEvent, DecisionEvent, Event, IdUsageEvent, ProduceErrorEvent, from_json
+from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, MOST_BATCHES_NOTED, TAKEN, Conversation
+from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
+from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
+from pidgate.quota.admission import Admission, Session
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import request
 
@@ -33,9 +33,9 @@ class Scene:
             RecorderSettings(),
             quotas,
         )
-        visitor = Visitor("alice", "", "10.0.0.1", 1)
-        self.conversation = Conversation(Admission(quotas, lambda: 1, 0), visitor)
-        self.told = ConnectionRecorder(self.recorder, visitor, self.conversation.sasl, "main", 1)
+        session = Session("alice", "", "10.0.0.1", 1)
+        self.conversation = Conversation(Admission(quotas, lambda: 1, 0), session)
+        self.told = ConnectionRecorder(self.recorder, session, self.conversation.sasl, "main", 1)
         self.conversation.recorder = self.told
 
     def send(self, frame: bytes, now_ms: int = 0) -> Any:

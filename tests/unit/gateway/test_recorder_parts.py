@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from events import ConnectionEvent, InitProducerIdEvent
-from gateway import refusal_events, storms, topology, usage
-from gateway.refusal_events import REFUSALS_PER_S, RefusalSamples, RefusedIds
-from gateway.storms import PER_SECOND, Storms
-from gateway.topology import BETWEEN_CHANGES_MS, Topology
-from gateway.usage import IdUsage, UsageTable
+from pidgate.events import ConnectionEvent, InitProducerIdEvent
+from pidgate.gateway.recording import event_sampler, refusal_events, topology, usage
+from pidgate.gateway.recording.event_sampler import PER_SECOND, EventSampler
+from pidgate.gateway.recording.refusal_events import REFUSALS_PER_S, RefusalSamples, RefusedIds
+from pidgate.gateway.recording.topology import BETWEEN_CHANGES_MS, Topology
+from pidgate.gateway.recording.usage import IdUsage, UsageTable
 from tests.support.frames import entity_class, response_frame
 
 
@@ -118,7 +118,7 @@ def test_ids_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPat
     assert table.begin(caller, "alice", 4, 0) is not None
 
 
-# Storms
+# EventSampler
 
 ENVELOPE: dict[str, Any] = {
     "cluster": "c", "gateway_id": "g", "incarnation": "i", "seq": 0, "wall_time_ms": 0, "decision_time_ms": 0
@@ -140,7 +140,7 @@ def init(error: int = 0) -> InitProducerIdEvent:
 
 
 def test_what_is_beyond_ten_in_a_second_becomes_one_sum() -> None:
-    known = Storms()
+    known = EventSampler()
     told = [known.may_tell(connection(connection_id=number), 1_000 + number) for number in range(1, 31)]
     assert told == [True] * PER_SECOND + [False] * 20
     assert known.may_tell(connection(phase="open"), 1_050)
@@ -161,7 +161,7 @@ def test_what_is_beyond_ten_in_a_second_becomes_one_sum() -> None:
 
 
 def test_the_next_second_begins_anew_and_keeps_the_sum_of_the_one_before() -> None:
-    known = Storms()
+    known = EventSampler()
     for _ in range(12):
         known.may_tell(init(), 1_000)
     assert known.may_tell(init(), 2_000)
@@ -169,21 +169,21 @@ def test_the_next_second_begins_anew_and_keeps_the_sum_of_the_one_before() -> No
 
 
 def test_errors_are_not_summed_with_what_went_well() -> None:
-    known = Storms()
+    known = EventSampler()
     told = [known.may_tell(init(error), 0) for error in (0, 51) for _ in range(PER_SECOND)]
     assert all(told)
 
 
 def test_at_the_end_nothing_is_kept_back() -> None:
-    known = Storms()
+    known = EventSampler()
     for _ in range(PER_SECOND + 1):
         known.may_tell(connection(), 1_000)
     assert [total.count for total in known.all_sums()] == [1]
 
 
 def test_a_new_client_id_each_time_is_a_storm_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storms, "MOST_CLIENTS", 3)
-    known = Storms()
+    monkeypatch.setattr(event_sampler, "MOST_CLIENTS", 3)
+    known = EventSampler()
     told = [known.may_tell(connection(f"etl-{number}"), 0) for number in range(1_000)]
     assert sum(told) == 3 + PER_SECOND
     (total,) = known.sums(1_000)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from events.redaction import UserNames, pseudonym
-from gateway.redacted_users import RedactedUsersQuota
-from quota import AskedId, Mode, ProducerIdSettings, Question, Quotas, UserQuota
+from pidgate.events.redaction import UserNames, pseudonym
+from pidgate.gateway.state.redacted_users import RedactedUsersQuota
+from pidgate.quota import AskedId, Mode, ProducerIdSettings, Question, Quotas, UserQuota
 
 QUOTAS = Quotas(
     Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(10), {"alice": UserQuota.per_window(1)}

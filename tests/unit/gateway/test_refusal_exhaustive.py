@@ -11,8 +11,8 @@ import os
 
 import pytest
 
-from quota.admission import Admission
-from quota.settings import Quotas
+from pidgate.quota.admission import Admission
+from pidgate.quota.settings import Quotas
 from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.search import search
 from tests.unit.gateway.model.steps import WINDOW_MS, Setup, Step

@@ -3,9 +3,9 @@
 import pytest
 import structlog
 
-from gateway.logs import Event
-from gateway.refusal_log import QUIET_MS, CloseLog, OwnTopicLog, RefusalLog
-from quota.verdicts import Reason, Refuse
+from pidgate.gateway.logs import Event
+from pidgate.gateway.proxy.refusal_log import QUIET_MS, CloseLog, OwnTopicLog, RefusalLog
+from pidgate.quota.verdicts import Reason, Refuse
 
 
 def refuse(user: str, producer_id: int, reason: Reason = Reason.FIRST_SEEN) -> Refuse:
@@ -47,14 +47,14 @@ def test_consequences_of_a_refusal_have_no_line_of_their_own(lines: list[dict[st
     assert [line["suppressed_count"] for line in lines] == [2]
 
 
-def test_requests_for_own_topics_are_one_line_a_second(lines: list[dict[str, object]]) -> None:
-    own_topic_log = OwnTopicLog()
+def test_requests_for_gateway_topics_are_one_line_a_second(lines: list[dict[str, object]]) -> None:
+    gateway_topic_log = OwnTopicLog()
     for _ in range(10):
-        own_topic_log.note([3, 0], describe, 0)
-    own_topic_log.note([20], describe, QUIET_MS)
+        gateway_topic_log.note([3, 0], describe, 0)
+    gateway_topic_log.note([20], describe, QUIET_MS)
     assert [(line["event"], line["api"], line["suppressed_count"]) for line in lines] == [
-        (Event.OWN_TOPIC_REFUSED, "Metadata", 1),
-        (Event.OWN_TOPIC_REFUSED, "DeleteTopics", 18),
+        (Event.GATEWAY_TOPIC_REFUSED, "Metadata", 1),
+        (Event.GATEWAY_TOPIC_REFUSED, "DeleteTopics", 18),
     ]
 
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from quota.settings import Mode, Quotas
+from pidgate.quota.settings import Mode, Quotas
 from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.steps import (

@@ -9,21 +9,21 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from events import InitProducerIdEvent, from_json
-from gateway.connection_recorder import ConnectionRecorder
-from gateway.conversation import FORWARD, TAKEN, Conversation
-from gateway.counters import INIT_REFUSED, Counters
-from gateway.logs import Event
-from gateway.recorder import Clocks, Identity, Recorder, RecorderSettings
-from gateway.refusal_log import RefusalLog
-from gateway.treatments import Treatment
-from gateway.workers import wire
-from quota.admission import Admission
-from quota.producer_ids import Answer, ProducerIdQuota, Question
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from quota.shared_refusals import SharedRefusals
-from quota.state import Ask
-from quota.verdicts import Visitor
+from pidgate.events import InitProducerIdEvent, from_json
+from pidgate.gateway.logs import Event
+from pidgate.gateway.metrics.counters import INIT_REFUSED, Counters
+from pidgate.gateway.process import wire
+from pidgate.gateway.proxy.conversation import FORWARD, TAKEN, Conversation
+from pidgate.gateway.proxy.refusal_log import RefusalLog
+from pidgate.gateway.proxy.treatments import Treatment
+from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
+from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
+from pidgate.quota.admission import Admission
+from pidgate.quota.producer_ids import Answer, ProducerIdQuota, Question
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.shared_refusals import SharedRefusals
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
 
@@ -80,9 +80,9 @@ class Script:
         self.quotas = its_quotas or quotas()
         state = RemoteState(self.quotas, lambda: 1, 0) if remote else None
         self.admission = Admission(self.quotas, lambda: 1, 0, state=state)
-        self.visitor = Visitor(user, "", "10.0.0.1", 1)
+        self.session = Session(user, "", "10.0.0.1", 1)
         self.counters = Counters()
-        self.talk = Conversation(self.admission, self.visitor, counters=self.counters)
+        self.talk = Conversation(self.admission, self.session, counters=self.counters)
         self.now_ms = 0
 
     def send(self, frame: bytes) -> int:
@@ -198,7 +198,7 @@ def test_a_client_that_does_not_wait_for_its_authentication_does_not_get_around_
     assert script.talk.release(0) == ([], False)
     identity = script.talk.sasl.broker_answer(0, b"")
     assert identity is not None
-    script.visitor.identify(identity.user)
+    script.session.identify(identity.user)
     script.talk.answered()
     assert script.talk.release(0) == ([], False)
     assert [refusal.user for refusal in script.talk.refused] == ["mallory"]
@@ -214,7 +214,7 @@ def over_the_wire(body: list[Any]) -> list[Any]:
     return decoded
 
 
-def answered_by(state: ProducerIdQuota, ask: Ask) -> None:
+def answered_by(state: ProducerIdQuota, ask: PendingDecision) -> None:
     """What the holder does, with the real bytes in between."""
     question = wire.unpacked_question(over_the_wire(wire.packed_question(ask.question)))
     answer, refused = SharedRefusals().decide(state.decide, question, ask.asked_ms)
@@ -279,35 +279,35 @@ def test_over_the_wire_it_is_decided_as_in_one_process(lives: Lives) -> None:
         default=UserQuota.per_window(3),
     )
 
-    def outcomes(processes: list[Admission], holder: ProducerIdQuota | None) -> list[object]:
+    def outcomes(processes: list[Admission], state_owner: ProducerIdQuota | None) -> list[object]:
         refusals, told, now_ms, next_id = SharedRefusals(), list[object](), 0, 0
         for number, (wait_ms, process) in enumerate(lives):
             now_ms += wait_ms
-            visitor = Visitor("alice", "app", "10.0.0.1", number)
+            session = Session("alice", "app", "10.0.0.1", number)
             admission = processes[process % len(processes)]
-            verdict = admission.judge_new_id(visitor, now_ms)
-            if isinstance(verdict, Ask):
-                assert holder is not None
-                answered_by(holder, verdict)
-                verdict = admission.judge_new_id(visitor, now_ms, verdict)
+            verdict = admission.judge_new_id(session, now_ms)
+            if isinstance(verdict, PendingDecision):
+                assert state_owner is not None
+                answered_by(state_owner, verdict)
+                verdict = admission.judge_new_id(session, now_ms, verdict)
             told.append(getattr(verdict, "throttle_time_ms", None))
             if told[-1] is not None:
                 continue
             next_id += 1
             batch = (next_id, 0, 0, b"t", 0)
-            decided = admission.judge(visitor, [batch], transactional=False, now_ms=now_ms)
-            if isinstance(decided, Ask):
-                assert holder is not None
-                decided.answer, _ = refusals.decide(holder.decide, decided.question, now_ms)
-                decided = admission.judge(visitor, [batch], transactional=False, now_ms=now_ms, asked=decided)
+            decided = admission.judge(session, [batch], transactional=False, now_ms=now_ms)
+            if isinstance(decided, PendingDecision):
+                assert state_owner is not None
+                decided.answer, _ = refusals.decide(state_owner.decide, decided.question, now_ms)
+                decided = admission.judge(session, [batch], transactional=False, now_ms=now_ms, asked=decided)
             told.append(type(decided))
         return told
 
-    holder = ProducerIdQuota(its_quotas, lambda: 1, 0)
+    state_owner = ProducerIdQuota(its_quotas, lambda: 1, 0)
     workers = [
         Admission(its_quotas, lambda: 1, 0, state=RemoteState(its_quotas, lambda: 1, 0)) for _ in range(3)
     ]
-    assert outcomes(workers, holder) == outcomes([Admission(its_quotas, lambda: 1, 0)], None)
+    assert outcomes(workers, state_owner) == outcomes([Admission(its_quotas, lambda: 1, 0)], None)
 
 
 # ---- what is told ------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_the_event_says_that_no_broker_answered() -> None:
         RecorderSettings(),
         script.quotas,
     )
-    script.talk.recorder = ConnectionRecorder(recorder, script.visitor, script.talk.sasl, "main", 7)
+    script.talk.recorder = ConnectionRecorder(recorder, script.session, script.talk.sasl, "main", 7)
     script.send(init(1, producer_id=4_711))
     (event,) = [event for event in map(from_json, values) if isinstance(event, InitProducerIdEvent)]
     assert (event.error, event.node_id, event.transactional) == (COORDINATOR_LOAD_IN_PROGRESS, None, False)

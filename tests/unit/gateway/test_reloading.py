@@ -18,18 +18,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from gateway import reloading
-from gateway.administration import InForce
-from gateway.config import load, parse
-from gateway.file_watch import FileWatch
-from gateway.promotions import Promotion, promotions
-from gateway.reload_metrics import ReloadCollector
-from gateway.reloadable import differences, taken_over
-from gateway.reloading import Reloading, kept_settings
-from gateway.settings import Settings
-from quota import Admission, Mode, Quotas
-from quota.counters import UserSnapshot
-from sandbox.ports import free_block
+from pidgate.gateway.config.loading import load, parse
+from pidgate.gateway.config.reloadable import differences, taken_over
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.metrics.reloading import ReloadCollector
+from pidgate.gateway.quotas import reloading
+from pidgate.gateway.quotas.administration import InForce
+from pidgate.gateway.quotas.file_watch import FileWatch
+from pidgate.gateway.quotas.promotions import Promotion, promotions
+from pidgate.gateway.quotas.reloading import Reloading, kept_settings
+from pidgate.quota import Admission, Mode, Quotas
+from pidgate.quota.counters import UserSnapshot
+from pidgate.sandbox.ports import free_block
 from tests.unit.quota.world import World, batch, seeds
 
 CLUSTER = "cluster: {bootstrap_servers: [127.0.0.1:19092]}\n"

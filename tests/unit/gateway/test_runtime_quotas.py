@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from gateway.administration import Administration, InForce, Kept, NotAllowed
-from gateway.config import parse
-from gateway.config_event import Provenance
-from gateway.runtime_quotas.book import DEEDS_REMEMBERED, QuotaBook
-from gateway.runtime_quotas.dir_store import FILE, DirStore, FileUnreadable, decoded, encoded
-from gateway.runtime_quotas.ledger import Restored
-from gateway.runtime_quotas.records import Told
-from gateway.settings import Settings
-from quota.changes import Action, Change, Command, Deed, Setting, Target
-from quota.entities import resolve
-from quota.settings import Mode
+from pidgate.gateway.config.loading import parse
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.quotas.administration import Administration, InForce, Kept, NotAllowed
+from pidgate.gateway.quotas.change_log import Restored
+from pidgate.gateway.quotas.dir_store import FILE, DirStore, FileUnreadable, decoded, encoded
+from pidgate.gateway.quotas.records import LogEntry
+from pidgate.gateway.quotas.store import DEEDS_REMEMBERED, QuotaStore
+from pidgate.gateway.recording.config_event import Provenance
+from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
+from pidgate.quota.entities import resolve
+from pidgate.quota.settings import Mode
 
 RATE, MODE = Setting.PRODUCER_IDS_RATE, Setting.MODE
 START_MS = 1_700_000_000_000
@@ -64,7 +64,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
-        self.book = QuotaBook(settings, wall_ms=self.clock)
+        self.book = QuotaStore(settings, wall_ms=self.clock)
         self.administration: Administration = self.book
         self.told: list[InForce] = []
         self.commands: list[Command] = []
@@ -206,7 +206,7 @@ def test_a_temporary_change_ends_by_itself(lines: list[MutableMapping[str, Any]]
 
 
 def test_a_clock_that_jumps_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.runtime_quotas.book.LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr("pidgate.gateway.quotas.store.LOOK_EVERY_S", 0.02)
 
     async def test() -> None:
         gateway = Gateway(settings_of())
@@ -320,7 +320,7 @@ def test_what_may_be_changed_nevertheless(rules: str, change: Change) -> None:
 def test_a_command_is_done_at_once_and_once() -> None:
     async def test() -> None:
         gateway = Gateway(settings_of())
-        command = Command(deed=Deed.RELEASE, user="alice", producer_id=7, set_by="operator")
+        command = Command(deed=CommandType.RELEASE, user="alice", producer_id=7, set_by="operator")
         assert await gateway.administration.command(command) is Kept.MEMORY
         assert await gateway.administration.command(command) is Kept.MEMORY, "in the same millisecond"
         (done,) = gateway.commands
@@ -336,7 +336,7 @@ def test_what_was_done_is_remembered_within_bounds() -> None:
     async def test() -> None:
         gateway = Gateway(settings_of())
         for number in range(DEEDS_REMEMBERED + 5):
-            await gateway.book.command(Command(deed=Deed.RELEASE, user="a", producer_id=number))
+            await gateway.book.command(Command(deed=CommandType.RELEASE, user="a", producer_id=number))
         assert len(gateway.book._done) == DEEDS_REMEMBERED
 
     run(test())
@@ -350,7 +350,7 @@ def test_who_is_told_and_fails_is_in_nobodys_way(lines: list[MutableMapping[str,
         gateway = Gateway(settings_of())
         gateway.book.on_change = gateway.book.on_command = fail
         await gateway.book.change([rate("alice", 1)])
-        await gateway.book.command(Command(deed=Deed.REFILL, user="alice"))
+        await gateway.book.command(Command(deed=CommandType.REFILL, user="alice"))
         assert gateway.rate("alice") == 1
 
     run(test())
@@ -449,7 +449,7 @@ def test_changes_that_come_together_are_written_together(tmp_path: Path) -> None
 
         store = DirStore(tmp_path, contents)
         for number in range(50):
-            held.append(Restored(Told("run", number, rate(f"user-{number}", number)), False))
+            held.append(Restored(LogEntry("run", number, rate(f"user-{number}", number)), False))
             store.changed()
         assert await store.kept()
         assert len(seen) <= 2
@@ -460,8 +460,8 @@ def test_changes_that_come_together_are_written_together(tmp_path: Path) -> None
 
 A_FILE = encoded(
     [
-        Restored(Told("run", 1, rate("alice", 5, until_ms=ENDS, note="ü")), True),
-        Restored(Told("run", 2, mode(None, Mode.OBSERVE)), False),
+        Restored(LogEntry("run", 1, rate("alice", 5, until_ms=ENDS, note="ü")), True),
+        Restored(LogEntry("run", 2, mode(None, Mode.OBSERVE)), False),
     ]
 )
 

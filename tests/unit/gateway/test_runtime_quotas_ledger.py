@@ -12,18 +12,18 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from gateway.runtime_quotas.ledger import Ledger
-from gateway.runtime_quotas.records import (
+from pidgate.gateway.quotas.change_log import Ledger
+from pidgate.gateway.quotas.records import (
+    LogEntry,
     RecordUnreadable,
-    Told,
     decode,
     encode,
     key_of,
     key_of_target,
     target_of,
 )
-from quota.changes import Action, Change, Command, Deed, Setting, Target
-from quota.settings import Mode
+from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
+from pidgate.quota.settings import Mode
 
 RATE, MODE = Setting.PRODUCER_IDS_RATE, Setting.MODE
 ALICE = Target(RATE, "alice")
@@ -45,7 +45,7 @@ def reset(target: Target = ALICE) -> Change:
     return Change(target=target, action=Action.RESET)
 
 
-def record(told: Told) -> tuple[bytes, bytes]:
+def record(told: LogEntry) -> tuple[bytes, bytes]:
     return key_of(told.what), encode(told)
 
 
@@ -63,7 +63,7 @@ def read(run: str, *records: tuple[bytes, bytes]) -> Ledger:
 
 def test_a_change_is_on_top_until_it_is_read_and_then_its_place_counts() -> None:
     here = read("here")
-    own, others = here.tell(rate(1)), Told("there", 1, rate(2))
+    own, others = here.tell(rate(1)), LogEntry("there", 1, rate(2))
 
     here.heard(*record(others))
     assert here.changes() == {ALICE: rate(1)}
@@ -77,12 +77,12 @@ def test_an_own_change_that_was_read_before_anothers_is_overtaken_by_it() -> Non
     here = read("here")
     own = here.tell(rate(1))
     here.heard(*record(own))
-    here.heard(*record(Told("there", 1, rate(2))))
+    here.heard(*record(LogEntry("there", 1, rate(2))))
     assert here.changes() == {ALICE: rate(2)}
 
 
 def test_what_is_forgotten_stays_forgotten_for_those_who_come_later() -> None:
-    records = [record(Told("a", 1, rate(1))), record(Told("a", 2, reset()))]
+    records = [record(LogEntry("a", 1, rate(1))), record(LogEntry("a", 2, reset()))]
     assert read("b", *records).changes() == {}
     # Compaction leaves the newest.
     assert read("b", records[1]).changes() == {}
@@ -90,12 +90,14 @@ def test_what_is_forgotten_stays_forgotten_for_those_who_come_later() -> None:
 
 
 def test_until_the_end_is_read_what_is_known_holds_and_then_the_topic_does() -> None:
-    known = read("a", record(Told("a", 1, rate(1))), record(Told("a", 2, rate(5, Target(RATE, "bob")))))
+    known = read(
+        "a", record(LogEntry("a", 1, rate(1))), record(LogEntry("a", 2, rate(5, Target(RATE, "bob"))))
+    )
     here = Ledger("b", has_topic=True)
     here.restore(known.to_keep())
     assert set(here.changes()) == {ALICE, Target(RATE, "bob")}
 
-    here.heard(*record(Told("a", 3, rate(3))))
+    here.heard(*record(LogEntry("a", 3, rate(3))))
     assert here.changes()[ALICE] == rate(1)
     assert not here.is_read
     assert here.caught_up() == []
@@ -108,7 +110,7 @@ def test_what_an_earlier_run_did_not_get_written_is_written_by_the_next() -> Non
     told = before.tell(rate(1))
     here = Ledger("b", has_topic=True)
     here.restore(before.to_keep())
-    here.heard(*record(Told("c", 1, rate(2))))
+    here.heard(*record(LogEntry("c", 1, rate(2))))
     assert here.changes() == {ALICE: rate(1)}
     assert here.caught_up() == [told]
     assert here.changes() == {ALICE: rate(1)}
@@ -123,7 +125,7 @@ def test_what_it_did_get_written_is_not_written_again(was_told: str) -> None:
     here = Ledger("b", has_topic=True)
     here.restore(before.to_keep())
     records = [record(told)] if was_told == "read" else []
-    for one in [*records, record(Told("c", 1, rate(2)))]:
+    for one in [*records, record(LogEntry("c", 1, rate(2)))]:
         here.heard(*one)
     assert here.caught_up() == []
     assert here.changes() == {ALICE: rate(2)}
@@ -132,11 +134,11 @@ def test_what_it_did_get_written_is_not_written_again(was_told: str) -> None:
 def test_a_change_made_while_the_past_is_read_stays_on_top_of_it() -> None:
     here = Ledger("a", has_topic=True)
     own = here.tell(rate(1))
-    here.heard(*record(Told("c", 1, rate(2))))
+    here.heard(*record(LogEntry("c", 1, rate(2))))
     assert here.caught_up() == []
     assert here.changes() == {ALICE: rate(1)}
     here.heard(*record(own))
-    here.heard(*record(Told("c", 2, rate(3))))
+    here.heard(*record(LogEntry("c", 2, rate(3))))
     assert here.changes() == {ALICE: rate(3)}
 
 
@@ -163,11 +165,11 @@ def test_a_second_copy_with_nothing_between_needs_no_mending() -> None:
 
 
 def test_commands_of_the_past_are_not_done() -> None:
-    command = Command(deed=Deed.REFILL, user="alice")
+    command = Command(deed=CommandType.REFILL, user="alice")
     here = Ledger("a", has_topic=True)
-    assert here.heard(*record(Told("b", 1, command))) is None
+    assert here.heard(*record(LogEntry("b", 1, command))) is None
     here.caught_up()
-    live = Told("b", 2, command)
+    live = LogEntry("b", 2, command)
     assert here.heard(*record(live)) == live
     assert here.heard(key_of(command), b"") is None
 
@@ -192,11 +194,11 @@ def test_without_a_topic_a_change_is_kept_at_once_and_forgotten_at_once() -> Non
         b'{"v":2,"readable_since":2}',
         b'{"v":1,"readable_since":1,"run":"a","seq":1,"change":"wind","user":null,"action":"set","value":1,"set_wall_ms":1}',
         b'{"v":1,"readable_since":1,"run":"a","seq":true,"change":"mode","user":null,"action":"reset","value":null,"set_wall_ms":1}',
-        encode(Told("a", 1, rate(1, Target(RATE, "bob")))),
+        encode(LogEntry("a", 1, rate(1, Target(RATE, "bob")))),
     ],
 )
 def test_what_cannot_be_understood_is_counted_and_in_nobodys_way(value: bytes) -> None:
-    here = read("a", record(Told("a", 1, rate(7))))
+    here = read("a", record(LogEntry("a", 1, rate(7))))
     assert here.heard(key_of_target(ALICE), value) is None
     assert here.unreadable == 1
     assert here.last_unreadable
@@ -204,7 +206,7 @@ def test_what_cannot_be_understood_is_counted_and_in_nobodys_way(value: bytes) -
 
 
 def test_a_later_format_that_only_adds_keys_is_read() -> None:
-    told = Told("a", 1, rate(7))
+    told = LogEntry("a", 1, rate(7))
     later = encode(told).replace(b'{"v":1,', b'{"v":2,"colour":"blue",')
     assert decode(key_of(told.what), later) == told
 
@@ -215,7 +217,7 @@ def test_a_later_format_that_only_adds_keys_is_read() -> None:
 def test_a_target_has_a_key_of_its_own(user: str | None, temporary: bool, setting: Setting) -> None:
     target = Target(setting, user, temporary)
     assert target_of(key_of_target(target)) == target
-    told = Told("run", 3, Change(target=target, action=Action.RESET, set_by="ü", set_wall_ms=5, note="n"))
+    told = LogEntry("run", 3, Change(target=target, action=Action.RESET, set_by="ü", set_wall_ms=5, note="n"))
     assert decode(key_of(told.what), encode(told)) == told
 
 
@@ -229,7 +231,9 @@ def test_other_keys_are_nobodys() -> None:
         b"\xff:mode:standing",
     ):
         assert target_of(key) is None
-    command = Told("a", 1, Command(deed=Deed.RELEASE, user="a:b", producer_id=7, set_by="x", set_wall_ms=1))
+    command = LogEntry(
+        "a", 1, Command(deed=CommandType.RELEASE, user="a:b", producer_id=7, set_by="x", set_wall_ms=1)
+    )
     assert decode(b"command:release:a:b:7", encode(command)) == command
     with pytest.raises(RecordUnreadable):
         decode(b"command:release:a:b:8", encode(command))
@@ -242,8 +246,8 @@ def test_other_keys_are_nobodys() -> None:
 class Gateway:
     ledger: Ledger
     at: int = 0
-    outgoing: list[Told] = field(default_factory=list)
-    under_way: list[Told] = field(default_factory=list)
+    outgoing: list[LogEntry] = field(default_factory=list)
+    under_way: list[LogEntry] = field(default_factory=list)
     """Copies that may still come, or never."""
 
 
@@ -355,7 +359,7 @@ def test_all_end_with_the_same() -> None:
 class ByWallClock(Ledger):
     """Mutant: the later clock wins, not the later place."""
 
-    def _take(self, told: Told, target: Target) -> Told | None:
+    def _take(self, told: LogEntry, target: Target) -> LogEntry | None:
         known = self._reading if self._reading is not None else self._kept
         before = known.get(target)
         if before is not None and before.what.set_wall_ms > told.what.set_wall_ms:
@@ -378,6 +382,6 @@ def test_another_order_would_be_noticed(mutant: type[Ledger]) -> None:
 
 def test_modes_are_told_as_well_as_rates() -> None:
     change = Change(target=Target(MODE, None), action=Action.SET, value=Mode.OBSERVE, set_by="op")
-    told = Told("a", 1, change)
+    told = LogEntry("a", 1, change)
     assert decode(key_of(change), encode(told)) == told
     assert key_of(change) == b"change:mode:standing"

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from protocol.headers import RequestHead
+from pidgate.protocol.headers import RequestHead
 from tests.support import raw
 from tests.support.loopback import HOST, NODE_ID, Client, Peer, ScriptedBroker, gateway_before, run, until
 

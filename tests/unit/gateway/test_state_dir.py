@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import structlog
 
-from gateway.state_dir import StateDir, StateDirInUse, buffered_journal
-from gateway.state_dir.journal import FIRST_LINE
-from quota.user_state import BucketState, LayerState, UserState
+from pidgate.gateway.state.state_dir import StateDir, StateDirInUse, buffered_journal
+from pidgate.gateway.state.state_dir.journal import FIRST_LINE
+from pidgate.quota.user_state import BucketState, LayerState, UserState
 from tests.support.state_dirs import append_all, layer, meaning, opened, two_generations, users, values
 
 
@@ -169,7 +169,7 @@ def test_a_directory_in_use_is_refused_by_name_until_it_is_free(tmp_path: Path) 
 
 def test_another_process_is_refused_and_a_killed_one_is_not_in_the_way(tmp_path: Path) -> None:
     program = (
-        "import sys; from gateway.state_dir import StateDir; s = StateDir(sys.argv[1]); s.load();"
+        "import sys; from pidgate.gateway.state.state_dir import StateDir; s = StateDir(sys.argv[1]); s.load();"
         "print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

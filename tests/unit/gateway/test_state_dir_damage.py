@@ -15,9 +15,9 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.state_dir import StateDir, files, frames, journal, snapshot
-from gateway.state_dir.frames import SnapshotUnreadable
-from gateway.state_dir.snapshot import About, SnapshotWriter
+from pidgate.gateway.state.state_dir import StateDir, files, frames, journal, snapshot
+from pidgate.gateway.state.state_dir.frames import SnapshotUnreadable
+from pidgate.gateway.state.state_dir.snapshot import About, SnapshotWriter
 from tests.support.state_dirs import Meaning, append_all, meaning, opened, two_generations, users, values
 
 SNAPSHOT_2, SNAPSHOT_3 = "snapshot-00000002", "snapshot-00000003"

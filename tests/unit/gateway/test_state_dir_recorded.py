@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-import events
-from events.definitions import DecisionEvent
-from gateway.state_dir import Loaded, frames, snapshot
-from quota.producer_ids import ProducerIdQuota
+from pidgate import events
+from pidgate.events.definitions import DecisionEvent
+from pidgate.gateway.state.state_dir import Loaded, frames, snapshot
+from pidgate.quota.producer_ids import ProducerIdQuota
 from tests.support import record_state
 from tests.support.record_state import HOUR_MS
 from tests.support.state_dirs import opened

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from gateway.topic_names import WAITING_LIMIT, TopicNames
-from protocol.frames import encode_string, uvarint
+from pidgate.gateway.cluster.topic_names import WAITING_LIMIT, TopicNames
+from pidgate.protocol.frames import encode_string, uvarint
 
 VERSION = 12
 

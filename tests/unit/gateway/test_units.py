@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway import units
-from gateway.units import Address
+from pidgate.gateway.config import units
+from pidgate.gateway.config.units import Address
 
 
 @pytest.mark.parametrize(

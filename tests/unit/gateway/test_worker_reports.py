@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.counters import NAMES, Counters
-from gateway.workers.reports import LEVELS, Report, Reports, report_of
-from quota import Admission, Mode, ProducerIdSettings, Quotas, UserQuota
-from quota.counters import UserCounters, UserSnapshot
-from quota.entities import resolve
-from quota.snapshots import snapshot
-from quota.verdicts import Visitor
+from pidgate.gateway.metrics.counters import NAMES, Counters
+from pidgate.gateway.metrics.worker_reports import LEVELS, Report, Reports, report_of
+from pidgate.quota import Admission, Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.counters import UserCounters, UserSnapshot
+from pidgate.quota.entities import resolve
+from pidgate.quota.snapshots import snapshot
+from pidgate.quota.verdicts import Session
 
 QUOTAS = Quotas(Mode.ENFORCE, ProducerIdSettings(), default=UserQuota.per_window(2))
 
@@ -36,8 +36,8 @@ def told(admission: Admission | None = None, *, is_reached: bool = True, **count
 def worked(*producer_ids: int) -> Admission:
     admission = Admission(QUOTAS, lambda: 1, 0)
     for producer_id in producer_ids:
-        visitor = Visitor("alice", "app", "10.0.0.1", producer_id)
-        admission.judge(visitor, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
+        session = Session("alice", "app", "10.0.0.1", producer_id)
+        admission.judge(session, [(producer_id, 0, 0, b"t", 0)], transactional=False, now_ms=1_000)
     return admission
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.workers import wire
-from quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
-from quota.producer_ids import Answer, AskedId, Question
-from quota.shared_refusals import SharedRefusals
-from quota.state import Ask
-from quota.verdicts import Bound, Decision, Forward, ProducerBatch, Reason, Refuse, Visitor
+from pidgate.gateway.process import wire
+from pidgate.quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.producer_ids import Answer, AskedId, Question
+from pidgate.quota.shared_refusals import SharedRefusals
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Bound, Decision, Forward, ProducerBatch, Reason, Refuse, Session
 
 SETTINGS = ProducerIdSettings(window_ms=60_000, max_throttle_ms=5_000)
 QUOTAS = Quotas(Mode.ENFORCE, SETTINGS, default=UserQuota.per_window(4))
@@ -31,7 +31,7 @@ class Holder:
         self.refusals = SharedRefusals()
         self.workers: list[Admission] = []
 
-    def ask(self, asked: Ask, by: Admission) -> None:
+    def ask(self, asked: PendingDecision, by: Admission) -> None:
         question = wire.unpacked_question(_over_the_wire(wire.packed_question(asked.question)))
         answer, refused = self.refusals.decide(self.state.decide, question, asked.asked_ms)
         asked.answer = wire.unpacked_answer(_over_the_wire(wire.packed_answer(answer)))
@@ -59,7 +59,7 @@ class World:
     """`processes` admissions; a client's connection belongs to one of them."""
 
     processes: list[Admission]
-    holder: Holder | None
+    state_owner: Holder | None
     now_ms: int = 0
     admitted: list[int] = field(default_factory=list)
 
@@ -69,21 +69,21 @@ class World:
 
     @classmethod
     def of_workers(cls, number: int) -> World:
-        holder = Holder()
-        holder.workers = [
+        state_owner = Holder()
+        state_owner.workers = [
             Admission(QUOTAS, lambda: 1, 0, state=Elsewhere(QUOTAS, lambda: 1, 0)) for _ in range(number)
         ]
-        return cls(holder.workers, holder)
+        return cls(state_owner.workers, state_owner)
 
-    def judge(self, process: int, visitor: Visitor, batch: ProducerBatch) -> str:
+    def judge(self, process: int, session: Session, batch: ProducerBatch) -> str:
         admission = self.processes[process % len(self.processes)]
-        asked: Ask | None = None
+        asked: PendingDecision | None = None
         while True:
-            verdict = admission.judge(visitor, [batch], transactional=False, now_ms=self.now_ms, asked=asked)
-            if not isinstance(verdict, Ask):
+            verdict = admission.judge(session, [batch], transactional=False, now_ms=self.now_ms, asked=asked)
+            if not isinstance(verdict, PendingDecision):
                 break
-            assert self.holder is not None
-            self.holder.ask(verdict, admission)
+            assert self.state_owner is not None
+            self.state_owner.ask(verdict, admission)
             asked = verdict
         if isinstance(verdict, Forward):
             self.admitted.append(batch[0])
@@ -111,8 +111,8 @@ def test_workers_admit_what_one_process_does(schedule: list[tuple[int, int, int]
         said = []
         for world in (one, several):
             world.now_ms += after_ms
-            visitor = Visitor("alice", "app", "10.0.0.1", connection_id)
-            said.append(world.judge(process, visitor, (producer_id, 0, 0, b"t", 0)))
+            session = Session("alice", "app", "10.0.0.1", connection_id)
+            said.append(world.judge(process, session, (producer_id, 0, 0, b"t", 0)))
             for admission in world.processes:
                 admission.connection_closed(connection_id, world.now_ms)
         assert said[0] == said[1], (after_ms, producer_id, process)
@@ -128,8 +128,8 @@ def test_without_shared_refusals_another_worker_would_shed_the_throttle(
         world = World.of_workers(2)
         said = []
         for number, producer_id in enumerate([1, 2, 3, 4, 5, 6, 6]):
-            visitor = Visitor("alice", "app", "10.0.0.1", number)
-            said.append(world.judge(number, visitor, (producer_id, 0, 0, b"t", 0)))
+            session = Session("alice", "app", "10.0.0.1", number)
+            said.append(world.judge(number, session, (producer_id, 0, 0, b"t", 0)))
             for admission in world.processes:
                 admission.connection_closed(number, world.now_ms)
         return said
@@ -143,14 +143,14 @@ def test_without_shared_refusals_another_worker_would_shed_the_throttle(
 def test_a_refusal_elsewhere_makes_the_first_batch_above_0_wait_whatever_the_mode() -> None:
     world = World.of_workers(2)
     for producer_id in range(5):
-        visitor = Visitor("alice", "app", "10.0.0.1", producer_id + 1)
-        assert world.judge(0, visitor, (producer_id, 0, 0, b"t", 0)) == "forward"
-    assert world.judge(0, Visitor("alice", "app", "10.0.0.1", 20), (9, 0, 0, b"t", 0)).startswith(
+        session = Session("alice", "app", "10.0.0.1", producer_id + 1)
+        assert world.judge(0, session, (producer_id, 0, 0, b"t", 0)) == "forward"
+    assert world.judge(0, Session("alice", "app", "10.0.0.1", 20), (9, 0, 0, b"t", 0)).startswith(
         "refuse first"
     )
     for process in world.processes:
         process.set_quotas(Quotas(Mode.OBSERVE, SETTINGS), world.now_ms)
-    above = world.judge(1, Visitor("alice", "app", "10.0.0.1", 21), (9, 0, 7, b"t", 0))
+    above = world.judge(1, Session("alice", "app", "10.0.0.1", 21), (9, 0, 7, b"t", 0))
     assert above == "refuse established 100"
 
 

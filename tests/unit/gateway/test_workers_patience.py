@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.administration import Kept
-from gateway.workers import link, wire
-from gateway.workers.link import HolderLink
-from quota.changes import Action, Change, Setting, Target
-from quota.producer_ids import Answer, AskedId, Question
-from quota.state import Ask
-from quota.verdicts import Bound
+from pidgate.gateway.process import link, wire
+from pidgate.gateway.process.link import StateOwnerLink
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.producer_ids import Answer, AskedId, Question
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Bound
 
 PASSED = Answer(False, (), Bound.USER)
 REFUSED = Answer(True, (), Bound.USER)
@@ -59,7 +59,7 @@ def waits(
     async def scenario() -> list[tuple[Answer, float]]:
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(lambda: ScriptedHolder(answers, pause_s), str(path))
-        to_holder = HolderLink(str(path), 1, lambda _question, _now_ms: PASSED)
+        to_holder = StateOwnerLink(str(path), 1, lambda _question, _now_ms: PASSED)
         connected = asyncio.Event()
         to_holder.on_connected = connected.set
         running = asyncio.ensure_future(to_holder.run())
@@ -68,7 +68,7 @@ def waits(
         done = asyncio.Event()
         began_s = time.monotonic()
 
-        def answered(ask: Ask) -> None:
+        def answered(ask: PendingDecision) -> None:
             assert ask.answer is not None
             found.append((ask.answer, time.monotonic() - began_s))
             if len(found) == questions:
@@ -76,7 +76,7 @@ def waits(
 
         for number in range(questions):
             asked = Question("alice", "10.0.0.1", "app", False, 1, [AskedId(number, 0, 0, b"t", 0)])
-            to_holder.ask(Ask(asked, int(loop.time() * 1000)), answered)
+            to_holder.ask(PendingDecision(asked, int(loop.time() * 1000)), answered)
         await asyncio.wait_for(done.wait(), 10)
         running.cancel()
         await to_holder.close(1.0)
@@ -126,9 +126,9 @@ def test_a_change_is_answered_or_given_up(
 
     async def scenario() -> tuple[list[str | None] | None, Kept | None]:
         loop = asyncio.get_running_loop()
-        holder = lambda: Holder(lambda _number: False, 0.0)  # noqa: E731
-        server = await loop.create_unix_server(holder, str(tmp_path / "s"))
-        to_holder = HolderLink(str(tmp_path / "s"), 1, lambda _question, _now_ms: PASSED)
+        state_owner = lambda: Holder(lambda _number: False, 0.0)  # noqa: E731
+        server = await loop.create_unix_server(state_owner, str(tmp_path / "s"))
+        to_holder = StateOwnerLink(str(tmp_path / "s"), 1, lambda _question, _now_ms: PASSED)
         connected = asyncio.Event()
         to_holder.on_connected = connected.set
         running = asyncio.ensure_future(to_holder.run())

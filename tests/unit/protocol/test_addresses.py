@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.index import api_key_map, schema_name_map
 
-from protocol.addresses import rewrite, shows_addresses
-from protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
-from protocol.fetch import streams_addresses
-from protocol.headers import is_flexible
-from protocol.versions import SPOKEN
+from pidgate.protocol.addresses import rewrite, shows_addresses
+from pidgate.protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.fetch import streams_addresses
+from pidgate.protocol.headers import is_flexible
+from pidgate.protocol.versions import SPOKEN
 from tests.support.frames import (
     codec,
     entities,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
-from protocol import client_quotas
-from protocol.client_quotas import (
+from pidgate.protocol import client_quotas
+from pidgate.protocol.client_quotas import (
     MAX_READ_BYTES,
     Outcome,
     UserFilter,
@@ -27,7 +27,7 @@ from protocol.client_quotas import (
     read_user_filter,
     with_user_values,
 )
-from protocol.errors import FrameTooLarge, KafkaProtocolError, UnsupportedVersion
+from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, UnsupportedVersion
 from tests.support.client_quotas import ALTER, ANY, DEFAULT, DESCRIBE, EXACT, KEY, alter, describe
 from tests.support.frames import (
     entities,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.crc32c import Follow, crc32c
+from pidgate.protocol.crc32c import Follow, crc32c
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
-from protocol.frames import MAX_TAGS, Reader, encode_string, framed, read_uvarint, skip_tags, uvarint
+from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
+from pidgate.protocol.frames import MAX_TAGS, Reader, encode_string, framed, read_uvarint, skip_tags, uvarint
 from tests.support.frames import codec
 
 

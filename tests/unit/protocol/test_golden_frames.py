@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from protocol import messages
-from protocol.sasl import Identity, SaslExchange
-from protocol.versions import NOT_OFFERED, SPOKEN, WITHHELD_VERSIONS, cap
+from pidgate.protocol import messages
+from pidgate.protocol.sasl import Identity, SaslExchange
+from pidgate.protocol.versions import NOT_OFFERED, SPOKEN, WITHHELD_VERSIONS, cap
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden_frames.json").read_text("utf-8"))
 SHOWN_BY_BROKERS = [

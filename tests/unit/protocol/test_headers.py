@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from kio.schema.request_header.v1.header import RequestHeader as HeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 
-from protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
-from protocol.headers import RequestHead, is_flexible, peek_request, request_header_version
-from protocol.versions import SPOKEN
+from pidgate.protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.headers import RequestHead, is_flexible, peek_request, request_header_version
+from pidgate.protocol.versions import SPOKEN
 from tests.support.frames import TEXT, serialize
 
 OFFERED = st.sampled_from(

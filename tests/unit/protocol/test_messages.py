@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import messages
-from protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
-from protocol.frames import framed, uvarint
-from protocol.versions import SPOKEN, cap, speaks
+from pidgate.protocol import messages
+from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import framed, uvarint
+from pidgate.protocol.versions import SPOKEN, cap, speaks
 
 NAMES = st.text(max_size=40)
 IDS = st.integers(-1, 2**63 - 1)
@@ -334,11 +334,11 @@ def test_another_api_is_refused(read: Callable[[bytes, int, int], Any]) -> None:
 
 def test_the_codec_is_not_loaded_before_it_is_needed() -> None:
     script = (
-        "import sys; from protocol import messages, sasl, versions; "
+        "import sys; from pidgate.protocol import messages, sasl, versions; "
         "frame = messages.metadata_request(1, 'x'); "
         "assert not [name for name in sys.modules if name.split('.')[0] == 'kafka']"
     )
-    root = Path(messages.__file__).parents[1]
+    root = Path(messages.__file__).parents[2]
     subprocess.run([sys.executable, "-c", script], cwd=root, check=True, timeout=60)
 
 

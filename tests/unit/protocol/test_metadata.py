@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
-from protocol.metadata import splice, splice_head, topic_ids
+from pidgate.protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.metadata import splice, splice_head, topic_ids
 from tests.support.frames import (
     codec,
     entities,

@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
-from protocol.frames import uvarint
-from protocol.produce import MAX_PARTITIONS, may_hold_endpoints, refusal, rewrite_response, walk
+from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import uvarint
+from pidgate.protocol.produce import MAX_PARTITIONS, may_hold_endpoints, refusal, rewrite_response, walk
 from tests.support.frames import (
     Topics,
     codec,

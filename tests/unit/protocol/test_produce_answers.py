@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from protocol.errors import KafkaProtocolError, UnsupportedVersion
-from protocol.produce import may_hold_endpoints, walk_counting
-from protocol.produce_answers import is_untroubled, may_hold_errors, partition_errors
+from pidgate.protocol.errors import KafkaProtocolError, UnsupportedVersion
+from pidgate.protocol.produce import may_hold_endpoints, walk_counting
+from pidgate.protocol.produce_answers import is_plain_success, may_hold_errors, partition_errors
 from tests.support.frames import entities, entity_class, produce_request, record_batch, response_frame
 
 VERSIONS = range(3, 14)  # the codec knows none below; those answers are written by hand
@@ -66,9 +66,9 @@ def test_every_error_code_is_found(version: int, data: st.DataObject) -> None:
     whole = b"abc" + frame + b"\xff" * 300
     if expected:
         assert may_hold_errors(shared, 3, 3 + len(frame), version)
-        assert not is_untroubled(whole, 3, 3 + len(frame), version)
+        assert not is_plain_success(whole, 3, 3 + len(frame), version)
     elif version >= 9 and len(topics) == 1 and topics[0][1] and topics[0][0] != "x" * 200:
-        assert is_untroubled(whole, 3, 3 + len(frame), version)
+        assert is_plain_success(whole, 3, 3 + len(frame), version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -101,7 +101,7 @@ def test_what_is_not_plain_is_read(version: int, data: st.DataObject) -> None:
     assert [code for _, _, code in partition_errors(frame, 0, len(frame), version)] == [c for c in codes if c]
     if any(codes):
         assert may_hold_errors(frame, 0, len(frame), version)
-    if is_untroubled(frame, 0, len(frame), version):
+    if is_plain_success(frame, 0, len(frame), version):
         assert not any(codes)
         assert entity.throttle_time == timedelta(0)
         assert not may_hold_endpoints(frame, 0, len(frame))
@@ -112,7 +112,7 @@ def test_what_is_not_plain_is_read(version: int, data: st.DataObject) -> None:
 @given(noise=st.binary(max_size=80))
 def test_noise_is_malformed_or_read(version: int, noise: bytes) -> None:
     may_hold_errors(noise, 0, len(noise), version)
-    assert not is_untroubled(noise, 0, len(noise), version)
+    assert not is_plain_success(noise, 0, len(noise), version)
     with suppress(KafkaProtocolError):
         partition_errors(noise, 0, len(noise), version)
 

@@ -1,9 +1,9 @@
 """The producer's requests as the walk, the hand-written readers and kafka.protocol read them."""
 
-from protocol import messages, producer_requests
-from protocol.headers import peek_request
-from protocol.produce import walk
-from protocol.record_batch import RecordBatch
+from pidgate.protocol import messages, producer_requests
+from pidgate.protocol.headers import peek_request
+from pidgate.protocol.produce import walk
+from pidgate.protocol.record_batch import RecordBatch
 from tests.support import raw
 
 BATCH = RecordBatch([b"value"])

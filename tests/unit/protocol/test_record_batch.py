@@ -8,7 +8,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.record_batch import MAX_SEQUENCE, RecordBatch, record_batch
+from pidgate.protocol.record_batch import MAX_SEQUENCE, RecordBatch, record_batch
 
 VALUES = st.lists(st.binary(max_size=300), min_size=1, max_size=20)
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import KafkaProtocolError
-from protocol.headers import peek_request
-from protocol.produce import ProducerBatch, walk, walk_counting
-from protocol.repeated_produce import RepeatedProduce
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.headers import peek_request
+from pidgate.protocol.produce import ProducerBatch, walk, walk_counting
+from pidgate.protocol.repeated_produce import RepeatedProduce
 from tests.support.frames import produce_request, record_batch
 
 Walked = tuple[int, bool, list[ProducerBatch]] | type[KafkaProtocolError]

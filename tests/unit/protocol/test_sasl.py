@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.sasl import MAX_UNANSWERED, Identity, SaslExchange
+from pidgate.protocol.sasl import MAX_UNANSWERED, Identity, SaslExchange
 
 REFUSED = 58
 SCRAM = "SCRAM-SHA-512"

@@ -14,10 +14,10 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from protocol import messages
-from protocol.frames import framed
-from protocol.headers import request_header_version, response_header_version
-from protocol.versions import SPOKEN
+from pidgate.protocol import messages
+from pidgate.protocol.frames import framed
+from pidgate.protocol.headers import request_header_version, response_header_version
+from pidgate.protocol.versions import SPOKEN
 
 FOLDER = Path(messages.__file__).parent / "schemas"
 OWN = sorted(api_key for api_key, api in SPOKEN.items() if (FOLDER / f"{api.name}Request.json").exists())

@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.errors import MalformedFrame
-from protocol.frames import Reader
-from protocol.splice import Splice, splice_tag, translate_endpoint
+from pidgate.protocol.errors import MalformedFrame
+from pidgate.protocol.frames import Reader
+from pidgate.protocol.splice import Splice, splice_tag, translate_endpoint
 
 
 def upper(reader: Reader, splice: Splice) -> None:

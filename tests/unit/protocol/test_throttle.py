@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kio.static.constants import EntityType
 
-from protocol import messages, throttle
-from protocol.errors import MalformedFrame, UnsupportedVersion
-from protocol.frames import uvarint
+from pidgate.protocol import messages, throttle
+from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import uvarint
 from tests.support.frames import entities, entity_class, request_frame, response_frame, unframed
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78

@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.index import api_key_map, schema_name_map
 
-from protocol import headers
-from protocol.versions import NOT_OFFERED, OFFERED_FROM, SPOKEN, WITHHELD_VERSIONS, SpokenApi, cap, speaks
+from pidgate.protocol import headers
+from pidgate.protocol.versions import (
+    NOT_OFFERED,
+    OFFERED_FROM,
+    SPOKEN,
+    WITHHELD_VERSIONS,
+    SpokenApi,
+    cap,
+    speaks,
+)
 
 OWN_SCHEMAS = Path(__file__).parents[3] / "protocol" / "schemas"
 

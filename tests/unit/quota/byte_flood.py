@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from quota.byte_quota import Meter
+from pidgate.quota.byte_quota import ClientSensors
 
 ROUND_TRIP_MS = 5
 
@@ -13,14 +13,14 @@ ROUND_TRIP_MS = 5
 class Flood:
     """Each client sends its next request when the one before was answered, and its mute is over."""
 
-    def __init__(self, meters: Sequence[Meter], request_bytes: int, until_ms: int) -> None:
+    def __init__(self, sensors_of: Sequence[ClientSensors], request_bytes: int, until_ms: int) -> None:
         self.passed: list[tuple[int, int]] = []
         self.longest_wait_ms = 0
-        due = [(number * 7 % 50, number) for number in range(len(meters))]
+        due = [(number * 7 % 50, number) for number in range(len(sensors_of))]
         heapq.heapify(due)
         while due[0][0] <= until_ms:
             now_ms, number = heapq.heappop(due)
-            wait_ms = meters[number].record(request_bytes, now_ms)
+            wait_ms = sensors_of[number].record(request_bytes, now_ms)
             self.passed.append((now_ms, request_bytes))
             self.longest_wait_ms = max(self.longest_wait_ms, wait_ms)
             heapq.heappush(due, (now_ms + max(ROUND_TRIP_MS, wait_ms), number))

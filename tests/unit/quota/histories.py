@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from quota.producer_ids import AskedId, ProducerIdQuota, Question
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from quota.user_state import UserState
-from quota.verdicts import Decision, Reason
+from pidgate.quota.producer_ids import AskedId, ProducerIdQuota, Question
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.user_state import UserState
+from pidgate.quota.verdicts import Decision, Reason
 from tests.unit.quota.world import seeds
 
 StateClass = Callable[[Quotas, Callable[[], int], int], ProducerIdQuota]

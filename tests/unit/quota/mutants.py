@@ -5,13 +5,13 @@ A mutant is a class of state. It overrides one rule; the code under test has no 
 
 from __future__ import annotations
 
-from quota.entities import User
-from quota.layered_filter import Sighting
-from quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
-from quota.token_bucket import TokenBucket
-from quota.user_state import UserState
-from quota.users import LiveUser
-from quota.verdicts import Decision, Reason
+from pidgate.quota.entities import User
+from pidgate.quota.layered_filter import Sighting
+from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from pidgate.quota.token_bucket import TokenBucket
+from pidgate.quota.user_state import UserState
+from pidgate.quota.users import LiveUser
+from pidgate.quota.verdicts import Decision, Reason
 
 
 class InsertsWhatIsRefused(ProducerIdQuota):

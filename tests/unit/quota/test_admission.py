@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from quota import Admission, Mode, Quotas, Reason, UserQuota, Visitor
-from quota.producer_ids import Answer, ProducerIdQuota, Question
-from quota.sticky import WATCH_MS, Look, RefusedId, StickyEntry, StickyRefusals
-from quota.verdicts import FORWARD, Bound, Close, Forward, ProducerBatch, Refuse
+from pidgate.quota import Admission, Mode, Quotas, Reason, Session, UserQuota
+from pidgate.quota.producer_ids import Answer, ProducerIdQuota, Question
+from pidgate.quota.sticky import WATCH_MS, Look, RefusedId, StickyEntry, StickyRefusals
+from pidgate.quota.verdicts import FORWARD, Bound, Close, Forward, ProducerBatch, Refuse
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 SLICE_MS = 6 * HOUR_MS
@@ -27,8 +27,8 @@ def exhausted(rate: int = 100) -> World:
 
 def test_vector_hundred_an_hour() -> None:
     world = World(enforcing(100))
-    visitor = world.connect()
-    admitted = [isinstance(world.judge(visitor, batch(number)), Forward) for number in range(102)]
+    session = world.connect()
+    admitted = [isinstance(world.judge(session, batch(number)), Forward) for number in range(102)]
     assert admitted == [True] * 101 + [False]
     world.now_ms = 36_000
     assert isinstance(world.judge(world.connect(), batch(5_000)), Forward)
@@ -76,37 +76,37 @@ def test_an_admitted_id_is_not_charged_again_on_any_connection() -> None:
 
 def test_an_id_is_looked_up_again_once_a_slice_and_refreshed_free_of_charge() -> None:
     world = World(enforcing(100))
-    visitor = world.connect()
-    world.judge(visitor, batch(1))
+    session = world.connect()
+    world.judge(session, batch(1))
     for slice_no in range(1, 12):
         world.now_ms = slice_no * SLICE_MS
-        verdict = world.judge(visitor, batch(1, slice_no))
+        verdict = world.judge(session, batch(1, slice_no))
         assert isinstance(verdict, Forward)
         assert [decision.reason for decision in verdict.decisions] == [Reason.REFRESH]
-        assert world.judge(visitor, batch(1, slice_no)) is FORWARD
+        assert world.judge(session, batch(1, slice_no)) is FORWARD
     assert world.admission.user_snapshots(world.now_ms)[0].admitted == {"first_seen": 1, "refresh": 11}
 
 
 def test_a_request_that_mixes_ids_is_refused_whole_and_costs_nothing() -> None:
     world = World(enforcing(2))
     world.spend(2)  # one more would pass, two would not
-    visitor = world.connect()
-    refused = world.refusal(visitor, batch(1), batch(2))
+    session = world.connect()
+    refused = world.refusal(session, batch(1), batch(2))
     assert [decision.producer_id for decision in refused.decisions] == [2]
     assert world.admission.user_snapshots(0)[0].tokens == 0
     assert world.admission.sticky.entries_of("alice") == 2
-    assert isinstance(world.judge(visitor, batch(1)), Forward)
+    assert isinstance(world.judge(session, batch(1)), Forward)
 
 
 def test_a_remembered_id_in_a_refused_request_gets_its_entry_too() -> None:
     world = World(enforcing(1))
-    visitor = world.connect()
-    world.judge(visitor, batch(1))
+    session = world.connect()
+    world.judge(session, batch(1))
     world.spend(1)
-    world.refusal(visitor, batch(1, 5), batch(2))
-    assert world.refusal(visitor, batch(1, 6)).reason is Reason.STICKY
-    assert isinstance(world.judge(visitor, batch(1, 5)), Forward)
-    assert isinstance(world.judge(visitor, batch(1, 6)), Forward)
+    world.refusal(session, batch(1, 5), batch(2))
+    assert world.refusal(session, batch(1, 6)).reason is Reason.STICKY
+    assert isinstance(world.judge(session, batch(1, 5)), Forward)
+    assert isinstance(world.judge(session, batch(1, 6)), Forward)
 
 
 # Sticky, before everything
@@ -114,34 +114,34 @@ def test_a_remembered_id_in_a_refused_request_gets_its_entry_too() -> None:
 
 def test_higher_batches_are_refused_although_the_id_was_admitted_meanwhile() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1, 0, partition=0))
-    world.refusal(visitor, batch(1, 0, partition=1))
+    session = world.connect()
+    world.refusal(session, batch(1, 0, partition=0))
+    world.refusal(session, batch(1, 0, partition=1))
     world.now_ms = 36_000
-    assert isinstance(world.judge(visitor, batch(1, 0, partition=1)), Forward)
+    assert isinstance(world.judge(session, batch(1, 0, partition=1)), Forward)
     world.now_ms = 40_000
-    sticky = world.refusal(visitor, batch(1, 1, partition=0))
+    sticky = world.refusal(session, batch(1, 1, partition=0))
     assert (sticky.reason, sticky.rearms_mute, sticky.throttle_time_ms) == (Reason.STICKY, False, 100)
-    assert isinstance(world.judge(visitor, batch(1, 0, partition=0)), Forward)
-    assert world.judge(visitor, batch(1, 1, partition=0)) is FORWARD
+    assert isinstance(world.judge(session, batch(1, 0, partition=0)), Forward)
+    assert world.judge(session, batch(1, 1, partition=0)) is FORWARD
 
 
 def test_a_cached_id_is_not_served_from_the_cache_while_it_is_watched() -> None:
     world = exhausted()
-    visitor, other = world.connect(), world.connect()
+    session, other = world.connect(), world.connect()
     world.refusal(other, batch(1))
     world.now_ms = 36_000
-    assert isinstance(world.judge(visitor, batch(1)), Forward)
-    assert 1 in visitor.admitted
-    assert world.refusal(visitor, batch(1, 7, partition=1)).reason is Reason.ESTABLISHED
+    assert isinstance(world.judge(session, batch(1)), Forward)
+    assert 1 in session.admitted
+    assert world.refusal(session, batch(1, 7, partition=1)).reason is Reason.ESTABLISHED
 
 
 def test_refusals_above_are_answered_with_what_is_left() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     world.now_ms = 3_000
-    ahead = world.read_ahead(visitor, batch(1, 1))
+    ahead = world.read_ahead(session, batch(1, 1))
     assert isinstance(ahead, Refuse)
     assert (ahead.throttle_time_ms, ahead.rearms_mute, ahead.reason) == (7_000, False, Reason.STICKY)
 
@@ -149,12 +149,12 @@ def test_refusals_above_are_answered_with_what_is_left() -> None:
 @pytest.mark.parametrize("where", ["behind a mute", "next in line"])
 def test_the_sixth_higher_batch_without_the_refused_one_closes(where: str) -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     ask = world.read_ahead if where == "behind a mute" else world.judge
     for base_sequence in range(1, 6):
-        assert isinstance(ask(visitor, batch(1, base_sequence)), Refuse)
-    assert ask(visitor, batch(1, 6)) == Close("sticky_batch_missing", 1)
+        assert isinstance(ask(session, batch(1, base_sequence)), Refuse)
+    assert ask(session, batch(1, 6)) == Close("sticky_batch_missing", 1)
 
 
 @pytest.mark.parametrize(
@@ -169,15 +169,15 @@ def test_the_sixth_higher_batch_without_the_refused_one_closes(where: str) -> No
 )
 def test_no_change_of_quotas_lifts_what_was_refused(changed: Quotas) -> None:
     world = exhausted()
-    visitor, elsewhere = world.connect(), world.connect()
-    world.refusal(visitor, batch(1))
+    session, elsewhere = world.connect(), world.connect()
+    world.refusal(session, batch(1))
     world.admission.set_quotas(changed, 0)
-    assert world.refusal(visitor, batch(1, 1)).reason is Reason.STICKY
+    assert world.refusal(session, batch(1, 1)).reason is Reason.STICKY
     # What lies unread behind the mute comes first on another partition as well: the client's retry sends it.
     assert world.refusal(elsewhere, batch(1, 4, partition=1)).reason is Reason.ESTABLISHED
     world.now_ms = 10_000  # a raised rate is felt when the throttle that was announced is over
-    assert isinstance(world.judge(visitor, batch(1)), Forward)
-    assert world.judge(visitor, batch(1, 1)) is FORWARD
+    assert isinstance(world.judge(session, batch(1)), Forward)
+    assert world.judge(session, batch(1, 1)) is FORWARD
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_no_change_of_quotas_lifts_what_was_refused(changed: Quotas) -> None:
 )
 def test_an_end_of_enforcement_is_felt_at_once(changed: Quotas) -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     world.admission.set_quotas(changed, 0)
-    assert isinstance(world.judge(visitor, batch(1)), Forward)
+    assert isinstance(world.judge(session, batch(1)), Forward)
 
 
 def test_a_closed_connection_frees_its_partitions_and_nothing_else() -> None:
@@ -206,34 +206,34 @@ def test_a_closed_connection_frees_its_partitions_and_nothing_else() -> None:
 
 def test_a_newer_epoch_starts_its_partition_anew() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1, 10, epoch=0), batch(1, 10, epoch=0, partition=1))
+    session = world.connect()
+    world.refusal(session, batch(1, 10, epoch=0), batch(1, 10, epoch=0, partition=1))
     world.now_ms = 36_000
-    assert isinstance(world.judge(visitor, batch(1, 0, epoch=1)), Forward)
-    assert world.judge(visitor, batch(1, 1, epoch=1)) is FORWARD
-    assert world.refusal(visitor, batch(1, 11, partition=1)).reason is Reason.STICKY
+    assert isinstance(world.judge(session, batch(1, 0, epoch=1)), Forward)
+    assert world.judge(session, batch(1, 1, epoch=1)) is FORWARD
+    assert world.refusal(session, batch(1, 11, partition=1)).reason is Reason.STICKY
 
 
 def test_several_batches_of_one_partition_pass_together() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1, 0), batch(1, 5))
+    session = world.connect()
+    world.refusal(session, batch(1, 0), batch(1, 5))
     world.now_ms = 36_000
-    assert isinstance(world.judge(visitor, batch(1, 0), batch(1, 5)), Forward)
+    assert isinstance(world.judge(session, batch(1, 0), batch(1, 5)), Forward)
 
 
 def test_a_full_table_closes_instead_of_answering_and_spares_other_users() -> None:
     world = World(enforcing(1, sticky_entries=2))
     world.spend(2)
     world.spend(2, user="bob")
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
-    assert world.judge(visitor, batch(2), batch(2, partition=1)) == Close("sticky_table_full", 2)
-    world.refusal(visitor, batch(2))
-    assert world.judge(visitor, batch(3)) == Close("sticky_table_full", 3)
+    session = world.connect()
+    world.refusal(session, batch(1))
+    assert world.judge(session, batch(2), batch(2, partition=1)) == Close("sticky_table_full", 2)
+    world.refusal(session, batch(2))
+    assert world.judge(session, batch(3)) == Close("sticky_table_full", 3)
     world.refusal(world.connect("bob"), batch(3))
     assert world.admission.user_snapshots(0)[0].closed == {"sticky_table_full": 2}
-    world.close(visitor)
+    world.close(session)
     world.refusal(world.connect(), batch(3))
 
 
@@ -242,30 +242,30 @@ def test_a_full_table_closes_instead_of_answering_and_spares_other_users() -> No
 
 def test_an_unknown_id_above_0_is_refused_once_for_100_ms() -> None:
     world = World(enforcing(100))
-    visitor = world.connect()
-    refused = world.refusal(visitor, batch(1, 50))
+    session = world.connect()
+    refused = world.refusal(session, batch(1, 50))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.ESTABLISHED, 100)
     assert refused.rearms_mute
-    assert world.refusal(visitor, batch(1, 55)).reason is Reason.STICKY
+    assert world.refusal(session, batch(1, 55)).reason is Reason.STICKY
     world.now_ms = 100
-    assert isinstance(world.judge(visitor, batch(1, 50)), Forward)
-    assert world.judge(visitor, batch(1, 55)) is FORWARD
+    assert isinstance(world.judge(session, batch(1, 50)), Forward)
+    assert world.judge(session, batch(1, 55)) is FORWARD
     assert world.admission.user_snapshots(100)[0].tokens == pytest.approx(99, abs=0.01)
 
 
 def test_after_first_sight_the_ordinary_decision_may_refuse() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1, 50))
+    session = world.connect()
+    world.refusal(session, batch(1, 50))
     world.now_ms = 100
-    refused = world.refusal(visitor, batch(1, 50))
+    refused = world.refusal(session, batch(1, 50))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.QUEUE, 10_000)
 
 
 def test_a_lower_batch_may_come_first_after_all() -> None:
     world = World(enforcing(100))
-    visitor, elsewhere = world.connect(), world.connect()
-    world.refusal(visitor, batch(1, 50))
+    session, elsewhere = world.connect(), world.connect()
+    world.refusal(session, batch(1, 50))
     assert isinstance(world.judge(elsewhere, batch(1, 0)), Forward)
     assert world.judge(elsewhere, batch(1, 50)) is FORWARD
 
@@ -282,10 +282,10 @@ def test_what_went_over_another_connection_may_have_found_no_leader() -> None:
 
 def test_every_partition_of_a_refused_id_is_looked_at_once() -> None:
     world = exhausted()
-    visitor, elsewhere = world.connect(), world.connect()
-    world.refusal(visitor, batch(1))
+    session, elsewhere = world.connect(), world.connect()
+    world.refusal(session, batch(1))
     world.now_ms = 36_000
-    world.judge(visitor, batch(1))
+    world.judge(session, batch(1))
     assert world.refusal(elsewhere, batch(1, 9, partition=1)).reason is Reason.ESTABLISHED
     assert world.judge(elsewhere, batch(1, 9, partition=1)) is FORWARD
     assert world.judge(elsewhere, batch(1, 12, partition=1)) is FORWARD
@@ -295,28 +295,28 @@ def test_every_partition_of_a_refused_id_is_looked_at_once() -> None:
 
 def test_after_five_minutes_an_admitted_id_is_an_id_like_any_other() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     world.now_ms = 36_000
-    world.judge(visitor, batch(1))
+    world.judge(session, batch(1))
     world.now_ms += WATCH_MS
     world.admission.sweep(world.now_ms)
-    assert world.judge(visitor, batch(1, 9, partition=1)) is FORWARD
+    assert world.judge(session, batch(1, 9, partition=1)) is FORWARD
 
 
 def test_known_ids_start_new_partitions_wherever_they_like() -> None:
     world = World(enforcing(100))
-    visitor = world.connect()
-    world.judge(visitor, batch(1))
+    session = world.connect()
+    world.judge(session, batch(1))
     world.now_ms = WATCH_MS
     assert world.judge(world.connect(), batch(1, 99, partition=1)) is FORWARD
 
 
 def test_a_young_id_above_0_on_an_unknown_partition_may_have_been_refused_elsewhere() -> None:
     world = World(enforcing(100))
-    visitor, elsewhere = world.connect(), world.connect()
-    world.judge(visitor, batch(1))
-    assert world.judge(visitor, batch(1, 1)) is FORWARD
+    session, elsewhere = world.connect(), world.connect()
+    world.judge(session, batch(1))
+    assert world.judge(session, batch(1, 1)) is FORWARD
     refused = world.refusal(elsewhere, batch(1, 3, partition=1))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.ESTABLISHED, 100)
     world.now_ms = 100
@@ -344,9 +344,9 @@ def test_who_is_not_bounded_is_never_refused(user: str | None, quotas: Quotas) -
 
 def test_a_new_connection_does_not_shed_the_throttle() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
-    world.close(visitor)
+    session = world.connect()
+    world.refusal(session, batch(1))
+    world.close(session)
     world.now_ms = 4_000
     refused = world.refusal(world.connect(), batch(1))
     assert (refused.reason, refused.throttle_time_ms) == (Reason.DEADLINE, 6_000)
@@ -366,10 +366,10 @@ def test_what_is_left_does_not_move_the_deadline() -> None:
 
 def test_an_id_that_is_watched_because_it_is_new_has_not_waited() -> None:
     world = World(enforcing(100, remember_ms=4 * 60_000, window_ms=60_000))
-    visitor = world.connect()
-    world.judge(visitor, batch(1))
+    session = world.connect()
+    world.judge(session, batch(1))
     world.now_ms = WATCH_MS - 1
-    verdict = world.judge(visitor, batch(1, 1))
+    verdict = world.judge(session, batch(1, 1))
     assert isinstance(verdict, Forward)
     assert [(one.reason, one.waited_ms) for one in verdict.decisions] == [(Reason.REFRESH, None)]
     (snapshot,) = world.admission.user_snapshots(world.now_ms)
@@ -396,28 +396,28 @@ def test_an_id_that_came_back_goes_before_those_seen_first() -> None:
 
 def test_coming_back_is_recognised_on_a_new_connection_after_the_throttle() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1, 0))
-    world.close(visitor)
+    session = world.connect()
+    world.refusal(session, batch(1, 0))
+    world.close(session)
     world.now_ms = 12_000
     assert world.refusal(world.connect(), batch(1, 0)).reason is Reason.QUEUE
 
 
 def test_another_partitions_first_batch_is_no_coming_back() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     world.now_ms = 10_000
-    assert world.refusal(visitor, batch(1, partition=1)).reason is Reason.FIRST_SEEN
+    assert world.refusal(session, batch(1, partition=1)).reason is Reason.FIRST_SEEN
     assert world.admission.user_snapshots(world.now_ms)[0].waiting == 0
 
 
 def test_who_does_not_return_gave_up() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     world.now_ms = 10_000
-    world.refusal(visitor, batch(1))
+    world.refusal(session, batch(1))
     world.now_ms = 50_000
     assert world.admission.sweep(world.now_ms) == []
     assert world.admission.user_snapshots(world.now_ms)[0].oldest_waiting_ms == 50_000
@@ -433,37 +433,37 @@ def test_who_does_not_return_gave_up() -> None:
 
 def test_behind_a_mute_the_refused_batch_itself_is_held() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1, 10), batch(1, 10, partition=1))
-    assert world.read_ahead(visitor, batch(1, 10)) is None
-    assert world.read_ahead(visitor, batch(1, 3)) is None
+    session = world.connect()
+    world.refusal(session, batch(1, 10), batch(1, 10, partition=1))
+    assert world.read_ahead(session, batch(1, 10)) is None
+    assert world.read_ahead(session, batch(1, 3)) is None
     # In a request with the very batch, a higher one of another partition waits as well.
-    assert world.read_ahead(visitor, batch(1, 11, partition=1), batch(1, 10)) is None
-    assert isinstance(world.read_ahead(visitor, batch(1, 11, partition=1)), Refuse)
+    assert world.read_ahead(session, batch(1, 11, partition=1), batch(1, 10)) is None
+    assert isinstance(world.read_ahead(session, batch(1, 11, partition=1)), Refuse)
 
 
 def test_behind_a_mute_another_partition_of_the_id_is_refused_until_its_deadline() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     world.now_ms = 4_000
-    refused = world.read_ahead(visitor, batch(1, 0, partition=1))
+    refused = world.read_ahead(session, batch(1, 0, partition=1))
     assert isinstance(refused, Refuse)
     assert (refused.reason, refused.throttle_time_ms) == (Reason.DEADLINE, 6_000)
     assert not refused.rearms_mute
-    assert isinstance(world.read_ahead(visitor, batch(1, 1, partition=1)), Refuse)
+    assert isinstance(world.read_ahead(session, batch(1, 1, partition=1)), Refuse)
     world.now_ms = 10_000
-    assert world.read_ahead(visitor, batch(1, 0, partition=2)) is None
+    assert world.read_ahead(session, batch(1, 0, partition=2)) is None
 
 
 def test_behind_a_mute_other_producers_wait() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
-    assert world.read_ahead(visitor, batch(2)) is None
-    assert world.read_ahead(visitor, batch(1_000_000, 5)) is None
+    session = world.connect()
+    world.refusal(session, batch(1))
+    assert world.read_ahead(session, batch(2)) is None
+    assert world.read_ahead(session, batch(1_000_000, 5)) is None
     world.admission.set_quotas(enforcing(None), 0)
-    assert world.read_ahead(visitor, batch(1, 0, partition=1)) is None
+    assert world.read_ahead(session, batch(1, 0, partition=1)) is None
 
 
 # Modes, users, bounds
@@ -471,9 +471,9 @@ def test_behind_a_mute_other_producers_wait() -> None:
 
 def test_observing_remembers_everything_and_leaves_no_debt() -> None:
     world = World(enforcing(10, mode=Mode.OBSERVE))
-    visitor = world.connect()
+    session = world.connect()
     for number in range(50):
-        verdict = world.judge(visitor, batch(number))
+        verdict = world.judge(session, batch(number))
         assert isinstance(verdict, Forward)
         assert verdict.decisions[0].reason is Reason.OBSERVE
     (snapshot,) = world.admission.user_snapshots(0)
@@ -528,9 +528,9 @@ def test_transactional_requests_are_observed_unless_switched_on() -> None:
 
 def test_observed_transactions_do_not_pass_what_was_refused() -> None:
     world = exhausted()
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
-    assert world.refusal(visitor, batch(1, 1), transactional=True).reason is Reason.STICKY
+    session = world.connect()
+    world.refusal(session, batch(1))
+    assert world.refusal(session, batch(1, 1), transactional=True).reason is Reason.STICKY
 
 
 def test_the_clusters_bucket_stands_above_all_users() -> None:
@@ -558,11 +558,11 @@ def test_users_do_not_share_anything() -> None:
 
 def test_new_slices_make_every_cache_look_again() -> None:
     world = World(enforcing(100))
-    visitor = world.connect()
-    world.judge(visitor, batch(1))
+    session = world.connect()
+    world.judge(session, batch(1))
     world.admission.set_quotas(enforcing(100, remember_ms=4_000), 0)
     world.now_ms = 900
-    verdict = world.judge(visitor, batch(1, 1))
+    verdict = world.judge(session, batch(1, 1))
     assert isinstance(verdict, Forward)
     assert [decision.reason for decision in verdict.decisions] == [Reason.REFRESH]
 
@@ -581,9 +581,9 @@ def test_idle_users_are_dropped() -> None:
 
 def test_who_only_allocates_ids_stays_visible_for_an_hour() -> None:
     world = World(enforcing(100))
-    visitor = world.connect()
-    world.admission.owner_learnt("alice", 1, 0, visitor.connection_id, 0)
-    world.close(visitor)
+    session = world.connect()
+    world.admission.owner_learnt("alice", 1, 0, session.connection_id, 0)
+    world.close(session)
     world.now_ms = HOUR_MS - 1
     world.admission.sweep(world.now_ms)
     assert [one.unused_ids for one in world.admission.user_snapshots(world.now_ms)] == [1]
@@ -611,21 +611,21 @@ def test_an_id_handed_out_at_the_end_of_a_transaction_is_not_charged() -> None:
 
 def test_ids_that_were_never_produced_with_are_counted_for_their_user() -> None:
     world = World(enforcing(100))
-    visitor = world.connect()
+    session = world.connect()
     for producer_id in (1, 2, 3):
-        world.admission.owner_learnt("alice", producer_id, 0, visitor.connection_id, 0)
+        world.admission.owner_learnt("alice", producer_id, 0, session.connection_id, 0)
     world.judge(world.connect(), batch(2))
-    world.close(visitor)
+    world.close(session)
     assert world.admission.user_snapshots(0)[0].unused_ids == 2
 
 
 def test_a_topic_by_name_or_by_id() -> None:
     world = exhausted()
-    visitor = world.connect()
+    session = world.connect()
     world.admission.topic_alias(b"t", bytes(16))
-    world.refusal(visitor, batch(1, 0))
+    world.refusal(session, batch(1, 0))
     by_id = batch(1, 1, topic=b"\x00" + bytes(16))
-    assert world.refusal(visitor, by_id).reason is Reason.STICKY
+    assert world.refusal(session, by_id).reason is Reason.STICKY
 
 
 # Failing
@@ -660,14 +660,14 @@ def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(ins
         on_failure=problems.append,
     )
     world = World(quotas, admission)
-    visitor = world.connect()
-    sticky.refused("alice", batch(1, 5), visitor.connection_id, 0)
-    assert world.refusal(visitor, batch(1, 6)).reason is Reason.STICKY
-    verdict = world.judge(visitor, batch(2))
+    session = world.connect()
+    sticky.refused("alice", batch(1, 5), session.connection_id, 0)
+    assert world.refusal(session, batch(1, 6)).reason is Reason.STICKY
+    verdict = world.judge(session, batch(2))
     assert isinstance(verdict, Forward)
     assert verdict.decisions[0].reason is Reason.FAIL_OPEN
-    assert isinstance(world.judge(visitor, batch(1, 5)), Forward)
-    assert isinstance(world.judge(visitor, batch(1, 6)), Forward)
+    assert isinstance(world.judge(session, batch(1, 5)), Forward)
+    assert isinstance(world.judge(session, batch(1, 6)), Forward)
     assert [type(problem) for problem in problems] == [ZeroDivisionError] * len(problems)
     assert admission.failures >= 2
     assert admission.overfull_inserts == 0
@@ -706,8 +706,8 @@ class _NoFirstSight(Admission):
 
 
 class _CacheFirst(Admission):
-    def _known(self, visitor: Visitor, batches: Collection[ProducerBatch], slice_key: int) -> bool:
-        return all(visitor.admitted.get(one[0]) == slice_key for one in batches)
+    def _known(self, session: Session, batches: Collection[ProducerBatch], slice_key: int) -> bool:
+        return all(session.admitted.get(one[0]) == slice_key for one in batches)
 
 
 class _ModeLifts(Admission):
@@ -718,33 +718,33 @@ class _ModeLifts(Admission):
 
 def later_batch_of_another_partition(world: World) -> bool:
     """The id is admitted by one partition, while on another a batch before this one is still to come."""
-    visitor = world.connect()
-    world.refusal(visitor, batch(1), batch(1, partition=1))
+    session = world.connect()
+    world.refusal(session, batch(1), batch(1, partition=1))
     world.now_ms = 36_000
-    world.judge(visitor, batch(1))
-    return isinstance(world.judge(visitor, batch(1, 1, partition=1)), Forward)
+    world.judge(session, batch(1))
+    return isinstance(world.judge(session, batch(1, 1, partition=1)), Forward)
 
 
 def later_batch_after_a_change_of_mode(world: World) -> bool:
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     world.admission.set_quotas(enforcing(100, mode=Mode.OBSERVE), 0)
-    return isinstance(world.judge(visitor, batch(1, 1)), Forward)
+    return isinstance(world.judge(session, batch(1, 1)), Forward)
 
 
 def first_sight_elsewhere(world: World) -> bool:
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
+    session = world.connect()
+    world.refusal(session, batch(1))
     world.now_ms = 36_000
-    world.judge(visitor, batch(1))
+    world.judge(session, batch(1))
     return isinstance(world.judge(world.connect(), batch(1, 4, partition=1)), Forward)
 
 
 def first_batch_of_a_newer_epoch(world: World) -> bool:
-    visitor = world.connect()
-    world.refusal(visitor, batch(1, 5))
+    session = world.connect()
+    world.refusal(session, batch(1, 5))
     world.now_ms = 36_000
-    return isinstance(world.judge(visitor, batch(1, 0, epoch=1)), Refuse | Close)
+    return isinstance(world.judge(session, batch(1, 0, epoch=1)), Refuse | Close)
 
 
 @pytest.mark.parametrize(

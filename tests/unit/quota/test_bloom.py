@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota.bloom import BloomLayer, indices, shape
+from pidgate.quota.bloom import BloomLayer, indices, shape
 
 HASHES = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 

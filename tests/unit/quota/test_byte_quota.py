@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, Meter
-from quota.byte_rates import Kind
-from quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
+from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ClientSensors
+from pidgate.quota.byte_rates import Kind
+from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 from tests.unit.quota.byte_flood import Flood
 
 SAMPLES = 11
@@ -34,16 +34,16 @@ class World:
         self.quotas = replace(self.quotas, bytes=ByteQuotas(rates=dict(self.rates)))
         self.quota.set_quotas(self.quotas, 0)
 
-    def meter(self, user: str | None, client_id: str | None) -> Meter:
-        meter = self.quota.meter(self.kind, user, client_id, 0)
-        assert meter is not None
-        return meter
+    def sensors(self, user: str | None, client_id: str | None) -> ClientSensors:
+        sensors = self.quota.sensors(self.kind, user, client_id, 0)
+        assert sensors is not None
+        return sensors
 
     def check(self, user: str, client_id: str, bound: int, bytes_per_s: int, *, throttled: bool) -> None:
         """Kafka's checkQuota: the bound, the most that fits, and a record of eleven times `bytes_per_s`."""
-        meter = self.meter(user, client_id)
-        assert meter.window_bytes == bound * (SAMPLES - 1)
-        assert (meter.record(bytes_per_s * SAMPLES, 0) > 0) is throttled
+        sensors = self.sensors(user, client_id)
+        assert sensors.window_bytes == bound * (SAMPLES - 1)
+        assert (sensors.record(bytes_per_s * SAMPLES, 0) > 0) is throttled
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -110,32 +110,32 @@ def test_a_changed_bound_holds_at_once_for_meters_that_are_held(
     """ClientQuotaManagerTest.testQuotaParsing."""
     world = World()
     world.set(*entity, 2000)
-    meter = world.meter("u1", "p1")
-    assert meter.record(2500 * SAMPLES, 0) == 3_750
+    sensors = world.sensors("u1", "p1")
+    assert sensors.record(2500 * SAMPLES, 0) == 3_750
 
     world.set(*entity, 3000)
-    assert meter.record(0, 0) == 0
+    assert sensors.record(0, 0) == 0
     world.set(*entity, 500)
-    assert meter.record(0, 0) == 45_000
+    assert sensors.record(0, 0) == 45_000
     world.set(*default, 4000)
     world.set(*entity, None)
-    assert world.meter("u1", "p1").record(1000 * SAMPLES, 0) == 0
-    assert world.meter("u1", "p1").window_bytes == 40_000
+    assert world.sensors("u1", "p1").record(1000 * SAMPLES, 0) == 0
+    assert world.sensors("u1", "p1").window_bytes == 40_000
 
 
 def test_what_nothing_limits_has_no_meter() -> None:
     world = World()
     assert not world.quota.is_on
-    assert world.quota.meter(Kind.PRODUCE, "alice", "app", 0) is None
+    assert world.quota.sensors(Kind.PRODUCE, "alice", "app", 0) is None
 
     world.set("bob", None, 10)
     assert world.quota.is_on
-    assert world.quota.meter(Kind.PRODUCE, "alice", "app", 0) is None
-    meter = world.meter("bob", "app")
+    assert world.quota.sensors(Kind.PRODUCE, "alice", "app", 0) is None
+    sensors = world.sensors("bob", "app")
 
     world.set("bob", None, None)
     assert not world.quota.is_on
-    assert meter.record(10**9, 0) == 0
+    assert sensors.record(10**9, 0) == 0
     assert world.quota.snapshots(0) == []
 
 
@@ -151,22 +151,22 @@ def test_every_change_of_quotas_is_another_generation() -> None:
 def test_another_shape_of_the_window_starts_all_anew() -> None:
     world = World()
     world.set("bob", None, 100)
-    meter = world.meter("bob", "app")
-    assert meter.record(1_001, 0) == 10
+    sensors = world.sensors("bob", "app")
+    assert sensors.record(1_001, 0) == 10
 
     world.quota.set_quotas(replace(world.quotas, bytes=ByteQuotas(3, 2_000, dict(world.rates))), 0)
 
-    assert meter.record(400, 0) == 0
-    assert meter.record(1, 0) == 10  # 401 bytes over two samples of 2 s
-    assert meter.window_bytes == 400
+    assert sensors.record(400, 0) == 0
+    assert sensors.record(1, 0) == 10  # 401 bytes over two samples of 2 s
+    assert sensors.window_bytes == 400
 
 
 def test_the_most_that_fits_is_at_least_one_byte() -> None:
     quotas = Quotas(bytes=ByteQuotas(2, 10, {("bob", None): ByteRates(1)}))
-    meter = ByteQuota(quotas, 0).meter(Kind.PRODUCE, "bob", None, 0)
+    sensors = ByteQuota(quotas, 0).sensors(Kind.PRODUCE, "bob", None, 0)
 
-    assert meter is not None
-    assert meter.window_bytes == 1
+    assert sensors is not None
+    assert sensors.window_bytes == 1
 
 
 @pytest.mark.parametrize(
@@ -182,11 +182,11 @@ def test_who_is_observed_or_exempt_is_counted_and_never_waits(
 ) -> None:
     quotas = Quotas(mode=mode, users=users, bytes=ByteQuotas(rates={("alice", None): ByteRates(100)}))
     quota = ByteQuota(quotas, 0)
-    meter = quota.meter(Kind.PRODUCE, "alice", "app", 0)
-    assert meter is not None
-    assert not meter.throttles
+    sensors = quota.sensors(Kind.PRODUCE, "alice", "app", 0)
+    assert sensors is not None
+    assert not sensors.throttles
 
-    assert [meter.record(800, 0) for _ in range(3)] == [0, 0, 0]
+    assert [sensors.record(800, 0) for _ in range(3)] == [0, 0, 0]
 
     (snapshot,) = quota.snapshots(0)
     assert (snapshot.throttled, snapshot.would_throttle, snapshot.throttle_time_ms) == (0, 2, 0.0)
@@ -197,15 +197,15 @@ def test_who_is_unidentified_is_counted_with_its_client_id_and_never_waits() -> 
     world = World()
     world.set(None, "app", 100)
 
-    assert world.meter(None, "app").record(5_000, 0) == 0
-    assert world.meter("alice", "app").record(0, 0) == 40_000
+    assert world.sensors(None, "app").record(5_000, 0) == 0
+    assert world.sensors("alice", "app").record(0, 0) == 40_000
 
 
 def test_a_snapshot_says_what_came_of_a_bucket() -> None:
     world = World()
     world.set("alice", "app", 100)
-    meter = world.meter("alice", "app")
-    assert [meter.record(size, 0) for size in (1_000, 100, 200)] == [0, 1_000, 3_000]
+    sensors = world.sensors("alice", "app")
+    assert [sensors.record(size, 0) for size in (1_000, 100, 200)] == [0, 1_000, 3_000]
 
     (snapshot,) = world.quota.snapshots(500)
     assert (snapshot.user, snapshot.client_id, snapshot.kind) == ("alice", "app", Kind.PRODUCE)
@@ -219,7 +219,7 @@ def test_a_snapshot_says_what_came_of_a_bucket() -> None:
 def test_an_idle_bucket_is_dropped_and_a_meter_that_is_held_finds_the_new_one() -> None:
     world = World()
     world.set("alice", None, 100)
-    held = world.meter("alice", "app")
+    held = world.sensors("alice", "app")
     held.record(10, 5)
 
     world.quota.sweep(IDLE_MS + 4)
@@ -228,7 +228,7 @@ def test_an_idle_bucket_is_dropped_and_a_meter_that_is_held_finds_the_new_one() 
     assert world.quota.snapshots(IDLE_MS) == []
 
     later_ms = IDLE_MS + 10
-    asked_anew = world.meter("alice", "other")
+    asked_anew = world.sensors("alice", "other")
     assert held.record(900, later_ms) == 0
     assert asked_anew.record(101, later_ms) == 10
     assert [row.total_bytes for row in world.quota.snapshots(later_ms)] == [1_001]
@@ -237,9 +237,9 @@ def test_an_idle_bucket_is_dropped_and_a_meter_that_is_held_finds_the_new_one() 
 def test_a_bucket_that_was_just_made_is_not_idle() -> None:
     quotas = Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(rates={("", None): ByteRates(100)}))
     quota = ByteQuota(quotas, 0)
-    meter = quota.meter(Kind.PRODUCE, "alice", "app", 0)
-    assert meter is not None
-    meter.record(1, 10 * IDLE_MS)
+    sensors = quota.sensors(Kind.PRODUCE, "alice", "app", 0)
+    assert sensors is not None
+    sensors.record(1, 10 * IDLE_MS)
 
     quota.sweep(10 * IDLE_MS + 1)
 
@@ -255,9 +255,9 @@ class TestManyClientIds:
         return ByteQuota(quotas, 0, max_client_buckets=3)
 
     def record(self, quota: ByteQuota, user: str, client_id: str, size_bytes: int, now_ms: int) -> int:
-        meter = quota.meter(Kind.PRODUCE, user, client_id, now_ms)
-        assert meter is not None
-        return meter.record(size_bytes, now_ms)
+        sensors = quota.sensors(Kind.PRODUCE, user, client_id, now_ms)
+        assert sensors is not None
+        return sensors.record(size_bytes, now_ms)
 
     def test_beyond_the_bound_the_clients_of_a_user_share_one_bucket(self) -> None:
         quota = self.quota()
@@ -306,7 +306,7 @@ def test_clients_that_send_all_they_can_keep_the_rate_over_two_windows(clients: 
     """
     world = World()
     world.set("alice", None, 2_000_000)
-    flood = Flood([world.meter("alice", f"c{number}") for number in range(clients)], 16_384, 110_000)
+    flood = Flood([world.sensors("alice", f"c{number}") for number in range(clients)], 16_384, 110_000)
 
     for begin_ms in (11_000, 33_000, 55_000, 77_000):
         assert flood.bytes_per_s(begin_ms, begin_ms + 22_000) == pytest.approx(2_000_000, rel=0.05)
@@ -317,15 +317,15 @@ def test_clients_that_send_all_they_can_keep_the_rate_over_two_windows(clients: 
 def test_changes_are_given_out_once_those_that_wait_longest_first() -> None:
     world = World()
     world.set("", None, 100)
-    meters = {user: world.meter(user, "app") for user in ("a", "b", "c")}
-    for meter in meters.values():
-        meter.record(10, 1)
+    sensors_of = {user: world.sensors(user, "app") for user in ("a", "b", "c")}
+    for sensors in sensors_of.values():
+        sensors.record(10, 1)
 
     def users(now_ms: int, limit: int) -> list[str | None]:
         return [row.user for row in world.quota.changes(now_ms, limit)]
 
     assert users(2, 2) == ["a", "b"]
-    meters["a"].record(1, 3)
+    sensors_of["a"].record(1, 3)
     assert users(4, 2) == ["c", "a"]
     assert users(5, 2) == []
     assert users(30_001, 5) == []
@@ -337,8 +337,8 @@ def test_changes_are_given_out_once_those_that_wait_longest_first() -> None:
 def test_a_meter_alone_takes_no_room() -> None:
     world = World()
     world.set("", None, 100)
-    meter = world.meter("alice", "app")
+    sensors = world.sensors("alice", "app")
     assert world.quota.snapshots(0) == []
 
-    meter.record(0, 0)
+    sensors.record(0, 0)
     assert len(world.quota.snapshots(0)) == 1

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
-from quota.byte_rates import Bound, Kind, rate_of_bucket, resolve_rate, throttles_bytes
-from quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
+from pidgate.quota.byte_rates import Bound, Kind, rate_of_bucket, resolve_rate, throttles_bytes
+from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 
 LEVELS: dict[int, tuple[ByteEntity, tuple[str | None, str | None]]] = {
     1: (("alice", "app"), ("alice", "app")),

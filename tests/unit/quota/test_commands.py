@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from quota import latest_refusals, releases
-from quota.changes import Command, Deed
-from quota.latest_refusals import LatestRefusal, LatestRefusals
-from quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
-from quota.questions import NO_PRODUCER_ID, new_id_question
-from quota.releases import Releases
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from quota.verdicts import Bound, Reason
+from pidgate.quota import latest_refusals, releases
+from pidgate.quota.changes import Command, CommandType
+from pidgate.quota.latest_refusals import LatestRefusal, LatestRefusals
+from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from pidgate.quota.questions import NO_PRODUCER_ID, new_id_question
+from pidgate.quota.releases import Releases
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.verdicts import Bound, Reason
 
 HOUR_MS = 3_600_000
 
@@ -28,15 +28,15 @@ def ask(quota: ProducerIdQuota, producer_id: int, now_ms: int = 0, **asked: bool
 
 
 def release(producer_id: int) -> Command:
-    return Command(deed=Deed.RELEASE, user="alice", producer_id=producer_id)
+    return Command(deed=CommandType.RELEASE, user="alice", producer_id=producer_id)
 
 
 def test_a_refill_fills_the_bucket_whatever_was_owed() -> None:
     quota = quota_of(2)
     assert [ask(quota, number).refused for number in range(4)] == [False, False, False, True]
-    quota.obey(Command(deed=Deed.REFILL, user="alice"), 10)
+    quota.apply(Command(deed=CommandType.REFILL, user="alice"), 10)
     assert quota.tokens("alice", 10) == 2
-    quota.obey(Command(deed=Deed.REFILL, user="nobody"), 10)
+    quota.apply(Command(deed=CommandType.REFILL, user="nobody"), 10)
     assert quota.tokens("nobody", 10) is None
 
 
@@ -48,7 +48,7 @@ def test_a_released_id_is_let_in_uncharged_once_and_told_as_a_refresh(rate: int)
     assert ask(quota, 9).refused
     assert ask(quota, 9, came_back=True).refused
     tokens, waiting = quota.tokens("alice", 0), quota.waiting("alice")
-    quota.obey(release(9), 0)
+    quota.apply(release(9), 0)
     assert not quota.remembers("alice", 9, 0), "not before it comes"
     answer = ask(quota, 9, came_back=True)
     assert not answer.refused
@@ -62,7 +62,7 @@ def test_a_released_id_is_let_in_uncharged_once_and_told_as_a_refresh(rate: int)
 
 def test_a_release_lets_nothing_pass_before_what_may_lie_unread_elsewhere() -> None:
     quota = quota_of(0)
-    quota.obey(release(9), 0)
+    quota.apply(release(9), 0)
     late = ask(quota, 9, first_sight_above_0=True)
     assert late.refused
     assert [decision.reason for decision in late.decisions] == [Reason.ESTABLISHED]
@@ -71,7 +71,7 @@ def test_a_release_lets_nothing_pass_before_what_may_lie_unread_elsewhere() -> N
 
 def test_an_id_that_was_admitted_elsewhere_needs_no_release_any_more() -> None:
     quota = quota_of(0)
-    quota.obey(release(9), 0)
+    quota.apply(release(9), 0)
     quota.admitted_elsewhere("alice", 9, 0, Reason.REFRESH)
     assert not quota.releases.holds("alice", 9)
 

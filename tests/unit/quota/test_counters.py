@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quota.counters import SAMPLE_MS, Samples, UserCounters
-from quota.verdicts import Decision, Reason
+from pidgate.quota.counters import SAMPLE_MS, Samples, UserCounters
+from pidgate.quota.verdicts import Decision, Reason
 
 
 def admitted(

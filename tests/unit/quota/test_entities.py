@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quota.entities import EffectiveQuota, enforces, resolve
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.entities import EffectiveQuota, enforces, resolve
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 
 OBSERVE, ENFORCE = Mode.OBSERVE, Mode.ENFORCE
 QUOTAS = Quotas(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
-from quota.settings import Mode, UserQuota
-from quota.verdicts import Bound, Reason
+from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from pidgate.quota.settings import Mode, UserQuota
+from pidgate.quota.verdicts import Bound, Reason
 from tests.unit.quota.histories import copied, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 

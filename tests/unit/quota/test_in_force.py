@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota.changes import Action, Change, Setting, Target
-from quota.entities import resolve
-from quota.in_force import deciding, has_ended, is_said, merged, next_end, value_in_force
-from quota.settings import ByteQuotas, ByteRates, Mode, Quotas, UserQuota
+from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.entities import resolve
+from pidgate.quota.in_force import deciding, has_ended, is_said, merged, next_end, value_in_force
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 
 NOW_MS = 1_000_000
 RATE, MODE = Setting.PRODUCER_IDS_RATE, Setting.MODE

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from quota import interim as interim_module
-from quota.interim import InterimState
-from quota.producer_ids import ProducerIdQuota
-from quota.settings import UserQuota
-from quota.state import QuotaState
-from quota.verdicts import Reason
+from pidgate.quota import interim as interim_module
+from pidgate.quota.interim import InterimState
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import UserQuota
+from pidgate.quota.state import QuotaState
+from pidgate.quota.verdicts import Reason
 from tests.unit.quota.histories import question
 from tests.unit.quota.world import enforcing, seeds
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota.layered_filter import (
+from pidgate.quota.layered_filter import (
     MOST_LAYERS,
     SMALLEST_LAYER,
     FilterBudget,
@@ -14,7 +14,7 @@ from quota.layered_filter import (
     Sighting,
     usable_seed,
 )
-from quota.settings import ProducerIdSettings
+from pidgate.quota.settings import ProducerIdSettings
 
 DAY_MS = 86_400_000
 SLICE_MS = DAY_MS // 4

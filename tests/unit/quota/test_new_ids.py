@@ -10,15 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quota.admission import Admission
-from quota.interim import InterimState
-from quota.producer_ids import Answer, ProducerIdQuota, Question
-from quota.questions import new_id_decision, new_id_question
-from quota.settings import Mode, Quotas, UserQuota
-from quota.state import Ask, failed_open
-from quota.token_bucket import TokenBucket
-from quota.users import BROUGHT_WITHIN_MS, LiveUser
-from quota.verdicts import Bound, Forward, Reason, Refuse, Visitor
+from pidgate.quota.admission import Admission
+from pidgate.quota.interim import InterimState
+from pidgate.quota.producer_ids import Answer, ProducerIdQuota, Question
+from pidgate.quota.questions import new_id_decision, new_id_question
+from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.state import PendingDecision, failed_open
+from pidgate.quota.token_bucket import TokenBucket
+from pidgate.quota.users import BROUGHT_WITHIN_MS, LiveUser
+from pidgate.quota.verdicts import Bound, Forward, Reason, Refuse, Session
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 StateClass = type[ProducerIdQuota]
@@ -35,10 +35,10 @@ def world_of(quotas: Quotas, make: StateClass = ProducerIdQuota) -> World:
     return World(quotas, Admission(quotas, seeds(), 0, state=make(quotas, seeds(), 0)))
 
 
-def asks(world: World, visitor: Visitor | None = None) -> Refuse | None:
+def asks(world: World, session: Session | None = None) -> Refuse | None:
     """None: a broker is asked."""
-    verdict = world.admission.judge_new_id(visitor or world.connect(), world.now_ms)
-    assert not isinstance(verdict, Ask), "the state is in this process"
+    verdict = world.admission.judge_new_id(session or world.connect(), world.now_ms)
+    assert not isinstance(verdict, PendingDecision), "the state is in this process"
     return verdict if isinstance(verdict, Refuse) else None
 
 
@@ -123,10 +123,10 @@ def _who_waits_goes_first(make: StateClass) -> None:
     """The throttle is that of a place behind those who came back; tokens that are back are enough to pass."""
     world = world_of(refusing(max_throttle_ms=HOUR_MS), make)
     world.spend(101)
-    visitor = world.connect()
+    session = world.connect()
     for producer_id in (1, 2):
-        world.refusal(visitor, batch(producer_id))
-        world.refusal(visitor, batch(producer_id))
+        world.refusal(session, batch(producer_id))
+        world.refusal(session, batch(producer_id))
     assert world.admission.user_snapshots(0)[0].waiting == 2
     refused = asks(world)
     assert refused is not None
@@ -405,9 +405,9 @@ def test_who_gave_up_waiting_makes_nobody_wait_longer() -> None:
     state = ProducerIdQuota(quotas, seeds(), 0)
     world = World(quotas, Admission(quotas, seeds(), 0, state=state))
     world.spend(2)
-    visitor = world.connect()
+    session = world.connect()
     for _ in range(2):
-        world.refusal(visitor, batch(1))
+        world.refusal(session, batch(1))
     world.now_ms = HOUR_MS - 1
     refused = asks(world)
     assert refused is not None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quota import owners as owners_module
-from quota.owners import Owner, ProducerIdOwners
+from pidgate.quota import owners as owners_module
+from pidgate.quota.owners import Owner, ProducerIdOwners
 
 
 def test_ids_not_produced_with_are_counted_when_their_connection_closes() -> None:

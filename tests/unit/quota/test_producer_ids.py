@@ -7,10 +7,10 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota import Forward, Refuse
-from quota.producer_ids import AskedId, ProducerIdQuota, Question
-from quota.settings import UserQuota
-from quota.verdicts import Reason
+from pidgate.quota import Forward, Refuse
+from pidgate.quota.producer_ids import AskedId, ProducerIdQuota, Question
+from pidgate.quota.settings import UserQuota
+from pidgate.quota.verdicts import Reason
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 
@@ -38,14 +38,14 @@ def test_admitted_ids_of_any_window_are_bounded(
     admitted: list[int] = []
     pending: list[int] = []
     next_id = 0
-    visitors = [world.connect(address=f"10.0.0.{number}") for number in range(3)]
+    sessions = [world.connect(address=f"10.0.0.{number}") for number in range(3)]
     for elapsed_ms, arrivals in steps:
         world.now_ms += elapsed_ms
         new = list(range(next_id, next_id + arrivals))
         next_id += arrivals
         still_pending = []
         for producer_id in pending[:20] + new:
-            verdict = world.judge(visitors[producer_id % 3], batch(producer_id))
+            verdict = world.judge(sessions[producer_id % 3], batch(producer_id))
             if isinstance(verdict, Forward):
                 admitted.append(world.now_ms)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota.retry_queue import RetryQueue
+from pidgate.quota.retry_queue import RetryQueue
 
 
 def come_back(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
 
 
 @pytest.mark.parametrize(

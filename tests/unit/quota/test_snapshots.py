@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quota import Mode, Quotas, UserQuota, UserSnapshot
+from pidgate.quota import Mode, Quotas, UserQuota, UserSnapshot
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing
 
 
@@ -14,11 +14,11 @@ def only(world: World) -> UserSnapshot:
 def test_a_user_under_throttling() -> None:
     world = World(enforcing(100))
     world.spend(101)
-    visitor = world.connect()
-    world.refusal(visitor, batch(1))
-    world.refusal(visitor, batch(1, 1))
+    session = world.connect()
+    world.refusal(session, batch(1))
+    world.refusal(session, batch(1, 1))
     world.now_ms = 10_000
-    world.refusal(visitor, batch(1))
+    world.refusal(session, batch(1))
     snapshot = only(world)
     assert (snapshot.user, snapshot.enforces, snapshot.exempt) == ("alice", True, False)
     assert (snapshot.rate_milli, round(snapshot.tokens or 0, 2)) == (100_000, -0.72)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota import sticky as sticky_module
-from quota.sticky import WATCH_MS, Look, StickyRefusals, TopicNames
+from pidgate.quota import sticky as sticky_module
+from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals, TopicNames
 from tests.unit.quota.world import batch
 
 A, B = 1, 2  # connections

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota.token_bucket import TokenBucket
+from pidgate.quota.token_bucket import TokenBucket
 
 HOUR_MS = 3_600_000
 

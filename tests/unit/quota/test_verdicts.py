@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from quota.verdicts import MOST_CACHED_IDS, Visitor, lowest_of_each_partition
+from pidgate.quota.verdicts import MOST_CACHED_IDS, Session, lowest_of_each_partition
 from tests.unit.quota.world import batch
 
 
 def test_a_new_identity_empties_the_connections_cache() -> None:
-    visitor = Visitor("alice", "app", "10.0.0.1", 1)
-    visitor.remember(4711, 3)
-    visitor.identify("alice")
-    assert visitor.admitted == {4711: 3}
-    visitor.identify("mallory")
-    assert (visitor.user, visitor.admitted) == ("mallory", {})
+    session = Session("alice", "app", "10.0.0.1", 1)
+    session.remember(4711, 3)
+    session.identify("alice")
+    assert session.admitted == {4711: 3}
+    session.identify("mallory")
+    assert (session.user, session.admitted) == ("mallory", {})
 
 
 def test_a_connections_cache_is_bounded() -> None:
-    visitor = Visitor("alice", "app", "10.0.0.1", 1)
+    session = Session("alice", "app", "10.0.0.1", 1)
     for number in range(3 * MOST_CACHED_IDS):
-        visitor.remember(number, 0)
-        assert len(visitor.admitted) <= MOST_CACHED_IDS
-    assert visitor.admitted[3 * MOST_CACHED_IDS - 1] == 0
+        session.remember(number, 0)
+        assert len(session.admitted) <= MOST_CACHED_IDS
+    assert session.admitted[3 * MOST_CACHED_IDS - 1] == 0
 
 
 def test_of_several_batches_of_a_partition_the_first_counts() -> None:

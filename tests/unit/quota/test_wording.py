@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quota.verdicts import Bound, Reason, Refuse
-from quota.wording import duration, error_message
+from pidgate.quota.verdicts import Bound, Reason, Refuse
+from pidgate.quota.wording import duration, error_message
 
 
 def refusal(reason: Reason, *, rate_milli: int | None = 100_000, bound: Bound = Bound.USER) -> Refuse:

@@ -7,9 +7,18 @@ from fractions import Fraction
 from itertools import count
 from typing import Any
 
-from quota import Admission, Mode, ProducerBatch, ProducerIdSettings, Quotas, UserQuota, Verdict, Visitor
-from quota.state import Ask
-from quota.verdicts import Close, Refuse
+from pidgate.quota import (
+    Admission,
+    Mode,
+    ProducerBatch,
+    ProducerIdSettings,
+    Quotas,
+    Session,
+    UserQuota,
+    Verdict,
+)
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Close, Refuse
 
 HOUR_MS = 3_600_000
 
@@ -53,35 +62,35 @@ class World:
 
     def connect(
         self, user: str | None = "alice", *, client_id: str = "app", address: str = "10.0.0.1"
-    ) -> Visitor:
-        return Visitor(user, client_id, address, next(self._connections))
+    ) -> Session:
+        return Session(user, client_id, address, next(self._connections))
 
-    def judge(self, visitor: Visitor, *batches: ProducerBatch, transactional: bool = False) -> Verdict:
+    def judge(self, session: Session, *batches: ProducerBatch, transactional: bool = False) -> Verdict:
         verdict = self.admission.judge(
-            visitor, list(batches), transactional=transactional, now_ms=self.now_ms
+            session, list(batches), transactional=transactional, now_ms=self.now_ms
         )
-        assert not isinstance(verdict, Ask), "the state is in this process"
+        assert not isinstance(verdict, PendingDecision), "the state is in this process"
         return verdict
 
     def read_ahead(
-        self, visitor: Visitor, *batches: ProducerBatch, transactional: bool = False
+        self, session: Session, *batches: ProducerBatch, transactional: bool = False
     ) -> Refuse | Close | None:
         return self.admission.judge_while_muted(
-            visitor, list(batches), transactional=transactional, now_ms=self.now_ms
+            session, list(batches), transactional=transactional, now_ms=self.now_ms
         )
 
-    def refusal(self, visitor: Visitor, *batches: ProducerBatch, transactional: bool = False) -> Refuse:
+    def refusal(self, session: Session, *batches: ProducerBatch, transactional: bool = False) -> Refuse:
         """Judges and insists on a refusal."""
-        verdict = self.judge(visitor, *batches, transactional=transactional)
+        verdict = self.judge(session, *batches, transactional=transactional)
         assert isinstance(verdict, Refuse), verdict
         return verdict
 
-    def close(self, visitor: Visitor) -> None:
-        self.admission.connection_closed(visitor.connection_id, self.now_ms)
+    def close(self, session: Session) -> None:
+        self.admission.connection_closed(session.connection_id, self.now_ms)
 
     def spend(self, ids: int, *, user: str = "alice", first: int = 1_000_000) -> None:
         """Brings that many new ids of the user, all of which must pass."""
-        visitor = self.connect(user, address="10.9.9.9")
+        session = self.connect(user, address="10.9.9.9")
         for producer_id in range(first, first + ids):
-            verdict = self.judge(visitor, batch(producer_id))
+            verdict = self.judge(session, batch(producer_id))
             assert not isinstance(verdict, Refuse | Close), verdict

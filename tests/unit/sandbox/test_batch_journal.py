@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sandbox.producers.batch_journal import BatchJournal, JournalWriter, whole_lines
+from pidgate.sandbox.producers.batch_journal import BatchJournal, JournalWriter, whole_lines
 
 
 def read_back(file: io.StringIO) -> BatchJournal:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from protocol import messages
-from sandbox.demo.producer_states import BrokerSilent, ProducerStates
+from pidgate.protocol import messages
+from pidgate.sandbox.demo.producer_states import BrokerSilent, ProducerStates
 
 DESCRIBE_PRODUCERS = 61
 

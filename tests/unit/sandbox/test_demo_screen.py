@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from sandbox.demo import screen
-from sandbox.demo.evidence import Evidence
-from sandbox.demo.plan import ALICE, BOB, Plan
-from sandbox.demo.stage import LiveStage, PlainStage, Scene, stage_for
-from sandbox.demo.verdict import conclude
-from sandbox.demo.verifier import verify
-from sandbox.demo.watch import Point
+from pidgate.sandbox.demo import screen
+from pidgate.sandbox.demo.evidence import Evidence
+from pidgate.sandbox.demo.plan import ALICE, BOB, Plan
+from pidgate.sandbox.demo.stage import LiveStage, PlainStage, Scene, stage_for
+from pidgate.sandbox.demo.verdict import conclude
+from pidgate.sandbox.demo.verifier import verify
+from pidgate.sandbox.demo.watch import Point
 from tests.support.demo_evidence import PLAN, good_evidence, mallory
 
 

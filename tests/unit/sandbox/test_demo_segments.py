@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.demo.segments import producer_ids, read_topic
-from sandbox.producers.raw import idempotent_batch
+from pidgate.sandbox.demo.segments import producer_ids, read_topic
+from pidgate.sandbox.producers.raw import idempotent_batch
 
 
 def batch(producer_id: int, base_sequence: int = 0) -> bytes:

@@ -1,6 +1,6 @@
 """Numbers over time as a line."""
 
-from sandbox.demo.sparks import spark
+from pidgate.sandbox.demo.sparks import spark
 
 
 def test_a_rising_value_rises() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from sandbox.demo.evidence import Evidence
-from sandbox.demo.plan import ALICE, BOB, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
-from sandbox.demo.summary import summarize
-from sandbox.demo.verdict import conclude
-from sandbox.demo.verifier import Check, verify
-from sandbox.producers.batch_journal import IdLife
+from pidgate.sandbox.demo.evidence import Evidence
+from pidgate.sandbox.demo.plan import ALICE, BOB, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
+from pidgate.sandbox.demo.summary import summarize
+from pidgate.sandbox.demo.verdict import conclude
+from pidgate.sandbox.demo.verifier import Check, verify
+from pidgate.sandbox.producers.batch_journal import IdLife
 from tests.support.demo_evidence import (
     ADMITTED,
     CLICKS_PARTITIONS,

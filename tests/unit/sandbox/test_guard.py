@@ -55,7 +55,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_child_is_in_a_group_of_its_own() -> None:
-    from sandbox import guard
+    from pidgate.sandbox import guard
 
     child = guard.spawn([sys.executable, "-c", "import time; time.sleep(60)"])
     assert os.getpgid(child.pid) == child.pid != os.getpgrp()

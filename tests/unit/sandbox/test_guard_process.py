@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox import guard_process
-from sandbox.guard_process import follow
+from pidgate.sandbox import guard_process
+from pidgate.sandbox.guard_process import follow
 
 PROGRAM = Path(guard_process.__file__)
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.ports import FIRST_PORT, LAST_PORT, free_block, free_port, is_free
+from pidgate.sandbox.ports import FIRST_PORT, LAST_PORT, free_block, free_port, is_free
 
 ASKS = """
 import random, sys
@@ -52,10 +52,10 @@ def test_what_one_process_holds_no_other_is_given(tmp_path: Path) -> None:
     """Before anybody listens: a broker takes seconds to come to that."""
     # Nobody else comes near: this process holds all of them, and the two have a file of claims to themselves.
     first = free_block(3 + 40 + 4) + 3
-    with asking(tmp_path, 40, first) as holder:
-        assert holder.stdout is not None
-        assert int(holder.stdout.readline()) == first
+    with asking(tmp_path, 40, first) as state_owner:
+        assert state_owner.stdout is not None
+        assert int(state_owner.stdout.readline()) == first
         with asking(tmp_path, 4, first - 3, first + 39, first, first + 40) as other:
             given, _ = other.communicate(timeout=30)
         assert int(given) == first + 40
-        holder.communicate(timeout=30)
+        state_owner.communicate(timeout=30)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import ClusterSpec, SandboxError
-from sandbox.properties import render, scram_arguments, server_properties
+from pidgate.sandbox import ClusterSpec, SandboxError
+from pidgate.sandbox.properties import render, scram_arguments, server_properties
 
 PORTS = {"PLAINTEXT": 1000, "SASL_PLAINTEXT": 1001}
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from protocol import messages
-from sandbox.producers.raw import ProduceAnswer, RawClientError, RawConnection, idempotent_batch
+from pidgate.protocol import messages
+from pidgate.sandbox.producers.raw import ProduceAnswer, RawClientError, RawConnection, idempotent_batch
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from sandbox.wire import broker_view, init_producer_id_error
+from pidgate.sandbox.wire import broker_view, init_producer_id_error
 
 # Metadata v1: correlation id 1; brokers 1 and 102 (no rack, rack "r"); controller 102; no topics.
 METADATA = bytes.fromhex(

@@ -1,6 +1,6 @@
 """What processes of a model tell each other over an events topic: decisions, some time after they were made.
 
-What a decision means there is what `Absorber` makes of its event: an admission goes into the state, a refused id is
+What a decision means there is what `EventApplier` makes of its event: an admission goes into the state, a refused id is
 watched. A topic that is cut keeps what it is given; only who restarts loses what has not left yet.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from quota.admission import Admission
-from quota.producer_ids import ProducerIdQuota
-from quota.sticky import WATCH_MS
-from quota.verdicts import Decision
+from pidgate.quota.admission import Admission
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.sticky import WATCH_MS
+from pidgate.quota.verdicts import Decision
 
 
 @dataclass(slots=True)

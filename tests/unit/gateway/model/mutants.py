@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from quota.admission import Admission, ProducerBatch, Refuse, Visitor
-from quota.producer_ids import Answer, ProducerIdQuota, Question
-from quota.settings import Mode, Quotas
-from quota.sticky import Look, RefusedId, StickyRefusals
+from pidgate.quota.admission import Admission, ProducerBatch, Refuse, Session
+from pidgate.quota.producer_ids import Answer, ProducerIdQuota, Question
+from pidgate.quota.settings import Mode, Quotas
+from pidgate.quota.sticky import Look, RefusedId, StickyRefusals
 from tests.unit.gateway.model.world import AdmissionFactory, seed
 
 PartitionKey = tuple[bytes, int]
@@ -20,8 +20,8 @@ PartitionKey = tuple[bytes, int]
 class CacheBeforeSticky(Admission):
     """A connection's cache of admitted ids is asked first."""
 
-    def _known(self, visitor: Visitor, batches: Collection[ProducerBatch], slice_key: int) -> bool:
-        return all(visitor.admitted.get(batch[0]) == slice_key for batch in batches)
+    def _known(self, session: Session, batches: Collection[ProducerBatch], slice_key: int) -> bool:
+        return all(session.admitted.get(batch[0]) == slice_key for batch in batches)
 
 
 class HotPathBeforeSticky(Admission):
@@ -29,14 +29,14 @@ class HotPathBeforeSticky(Admission):
 
     def knows(
         self,
-        visitor: Visitor,
+        session: Session,
         producer_id: int,
         epoch: int,
         topic: bytes,
         partitions: list[int],
         now_ms: int,
     ) -> bool:
-        return producer_id in visitor.admitted
+        return producer_id in session.admitted
 
 
 class NoFirstSight(Admission):
@@ -134,10 +134,10 @@ class EarlyReturnExtends(Admission):
     def _refused_by_state(self, *args: object) -> object:  # type: ignore[override]
         verdict = super()._refused_by_state(*args)  # type: ignore[arg-type]
         if isinstance(verdict, Refuse):
-            visitor, now_ms = args[0], args[-1]
-            assert isinstance(visitor, Visitor)
+            session, now_ms = args[0], args[-1]
+            assert isinstance(session, Session)
             assert isinstance(now_ms, int)
-            self.sticky.throttled(visitor.user, verdict.producer_id, now_ms + verdict.throttle_time_ms)
+            self.sticky.throttled(session.user, verdict.producer_id, now_ms + verdict.throttle_time_ms)
         return verdict
 
 

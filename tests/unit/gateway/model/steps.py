@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from tests.unit.gateway.model.clients import JavaProducer, LibrdkafkaProducer, Producer
 from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.wire import TOPIC, TOPIC_ID

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
-from gateway.conversation import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Conversation
-from quota.admission import Admission, Visitor
-from quota.settings import Mode, Quotas
+from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Conversation
+from pidgate.quota.admission import Admission, Session
+from pidgate.quota.settings import Mode, Quotas
 from tests.unit.gateway.model.broker import ModelBroker
 from tests.unit.gateway.model.clients import Batch, ModelViolation, Producer, State
 from tests.unit.gateway.model.exchange import Exchange, Teller
@@ -270,8 +270,8 @@ class World:
         return self.channels[key]
 
     def _conversation(self, process: int, client_id: str, address: str) -> Conversation:
-        visitor = Visitor(user=USER, client_id=client_id, address=address, connection_id=self._connections)
-        conversation = Conversation(self.processes[process], visitor)
+        session = Session(user=USER, client_id=client_id, address=address, connection_id=self._connections)
+        conversation = Conversation(self.processes[process], session)
         if self.exchange is not None:
             conversation.recorder = Teller(self.exchange, process)  # type: ignore[assignment]
         return conversation

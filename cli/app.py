@@ -1,0 +1,297 @@
+"""The command `pidgate`. Exit code 2 means: change what you typed or wrote.
+
+Only parses; each command's work is imported when it runs, because `run` has to listen within half a second.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pidgate.cli import quotas
+from pidgate.cli.options import ConfigOption
+
+app = typer.Typer(
+    name="pidgate",
+    help="A Kafka quota gateway: holds each user to a quota of new producer ids (KIP-936).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+USAGE_ERROR = 2
+
+
+@app.command()
+def run(
+    config: ConfigOption = None,
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="Run without a file, before these brokers: host:port,host:port")
+    ] = None,
+    bind: Annotated[
+        str | None, typer.Option(help="Where clients bootstrap (default: 127.0.0.1:9292).")
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(help="The host shown to clients (default: the host of --bind).")
+    ] = None,
+    node_ports_first: Annotated[
+        int | None, typer.Option(help="The port of node 0; node n is n ports above (default: 9300).")
+    ] = None,
+    admin: Annotated[str | None, typer.Option(help="Health and metrics (default: 127.0.0.1:9290).")] = None,
+    default_producer_ids_rate: Annotated[
+        float | None, typer.Option(help="New producer ids per hour for each user (default: no limit).")
+    ] = None,
+    mode: Annotated[str | None, typer.Option(help="observe or enforce (default: observe).")] = None,
+    log_format: Annotated[str | None, typer.Option(help="json or console (default: console).")] = None,
+) -> None:
+    """Run the gateway in the foreground until SIGTERM or SIGINT."""
+    from pidgate.cli import running
+
+    options = {
+        "bind": bind,
+        "advertise": advertise,
+        "node_ports_first": node_ports_first,
+        "admin": admin,
+        "default_producer_ids_rate": default_producer_ids_rate,
+        "mode": mode,
+        "log_format": log_format,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    raise typer.Exit(running.run(config, bootstrap_servers, given))
+
+
+@app.command()
+def check(
+    config: ConfigOption = None,
+    partitions_per_id: Annotated[
+        int, typer.Option(min=1, help="Partitions that one producer writes to, for the worst case.")
+    ] = 50,
+    replication_factor: Annotated[int, typer.Option(min=1, help="Of the topics.")] = 3,
+    brokers: Annotated[int, typer.Option(min=1, help="Brokers in the cluster.")] = 3,
+    expiry: Annotated[str, typer.Option(help="The brokers' producer.id.expiration.ms: 24h, 7d.")] = "24h",
+    bytes_per_state: Annotated[int, typer.Option(min=1, help="What one producer state takes.")] = 250,
+    users: Annotated[int, typer.Option(min=0, help="How many users to expect that are not named.")] = 1,
+    heap: Annotated[
+        str | None,
+        typer.Option(help="What the states may take on one broker: 512MiB. Warns if it is too small."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Validate a file, say in plain words what it means, and what its quotas allow at most on the brokers."""
+    from pidgate.cli import checking
+
+    if config is None:
+        typer.echo("pidgate check: which file? Name it with --config FILE", err=True)
+        raise typer.Exit(USAGE_ERROR)
+    asked = checking.Asked(
+        config=config,
+        partitions_per_id=partitions_per_id,
+        replication_factor=replication_factor,
+        brokers=brokers,
+        expiry=expiry,
+        bytes_per_state=bytes_per_state,
+        unnamed_users=users,
+        heap=heap,
+        as_json=as_json,
+    )
+    raise typer.Exit(checking.check(asked))
+
+
+@app.command()
+def who(
+    config: ConfigOption = None,
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="Read without a file, from these brokers: host:port,host:port")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="The events topic (default: events.topic, __pidgate_events).")
+    ] = None,
+    since: Annotated[str, typer.Option(help="How far back: 30m, 1h, 7d.")] = "1h",
+    user: Annotated[str | None, typer.Option(help="This user only.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many users to show, most new ids first.")] = 20,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For programs; docs/who.md says what is in it.")
+    ] = False,
+) -> None:
+    """Tell who brings new producer ids, from the events topic, and what to do about it."""
+    from pidgate.cli import who as telling
+
+    asked = telling.Asked(
+        config=config,
+        bootstrap_servers=bootstrap_servers,
+        topic=topic,
+        since=since,
+        user=user,
+        top=top,
+        as_json=as_json,
+    )
+    raise typer.Exit(telling.who(asked))
+
+
+@app.command()
+def load(
+    topic: Annotated[str, typer.Option(help="Where to produce to.", show_default=False)],
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="A gateway, or brokers without one: host:port,host:port")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", help="Send to the gateway on this machine that has this file.", metavar="FILE"
+        ),
+    ] = None,
+    producers: Annotated[int, typer.Option(min=0, help="Well-behaved ones (1 if no other kind).")] = 0,
+    crash_loops: Annotated[
+        int, typer.Option(min=0, help="Loops of: connect, take an id, send one batch, die.")
+    ] = 0,
+    id_per_batch: Annotated[int, typer.Option(min=0, help="Loops that make a producer for each batch.")] = 0,
+    new_on_error: Annotated[
+        int, typer.Option(min=0, help="Producers that are made anew after each error.")
+    ] = 0,
+    transactional: Annotated[
+        int, typer.Option(min=0, help="Transactional ones, a batch in each transaction.")
+    ] = 0,
+    rate: Annotated[
+        float | None, typer.Option(help="Batches a second of all producers in sum.", show_default=False)
+    ] = None,
+    rate_each: Annotated[
+        float | None, typer.Option(help="Batches a second of each producer (default: 10).")
+    ] = None,
+    rate_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of one kind in sum: crash-loops=5. More than once for more kinds.", metavar="KIND=RATE"
+        ),
+    ] = None,
+    duration: Annotated[str, typer.Option(help="How long: 30s, 5m.")] = "10s",
+    record_size: Annotated[str, typer.Option(help="Bytes of a record's value: 1000, 10KiB.")] = "1000",
+    records_per_batch: Annotated[int, typer.Option(min=1, help="Records in each batch.")] = 1,
+    acks: Annotated[str, typer.Option(help="all or 1.")] = "all",
+    seed: Annotated[int, typer.Option(help="Of the records and of when each kind begins.")] = 1,
+    client_id: Annotated[str, typer.Option(help="Transactional ids are this and a number.")] = "pidgate-load",
+    user: Annotated[str | None, typer.Option(help="Log in with SASL.", show_default=False)] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="Holds the password.", show_default=False)
+    ] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512.")
+    ] = None,
+    create_topic: Annotated[
+        bool, typer.Option("--create-topic", help="Make the topic if it is missing.")
+    ] = False,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Of a topic that is made (default: 1).")
+    ] = None,
+    delivery_timeout: Annotated[str, typer.Option(help="When a batch is given up.")] = "120s",
+    drain: Annotated[str, typer.Option(help="How long to wait for the last answers.")] = "5s",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For programs; docs/load.md says what is in it.")
+    ] = False,
+) -> None:
+    """Send with synthetic producers, good and bad ones, and measure what comes back."""
+    from pidgate.cli import load as sending
+    from pidgate.load.plan import Kind
+
+    asked = sending.Asked(
+        config=config,
+        bootstrap_servers=bootstrap_servers,
+        topic=topic,
+        counts={
+            Kind.WELL_BEHAVED: producers,
+            Kind.CRASH_LOOPING: crash_loops,
+            Kind.ID_PER_BATCH: id_per_batch,
+            Kind.NEW_ON_ERROR: new_on_error,
+            Kind.TRANSACTIONAL: transactional,
+        },
+        rate=rate,
+        rate_each=rate_each,
+        rate_of=tuple(rate_of or ()),
+        duration=duration,
+        record_size=record_size,
+        records_per_batch=records_per_batch,
+        acks=acks,
+        seed=seed,
+        client_id=client_id,
+        user=user,
+        password_file=password_file,
+        mechanism=mechanism,
+        create_topic=create_topic,
+        partitions=partitions,
+        delivery_timeout=delivery_timeout,
+        drain=drain,
+        as_json=as_json,
+    )
+    raise typer.Exit(sending.load(asked))
+
+
+@app.command()
+def health(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="Take admin.bind from this file, if it exists.", metavar="FILE"),
+    ] = None,
+    admin: Annotated[str | None, typer.Option(help="The admin address (default: 127.0.0.1:9290).")] = None,
+    ready: Annotated[bool, typer.Option("--ready", help="Ask /readyz instead of /livez.")] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0,
+) -> None:
+    """Ask a running gateway whether it lives; exit code 0 or 1. Made for container health checks."""
+    from pidgate.cli import health as asking
+
+    raise typer.Exit(asking.health(config, admin, ready=ready, timeout_s=timeout_s))
+
+
+@app.command()
+def promote(
+    user: Annotated[str, typer.Argument(metavar="USER", show_default=False)],
+    config: ConfigOption = None,
+    admin: quotas.AdminOption = None,
+    token_file: quotas.TokenOption = None,
+    since: Annotated[str, typer.Option(help="How far back to look: 1h, 1d, 7d.")] = "1d",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Show what enforcing a user's quota would have refused lately, then ask whether to enforce it."""
+    from pidgate.cli import promote as promoting
+
+    asked = promoting.Asked(
+        user=user, config=config, admin=admin or (), token_file=token_file, since=since, yes=yes
+    )
+    raise typer.Exit(promoting.promote(asked))
+
+
+app.add_typer(quotas.app, name="quotas")
+app.command()(quotas.mode)
+app.command()(quotas.explain)
+
+
+@app.command(
+    add_help_option=False,
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_extra_args": True,
+        "allow_interspersed_args": False,
+    },
+)
+def pipeline(context: typer.Context) -> None:
+    """Study the events on Spark: who burns producer ids and why, and what the quotas should be."""
+    import os
+    import sys
+
+    # A process of its own, so that neither of the two has to know the other: each ships alone.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "pidgate.pipeline", *context.args])
+
+
+@app.command()
+def version() -> None:
+    """Show the version."""
+    from pidgate.version import version as installed
+
+    typer.echo(f"pidgate {installed()}")
+
+
+def main() -> None:
+    """The entry point of the console script."""
+    app(prog_name="pidgate")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""`pidgate check`: what a configuration file means, in plain words, and what it allows at most."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pidgate.cli import byte_words
+from pidgate.cli.worst_case import Assumptions, WorstCase, as_json, worst_case
+from pidgate.cli.worst_case_text import in_words
+from pidgate.cli.worst_case_text import warnings as heap_warnings
+from pidgate.gateway.cluster.nodes import NodePorts
+from pidgate.gateway.config import conflicts, units
+from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
+from pidgate.gateway.config.settings import ListenerSettings
+from pidgate.gateway.config.source import Source, read_yaml
+from pidgate.quota.entities import EffectiveQuota, resolve
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas
+
+VALID: Final = 0
+USAGE_ERROR: Final = 2
+# A name that nobody has: resolves to what holds for users that are not named.
+_ANYBODY: Final = ""
+_LISTED_NODES: Final = 20
+_WIDTH_WITHOUT_TERMINAL: Final = 120
+_ONE_OF: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The command line; `expiry` and `heap` as people write them."""
+
+    config: Path
+    partitions_per_id: int
+    replication_factor: int
+    brokers: int
+    expiry: str
+    bytes_per_state: int
+    unnamed_users: int
+    heap: str | None
+    as_json: bool
+
+
+def check(asked: Asked) -> int:
+    """Print the explanation, or the problems to stderr; returns the exit code."""
+    try:
+        assumed = _assumptions(asked)
+        source = read_yaml(asked.config)
+        settings = checked(source)
+    except ConfigError as error:
+        if asked.as_json:
+            print(
+                json.dumps({"valid": False, "problems": list(map(_problem_json, error.problems))}, indent=2)
+            )
+        print(error, file=sys.stderr)
+        return USAGE_ERROR
+    worst = _worst_case(settings, assumed)
+    warned = list(_warnings(settings, source, worst))
+    if asked.as_json:
+        told = {"valid": True, "warnings": warned, "worst_case": as_json(worst)}
+        print(json.dumps(told, indent=2))
+        return VALID
+    for line in explanation(settings):
+        print(line)
+    _print_users(settings.to_quotas())
+    ids = settings.to_quotas().producer_ids
+    for line in in_words(worst, ids, shares_quota=settings.events.enabled):
+        print(line)
+    for warning in warned:
+        print(f"warning: {warning}")
+    print(f"{asked.config} is valid.")
+    return VALID
+
+
+def _problem_json(problem: Problem) -> dict[str, str]:
+    return {"where": problem.where, "key": problem.key, "text": problem.text}
+
+
+def _assumptions(asked: Asked) -> Assumptions:
+    """Raises ConfigError, naming the option."""
+    expiry_ms = _option("--expiry", units.duration_ms, asked.expiry)
+    heap_bytes = None if asked.heap is None else _option("--heap", units.size_bytes, asked.heap)
+    return Assumptions(
+        partitions_per_id=asked.partitions_per_id,
+        replication_factor=asked.replication_factor,
+        brokers=asked.brokers,
+        expiry_ms=expiry_ms,
+        bytes_per_state=asked.bytes_per_state,
+        unnamed_users=asked.unnamed_users,
+        heap_bytes=heap_bytes,
+    )
+
+
+def _option(name: str, read: Callable[[object], int], text: str) -> int:
+    # A size may be a bare number; the command line has only text.
+    try:
+        return read(int(text) if text.isdecimal() else text)
+    except ValueError as error:
+        raise ConfigError([Problem(name, "", str(error))]) from error
+
+
+def _worst_case(settings: Settings, assumed: Assumptions) -> WorstCase:
+    grace = settings.quotas.producer_ids.cold_start == "grace"
+    return worst_case(settings.to_quotas(), assumed, cold_start_grace=grace)
+
+
+def _warnings(settings: Settings, source: Source, worst: WorstCase) -> Iterator[str]:
+    for path, text in conflicts.warnings(settings):
+        yield f"{source.where(path)}: {source.key(path)}: {text}"
+    yield from heap_warnings(worst, settings.to_quotas().producer_ids)
+
+
+def explanation(settings: Settings) -> Iterator[str]:
+    """Everything but the table of users, line by line."""
+    servers = ", ".join(str(server) for server in settings.cluster.bootstrap_servers)
+    name = f" {settings.cluster.name}" if settings.cluster.name else ""
+    yield f"Cluster{name}: brokers are first looked for at {servers}."
+    for listener in settings.listeners:
+        yield from _listener(listener)
+    yield f"Health and metrics: http://{settings.admin.bind}/livez, /readyz, /metrics."
+    if settings.workers > 1:
+        yield f"{settings.workers} worker processes share the ports and one quota."
+    yield from _quotas(settings.to_quotas())
+    yield from _memory(settings)
+
+
+def _memory(settings: Settings) -> Iterator[str]:
+    """What outlives a restart, and what a start without it does."""
+    events = settings.events
+    if events.enabled:
+        kept = units.show_duration(events.retention_ms)
+        sasl = settings.own_client.sasl
+        as_whom = "" if sasl is None else f", written as {sasl.username} ({sasl.mechanism})"
+        yield f"Every decision is an event on the topic {events.topic}, kept for {kept}{as_whom}."
+        yield "  All gateways of the cluster that use this topic hold each user to one quota together."
+    if settings.state_dir is not None:
+        yield f"The state is also kept in the directory {settings.state_dir}."
+    if not events.enabled and settings.state_dir is None:
+        yield "Nothing is remembered over a restart: each start is a cold one."
+    ids = settings.quotas.producer_ids
+    if ids.cold_start == "grace":
+        grace = units.show_duration(ids.grace_ms)
+        yield f"After a cold start unseen ids are let in uncharged for {grace}, 10 times a user's rate at most."
+    else:
+        yield "After a cold start every running producer is charged as a new one (cold_start: enforce)."
+
+
+def _listener(listener: ListenerSettings) -> Iterator[str]:
+    ports = NodePorts(listener)
+    name = f"Listener {listener.name}"
+    if listener.only_node is not None:
+        shown = units.Address(*ports.advertised(listener.only_node))
+        other = units.Address(*ports.advertised(listener.only_node + 1))
+        yield f"{name}: stands for broker {listener.only_node} alone, at {listener.bind}, shown as {shown}."
+        yield f"  Other brokers are shown, not listened for: broker {listener.only_node + 1} as {other}."
+        return
+    yield f"{name}: clients bootstrap at {listener.bind}."
+    if not listener.node_ids:
+        shown = units.Address(*ports.advertised(0))
+        yield f"  Broker n has port {listener.first_node_port} + n: broker 0 is shown to clients as {shown}."
+    for node_id in listener.node_ids[:_LISTED_NODES]:
+        shown = units.Address(*ports.advertised(node_id))
+        yield f"  Broker {node_id} has port {ports.port_of(node_id)}, shown to clients as {shown}."
+    if len(listener.node_ids) > _LISTED_NODES:
+        yield f"  ... and {len(listener.node_ids) - _LISTED_NODES} brokers more, in this order."
+
+
+def _quotas(quotas: Quotas) -> Iterator[str]:
+    ids = quotas.producer_ids
+    remember, throttle = units.show_duration(ids.remember_ms), units.show_duration(ids.max_throttle_ms)
+    if quotas.mode is Mode.ENFORCE:
+        yield "Mode enforce: a user above the quota is refused until it has tokens again."
+    else:
+        yield "Mode observe: everything is counted and shown, nothing refused (unless a user says enforce)."
+    yield f"A used id is free of charge for {remember}; one refusal holds a client {throttle} at most."
+    if ids.transactional is Mode.OBSERVE:
+        yield "Transactional producers are counted, never refused (producer_ids.transactional: observe)."
+    if quotas.cluster_rate_milli is not None:
+        ceiling = rate_in_words(quotas.cluster_rate_milli, ids)
+        yield f"All users together: {ceiling}."
+    default = resolve(quotas, _ANYBODY)
+    yield f"Any user not named: {quota_in_words(default, ids)}."
+    yield from byte_words.in_words(quotas.bytes)
+
+
+def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
+    """For example "100 new producer ids per 1h, at most 201 in the first hour"."""
+    if quota.exempt:
+        return "exempt: counted, never charged or refused"
+    if quota.rate_milli is None:
+        return "no limit"
+    return rate_in_words(quota.rate_milli, ids)
+
+
+def rate_in_words(rate_milli: int, ids: ProducerIdSettings) -> str:
+    """As quota_in_words, of a rate in thousandths of an id per window."""
+    if rate_milli == 0:
+        return "blocked: every new producer id is refused"
+    # (1 + burst) x rate + 1: the bucket is full at first, and its balance may end just below 0.
+    at_most = int((1 + ids.burst) * rate_milli / 1_000) + 1
+    window = units.show_duration(ids.window_ms)
+    first = _ONE_OF.get(ids.window_ms, window)
+    noun = "id" if rate_milli == 1_000 else "ids"
+    rate = units.show_milli(rate_milli)
+    return f"{rate} new producer {noun} per {window}, at most {at_most:,} in the first {first}"
+
+
+def _print_users(quotas: Quotas) -> None:
+    if not quotas.users:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Users", title_justify="left", title_style="bold")
+    for column in ("user", "quota", "mode"):
+        table.add_column(column, overflow="fold")
+    for user in quotas.users:
+        quota = resolve(quotas, user)
+        table.add_row(user, quota_in_words(quota, quotas.producer_ids), str(quota.mode))
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH_WITHOUT_TERMINAL
+    console.print(table)

@@ -1,0 +1,246 @@
+"""`pidgate promote alice`: what enforcing would have refused lately, out of the events; then, when asked to, enforce.
+
+Exit code 0: shown, and switched or not as was answered; 1: it could not be switched; 2: what was typed is wrong, or
+nothing could be shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+from pidgate.cli import quota_change
+from pidgate.cli.admin_client import Where
+from pidgate.cli.would_refuse import Count, History, WouldRefuse, would_refuse
+from pidgate.events import ConfigEvent
+from pidgate.events.redaction import UserNames
+from pidgate.gateway.clock import wall_ms
+from pidgate.gateway.config import loading, units
+from pidgate.gateway.config.loading import ConfigError, Settings
+from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.quota.entities import EffectiveQuota, resolve
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.who.reading import CannotRead, read
+from pidgate.who.span import Span
+from pidgate.who.wording import duration, moment, shown
+
+SHOWN: Final = 0
+USAGE_ERROR: Final = 2
+MOST_PLACES: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The command line. `since` as people write durations; `zone` None: the machine's."""
+
+    user: str
+    config: Path | None
+    admin: Sequence[str] = ()
+    token_file: Path | None = None
+    since: str = "1d"
+    yes: bool = False
+    zone: tzinfo | None = None
+
+
+def promote(asked: Asked) -> int:
+    """Show, ask, switch; returns the exit code."""
+    try:
+        settings = _settings(asked.config)
+        since_ms = units.duration_ms(asked.since)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return USAGE_ERROR
+    except ValueError as error:
+        print(f"--since: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    if not settings.events.enabled:
+        print(
+            "pidgate promote: events.enabled is false, so nobody told what would have been refused; look at "
+            f"pidgate_producer_ids_would_refuse_total in /metrics, then: pidgate mode enforce --user {asked.user}",
+            file=sys.stderr,
+        )
+        return USAGE_ERROR
+    now_ms = wall_ms()
+    try:
+        history = asyncio.run(_history(settings, asked.user, now_ms - since_ms, now_ms))
+    except CannotRead as error:
+        print(f"pidgate promote: {error.cause}\n{error.remedy}", file=sys.stderr)
+        return USAGE_ERROR
+    for line in told(asked.user, settings, history, since_ms, asked.zone):
+        print(line)
+    if not asked.yes and not _is_confirmed(asked.user):
+        print("Nothing was changed.")
+        return SHOWN
+    return _enforce(asked)
+
+
+def _settings(file: Path | None) -> Settings:
+    if file is None:
+        raise ConfigError([loading.Problem("--config", "", "is missing; name the gateway's file")])
+    return loading.load(file)
+
+
+async def _history(settings: Settings, user: str, from_ms: int, now_ms: int) -> History:
+    history = History(UserNames(settings.events.redact).in_events(user), from_ms)
+
+    def on_span(_span: Span) -> None: ...
+
+    kafka = OwnClient.from_settings(settings)
+    await read(kafka, settings.events.topic, from_ms, now_ms, on_span, history.take)
+    return history
+
+
+# ---- in words ------------------------------------------------------------------------------------------
+
+
+def told(
+    user: str, settings: Settings, history: History, since_ms: int, zone: tzinfo | None = None
+) -> Iterator[str]:
+    """Line by line: the quota, the sum, by hour, by place."""
+    in_events = UserNames(settings.events.redact).in_events(user)
+    quotas, where = quotas_now(settings, history.config, user, in_events)
+    quota, ids = resolve(quotas, user), quotas.producer_ids
+    span = units.show_duration(since_ms)
+    yield f"User {shown(user)}, quota {_quota(quota, ids)} ({where})."
+    if quota.enforces:
+        yield f"{shown(user)} is enforced already."
+    if history.refused:
+        yield f"It was enforced in the last {span}, too: {history.refused:,} refusals are told of."
+    new = history.new_ids(ids.remember_ms)
+    outcome = would_refuse(new, quota.rate_milli, ids, history.first)
+    yield f"In the last {span}: {_sum(outcome, len(history.gateways))}"
+    yield from _waits(outcome)
+    yield from _by_hour(outcome, zone)
+    yield from _by_place(outcome)
+    if history.unreadable:
+        yield f"{history.unreadable:,} events could not be read: another version wrote them."
+
+
+def quotas_now(
+    settings: Settings, told_last: ConfigEvent | None, user: str, in_events: str
+) -> tuple[Quotas, str]:
+    """What holds for the user, and who says so: a gateway's newest word, which knows of what was set at run time,
+    else the file.
+    """
+    if told_last is None:
+        return settings.to_quotas(), "as the file says"
+    found = next((said for said in told_last.quotas if said.user == in_events), None)
+    own = UserQuota()
+    if found is not None:
+        own = UserQuota(found.rate_milli, None if found.mode is None else Mode(found.mode), found.exempt)
+    ids = ProducerIdSettings(
+        window_ms=told_last.window_ms,
+        burst=Fraction(str(told_last.burst)),
+        remember_ms=told_last.remember_ms,
+        layers=told_last.layers,
+        transactional=Mode(told_last.transactional),
+    )
+    quotas = Quotas(
+        mode=Mode(told_last.mode),
+        producer_ids=ids,
+        default=UserQuota(told_last.default_rate_milli),
+        users={user: own},
+    )
+    return quotas, f"as {shown(told_last.gateway_id)} told last"
+
+
+def _quota(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
+    if quota.exempt:
+        return "exempt: nothing of it is refused in any mode"
+    if quota.rate_milli is None:
+        return "no limit: enforcing refuses nothing"
+    if quota.rate_milli == 0:
+        return "blocked: enforcing refuses every new producer id"
+    return f"{units.show_milli(quota.rate_milli)} new producer ids per {units.show_duration(ids.window_ms)}"
+
+
+def _sum(outcome: WouldRefuse, gateways: int) -> str:
+    count = outcome.all
+    if not count.new_ids:
+        return "no new producer id was seen; enforcing would have refused nothing."
+    through = f" through {gateways} gateways" if gateways > 1 else ""
+    share = 100 * count.refused / count.new_ids
+    return (
+        f"{count.new_ids:,} new producer ids{through}; enforcing would have refused {count.refused:,} of them "
+        f"at first ({share:.0f} %)."
+    )
+
+
+def _waits(outcome: WouldRefuse) -> Iterator[str]:
+    if outcome.all.refused:
+        yield (
+            f"The longest wait would have been {_wait(outcome.all.longest_ms)}, if all had gone on trying; "
+            f"{outcome.gave_up:,} would have waited for more than 2m, after which Java gives up."
+        )
+    if outcome.flagged != outcome.all.refused:
+        yield (
+            f"(The gateways themselves counted {outcome.flagged:,}: with the quotas of the time, and without the "
+            "line that those who wait make for those who come.)"
+        )
+
+
+def _by_hour(outcome: WouldRefuse, zone: tzinfo | None) -> Iterator[str]:
+    refused = {hour: count for hour, count in sorted(outcome.by_hour.items()) if count.refused}
+    if not refused:
+        return
+    yield f"  {'hour':<18}{_head()}"
+    for hour_ms, count in refused.items():
+        yield f"  {moment(hour_ms, zone):<18}{_cells(count)}"
+
+
+def _by_place(outcome: WouldRefuse) -> Iterator[str]:
+    refused = [(place, count) for place, count in outcome.by_place.items() if count.refused]
+    refused.sort(key=lambda item: -item[1].refused)
+    if not refused:
+        return
+    names = {
+        place: f"{shown(place[0]) or '(no client id)'}, {shown(place[1])}"
+        for place, _ in refused[:MOST_PLACES]
+    }
+    title = "client id, address"
+    width = max(map(len, (title, *names.values())))
+    yield f"  {title:<{width}}{_head()}"
+    for place, count in refused[:MOST_PLACES]:
+        yield f"  {names[place]:<{width}}{_cells(count)}"
+    if len(refused) > MOST_PLACES:
+        yield f"  and {len(refused) - MOST_PLACES} places more"
+
+
+def _head() -> str:
+    return f"{'new ids':>10}{'refused':>10}{'longest wait':>14}"
+
+
+def _cells(count: Count) -> str:
+    return f"{count.new_ids:>10,}{count.refused:>10,}{_wait(count.longest_ms):>14}"
+
+
+def _wait(wait_ms: int | None) -> str:
+    return "for ever" if wait_ms is None else duration(wait_ms)
+
+
+# ---- switching -----------------------------------------------------------------------------------------
+
+
+def _is_confirmed(user: str) -> bool:
+    try:
+        return input(f"Type {user} to enforce its quota from now on: ").strip() == user
+    except EOFError:
+        print()
+        return False
+
+
+def _enforce(asked: Asked) -> int:
+    where = Where(config=asked.config, admin=asked.admin, token_file=asked.token_file)
+    done = quota_change.mode(where, "enforce", asked.user, quota_change.Words(zone=asked.zone))
+    if done != SHOWN:
+        print(
+            f"{asked.user} is not enforced. In the gateway's file: quotas.users.{asked.user}.mode: enforce",
+            file=sys.stderr,
+        )
+    return done

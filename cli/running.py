@@ -1,0 +1,136 @@
+"""`pidgate run`: settings from a file or from options, then the gateway until a signal stops it."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+
+from pidgate import open_files
+from pidgate.gateway import logs
+from pidgate.gateway.config import conflicts, loading
+from pidgate.gateway.config.listening import CannotListen
+from pidgate.gateway.config.loading import ConfigError, Settings
+from pidgate.gateway.config.source import dotted
+from pidgate.gateway.errors import CannotStart
+from pidgate.gateway.logs import Event
+from pidgate.gateway.process.allocator import keep_freed_memory
+from pidgate.gateway.process.lifetime import RunsAndDrains
+from pidgate.version import version
+
+STOPPED: Final = 0
+USAGE_ERROR: Final = 2
+CUT_SHORT: Final = 130
+
+_OPTIONS: Final = {
+    "listeners.bind": "--bind",
+    "listeners.node_ports": "--node-ports-first",
+    "admin.bind": "--admin",
+}
+
+
+def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, Any]) -> int:
+    """Serve until stopped; returns the exit code."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
+    try:
+        settings = _settings(file, bootstrap_servers, options)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return USAGE_ERROR
+    logs.configure(settings.log.format, settings.log.level)
+    _log_start(settings, file, open_files.allow_most())
+    keep_freed_memory()
+    try:
+        return uvloop.run(serve(lambda: _made(settings, file)))
+    except CannotListen as error:
+        print(f"{_where(file, error.what)}: {error}", file=sys.stderr)
+    except CannotStart as error:
+        print(f"pidgate: {error}", file=sys.stderr)
+    return USAGE_ERROR
+
+
+def _made(settings: Settings, file: Path | None) -> RunsAndDrains:
+    # Imported here: a wrong option should be told at once, and everything above is all it takes.
+    if settings.workers > 1:
+        from pidgate.gateway.process.supervisor import Supervisor
+
+        return Supervisor(settings, file)
+    from pidgate.gateway.process.server import Gateway
+
+    return Gateway(settings, file)
+
+
+def _settings(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, Any]) -> Settings:
+    if file is None and bootstrap_servers is None:
+        raise _usage("--config", "is missing; name a file, or the brokers with --bootstrap-servers host:port")
+    if file is None:
+        return loading.from_options(str(bootstrap_servers), **options)
+    extra = ["bootstrap_servers"] * (bootstrap_servers is not None) + list(options)
+    if extra:
+        raise _usage(f"--{extra[0].replace('_', '-')}", "does not go with --config; write it into the file")
+    return loading.load(file)
+
+
+def _usage(option: str, text: str) -> ConfigError:
+    return ConfigError([loading.Problem(option, "", text)])
+
+
+def _where(file: Path | None, setting: str) -> str:
+    return _OPTIONS.get(setting, setting) if file is None else f"{file}: {setting}"
+
+
+def _log_start(settings: Settings, file: Path | None, most_open_files: int) -> None:
+    log = logs.logger()
+    log.info(
+        Event.GATEWAY_STARTING,
+        version=version(),
+        pid=os.getpid(),
+        config=None if file is None else str(file),
+        mode=settings.quotas.mode,
+        bootstrap_servers=[str(server) for server in settings.cluster.bootstrap_servers],
+        open_files=most_open_files,
+    )
+    for path, text in conflicts.warnings(settings):
+        log.warning(Event.CONFIG_WARNING, key=dotted(path), text=text)
+
+
+async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
+    """Start, then wait; the first SIGTERM or SIGINT drains, the second one does not wait for it. SIGHUP reloads.
+
+    Returns the exit code. Raises CannotListen.
+    """
+    gateway = make_gateway()
+    loop = asyncio.get_running_loop()
+    serving = asyncio.current_task()
+    assert serving is not None
+    is_told_to_stop = is_started = False
+    drains: list[asyncio.Task[None]] = []
+
+    def on_signal() -> None:
+        nonlocal is_told_to_stop
+        if is_told_to_stop:
+            serving.cancel()
+        elif is_started:
+            drains.append(loop.create_task(gateway.drain()))
+        is_told_to_stop = True
+
+    # Before the start: with workers, some serve clients already while others are being started.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    loop.add_signal_handler(signal.SIGHUP, gateway.reload)
+    try:
+        await gateway.start()
+        is_started = True
+        # What is there now stays: the cyclic collector need not walk these 90,000 objects, with all traffic waiting.
+        gc.freeze()
+        if is_told_to_stop:
+            drains.append(loop.create_task(gateway.drain()))
+        await gateway.until_stopped()
+    except asyncio.CancelledError:
+        return CUT_SHORT
+    return STOPPED

@@ -1,0 +1,154 @@
+"""`pidgate who`: who brings new producer ids, out of the events topic. Exit code 2: it could not be read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from pathlib import Path
+from typing import Final
+
+from pidgate.events.redaction import UserNames
+from pidgate.gateway.clock import wall_ms
+from pidgate.gateway.config import loading, units
+from pidgate.gateway.config.loading import ConfigError, Settings
+from pidgate.gateway.topics.follower import EventRecord
+from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.quota.settings import Quotas
+from pidgate.who.finding import Finding
+from pidgate.who.findings import findings
+from pidgate.who.intake import Intake
+from pidgate.who.painting import picture_of
+from pidgate.who.picture import Picture, UserPicture
+from pidgate.who.reading import CannotRead, read
+from pidgate.who.report import report
+from pidgate.who.span import Span
+from pidgate.who.table import WIDTH_WITHOUT_TERMINAL, show
+from pidgate.who.tally import Tally
+
+SHOWN: Final = 0
+USAGE_ERROR: Final = 2
+_PROGRESS_EVERY: Final = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The command line. `since` as people write durations; `zone` None: the machine's."""
+
+    config: Path | None = None
+    bootstrap_servers: str | None = None
+    topic: str | None = None
+    since: str = "1h"
+    user: str | None = None
+    top: int = 20
+    as_json: bool = False
+    width: int | None = None
+    zone: tzinfo | None = None
+
+
+def who(asked: Asked) -> int:
+    """Read, tell, return the exit code."""
+    try:
+        settings = _settings(asked)
+        since_ms = units.duration_ms(asked.since)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return USAGE_ERROR
+    except ValueError as error:
+        print(f"--since: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    try:
+        picture = asyncio.run(_picture(settings, asked, since_ms))
+    except CannotRead as error:
+        print(f"pidgate who: {error.cause}\n{error.remedy}", file=sys.stderr)
+        return USAGE_ERROR
+    users = picture.users[: asked.top]
+    found = {user.user: findings(user, picture.window, asked.zone) for user in users}
+    if asked.as_json:
+        print(json.dumps(report(picture, users, found), indent=2))
+    else:
+        _print(picture, users, found, asked)
+    return SHOWN
+
+
+def _settings(asked: Asked) -> Settings:
+    if asked.config is not None and asked.bootstrap_servers is not None:
+        raise ConfigError(
+            [loading.Problem("--bootstrap-servers", "", "does not go with --config; leave one of them out")]
+        )
+    if asked.config is not None:
+        return loading.load(asked.config)
+    if asked.bootstrap_servers is None:
+        text = "is missing; name the gateway's file, or the brokers with --bootstrap-servers host:port"
+        raise ConfigError([loading.Problem("--config", "", text)])
+    return loading.from_options(asked.bootstrap_servers)
+
+
+async def _picture(settings: Settings, asked: Asked, since_ms: int) -> Picture:
+    redact = settings.events.redact
+    only_user = None if asked.user is None else UserNames(redact).in_events(asked.user)
+    now_ms = wall_ms()
+    topic = asked.topic or settings.events.topic
+    tally = Tally(only_user)
+    spans: list[Span] = []
+    intakes: list[Intake] = []
+
+    def on_span(span: Span) -> None:
+        spans.append(span)
+        intakes.append(Intake(tally, span))
+
+    def on_records(records: list[EventRecord]) -> None:
+        intakes[0].take(records)
+        progress.show()
+
+    progress = _Progress(tally, spans)
+    kafka = OwnClient.from_settings(settings)
+    await read(kafka, topic, now_ms - since_ms, now_ms, on_span, on_records)
+    progress.over()
+    quotas = None if asked.config is None else _as_in_events(settings.to_quotas(), UserNames(redact))
+    return picture_of(tally, topic, spans[0], now_ms - since_ms, intakes[0].unreadable, quotas)
+
+
+def _as_in_events(quotas: Quotas, names: UserNames) -> Quotas:
+    """Users by the names that they have in events: hashed, where those are redacted."""
+    return replace(quotas, users={names.in_events(user): quota for user, quota in quotas.users.items()})
+
+
+class _Progress:
+    """How far reading is, on a terminal."""
+
+    def __init__(self, tally: Tally, spans: list[Span]) -> None:
+        self._tally = tally
+        self._spans = spans
+        self._said = 0
+
+    def show(self) -> None:
+        events = self._tally.events
+        if events - self._said >= _PROGRESS_EVERY and sys.stderr.isatty():
+            self._said = events
+            print(f"\r{events:,} of about {self._spans[0].records:,} events", end="", file=sys.stderr)
+
+    def over(self) -> None:
+        if self._said:
+            print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+
+
+def _print(
+    picture: Picture,
+    users: tuple[UserPicture, ...],
+    found: Mapping[str, list[Finding]],
+    asked: Asked,
+) -> None:
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    if asked.width is not None or not console.is_terminal:
+        console.width = asked.width or WIDTH_WITHOUT_TERMINAL
+    show(console, picture, users, found, asked.zone)
+    if not users:
+        whose = "" if asked.user is None else f" of user {asked.user}"
+        span = units.show_duration(picture.window.to_ms - picture.window.given_from_ms)
+        console.print(f"No producer ids{whose} in the last {span} in topic {picture.topic}.")

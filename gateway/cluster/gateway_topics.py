@@ -1,0 +1,95 @@
+"""The gateway's own topics are not for clients: what becomes of a request that names one. PURE.
+
+Whoever may write events could tell the gateways anything about ids that were admitted. The brokers' ACLs are the
+first line; this is the second, for clusters without them: see "The events topic" in docs/operating.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pidgate.protocol.gateway_topics import DISGUISED, OwnTopicSet, conceal, disguise
+from pidgate.protocol.headers import is_flexible, peek_request
+from pidgate.protocol.topic_refusals import GUARDED, names_gateway_topic, refused
+
+Buffer = bytes | bytearray | memoryview
+
+LOOKED_INTO_BYTES: Final = 8 * 1024
+"""Longest request that is decoded: whoever asks for thousands of things and an own topic may not stall others."""
+
+CLOSE_CAUSE: Final = "own_topic"
+CLOSE_REASON: Final = "a request that cannot be answered otherwise names a topic of the gateway's own"
+
+
+class Refused(NamedTuple):
+    """What to do with a request that names an own topic; without both: close the connection."""
+
+    answer: bytes | None = None
+    """Framed: give it instead of asking the broker."""
+    instead: bytes | None = None
+    """Framed: forward it instead of the request; the answer passes through `conceal`."""
+
+
+class GatewayTopics:
+    """The topics of one process, for all its connections. Without names it does nothing."""
+
+    __slots__ = ("_topics", "guarded", "produced")
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._topics = OwnTopicSet(names)
+        self.guarded: frozenset[int] = GUARDED if self._topics else frozenset()
+        """API keys of requests that `look` has to see."""
+        self.produced: set[bytes] = self._topics.produced
+        """Topics that a Produce request may not be for. Grows: keep this very set."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name.decode() for name in self._topics.names)
+
+    @property
+    def ids_known(self) -> bool:
+        """Whether a request by id can be told from others."""
+        return any(True for _ in self._topics.ids)
+
+    def learn_id(self, topic_id: bytes) -> None:
+        """An own topic has this id, 16 bytes: from now on requests that name it by id are refused, too."""
+        if self._topics:
+            self._topics.learn_id(topic_id)
+
+    def look(
+        self, api_key: int, api_version: int, buf: bytes | bytearray, start: int, end: int
+    ) -> Refused | None:
+        """Look at a request whose API is in `guarded`; None: it names none of these topics.
+
+        One search of the frame's bytes per name and id, nearly always in vain; what is found is decoded. Above
+        LOOKED_INTO_BYTES nothing is decoded: a string that is exactly an own topic's name, or its id, is enough
+        there to close. Raises MalformedFrame.
+        """
+        topics = self._topics
+        for needle in topics.needles:
+            if buf.find(needle, start, end) >= 0:
+                break
+        else:
+            return None
+        body = peek_request(buf, start, end).body
+        if not topics.is_held(buf, body, end, flexible=is_flexible(api_key, api_version)):
+            return None
+        if end - start > LOOKED_INTO_BYTES:
+            return Refused()
+        if api_key in DISGUISED:
+            instead = disguise(buf, start, end, topics)
+            return None if instead is None else Refused(instead=instead)
+        message = names_gateway_topic(buf, start, end, topics)
+        return None if message is None else Refused(answer=refused(buf, start, end, message))
+
+    def conceal(
+        self, api_key: int, api_version: int, buf: Buffer, start: int, end: int, *, was_disguised: bool
+    ) -> bytes | None:
+        """The framed answer without these topics, in place of buf[start:end]; None: as it came.
+
+        `was_disguised`: another request was forwarded for its own.
+        """
+        if not self._topics:
+            return None
+        return conceal(api_key, api_version, buf, start, end, self._topics, was_disguised=was_disguised)

@@ -1,0 +1,117 @@
+"""Has the cluster been reached? Asks a bootstrap server until one answers, then once more for its brokers.
+
+"Reached" means that a broker answered ApiVersions, which it does before any authentication. The Metadata
+request after it is a courtesy: a cluster without authentication names its brokers at once, so that their ports
+are open before the first client comes, and the id of the gateway's own topic if there is one; one with
+authentication closes the connection, and both are learnt from the clients' own answers as they pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+
+from pidgate.gateway.cluster.gateway_topics import GatewayTopics
+from pidgate.gateway.cluster.nodes import Address, Nodes
+from pidgate.gateway.logs import Event, logger
+from pidgate.protocol import addresses, messages, metadata
+from pidgate.protocol.errors import KafkaProtocolError
+
+log = logger()
+
+_SIZE = Struct(">i")
+PROBE_CLIENT_ID = "pidgate"
+PROBE_ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
+RETRY_S = 0.5
+GATEWAY_TOPICS_RETRY_S = 5.0
+"""How often to look for the gateway's own topic until it is there: whoever comes first makes it."""
+UNANSWERED_RETRY_S = 60.0
+"""The same where nobody answers: very likely because we did not authenticate."""
+
+
+class Probe:
+    """Reaches for the cluster until it has answered once."""
+
+    def __init__(self, nodes: Nodes, timeout_ms: int, gateway_topics: GatewayTopics | None = None) -> None:
+        self._nodes = nodes
+        self._gateway_topics = gateway_topics or GatewayTopics()
+        self._timeout_s = timeout_ms / 1000
+        self.reached = asyncio.Event()
+        self.last_failure = "the cluster has not been asked yet"
+
+    async def run(self) -> None:
+        """Returns once a bootstrap server has answered."""
+        while not self.reached.is_set():
+            for address in self._nodes.candidates(None):
+                if await self._ask(address):
+                    self.reached.set()
+                    return
+            await asyncio.sleep(RETRY_S)
+
+    async def learn_gateway_topics(self) -> None:
+        """Returns once the id of an own topic is known."""
+        await self.reached.wait()
+        wait_s = GATEWAY_TOPICS_RETRY_S
+        while self._gateway_topics.names and not self._gateway_topics.ids_known:
+            await asyncio.sleep(wait_s)
+            host, port = self._nodes.candidates(None)[0]
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    reader, writer = await asyncio.open_connection(host, port)
+            except (OSError, ValueError, OverflowError):
+                continue
+            wait_s = GATEWAY_TOPICS_RETRY_S if await self._learn_from(reader, writer) else UNANSWERED_RETRY_S
+
+    async def _ask(self, address: Address) -> bool:
+        host, port = address
+        writer: asyncio.StreamWriter | None = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                reader, writer = await asyncio.open_connection(host, port)
+                writer.write(messages.api_versions_request(1, PROBE_CLIENT_ID))
+                await _read_frame(reader)
+        except (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError) as error:
+            # ValueError and OverflowError: what is no host name or no port.
+            self.last_failure = f"{host}:{port}: {str(error) or type(error).__name__}"
+            log.warning(
+                Event.CLUSTER_NOT_REACHED,
+                server=f"{host}:{port}",
+                cause=self.last_failure,
+                retry_ms=int(RETRY_S * 1000),
+            )
+            if writer is not None:
+                writer.close()
+            return False
+        await self._learn_from(reader, writer)
+        log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known))
+        return True
+
+    async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """The brokers and the own topic's id; False: no answer. They will be learnt from clients' answers then."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                writer.write(
+                    messages.metadata_request(2, PROBE_CLIENT_ID, sorted(self._gateway_topics.names))
+                )
+                answer = await _read_frame(reader)
+                version = messages.METADATA_PROBE_VERSION
+                addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
+                for name, topic_id in metadata.topic_ids(answer, 0, len(answer), version):
+                    if name in self._gateway_topics.names:
+                        self._gateway_topics.learn_id(topic_id)
+        except (OSError, EOFError, KafkaProtocolError):
+            return False
+        finally:
+            writer.close()
+        return True
+
+    def _learn(self, node_id: int, host: str, port: int) -> Address:
+        self._nodes.learn(node_id, host, port)
+        return host, port
+
+
+async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+    if not 0 <= size <= PROBE_ANSWER_LIMIT_BYTES:
+        raise KafkaProtocolError(f"an answer of {size} bytes: this is no Kafka broker")
+    return await reader.readexactly(size)

@@ -1,0 +1,73 @@
+"""Topic names and topic ids that stand for the same topic, learnt from Metadata answers as they pass.
+
+Produce v13 names a topic by id, older versions by name. A refusal must hold for both, so the quota is told which
+belong together. A large answer takes milliseconds to walk: it is copied and walked a slice at a time, between
+other turns of the event loop, and an answer that was walked before is not walked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from pidgate.gateway.logs import Event, logger
+from pidgate.protocol import metadata
+from pidgate.protocol.errors import KafkaProtocolError
+
+log = logger()
+
+SLICE_S: Final = 0.001
+TOPICS_PER_LOOK: Final = 16
+WALKED_KEPT: Final = 256
+"""Checksums of answers already walked: clients of one application ask for the same topics again and again."""
+WAITING_LIMIT: Final = 64
+"""Answers that wait to be walked; beyond that one is left out. The pair is learnt from a later one, and until
+then the rule for a first sight above sequence 0 covers what it would have told."""
+
+
+class TopicNames:
+    """Walks Metadata answers in the background and tells `learn(name, topic_id)` what they say.
+
+    Both in the form they have in a Produce batch: the id is a zero byte and its 16 bytes.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, learn: Callable[[bytes, bytes], None]) -> None:
+        self._loop = loop
+        self._learn = learn
+        self._waiting: deque[Iterator[tuple[str, bytes]]] = deque()
+        self._walked: OrderedDict[int, None] = OrderedDict()
+
+    def offer(self, answer: memoryview, version: int) -> None:
+        """A Metadata answer (without its size prefix) passes. It is copied when there is something to learn."""
+        if version < metadata.FIRST_WITH_TOPIC_IDS or len(self._waiting) >= WAITING_LIMIT:
+            return
+        checksum = zlib.crc32(answer[4:])  # all but the correlation id
+        if checksum in self._walked:
+            return
+        self._walked[checksum] = None
+        if len(self._walked) > WALKED_KEPT:
+            self._walked.popitem(last=False)
+        copy = bytes(answer)
+        if not self._waiting:
+            self._loop.call_soon(self._walk)
+        self._waiting.append(metadata.topic_ids(copy, 0, len(copy), version))
+
+    def _walk(self) -> None:
+        until = time.monotonic() + SLICE_S
+        pairs = self._waiting[0]
+        try:
+            while time.monotonic() < until:
+                for _ in range(TOPICS_PER_LOOK):
+                    name, topic_id = next(pairs)
+                    self._learn(name.encode(), b"\x00" + topic_id)
+        except (StopIteration, KafkaProtocolError):
+            self._waiting.popleft()  # walked, or damaged: the client will say so to its own user
+        except Exception:
+            self._waiting.popleft()  # or no answer after this one would ever be walked
+            log.exception(Event.UNEXPECTED_ERROR, reason="a Metadata answer's topics could not be learnt")
+        if self._waiting:
+            self._loop.call_soon(self._walk)

@@ -1,0 +1,237 @@
+"""What single keys cannot tell: ports that meet, addresses that lead nowhere, and what deserves a warning."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pidgate.gateway.config.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
+from pidgate.gateway.config.source import KeyPath
+from pidgate.gateway.config.token_file import TokenUnreadable, token_in
+from pidgate.gateway.config.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
+
+Finding = tuple[KeyPath, str]
+# Without node_ids nobody knows which ids a cluster has. Most have 1-3; reserved.broker.max.id is 1000.
+_LIKELY_NODES = 4
+_POSSIBLE_NODES = 1_000
+# Clients give a request up after request.timeout.ms, 30 s; a refusal held longer looks like a dead broker.
+_LONG_THROTTLE_MS = 20_000
+
+
+def conflicts(settings: Settings) -> Iterator[Finding]:
+    """Errors: (path, sentence with its remedy)."""
+    for index, listener in enumerate(settings.listeners):
+        yield from _listener_conflicts(listener, ("listeners", index))
+    yield from _port_conflicts(settings)
+    yield from _name_conflicts(settings)
+    yield from _quota_conflicts(settings)
+    yield from _admin_conflicts(settings)
+    for index, listener in enumerate(settings.listeners):
+        if settings.workers > 1 and listener.bind.port == 0:
+            yield (
+                ("listeners", index, "bind"),
+                "has port 0, and each worker would get another one; write the port, or leave out workers",
+            )
+    limits = settings.limits
+    if limits.buffered_total_bytes < limits.frame_bytes:
+        yield (
+            ("limits", "buffered_total"),
+            f"is below one frame; write {show_size(limits.frame_bytes)} or more, or lower limits.frame",
+        )
+
+
+def _admin_conflicts(settings: Settings) -> Iterator[Finding]:
+    admin = settings.admin
+    if admin.writable and not admin.token_file and not is_loopback(admin.bind.host):
+        yield (
+            ("admin", "writable"),
+            f"lets whoever reaches {admin.bind} set quotas; write admin.token_file, or bind to 127.0.0.1",
+        )
+
+
+def warnings(settings: Settings) -> Iterator[Finding]:
+    """What works but may surprise: (path, sentence)."""
+    for index, listener in enumerate(settings.listeners):
+        yield from _listener_warnings(listener, ("listeners", index))
+    yield from _open_range_warnings(settings)
+    yield from _memory_warnings(settings)
+    yield from _token_warnings(settings)
+    ids = settings.quotas.producer_ids
+    if ids.remember_ms < ids.window_ms:
+        yield (
+            ("quotas", "producer_ids", "remember"),
+            f"is below the window: an id that pauses {show_duration(ids.remember_ms)} is charged again",
+        )
+    if ids.max_throttle_ms > _LONG_THROTTLE_MS:
+        yield (
+            ("quotas", "producer_ids", "max_throttle"),
+            "is near or above the clients' request timeout (30s); 10s is safe",
+        )
+
+
+def _token_warnings(settings: Settings) -> Iterator[Finding]:
+    """A warning only: a file may be checked where the token is not, and it is read again when it is asked for."""
+    if not settings.admin.token_file:
+        return
+    path, file = ("admin", "token_file"), Path(settings.admin.token_file)
+    try:
+        token_in(file)
+        others_read_it = file.stat().st_mode & 0o077
+    except (OSError, TokenUnreadable) as error:
+        yield path, f"holds no token yet ({error}): until it does, quotas can neither be read nor set there"
+        return
+    if others_read_it:
+        yield path, f"can be read by other users of this machine; chmod 600 {file}"
+
+
+def _memory_warnings(settings: Settings) -> Iterator[Finding]:
+    """About what should outlive a restart."""
+    events, ids = settings.events, settings.quotas.producer_ids
+    if events.enabled and events.retention_ms < ids.remember_ms:
+        yield (
+            ("events", "retention"),
+            f"is below quotas.producer_ids.remember ({show_duration(ids.remember_ms)}): after a restart older ids "
+            "are charged again",
+        )
+    enforces = "enforce" in (settings.quotas.mode, *(user.mode for user in settings.quotas.users.values()))
+    if enforces and not events.enabled and settings.state_dir is None:
+        yield (
+            ("events", "enabled"),
+            "with no topic and no state_dir nothing is remembered over a restart; write a state_dir, or true here",
+        )
+
+
+def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
+    advertise, ports = listener.advertise, listener.node_ports
+    if listener.only_node is not None and ports is not None:
+        yield (*path, "node_ports"), "does not go with only_node, whose port is bind; remove one of the two"
+    if advertise is None and listener.bind.host in WILDCARD_HOSTS:
+        yield (
+            (*path, "advertise"),
+            f"is missing, and clients cannot connect to {listener.bind.host}; add the host they use",
+        )
+    if advertise and advertise.port and "{node_id}" not in advertise.host and listener.only_node is None:
+        yield (
+            (*path, "advertise"),
+            f"gives all nodes the one address {advertise.host}:{advertise.port}; "
+            "put {node_id} into the host, or leave the port out so that each node shows its own",
+        )
+    if (
+        listener.only_node is not None
+        and listener.bind.port == 0
+        and (advertise is None or advertise.port is None)
+    ):
+        yield (
+            (*path, "bind"),
+            "has port 0, which cannot be advertised; write the port that clients connect to",
+        )
+    if ports is not None and ports.first + len(ports.node_ids) - 1 > 65_535:
+        yield (*path, "node_ports", "first"), "leaves too few ports below 65536 for node_ids; lower it"
+
+
+def _listener_warnings(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
+    if listener.only_node is not None and "{node_id}" not in listener.advertise_host:
+        yield (
+            (*path, "advertise"),
+            "shows one address for every broker, right only for a cluster of one; else put {node_id} into it",
+        )
+
+
+def _open_range_warnings(settings: Settings) -> Iterator[Finding]:
+    singles = [("admin.bind", settings.admin.bind)]
+    singles += [(f"bind of listener {listener.name}", listener.bind) for listener in settings.listeners]
+    for index, listener in enumerate(settings.listeners):
+        first = listener.first_node_port
+        if first is None or listener.node_ids:
+            continue
+        for what, address in singles:
+            node_id = address.port - first
+            if 0 <= node_id < _POSSIBLE_NODES and _same_interface(listener.bind_host, address.host):
+                yield (
+                    ("listeners", index, "node_ports", "first"),
+                    f"a broker with node id {node_id} would need the port of {what}; "
+                    "list node_ids if there may be one",
+                )
+
+
+def _reserved(listener: ListenerSettings) -> range:
+    if listener.first_node_port is None:
+        return range(0)
+    count = len(listener.node_ids) or _LIKELY_NODES
+    return range(listener.first_node_port, min(listener.first_node_port + count, 65_536))
+
+
+def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
+    """Every (path, what it is, host, ports) that the gateway wants to listen on."""
+    for index, listener in enumerate(settings.listeners):
+        path: KeyPath = ("listeners", index)
+        yield (*path, "bind"), f"bind of listener {listener.name}", listener.bind.host, _single(listener.bind)
+        what = f"node_ports of listener {listener.name}"
+        yield (*path, "node_ports"), what, listener.bind.host, _reserved(listener)
+    yield ("admin", "bind"), "admin.bind", settings.admin.bind.host, _single(settings.admin.bind)
+
+
+def _single(address: Address) -> range:
+    # Port 0 is any free port: it meets nobody.
+    return range(address.port, address.port + 1) if address.port else range(0)
+
+
+def _port_conflicts(settings: Settings) -> Iterator[Finding]:
+    claims = list(_claims(settings))
+    for index, (path, what, host, ports) in enumerate(claims):
+        for _, other_what, other_host, other_ports in claims[:index]:
+            common = range(max(ports.start, other_ports.start), min(ports.stop, other_ports.stop))
+            if common and _same_interface(host, other_host):
+                yield (
+                    path,
+                    f"{what} needs port {_show(common)}, which {other_what} needs too; move one of them",
+                )
+
+
+def _same_interface(host: str, other: str) -> bool:
+    return host == other or host in WILDCARD_HOSTS or other in WILDCARD_HOSTS
+
+
+def _show(ports: range) -> str:
+    return str(ports.start) if len(ports) == 1 else f"{ports.start}-{ports.stop - 1}"
+
+
+def _name_conflicts(settings: Settings) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for index, listener in enumerate(settings.listeners):
+        if listener.given_name and listener.given_name in seen:
+            yield ("listeners", index, "name"), f"{listener.name!r} is used twice; give each listener its own"
+        seen.add(listener.given_name)
+
+
+def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
+    path: KeyPath = ("quotas", "producer_ids")
+    ids = settings.quotas.producer_ids
+    if ids.remember_ms < ids.layers:
+        yield (*path, "remember"), "is shorter than a millisecond per layer; write for example 24h, or window"
+    if ids.max_throttle_ms < MIN_THROTTLE_MS:
+        yield (
+            (*path, "max_throttle"),
+            f"is below the shortest throttle, {MIN_THROTTLE_MS}ms; write for example 10s",
+        )
+    if "" in settings.quotas.users:
+        yield (
+            ("quotas", "users", ""),
+            "a user without a name; what holds for everybody else is quotas.default",
+        )
+    yield from _client_conflicts(settings)
+
+
+def _client_conflicts(settings: Settings) -> Iterator[Finding]:
+    quotas = settings.quotas
+    sections: list[tuple[KeyPath, Iterable[str]]] = [
+        (("quotas",), quotas.clients),
+        (("quotas", "default"), quotas.default.clients),
+        *((("quotas", "users", name), user.clients) for name, user in quotas.users.items()),
+    ]
+    for path, clients in sections:
+        if "" in clients:
+            # The empty client id is that of clients which send none.
+            where = ".".join([*map(str, path), "default_client"])
+            yield (
+                (*path, "clients", ""),
+                f"a client without an id; what holds for all that are not named is {where}",
+            )

@@ -1,0 +1,146 @@
+"""What of a changed configuration file takes effect while the gateway runs, and what has to wait."
+
+Quotas take effect. How ids are remembered does not: filters, snapshots and the other gateways of the fleet are
+measured by it. Nor does anything that is opened, bound or started once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from pidgate.gateway.config import units
+from pidgate.gateway.config.settings import Settings
+
+UNTIL_RESTART_IDS: Final = (
+    "window_ms",
+    "given_remember_ms",
+    "layers",
+    "false_positive_rate",
+    "cold_start",
+    "given_grace_ms",
+    "max_live_ids",
+)
+"""Of `quotas.producer_ids`: filters have this shape, the fleet agrees on it, or a start alone looks at it."""
+UNTIL_RESTART_BYTES: Final = ("samples", "sample_ms")
+"""Of `quotas.bytes`: the memory that workers share has this shape."""
+UNTIL_RESTART_CHANGES: Final = ("topic",)
+"""Of `quotas.runtime_changes`."""
+
+NOTHING: Final = "(nothing)"
+HIDDEN: Final = "(not shown)"
+_SECRETIVE: Final = ("password", "token", "secret")
+"""Keys that name a file should hold no secret; somebody may have written one there all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose value is another one, both as people write them."""
+
+    key: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.before} -> {self.after}"
+
+
+def taken_over(running: Settings, in_file: Settings) -> Settings:
+    """What holds once the file was read again: its quotas, and everything else as it is running."""
+    quotas, then = in_file.quotas, running.quotas
+    return running.model_copy(
+        update={
+            "quotas": quotas.model_copy(
+                update={
+                    "producer_ids": _with(quotas.producer_ids, then.producer_ids, UNTIL_RESTART_IDS),
+                    "bytes": _with(quotas.bytes, then.bytes, UNTIL_RESTART_BYTES),
+                    "runtime_changes": _with(
+                        quotas.runtime_changes, then.runtime_changes, UNTIL_RESTART_CHANGES
+                    ),
+                }
+            )
+        }
+    )
+
+
+def _with(section: BaseModel, running: BaseModel, names: tuple[str, ...]) -> BaseModel:
+    return section.model_copy(update={name: getattr(running, name) for name in names})
+
+
+def differences(before: Settings, after: Settings) -> list[Difference]:
+    """Every key that differs, in the order of the sections."""
+    return list(_differences("", before, after))
+
+
+def _differences(path: str, before: Any, after: Any) -> Iterator[Difference]:
+    """Only what is unlike is looked into: a file may name thousands of users."""
+    if before == after:
+        return
+    if isinstance(before, BaseModel) and type(before) is type(after):
+        for field, key in _keys(path, before):
+            old, new = getattr(before, field), getattr(after, field)
+            if isinstance(old, BaseModel | dict) and isinstance(new, BaseModel | dict):
+                yield from _differences(key, old, new)
+            else:
+                yield from _flat_differences(key, old, new, field)
+    elif isinstance(before, dict) and isinstance(after, dict):
+        for name in dict.fromkeys([*before, *after]):
+            if name in before and name in after:
+                yield from _differences(f"{path}.{name}", before[name], after[name])
+            else:
+                yield from _flat_differences(f"{path}.{name}", before.get(name), after.get(name))
+
+
+def _flat_differences(path: str, before: Any, after: Any, name: str = "") -> Iterator[Difference]:
+    old, new = dict(_flat(path, before, name)), dict(_flat(path, after, name))
+    for key in dict.fromkeys([*old, *new]):
+        was, is_now = old.get(key, NOTHING), new.get(key, NOTHING)
+        if was != is_now:
+            yield Difference(key, *_shown_both(key, was, is_now))
+
+
+def _keys(path: str, section: BaseModel) -> Iterator[tuple[str, str]]:
+    """(field, dotted key) of everything in a section."""
+    dot = f"{path}." if path else ""
+    for field, info in type(section).model_fields.items():
+        yield field, f"{dot}{info.alias or field}"
+
+
+def _shown_both(key: str, before: str, after: str) -> tuple[str, str]:
+    is_secretive = any(word in key.rpartition(".")[2] for word in _SECRETIVE)
+    return (HIDDEN, HIDDEN) if is_secretive else (before, after)
+
+
+def _flat(path: str, value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted key, value in words) of everything below; `name`: of the field, which tells its unit."""
+    if isinstance(value, BaseModel):
+        for field, key in _keys(path, value):
+            yield from _flat(key, getattr(value, field), field)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(f"{path}.{key}", item)
+    elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+        for number, item in enumerate(value):
+            yield from _flat(f"{path}[{number}]", item)
+    else:
+        yield path, _in_words(value, name)
+
+
+def _in_words(value: Any, name: str) -> str:
+    if value is None:
+        return "window" if name == "given_remember_ms" else NOTHING
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if name.endswith("_ms"):
+        return units.show_duration(value)
+    if name.endswith(("_bytes", "_byte_rate")):
+        return units.show_size(value)
+    if name.endswith("_milli"):
+        return units.show_milli(value)
+    # An address is a tuple that knows how to write itself; a list of words does not.
+    if isinstance(value, tuple) and type(value) is tuple:
+        return f"[{', '.join(map(str, value))}]" if value else NOTHING
+    return str(value) or NOTHING

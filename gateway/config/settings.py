@@ -1,0 +1,359 @@
+"""The shape of the configuration, key by key: frozen, checked one by one.
+
+A key is here when the code behind it works, not before. What keys mean together is in config_conflicts.py.
+"""
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from socket import gethostname
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+
+from pidgate.gateway.config import units
+from pidgate.gateway.config.units import Address
+from pidgate.quota import settings as quota
+
+Mode = Literal["observe", "enforce"]
+
+MIN_THROTTLE_MS = 100
+_TEN_MINUTES_MS = 600_000
+_HOUR_MS = 3_600_000
+
+
+class Advertise(NamedTuple):
+    """What clients are told: a host that may hold {node_id}, and a port (None: the node's own)."""
+
+    host: str
+    port: int | None
+
+
+def _advertise(value: object) -> Advertise:
+    # {node_id} is put in place of text, so braces need no quoting rules; any other brace is a typing mistake.
+    host, port = units.split_host_port(value)
+    if "{" in host.replace("{node_id}", "") or "}" in host.replace("{node_id}", ""):
+        raise ValueError(f"{value!r} holds an unknown placeholder; the only one is {{node_id}}")
+    if host in units.WILDCARD_HOSTS:
+        raise ValueError(f"{host} is no address that a client can reach; write the host name clients use")
+    if port == 0:
+        raise ValueError("port 0 cannot be advertised; write the port that clients reach, or none")
+    return Advertise(host, port)
+
+
+def _positive(what: str) -> Callable[[int], int]:
+    def check(value: int) -> int:
+        if value <= 0:
+            raise ValueError(f"must be above 0; write for example {what}")
+        return value
+
+    return check
+
+
+def _server(value: object) -> Address:
+    server = units.address(value)
+    if server.port == 0:
+        raise ValueError(f"{value!r} has port 0; write the port that the broker listens on, often 9092")
+    return server
+
+
+DurationMs = Annotated[int, PlainValidator(units.duration_ms)]
+PositiveDurationMs = Annotated[int, PlainValidator(units.duration_ms), AfterValidator(_positive("10s"))]
+SizeBytes = Annotated[int, PlainValidator(units.size_bytes), AfterValidator(_positive("100MiB"))]
+RateMilli = Annotated[int, PlainValidator(units.rate_milli)]
+BindAddress = Annotated[Address, PlainValidator(units.address)]
+ServerAddress = Annotated[Address, PlainValidator(_server)]
+Advertised = Annotated[Advertise, PlainValidator(_advertise)]
+NodeIds = Annotated[tuple[int, ...], PlainValidator(units.node_id_list)]
+
+
+def _remember(value: object) -> int | None:
+    return None if value == "window" else units.duration_ms(value)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ClusterSettings(Section):
+    """The Kafka cluster behind the gateway."""
+
+    name: str = ""
+    bootstrap_servers: tuple[ServerAddress, ...] = Field(min_length=1, strict=False)
+
+
+class SaslSettings(Section):
+    """How the gateway's own client authenticates; the password is read from a file, never written here."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    username: str = Field(min_length=1)
+    password_file: str = Field(min_length=1)
+
+
+class OwnClientSettings(Section):
+    """Credentials for the gateway's own topic only; clients' own SASL passes through."""
+
+    sasl: SaslSettings | None = None
+
+
+class EventsSettings(Section):
+    """The topic of everything that was decided: audit log, shared state, the pipeline's input."""
+
+    enabled: bool = True
+    topic: str = Field(default="__pidgate_events", pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    retention_ms: PositiveDurationMs = Field(default=7 * 24 * _HOUR_MS, alias="retention")
+    partitions: int = Field(default=12, ge=1, le=1_000)
+    replication_factor: int = Field(default=3, ge=1, le=32)
+    refusals: Literal["all", "sampled"] = "all"
+    redact: tuple[Literal["user", "client_id", "address"], ...] = Field(default=(), strict=False)
+
+
+class NodePortsSettings(Section):
+    """Which ports stand for brokers: in the order of `node_ids`, or `first` + node id without them."""
+
+    first: int = Field(default=9300, ge=1, le=65_535)
+    node_ids: NodeIds = ()
+
+
+class ListenerSettings(Section):
+    """Where clients connect, and what they are told about where the brokers are; nodes.py reads it."""
+
+    given_name: str = Field(default="", alias="name")
+    bind: BindAddress = Address("127.0.0.1", 9292)
+    advertise: Advertised | None = None
+    node_ports: NodePortsSettings | None = None
+    only_node: int | None = Field(default=None, ge=0)
+
+    @property
+    def name(self) -> str:
+        return self.given_name or str(self.bind)
+
+    @property
+    def bind_host(self) -> str:
+        return self.bind.host
+
+    @property
+    def bind_port(self) -> int:
+        return self.bind.port
+
+    @property
+    def advertise_host(self) -> str:
+        """May hold {node_id}."""
+        return self.bind.host if self.advertise is None else self.advertise.host
+
+    @property
+    def advertise_port(self) -> int | None:
+        """None: the node's own port."""
+        return None if self.advertise is None else self.advertise.port
+
+    @property
+    def first_node_port(self) -> int | None:
+        """None for the sidecar of one broker (`only_node`), whose only port is `bind`."""
+        if self.only_node is not None:
+            return None
+        return (self.node_ports or NodePortsSettings()).first
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Empty: any id, at `first_node_port` + id."""
+        return () if self.node_ports is None else self.node_ports.node_ids
+
+
+class ProducerIdsSettings(Section):
+    """How new producer ids are counted, remembered and refused; the same for all users."""
+
+    window_ms: PositiveDurationMs = Field(default=_HOUR_MS, alias="window")
+    burst_windows: float = Field(default=1.0, alias="burst", gt=0, le=100, allow_inf_nan=False)
+    given_remember_ms: Annotated[int | None, PlainValidator(_remember)] = Field(
+        default=24 * _HOUR_MS, alias="remember"
+    )
+    layers: int = Field(default=4, ge=1, le=12)
+    false_positive_rate: float = Field(default=0.001, gt=0, le=0.1, allow_inf_nan=False)
+    transactional: Mode = "observe"
+    cold_start: Literal["grace", "enforce"] = "grace"
+    given_grace_ms: PositiveDurationMs | None = Field(default=None, alias="grace")
+    max_throttle_ms: PositiveDurationMs = Field(default=10_000, alias="max_throttle")
+    max_live_ids: int = Field(default=10_000_000, ge=1)
+    queue: int = Field(default=1_000, ge=0)
+    # Fewer, and a request that does not fit would have its connection closed again and again.
+    sticky_entries: int = Field(default=20_000, ge=3)
+    refuse_init_producer_id: bool = False
+
+    @property
+    def remember_ms(self) -> int:
+        return self.window_ms if self.given_remember_ms is None else self.given_remember_ms
+
+    @property
+    def grace_ms(self) -> int:
+        """How long after a cold start unseen ids are admitted uncharged; one window unless given."""
+        return self.window_ms if self.given_grace_ms is None else self.given_grace_ms
+
+
+class BytesSettings(Section):
+    """What byte rates are measured over: Kafka's quota.window.num and quota.window.size.seconds."""
+
+    samples: int = Field(default=11, ge=2, le=100)
+    sample_ms: PositiveDurationMs = Field(default=1_000, alias="sample")
+
+
+class ByteRatesSettings(Section):
+    """Bytes per second (KIP-13) that the gateway itself holds an entity to, over all brokers behind it."""
+
+    producer_byte_rate: SizeBytes | None = None
+    consumer_byte_rate: SizeBytes | None = None
+
+    def to_byte_rates(self) -> quota.ByteRates:
+        return quota.ByteRates(self.producer_byte_rate, self.consumer_byte_rate)
+
+
+class DefaultSettings(ByteRatesSettings):
+    """What holds for every user that is not named. The rate of ids is in thousandths of an id per window."""
+
+    producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
+    clients: dict[str, ByteRatesSettings] = {}
+    default_client: ByteRatesSettings = ByteRatesSettings()
+
+    def byte_rates(self, user: str) -> Iterator[tuple[quota.ByteEntity, quota.ByteRates]]:
+        """Everything about bytes that is said of this user, alone and with client ids."""
+        yield (user, None), self.to_byte_rates()
+        yield (user, quota.DEFAULT), self.default_client.to_byte_rates()
+        for client_id, rates in self.clients.items():
+            yield (user, client_id), rates.to_byte_rates()
+
+
+class UserSettings(DefaultSettings):
+    """What holds for one user; what is not written is taken from `default` and `quotas.mode`."""
+
+    mode: Mode | None = None
+    owner: str = ""
+    note: str = ""
+    exempt: tuple[Literal["producer_ids", "bytes"], ...] = Field(default=(), strict=False)
+
+    def to_user_quota(self) -> quota.UserQuota:
+        mode = None if self.mode is None else quota.Mode(self.mode)
+        return quota.UserQuota(
+            self.producer_ids_rate_milli, mode, "producer_ids" in self.exempt, "bytes" in self.exempt
+        )
+
+
+class RuntimeChangesSettings(Section):
+    """Quotas that are set while the gateway runs: over Kafka's admin API and by `pidgate quotas`.
+
+    `topic`: where they are kept for the whole fleet; it exists when events are enabled, too.
+    """
+
+    allow: bool = True
+    on_conflict: Literal["runtime_wins", "file_wins"] = "runtime_wins"
+    topic: str = Field(default="__pidgate_quotas", pattern=r"^[A-Za-z0-9._-]{1,249}$")
+
+
+class QuotasSettings(Section):
+    """Who may bring how many new producer ids."""
+
+    mode: Mode = "observe"
+    producer_ids: ProducerIdsSettings = ProducerIdsSettings()
+    cluster_producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="cluster_producer_ids_rate")
+    help_url: str = ""
+    bytes: BytesSettings = BytesSettings()
+    default: DefaultSettings = DefaultSettings()
+    users: dict[str, UserSettings] = {}
+    clients: dict[str, ByteRatesSettings] = {}
+    default_client: ByteRatesSettings = ByteRatesSettings()
+    runtime_changes: RuntimeChangesSettings = RuntimeChangesSettings()
+
+    def byte_quotas(self) -> quota.ByteQuotas:
+        """Every entity of whose bytes something is said."""
+        said = [
+            *self.default.byte_rates(quota.DEFAULT),
+            *(
+                (entity, rates)
+                for name, user in self.users.items()
+                for entity, rates in user.byte_rates(name)
+            ),
+            ((None, quota.DEFAULT), self.default_client.to_byte_rates()),
+            *(((None, client_id), rates.to_byte_rates()) for client_id, rates in self.clients.items()),
+        ]
+        nothing = quota.ByteRates()
+        return quota.ByteQuotas(
+            self.bytes.samples,
+            self.bytes.sample_ms,
+            {entity: rates for entity, rates in said if rates != nothing},
+        )
+
+    def to_quotas(self) -> quota.Quotas:
+        """The same in the quota package's own words."""
+        ids = self.producer_ids
+        return quota.Quotas(
+            mode=quota.Mode(self.mode),
+            producer_ids=quota.ProducerIdSettings(
+                window_ms=ids.window_ms,
+                # By way of its decimal digits: 0.1 is meant as a tenth, not as the nearest binary fraction.
+                burst=Fraction(str(ids.burst_windows)),
+                remember_ms=ids.remember_ms,
+                layers=ids.layers,
+                false_positive_rate=ids.false_positive_rate,
+                transactional=quota.Mode(ids.transactional),
+                max_throttle_ms=ids.max_throttle_ms,
+                max_live_ids=ids.max_live_ids,
+                queue=ids.queue,
+                sticky_entries=ids.sticky_entries,
+                refuse_init=ids.refuse_init_producer_id,
+            ),
+            default=quota.UserQuota(self.default.producer_ids_rate_milli),
+            users={name: user.to_user_quota() for name, user in self.users.items()},
+            cluster_rate_milli=self.cluster_producer_ids_rate_milli,
+            help_url=self.help_url,
+            bytes=self.byte_quotas(),
+        )
+
+
+class LimitsSettings(Section):
+    """Bounds that protect the gateway itself."""
+
+    # 100 MiB is the brokers' socket.request.max.bytes.
+    frame_bytes: SizeBytes = Field(default=100 * 2**20, alias="frame")
+    buffered_total_bytes: SizeBytes = Field(default=512 * 2**20, alias="buffered_total")
+    # Brokers close after connections.max.idle.ms, 10 minutes.
+    idle_ms: PositiveDurationMs = Field(default=_TEN_MINUTES_MS, alias="idle")
+    connect_timeout_ms: PositiveDurationMs = Field(default=10_000, alias="connect_timeout")
+
+
+class AdminSettings(Section):
+    """Where /livez, /readyz and /metrics are served, and quotas are asked about.
+
+    `writable`: whether quotas may be set there; `token_file` holds what has to be shown for it.
+    """
+
+    bind: BindAddress = Address("127.0.0.1", 9290)
+    writable: bool = False
+    token_file: str = ""
+
+
+class LogSettings(Section):
+    format: Literal["json", "console"] = "json"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Settings(Section):
+    """All of it. Made by load, parse or from_options only: they also check what keys mean together."""
+
+    cluster: ClusterSettings
+    given_gateway_id: str = Field(default="", alias="gateway_id", pattern=r"^[A-Za-z0-9._:-]{0,128}$")
+    own_client: OwnClientSettings = OwnClientSettings()
+    listeners: tuple[ListenerSettings, ...] = Field(default=(ListenerSettings(),), min_length=1, strict=False)
+    quotas: QuotasSettings = QuotasSettings()
+    limits: LimitsSettings = LimitsSettings()
+    workers: int = Field(default=1, ge=1, le=64)
+    events: EventsSettings = EventsSettings()
+    state_dir: str | None = None
+    admin: AdminSettings = AdminSettings()
+    drain_timeout_ms: DurationMs = Field(default=25_000, alias="drain_timeout")
+    log: LogSettings = LogSettings()
+
+    @property
+    def gateway_id(self) -> str:
+        """Names this gateway among those of the cluster; unless given, host name and admin port."""
+        return self.given_gateway_id or f"{gethostname()}:{self.admin.bind.port}"
+
+    def to_quotas(self) -> quota.Quotas:
+        """The quotas in force at start."""
+        return self.quotas.to_quotas()

@@ -1,0 +1,169 @@
+"""Durations, sizes, rates and addresses as people write them, and back into words.
+
+Every function raises ValueError with a sentence that says what was wrong and what to write.
+"""
+
+import ipaddress
+import math
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from pidgate.quota import settings as quota_settings
+
+_DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE_BYTES = {
+    "B": 1,
+    "kB": 10**3,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+WILDCARD_HOSTS = frozenset({"0.0.0.0", "::", "*"})
+
+
+class Address(NamedTuple):
+    """A host (name or IP, without brackets) and a TCP port; port 0 when listening means any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def duration_ms(value: object) -> int:
+    """Read a duration such as "1h", "90s", "500ms" or "1.5h" as whole milliseconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise ValueError(f"{value} has no unit; write {value}s, {value}ms, {value}m or {value}h")
+    match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2] not in _DURATION_MS:
+        raise ValueError(f"{value!r} is not a duration; write for example 500ms, 10s, 5m, 1h or 7d")
+    return round(Fraction(match[1]) * _DURATION_MS[match[2]])
+
+
+def size_bytes(value: object) -> int:
+    """Read a size such as 65536, "64KiB" (2^10) or "100MB" (10^6) as bytes."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
+    if match is None or (match[2] or "B") not in _SIZE_BYTES:
+        raise ValueError(f"{value!r} is not a size; write for example 65536, 64KiB, 100MB or 100MiB")
+    return round(Fraction(match[1]) * _SIZE_BYTES[match[2] or "B"])
+
+
+def rate_milli(value: object) -> int:
+    """Read a rate (a number of 0 or more) as whole thousandths, the unit in which quotas are computed."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{value!r} is not a number; write for example 100, without quotes or unit")
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is not a rate; leave the key out for no limit")
+    if value < 0:
+        raise ValueError(
+            f"{value} is negative; write 0 to block every new id, leave the key out for no limit"
+        )
+    return quota_settings.rate_milli(value)
+
+
+def address(value: object) -> Address:
+    """Read "host:port" or "[ipv6]:port"."""
+    host, port = split_host_port(value)
+    if port is None:
+        raise ValueError(f"{value!r} has no port; write {host}:PORT")
+    return Address(host, port)
+
+
+def split_host_port(value: object) -> tuple[str, int | None]:
+    """Read "host", "host:port", "[ipv6]" or "[ipv6]:port"; the port is None when none is written."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{value!r} is not an address; write host:port")
+    text = value.strip()
+    if "://" in text:
+        raise ValueError(f"{value!r} is a URL; write host:port without a scheme")
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"{value!r} is not an address; write [::1]:9092")
+        port_text = rest[1:] if rest else None
+    elif text.count(":") > 1:
+        raise ValueError(f"{value!r} is ambiguous; write an IPv6 address in brackets, as in [::1]:9092")
+    else:
+        host, colon, tail = text.partition(":")
+        port_text = tail if colon else None
+    if not host or any(character.isspace() or character in ",/@" for character in host):
+        raise ValueError(f"{value!r} holds no valid host; write host:port")
+    return host, None if port_text is None else port_number(port_text)
+
+
+def port_number(value: object) -> int:
+    """Read a TCP port, 0 to 65535."""
+    text = str(value)
+    if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) > 65_535:
+        raise ValueError(f"{value!r} is not a port; write a number from 0 to 65535")
+    return int(text)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a listener on `host`. A name other than localhost may be anything."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def node_id_list(value: object) -> tuple[int, ...]:
+    """Read node ids: a list of numbers and ranges, [0-5, 101-105], or the same as one string."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        raise ValueError(f"{value!r} is not a list of node ids; write for example [0-5, 101-105]")
+    ids: list[int] = []
+    for part in parts:
+        ids.extend(_node_id_range(part))
+    if not ids:
+        raise ValueError("no node id in it; write for example [0-5], or leave node_ids out")
+    repeated = sorted({node_id for node_id in ids if ids.count(node_id) > 1})
+    if repeated:
+        raise ValueError(f"node id {repeated[0]} is in it twice; write each once")
+    return tuple(ids)
+
+
+def _node_id_range(part: object) -> range:
+    match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", str(part))
+    if match is None or isinstance(part, bool):
+        raise ValueError(f"{part!r} is not a node id or a range; write for example 3 or 101-105")
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise ValueError(f"{part!r} runs backwards; write {last}-{first}")
+    if last - first >= 60_000:
+        raise ValueError(f"{part!r} needs more ports than there are; write the ids that exist")
+    return range(first, last + 1)
+
+
+def show_duration(milliseconds: int) -> str:
+    """Write milliseconds in the largest unit that divides them: 3600000 as "1h"."""
+    for unit in ("d", "h", "m", "s"):
+        # 24h reads better than 1d next to a window of 1h.
+        if (
+            milliseconds
+            and milliseconds % _DURATION_MS[unit] == 0
+            and (unit, milliseconds) != ("d", 86_400_000)
+        ):
+            return f"{milliseconds // _DURATION_MS[unit]}{unit}"
+    return f"{milliseconds}ms"
+
+
+def show_size(size: int) -> str:
+    """Write bytes in the largest unit that divides them: 104857600 as "100MiB"."""
+    for unit in ("GiB", "GB", "MiB", "MB", "KiB", "kB"):
+        if size and size % _SIZE_BYTES[unit] == 0:
+            return f"{size // _SIZE_BYTES[unit]}{unit}"
+    return f"{size}B"
+
+
+def show_milli(thousandths: int) -> str:
+    """Write thousandths as a number without needless zeros: 100000 as "100", 2500 as "2.5"."""
+    return f"{thousandths / 1_000:,.3f}".rstrip("0").rstrip(".")

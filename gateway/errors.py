@@ -1,0 +1,10 @@
+"""What keeps a gateway from starting.
+
+CannotStart          a part of the gateway cannot start
+    ChildEnded       the state owner or a worker ended while it started (process/supervisor.py)
+    StateDirInUse    another gateway lives in the state directory (state/state_dir/lock.py)
+"""
+
+
+class CannotStart(Exception):
+    """A part of the gateway cannot start. The message names cause and remedy."""

@@ -1,0 +1,80 @@
+"""Plain numbers that the hot path counts up: no labels, no locks, no library. metrics.py reads them."""
+
+from collections import Counter
+
+API_KEYS = 128
+"""Room for every api key Kafka has (92 in 4.3) and some to come; larger ones are never forwarded."""
+
+
+LATENESS_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Upper bounds of the buckets of the event loop's lateness; one more bucket holds what is beyond."""
+
+INIT_REFUSED = "init_producer_id"
+"""The reason under which refused InitProducerId requests are counted."""
+
+
+NAMES = (
+    "buffered_bytes",
+    "bytes_from_brokers",
+    "bytes_from_clients",
+    "bytes_to_brokers",
+    "bytes_to_clients",
+    "connections_closed",
+    "connections_open",
+    "connections_total",
+    "events_not_told",
+    "frames_malformed",
+    "lateness",
+    "lateness_seconds",
+    "muted_connections",
+    "gateway_topic_refused",
+    "quota_failed_open",
+    "reads_paused",
+    "requests",
+    "requests_refused",
+    "stalled_seconds",
+    "stalls",
+    "upstream_failures",
+)
+"""Of all that is counted. Not Counters.__slots__: a compiled class has none."""
+
+
+class Counters:
+    """What one process has counted since it started. Totals only grow; the names say what is a level."""
+
+    __slots__ = NAMES
+
+    def __init__(self) -> None:
+        self.requests = [0] * API_KEYS
+        """By api key."""
+        self.requests_refused: Counter[str] = Counter()
+        """Produce requests answered with a refusal, by reason; INIT_REFUSED for an InitProducerId."""
+        self.gateway_topic_refused: Counter[str] = Counter()
+        """Requests that named a topic of the gateway's own, by the name of the API."""
+        self.connections_total = 0
+        self.connections_open = 0
+        """A level."""
+        self.connections_closed: Counter[str] = Counter()
+        """By cause: client, reset, idle, drain, protocol, limit, upstream, sticky, own_topic."""
+        self.upstream_failures: Counter[str] = Counter()
+        """By cause: refused, timeout, reset, closed, resolve."""
+        self.events_not_told = 0
+        """What happened to clients and could not be made an event of: failures, and no room to count. Alarm."""
+        self.bytes_from_clients = 0
+        self.bytes_to_clients = 0
+        self.bytes_from_brokers = 0
+        self.bytes_to_brokers = 0
+        self.frames_malformed = 0
+        self.muted_connections = 0
+        """A level: channels muted at this moment (KIP-219)."""
+        self.buffered_bytes = 0
+        """A level: frames held in memory over all connections."""
+        self.reads_paused = 0
+        self.lateness = [0] * (len(LATENESS_BOUNDS_S) + 1)
+        """How late the event loop came, by bucket of LATENESS_BOUNDS_S."""
+        self.lateness_seconds = 0.0
+        self.stalls = 0
+        """Times it came later than lateness.STALL_S."""
+        self.stalled_seconds = 0.0
+        self.quota_failed_open = 0
+        """Produce requests let through because the quota code itself failed."""

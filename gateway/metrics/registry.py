@@ -1,0 +1,107 @@
+"""Counters and the quota's own view of its users as Prometheus metrics, put together when somebody asks.
+
+Nothing here runs on the way of a request. Per user the names are KIP-936's (group ProducerIds, tag user).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
+from pidgate.gateway.metrics.families import counter, gauge, histogram
+from pidgate.gateway.metrics.users import UserFamilies
+from pidgate.protocol.versions import SPOKEN
+from pidgate.quota.counters import UserSnapshot
+
+__all__ = ["Counters", "GatewayCollector", "build_registry"]
+
+
+class GatewayCollector(Collector):
+    """What one gateway process shows. `users` is called at each scrape."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        users: Callable[[], Iterable[UserSnapshot]],
+        is_ready: Callable[[], bool],
+        version: str,
+    ) -> None:
+        self._counters = counters
+        self._users = users
+        self._is_ready = is_ready
+        self._version = version
+        self._user_families = UserFamilies()
+
+    def collect(self) -> Iterator[Metric]:
+        yield gauge("build_info", "The running version; always 1.", {self._version: 1}, "version")
+        yield gauge(
+            "ready", "1 once the cluster was reached and the listeners are up.", int(self._is_ready())
+        )
+        yield from self._requests()
+        yield from self._connections()
+        yield from self._flow()
+        yield from self._user_families.collect(self._users())
+
+    def _requests(self) -> Iterator[Metric]:
+        counts = enumerate(self._counters.requests)
+        by_api = {SPOKEN[key].name if key in SPOKEN else str(key): count for key, count in counts if count}
+        yield counter("requests", "Requests received from clients.", by_api, "api")
+        refused = self._counters.requests_refused
+        yield counter("requests_refused", "Requests that the quota of new ids refused.", refused, "reason")
+        own = self._counters.gateway_topic_refused
+        yield counter("own_topic_refused", "Requests that named a topic of the gateway's own.", own, "api")
+        failed = self._counters.quota_failed_open
+        yield counter(
+            "quota_failed_open", "Produce requests let through because the quota code failed.", failed
+        )
+
+        not_told = (
+            "What happened and could not be made an event of: a bug, or more than there is room to count."
+        )
+        yield counter("events_not_told", not_told, self._counters.events_not_told)
+
+    def _connections(self) -> Iterator[Metric]:
+        counters = self._counters
+        yield counter("connections", "Client connections accepted.", counters.connections_total)
+        yield gauge("connections", "Client connections open now.", counters.connections_open)
+        closed, failures = counters.connections_closed, counters.upstream_failures
+        yield counter("connections_closed", "Client connections closed.", closed, "cause")
+        yield counter("upstream_failures", "Broker connections that failed.", failures, "cause")
+        muted = counters.muted_connections
+        yield gauge("connections_muted", "Client connections muted after a refusal (KIP-219).", muted)
+        yield counter("frames_malformed", "Frames that broke the protocol.", counters.frames_malformed)
+
+    def _flow(self) -> Iterator[Metric]:
+        counters = self._counters
+        by_direction = {
+            "from_clients": counters.bytes_from_clients,
+            "to_clients": counters.bytes_to_clients,
+            "from_brokers": counters.bytes_from_brokers,
+            "to_brokers": counters.bytes_to_brokers,
+        }
+        yield counter("bytes", "Bytes moved.", by_direction, "direction")
+        yield gauge("buffered_bytes", "Frames held in memory, all connections.", counters.buffered_bytes)
+        yield counter("reads_paused", "Times reading from a peer was paused.", counters.reads_paused)
+        late = "How late a timer came that runs twenty times a second, over all processes with clients."
+        buckets, late_s = counters.lateness, counters.lateness_seconds
+        yield histogram("event_loop_lateness_seconds", late, LATENESS_BOUNDS_S, buckets, late_s)
+        yield counter("event_loop_stalls", "Times the event loop came later than 0.1 s.", counters.stalls)
+        yield counter("event_loop_stalled_seconds", "By how much, summed.", counters.stalled_seconds)
+
+
+def build_registry(
+    counters: Counters,
+    users: Callable[[], Iterable[UserSnapshot]],
+    is_ready: Callable[[], bool],
+    version: str,
+    *more: Collector,
+) -> CollectorRegistry:
+    """A registry with the gateway's families, `more`, and those of its process (CPU, memory, open files)."""
+    registry = CollectorRegistry()
+    registry.register(GatewayCollector(counters, users, is_ready, version))
+    for collector in more:
+        registry.register(collector)
+    ProcessCollector(registry=registry)
+    return registry

@@ -1,0 +1,1 @@
+"""Processes: the gateway in one, or as supervisor, state owner and workers."""

@@ -1,0 +1,105 @@
+"""Where a child process of the supervisor begins: `python -m pidgate.gateway.process.child`.
+
+What it is to be comes through its standard input, from the very process that started it. That pipe stays open: when
+it ends, the supervisor is gone, and nobody is left who would end this process. It drains then, or it would go on
+sharing its ports with the gateway that is started next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import pickle
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import uvloop
+
+from pidgate.gateway import logs
+from pidgate.gateway.config.listening import CannotListen
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.errors import CannotStart
+from pidgate.gateway.process.allocator import keep_freed_memory
+from pidgate.gateway.process.lifetime import RunsAndDrains
+
+Role = Literal["holder", "worker"]
+
+CANNOT_START: Final = 2
+"""Exit code: starting it again would not help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a child is to be. `incarnation` is its own, `number` 0 for the holder, who watches `file`."""
+
+    role: Role
+    settings: Settings
+    number: int
+    socket_path: str
+    incarnation: str
+    file: Path | None = None
+
+
+def main() -> int:
+    """Returns the exit code."""
+    # A terminal sends these to all; the supervisor says what to do.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Written by our own parent into our own pipe: nobody else can reach it.
+    task: Task = pickle.load(sys.stdin.buffer)
+    logs.configure(task.settings.log.format, task.settings.log.level)
+    keep_freed_memory()
+    try:
+        uvloop.run(_serve(task))
+    except CannotListen as error:
+        print(f"{error.what}: {error}", file=sys.stderr)
+        return CANNOT_START
+    except CannotStart as error:
+        print(f"pidgate: {error}", file=sys.stderr)
+        return CANNOT_START
+    return 0
+
+
+async def _serve(task: Task) -> None:
+    serving = _made(task)
+    loop = asyncio.get_running_loop()
+    drains: set[asyncio.Task[None]] = set()
+
+    def drain() -> None:
+        drains.add(loop.create_task(serving.drain()))
+
+    loop.add_signal_handler(signal.SIGTERM, drain)
+    loop.add_signal_handler(signal.SIGHUP, serving.reload)
+    await serving.start()
+    gc.freeze()  # as in cli/running.py
+    await loop.connect_read_pipe(lambda: _ParentWatch(drain), sys.stdin)
+    print("started", flush=True)
+    await serving.until_stopped()
+
+
+def _made(task: Task) -> RunsAndDrains:
+    if task.role == "holder":
+        from pidgate.gateway.process.state_owner import StateOwner
+
+        return StateOwner(task.settings, task.socket_path, task.incarnation, task.file)
+    from pidgate.gateway.process.worker import Worker
+
+    return Worker(task.settings, task.number, task.socket_path, task.incarnation)
+
+
+class _ParentWatch(asyncio.Protocol):
+    """The pipe's end is the parent's."""
+
+    def __init__(self, drain: Callable[[], None]) -> None:
+        self._drain = drain
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._drain()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

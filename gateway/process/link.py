@@ -1,0 +1,284 @@
+"""A worker's end of the socket to the holder of the state: questions out, answers in, at most 50 ms apart.
+
+Whatever becomes of the holder, traffic goes on: a question that is not answered in time, or cannot be put, is
+answered here by letting the request pass; the holder is told of the id when it listens again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.process import wire
+from pidgate.gateway.process.wire import Kind, WireError
+from pidgate.gateway.quotas.administering import Done
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.quota.admission import PendingDecision
+from pidgate.quota.changes import Change
+from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import Answer, GaveUp, Question
+from pidgate.quota.settings import Quotas
+
+log = logger()
+
+PATIENCE_S: Final = 0.05
+"""What one unseen id may cost when the holder is silent."""
+LONGEST_PATIENCE_MS: Final = 1_000
+"""What it may cost when the holder answers others all the time: it is behind, and whoever brings thousands of ids
+at once does not get around the quota by that.
+"""
+LOOK_S: Final = 0.002
+CHANGE_PATIENCE_S: Final = 10.0
+"""A holder that hangs must not keep an administrator's connection for ever; it waits for the topic for 3 s itself."""
+RECONNECT_S: Final = 0.05
+MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
+"""Beyond it the holder counts as silent: nothing more is written until it reads."""
+MOST_KEPT: Final = 100_000
+"""Ids that passed while nobody listened, and events, each."""
+
+Answered = Callable[[PendingDecision], None]
+
+
+class StateOwnerLink(asyncio.Protocol):
+    """The connection to the holder, made again whenever it is lost."""
+
+    def __init__(self, path: str, worker: int, failed_open: Callable[[Question, int], Answer]) -> None:
+        self._path = path
+        self._worker = worker
+        self._failed_open = failed_open
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._decoder = wire.Decoder()
+        self._lost = asyncio.Event()
+        self._is_closing = False
+        self._number = 0
+        self._heard_s = 0.0
+        self._asked: dict[int, tuple[PendingDecision, Answered, asyncio.TimerHandle]] = {}
+        self._passed: deque[tuple[User, int]] = deque(maxlen=MOST_KEPT)
+        self._events: deque[bytes] = deque()
+        self.events_dropped = 0
+        self.applied_offsets: list[int] = []
+        self._changes: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
+        self.on_quotas: Callable[[Quotas, int], None] = lambda _quotas, _version: None
+        self.on_connected: Callable[[], None] = lambda: None
+        self.on_topic_id: Callable[[bytes], None] = lambda _topic_id: None
+        self.on_refused_elsewhere: Callable[[User, int], None] = lambda _user, _producer_id: None
+
+    async def run(self) -> None:
+        """Connect, and connect again; until cancelled."""
+        while True:
+            self._lost.clear()
+            try:
+                await self._loop.create_unix_connection(lambda: self, self._path)
+            except OSError:
+                await asyncio.sleep(RECONNECT_S)
+                continue
+            await self._lost.wait()
+
+    async def close(self, timeout_s: float) -> None:
+        """Close once what was written has left, or the time is over; `run` has been cancelled before."""
+        if self._transport is not None:
+            self._is_closing = True
+            self._write(wire.encoded(Kind.BYE, []))
+            self._transport.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._lost.wait()
+
+    # ---- asking ----------------------------------------------------------------------------------------
+
+    def ask(self, asked: PendingDecision, answered: Answered) -> None:
+        """`answered` is called once, within PATIENCE_S of the holder's silence, and never before this returns."""
+        if not self._can_write:
+            self._loop.call_soon(self._pass, asked, answered)
+            return
+        self._number += 1
+        number = self._number
+        timer = self._loop.call_later(PATIENCE_S, self._not_answered, number)
+        self._asked[number] = (asked, answered, timer)
+        self._write(wire.encoded(Kind.ASK, [number, asked.asked_ms, wire.packed_question(asked.question)]))
+
+    def _not_answered(self, number: int) -> None:
+        # Timers come before sockets: what lies there unread has come in time.
+        self._wait(number, LOOK_S, self._still_not_answered)
+
+    def _still_not_answered(self, number: int) -> None:
+        asked, answered, _ = self._asked[number]
+        now_s = self._loop.time()
+        if now_s - self._heard_s < PATIENCE_S and now_s * 1000 - asked.asked_ms < LONGEST_PATIENCE_MS:
+            self._wait(number, PATIENCE_S, self._not_answered)
+        else:
+            del self._asked[number]
+            self._pass(asked, answered)
+
+    def _wait(self, number: int, delay_s: float, then: Callable[[int], None]) -> None:
+        asked, answered, _ = self._asked[number]
+        self._asked[number] = (asked, answered, self._loop.call_later(delay_s, then, number))
+
+    def _pass(self, asked: PendingDecision, answered: Answered) -> None:
+        asked.answer = self._failed_open(asked.question, asked.asked_ms)
+        answered(asked)
+
+    def administer(self, changes: Sequence[Change], only_check: bool, done: Done) -> None:
+        """Has the holder make changes of the quotas, or check them."""
+        if not self._can_write:
+            self._loop.call_soon(done, None, None)
+            return
+        self._number += 1
+        timer = self._loop.call_later(CHANGE_PATIENCE_S, self._not_changed, self._number)
+        self._changes[self._number] = done, timer
+        self._write(wire.encoded(Kind.CHANGE, [self._number, only_check, wire.packed(list(changes))]))
+
+    def _not_changed(self, number: int) -> None:
+        done, _ = self._changes.pop(number)
+        done(None, None)
+
+    # ---- telling ---------------------------------------------------------------------------------------
+
+    def passed_uncharged(self, user: User, producer_id: int) -> None:
+        """The id counts as admitted; kept until the holder can be told."""
+        if self._can_write:
+            self._write(wire.encoded(Kind.UNCHARGED, [[user, producer_id]]))
+        else:
+            self._passed.append((user, producer_id))
+
+    def inherited(self, user: User, old_producer_id: int, new_producer_id: int) -> None:
+        if self._can_write:
+            self._write(wire.encoded(Kind.INHERIT, [user, old_producer_id, new_producer_id]))
+        else:
+            self._passed.append((user, new_producer_id))
+
+    def publish(self, key: str, value: bytes) -> None:
+        """An event for the topic; kept for a while when the holder does not listen, then dropped and counted."""
+        if len(self._events) >= MOST_KEPT:
+            self.events_dropped += 1
+            return
+        self._events.append(wire.encoded_event(key, value))
+        self._write_events()
+
+    def _write_events(self) -> None:
+        """In the order in which they were made, as many as the holder takes."""
+        while self._events and self._can_write:
+            self._write(self._events.popleft())
+
+    def report(self, body: object) -> None:
+        if self._can_write:
+            self._write(wire.encoded(Kind.REPORT, body))
+
+    @property
+    def _can_write(self) -> bool:
+        transport = self._transport
+        return transport is not None and transport.get_write_buffer_size() < MOST_UNSENT_BYTES
+
+    def _write(self, message: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(message)
+
+    # ---- asyncio's side --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._decoder = wire.Decoder()
+        self._write(wire.encoded(Kind.HELLO, [wire.WIRE_VERSION, self._worker, os.getpid()]))
+        if self._passed:
+            self._write(wire.encoded(Kind.UNCHARGED, list(self._passed)))
+            self._passed.clear()
+        self._write_events()
+        log.info(Event.HOLDER_CONNECTED, worker=self._worker)
+        self.on_connected()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._decoder.feed(data):
+                self._take(message)
+        except WireError as error:
+            log.error(Event.HOLDER_LOST, worker=self._worker, reason=str(error))
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _take(self, message: wire.Message) -> None:
+        if message.kind is Kind.ANSWER:
+            number, packed = message.body
+            self._heard_s = self._loop.time()
+            waiting = self._asked.pop(number, None)
+            if waiting is not None:  # else it came too late, and the request has passed
+                asked, answered, timer = waiting
+                timer.cancel()
+                asked.answer = wire.unpacked_answer(packed)
+                answered(asked)
+        elif message.kind is Kind.REFUSED:
+            self.on_refused_elsewhere(*message.body)
+        elif message.kind is Kind.TOPIC_ID:
+            self.on_topic_id(bytes.fromhex(message.body))
+        elif message.kind is Kind.QUOTAS:
+            version, quotas = message.body
+            self.on_quotas(wire.unpacked(quotas), version)
+        elif message.kind is Kind.CHANGED:
+            number, problems, kept = message.body
+            waiting_change = self._changes.pop(number, None)
+            if waiting_change is not None:  # else it was told that nobody answered
+                done, timer = waiting_change
+                timer.cancel()
+                done(problems, None if kept is None else Kept(kept))
+        elif message.kind is Kind.OFFSETS:
+            self.applied_offsets = message.body
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._is_closing:
+            log.warning(Event.HOLDER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
+        self._transport = None
+        self._lost.set()
+        changes, self._changes = self._changes, {}
+        for done, timer in changes.values():
+            timer.cancel()
+            done(None, None)
+        asked, self._asked = self._asked, {}
+        for question, answered, timer in asked.values():
+            timer.cancel()
+            self._pass(question, answered)
+
+
+class RemoteState:
+    """The quota's state as a worker sees it: asked over the link. What is shown of users is the holder's to tell."""
+
+    def __init__(self, link: StateOwnerLink) -> None:
+        self._link = link
+        self.filter_bytes = 0
+        self.overfull_inserts = 0
+
+    def decide(self, question: Question, now_ms: int) -> Answer | None:
+        return None
+
+    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
+        self._link.passed_uncharged(user, producer_id)
+
+    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
+        """Told to the holder, who knows whether the old one is remembered."""
+        self._link.inherited(user, old_producer_id, new_producer_id)
+        return True
+
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        """The holder has its own."""
+
+    def sweep(self, now_ms: int) -> list[GaveUp]:
+        return []
+
+    def users(self) -> list[User]:
+        return []
+
+    def tokens(self, user: User, now_ms: int) -> float | None:
+        return None
+
+    def live_ids(self, user: User, now_ms: int) -> int:
+        return 0
+
+    def waiting(self, user: User) -> int:
+        return 0
+
+    def oldest_waiting_ms(self, user: User, now_ms: int) -> int:
+        return 0

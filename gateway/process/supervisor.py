@@ -1,0 +1,221 @@
+"""Starts the holder of the state and the workers, starts again what ends, and ends all of them together.
+
+It serves nobody itself: what can bring a gateway down is in its children, and one that dies takes nothing with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pickle
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pidgate.gateway.config.listening import listening_on
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.config.units import Address
+from pidgate.gateway.errors import CannotStart
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.process import byte_cells
+from pidgate.gateway.process.child import Role, Task
+from pidgate.gateway.quotas.reloading import kept_beside, kept_settings, nothing_to_reload
+
+log = logger()
+
+FIRST_RESTART_S: Final = 0.05
+LONGEST_RESTART_S: Final = 5.0
+HEALTHY_AFTER_S: Final = 10.0
+"""A child that lived as long is started again at once; one that did not waits, longer each time."""
+KILL_AFTER_S: Final = 5.0
+"""Beyond the drain's own time-out, until a child that does not end is killed."""
+
+
+@dataclass(slots=True)
+class _Child:
+    role: Role
+    number: int
+    process: asyncio.subprocess.Process | None = None
+    starts: int = 0
+    is_listening: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.number}" if self.role == "worker" else self.role
+
+
+class Supervisor:
+    """`start`, then `until_stopped`; `drain` ends the workers, then the holder. `file`: where the settings are from."""
+
+    def __init__(self, settings: Settings, file: Path | None = None) -> None:
+        self._settings = settings
+        self._file = file
+        self._run = secrets.token_hex(6)
+        self._directory = Path(tempfile.mkdtemp(prefix="pidgate-"))  # of mode 0700
+        self._socket_path = self._directory / "state.sock"
+        self._state_owner = _Child("holder", 0)
+        self._workers = [_Child("worker", number) for number in range(1, settings.workers + 1)]
+        self._keeping: list[asyncio.Task[None]] = []
+        self._stopped = asyncio.Event()
+        self._is_draining = False
+
+    async def start(self) -> None:
+        """Returns when all children listen. Raises CannotListen, ChildEnded."""
+        for what, address in self._addresses():
+            _check_free(what, address)
+        try:
+            self._make_byte_cells()
+            for child in (self._state_owner, *self._workers):
+                await self._begin(child)
+        except BaseException:
+            await self._end_all()
+            raise
+        loop = asyncio.get_running_loop()
+        self._keeping = [loop.create_task(self._keep(child)) for child in (self._state_owner, *self._workers)]
+
+    async def until_stopped(self) -> None:
+        await self._stopped.wait()
+
+    async def drain(self) -> None:
+        if self._is_draining:
+            return
+        self._is_draining = True
+        for task in self._keeping:
+            task.cancel()
+        await self._end_all()
+        self._stopped.set()
+
+    def reload(self) -> None:
+        """The holder reads the file again. One that is being started does so anyway."""
+        if self._file is None:
+            nothing_to_reload()
+        elif self._state_owner.process is not None and self._state_owner.is_listening:
+            # It may have ended a moment ago.
+            with contextlib.suppress(ProcessLookupError):
+                self._state_owner.process.send_signal(signal.SIGHUP)
+
+    def _addresses(self) -> list[tuple[str, Address]]:
+        listeners = [
+            ("listeners.bind", Address(listener.bind_host, listener.bind_port))
+            for listener in self._settings.listeners
+        ]
+        return [*listeners, ("admin.bind", Address(*self._settings.admin.bind))]
+
+    def _make_byte_cells(self) -> None:
+        """Without them workers count bytes each for itself, and say so."""
+        settings = self._settings
+        try:
+            byte_cells.create(
+                byte_cells.cells_path(self._socket_path), settings.workers, settings.quotas.bytes.samples
+            )
+        except OSError as error:
+            log.error(Event.BYTE_CELLS_MISSING, worker=0, reason=str(error))
+
+    # ---- one child -------------------------------------------------------------------------------------
+
+    async def _begin(self, child: _Child) -> None:
+        """Start it and wait until it says that it listens. Raises ChildEnded."""
+        child.starts += 1
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "pidgate.gateway.process.child",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        child.process, child.is_listening = process, False
+        task = Task(
+            child.role,
+            # One that is started again begins with what the holder has put in force since.
+            kept_settings(kept_beside(self._socket_path)) or self._settings,
+            child.number,
+            str(self._socket_path),
+            self._incarnation(child),
+            self._file,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(pickle.dumps(task))
+        log.info(Event.PROCESS_STARTED, role=child.name, pid=process.pid)
+        if not await process.stdout.readline():
+            raise ChildEnded(child.name, await process.wait())
+        child.is_listening = True
+
+    def _incarnation(self, child: _Child) -> str:
+        """Each process has its own, and all begin with the run's."""
+        if child.role == "holder":
+            return self._run if child.starts == 1 else f"{self._run}.h{child.starts}"
+        return f"{self._run}.w{child.number}-{child.starts}"
+
+    async def _keep(self, child: _Child) -> None:
+        """Start it again whenever it ends; until cancelled."""
+        loop = asyncio.get_running_loop()
+        wait_s = FIRST_RESTART_S
+        while True:
+            began = loop.time()
+            try:
+                if child.process is None:
+                    await self._begin(child)
+                assert child.process is not None
+                exit_code = await child.process.wait()
+            except (ChildEnded, OSError) as error:
+                exit_code = error.exit_code if isinstance(error, ChildEnded) else -1
+            wait_s = (
+                FIRST_RESTART_S
+                if loop.time() - began > HEALTHY_AFTER_S or child.starts == 1
+                else min(2 * wait_s, LONGEST_RESTART_S)
+            )
+            log.error(
+                Event.PROCESS_ENDED,
+                role=child.name,
+                pid=child.process.pid if child.process else None,
+                exit_code=exit_code,
+                restart_in_ms=round(wait_s * 1000),
+            )
+            child.process = None
+            await asyncio.sleep(wait_s)
+
+    async def _end_all(self) -> None:
+        """The workers first: what they still have to say, the holder has to hear."""
+        await asyncio.gather(*(self._end(child) for child in self._workers))
+        await self._end(self._state_owner)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    async def _end(self, child: _Child) -> None:
+        process = child.process
+        if process is None or process.returncode is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(self._settings.drain_timeout_ms / 1000 + KILL_AFTER_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+class ChildEnded(CannotStart):
+    """A child ended before it listened; it has said why itself."""
+
+    def __init__(self, name: str, exit_code: int) -> None:
+        super().__init__(
+            f"{name} ended with exit code {exit_code} before it listened; its own line above says why"
+        )
+        self.exit_code = exit_code
+
+
+def _check_free(what: str, address: Address) -> None:
+    """Workers share their ports among each other, and the kernel would let them share with a stranger, too."""
+    with listening_on(what, address):
+        family, kind, proto, _, found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, proto) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(found)

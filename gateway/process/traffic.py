@@ -1,0 +1,219 @@
+"""What a process needs to serve clients: listeners, connections, the way to the brokers, the once-a-second work.
+
+The whole of a gateway of one process but for its quota state and its admin site, and the whole of a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from pidgate.gateway.clock import monotonic_ms
+from pidgate.gateway.cluster.gateway_topics import GatewayTopics
+from pidgate.gateway.cluster.nodes import Nodes
+from pidgate.gateway.cluster.probe import Probe
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.metrics.lateness import LatenessWatch
+from pidgate.gateway.proxy.buffers import BufferBudget
+from pidgate.gateway.proxy.connection import Shared
+from pidgate.gateway.proxy.listeners import Listener
+from pidgate.gateway.recording.recorder import Recorder
+from pidgate.quota.admission import Admission
+from pidgate.quota.byte_quota import ByteQuota, Cells
+from pidgate.quota.settings import Quotas
+
+log = logger()
+
+TICK_S = 1.0
+BYTES_SWEPT_EVERY_MS = 60_000
+CUT_OFF_S = 1.0
+"""How long sockets that were cut off may take to say so."""
+
+
+class Traffic:
+    """`start`, then `drain` once. `worker` is 0 in a gateway of one process, else this process's number from 1 on."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        admission: Admission,
+        counters: Counters,
+        recorder: Recorder | None = None,
+        *,
+        worker: int = 0,
+        byte_cells: Cells | None = None,
+    ) -> None:
+        self._settings = settings
+        self._admission = admission
+        self.counters = counters
+        self._recorder = recorder
+        limits = settings.limits
+        self.nodes = Nodes(settings.cluster.bootstrap_servers)
+        self.nodes.on_new_node = self._node_learnt
+        self.nodes.on_address = self._node_found
+        self.byte_quota = ByteQuota(admission.quotas, monotonic_ms(asyncio.get_running_loop())(), byte_cells)
+        self._budget = BufferBudget(limits.buffered_total_bytes)
+        self.shared = Shared(
+            loop=asyncio.get_running_loop(),
+            admission=admission,
+            nodes=self.nodes,
+            counters=counters,
+            budget=self._budget,
+            frame_limit_bytes=limits.frame_bytes,
+            connect_timeout_ms=limits.connect_timeout_ms,
+            gateway_topics=GatewayTopics(
+                [settings.events.topic, settings.quotas.runtime_changes.topic]
+                if settings.events.enabled
+                else []
+            ),
+            byte_quota=self.byte_quota,
+        )
+        self.shared.recorder = recorder
+        if recorder is not None:
+            recorder.topic_name = admission.sticky.topics.canonical
+        self.shared.number_connections(first=max(worker, 1), step=settings.workers)
+        self._listeners = [
+            Listener(listener, self.shared, shares_ports=worker > 0) for listener in settings.listeners
+        ]
+        self.probe = Probe(self.nodes, limits.connect_timeout_ms, self.shared.gateway_topics)
+        self._lateness = LatenessWatch(self.shared.loop, counters)
+        self._bytes_swept_ms = self.shared.now_ms()
+        self._background: list[asyncio.Task[None]] = []
+        self.is_draining = False
+
+    async def start(self) -> None:
+        """Listen, then reach for the cluster. Raises CannotListen."""
+        for listener in self._listeners:
+            await listener.open()
+        loop = self.shared.loop
+        self._lateness.start()
+        self._background = [
+            loop.create_task(self.probe.run()),
+            loop.create_task(self.probe.learn_gateway_topics()),
+            loop.create_task(self._tick()),
+        ]
+
+    def set_quotas(self, quotas: Quotas) -> None:
+        """These are in force from now on."""
+        now_ms = self.shared.now_ms()
+        self._admission.set_quotas(quotas, now_ms)
+        self.byte_quota.set_quotas(quotas, now_ms)
+
+    @property
+    def is_reached(self) -> bool:
+        """The cluster has answered once."""
+        return self.probe.reached.is_set()
+
+    async def drain(self) -> int:
+        """Accept nothing new, let what is in flight be answered, close; at most `drain_timeout` long.
+
+        Mutes are not waited for: what is held behind one was never forwarded, and its client sends it again.
+        Returns how many connections had to be cut.
+        """
+        self.is_draining = True
+        timeout_ms = self._settings.drain_timeout_ms
+        channels = self.shared.channels
+        log.info(Event.DRAINING, cause="signal", connections=len(channels), drain_timeout_ms=timeout_ms)
+        for listener in self._listeners:
+            listener.close()
+        for channel in list(channels):
+            channel.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.shared.all_closed.wait()
+        cut = len(channels)
+        for channel in list(channels):
+            channel.close("drain", "the drain timeout has passed")
+        # Not closed but cut off: whoever reads nothing would keep the event loop from ending.
+        for transport in list(self.shared.transports):
+            transport.abort()
+        for task in [*self._background, *self.shared.connecting]:
+            task.cancel()
+        self._lateness.stop()
+        await self._tell_what_was_counted()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CUT_OFF_S):
+                await self.shared.all_closed.wait()
+        return cut
+
+    async def _tell_what_was_counted(self) -> None:
+        has_more = self._recorder is not None
+        while has_more and self._recorder is not None:
+            has_more = self._recorder.flush()
+            await asyncio.sleep(0)
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def _node_learnt(self, node_id: int) -> None:
+        host, port = self.nodes.known[node_id]
+        log.info(Event.NODE_LEARNT, node_id=node_id, server=f"{host}:{port}")
+        for listener in self._listeners:
+            listener.node_learnt(node_id)
+
+    def _node_found(self, node_id: int) -> None:
+        if self._recorder is not None:
+            self._recorder.broker_learnt(node_id, *self.nodes.known[node_id])
+        # Not at once: the answer that tells the address has to leave first.
+        self.shared.loop.call_soon(self._close_misled, node_id)
+
+    def _close_misled(self, node_id: int) -> None:
+        """Close what came for this node and was connected elsewhere: to a stand-in, or where the node was.
+
+        Whoever is there is not the leader of this node's partitions, and no client would ever leave it for
+        that: by its Metadata this connection is the right one.
+        """
+        address = self.nodes.known.get(node_id)
+        for channel in list(self.shared.channels):
+            if channel.context.node_id == node_id and channel.server not in (None, address):
+                channel.close("moved", "its broker is elsewhere")
+
+    async def _tick(self) -> None:
+        """Once a second: forget idle users and ids that gave up, close idle connections."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            for work in (
+                self._sweep_quota,
+                self._sweep_bytes,
+                self._check_connections,
+                self.open_missing_ports,
+            ):
+                try:
+                    work(self.shared.now_ms())
+                except Exception as error:
+                    # The next second tries again: without this work nothing idle is ever closed or forgotten.
+                    log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
+
+    def _sweep_quota(self, now_ms: int) -> None:
+        counters = self.counters
+        if self._admission.failures > counters.quota_failed_open:
+            counters.quota_failed_open = self._admission.failures
+            log.error(
+                Event.QUOTA_FAILED_OPEN,
+                reason="the quota's state raised an error or did not answer in time; requests were let through",
+            )
+        gave_up = self._admission.sweep(now_ms)
+        if self._recorder is not None:
+            self._recorder.gave_up(gave_up)
+            self._recorder.tick()
+            counters.events_not_told = self._recorder.not_told
+
+    def _sweep_bytes(self, now_ms: int) -> None:
+        if now_ms - self._bytes_swept_ms >= BYTES_SWEPT_EVERY_MS:
+            self._bytes_swept_ms = now_ms
+            self.byte_quota.sweep(now_ms)
+
+    def _check_connections(self, now_ms: int) -> None:
+        self.counters.buffered_bytes = self._budget.used_bytes
+        idle_ms = self._settings.limits.idle_ms
+        muted = 0
+        for channel in list(self.shared.channels):
+            muted += channel.conversation.muted_until_ms > now_ms
+            channel.check_age(now_ms, idle_ms)
+        self.counters.muted_connections = muted
+
+    def open_missing_ports(self, _now_ms: int) -> None:
+        """Try again the ports that could not be opened when their brokers were learnt."""
+        for listener in self._listeners:
+            listener.open_missing()

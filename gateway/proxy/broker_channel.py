@@ -1,0 +1,333 @@
+"""The broker's socket of one connection: answers stream back, those that show too much are looked at first."""
+
+from __future__ import annotations
+
+import asyncio
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.proxy.buffers import READ_BUFFER, READ_VIEW
+from pidgate.gateway.proxy.conversation import SIZE_PREFIX_BYTES
+from pidgate.gateway.proxy.flow_control import (
+    SCARCE_READ_BYTES,
+    Pause,
+    Purpose,
+    close_when_written,
+)
+from pidgate.gateway.proxy.in_flight_requests import Forwarded
+from pidgate.gateway.proxy.reading import SMALL_READ_BYTES, Reader
+from pidgate.gateway.proxy.receive_buffer import SIZE
+from pidgate.gateway.proxy.responses import Answers
+from pidgate.gateway.proxy.treatments import TREATMENTS, Treatment, table_index
+from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
+from pidgate.protocol.fetch import EndpointsWalker
+from pidgate.protocol.produce import may_hold_endpoints
+from pidgate.protocol.produce_answers import has_head, is_plain_success, may_hold_errors
+from pidgate.protocol.throttle import HEAD_BYTES, fetch_throttle_in, produce_throttle_at, raise_to
+from pidgate.quota.byte_quota import ClientSensors
+
+if TYPE_CHECKING:
+    from pidgate.gateway.proxy.client_channel import ClientChannel
+
+log = logger()
+
+PASS: Final = Treatment.PASS
+PRODUCE: Final = Treatment.PRODUCE
+PRODUCE_THROTTLED: Final = Treatment.PRODUCE_THROTTLED
+METERED: Final = Treatment.METERED
+ALTER_QUOTAS: Final = Treatment.ALTER_QUOTAS
+ENDPOINTS_LAST: Final = Treatment.ENDPOINTS_LAST
+
+_SIZE_AND_CORRELATION: Final = Struct(">ii")
+WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
+"""The largest answer that is read whole: Metadata of ten thousand topics takes some megabytes."""
+
+
+class BrokerChannel(Reader):
+    """One connection to a broker, on behalf of one client connection."""
+
+    def __init__(self, client: ClientChannel) -> None:
+        super().__init__(client.context.budget)
+        self._client = client
+        self._conversation = client.conversation
+        context = client.context
+        self._now_ms = context.now_ms
+        self._answers = Answers(
+            context.admission,
+            client.session,
+            client.conversation.sasl,
+            context.translate,
+            context.topic_names,
+            context.gateway_topics,
+            client.recorder,
+        )
+        self._counters = context.counters
+        self._recorder = client.recorder
+        self._share = client.share
+        self._is_full = False
+        """The broker does not take what is written."""
+        self._passing_bytes = 0
+        """What is left of an answer that streams through unread."""
+        self._walker: EndpointsWalker | None = None
+        self._walking_bytes = 0
+
+    # ---- asyncio's side --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._client.context.socket_opened(self._opened(transport))
+        self._client.broker_connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        nbytes = len(data)
+        self._client.was_heard = True
+        self._counters.bytes_from_brokers += nbytes
+        if self._pass_untroubled(data):
+            self._client.answered()
+            return
+        READ_VIEW[:nbytes] = data
+        self._answers_arrived(READ_BUFFER, nbytes)
+        if nbytes > SMALL_READ_BYTES:
+            self.read_large()
+
+    def next_buffer(self) -> memoryview:
+        if self._received.is_plain and not self._budget.is_full:
+            return READ_VIEW
+        view = self._received.next_read()
+        return view[:SCARCE_READ_BYTES] if self._budget.is_full else view
+
+    def buffer_filled(self, nbytes: int) -> None:
+        self._client.was_heard = True
+        self._counters.bytes_from_brokers += nbytes
+        if self._received.is_plain:
+            self._answers_arrived(READ_BUFFER, nbytes)
+        else:
+            arrived = self._received.received(nbytes)
+            if arrived is None:
+                return
+            buf, end = arrived
+            self._answers_arrived(buf, end)
+        self._turn_back(nbytes)
+
+    def _answers_arrived(self, buf: bytearray, end: int) -> None:
+        try:
+            kept_from = self._take_answers(buf, end, self._now_ms())
+            if kept_from and self._share.total_bytes and self._share.held(Purpose.ANSWER):
+                self._share.hold(Purpose.ANSWER, 0)
+                self._budget.leave(self)
+            if kept_from < end:
+                self._keep(buf, kept_from, end)
+            self._client.answered()
+        except KafkaProtocolError as error:
+            self._counters.upstream_failures["protocol"] += 1
+            self._client.close("upstream", f"an answer of the broker could not be read: {error}")
+        except Exception:
+            log.exception(Event.UNEXPECTED_ERROR, **self._client.describe())
+            self._client.close("error", "an unexpected error in the gateway")
+
+    def _keep(self, buf: bytearray, start: int, end: int) -> None:
+        """Keep the beginning of an answer that has to be whole before it is looked at."""
+        self.read_large()
+        large_bytes = self._received.keep(buf, start, end)
+        # Without its head nobody knows yet whether it has to be whole: it may stream through.
+        if not large_bytes or end - start < HEAD_BYTES:
+            return
+        if self._budget.must_wait(self):
+            self._gate.pause(Pause.BUDGET)
+            self._budget.wait(self, lambda: self._expect_large(large_bytes))
+        else:
+            self._expect_large(large_bytes)
+
+    def _expect_large(self, large_bytes: int) -> None:
+        self._share.hold(Purpose.ANSWER, large_bytes)
+        self._received.expect_large(large_bytes)
+        self._gate.resume(Pause.BUDGET)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._client.context.socket_closed(self._transport)
+            self._transport = None
+        self._gate.closed()
+        self._received.clear()
+        self._budget.leave(self)
+        self._share.hold(Purpose.TO_BROKER, 0)
+        self._client.broker_lost(
+            f"the broker's connection was lost: {exc}" if exc else "the broker closed", exc
+        )
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        self._count_written()
+        self._client.broker_busy(True)
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._share.hold(Purpose.TO_BROKER, 0)
+        self._client.broker_busy(False)
+
+    def _count_written(self) -> None:
+        if self._transport is not None:
+            self._share.hold(Purpose.TO_BROKER, self._transport.get_write_buffer_size())
+
+    # ---- the client's side -----------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray) -> None:
+        if self._transport is not None:
+            self._counters.bytes_to_brokers += len(data)
+            self._transport.write(data)
+            if self._is_full:
+                self._count_written()
+
+    def pause_reading(self, why: Pause) -> None:
+        self._gate.pause(why)
+
+    def resume_reading(self, why: Pause) -> None:
+        self._gate.resume(why)
+
+    def close(self) -> None:
+        """Close once what was written has left: an acks=0 Produce in the buffer is still owed to the log."""
+        transport = self._transport
+        if transport is not None:
+            close_when_written(transport, self._client.context.loop)
+
+    # ---- answers ---------------------------------------------------------------------------------------
+
+    def _pass_untroubled(self, answer: bytes) -> bool:
+        """The hot path: one whole answer to a Produce, in which nothing concerns the gateway, and behind which no
+        answer of its own waits. Passes it on, or does nothing at all.
+        """
+        if self._passing_bytes or self._walker is not None:
+            return False
+        head = self._conversation.next_alone()
+        if (
+            head is None
+            or head.treatment is not PRODUCE
+            or len(answer) < _SIZE_AND_CORRELATION.size
+            or not has_head(answer, len(answer) - SIZE_PREFIX_BYTES, head.correlation_id)
+            or not is_plain_success(answer, SIZE_PREFIX_BYTES, len(answer), head.api_version)
+        ):
+            return False
+        self._conversation.answered()
+        self._client.write(answer)
+        return True
+
+    def _take_answers(self, buf: bytearray, end: int, now_ms: int) -> int:
+        """Pass on what is in buf[:end]; returns where the part begins that has to wait for more bytes.
+
+        Answers that need nothing leave together in one write, whole or not.
+        """
+        conversation = self._conversation
+        run_start = pos = 0
+        while pos < end:
+            if self._walker is not None:
+                self._flush(buf, run_start, pos)
+                run_start = pos = self._walk(self._walker, buf, pos, end)
+                continue
+            if self._passing_bytes:
+                step = min(self._passing_bytes, end - pos)
+                pos += step
+                self._passing_bytes -= step
+                if self._passing_bytes:
+                    break
+                run_start = self._done(buf, run_start, pos)
+                continue
+            if end - pos < _SIZE_AND_CORRELATION.size:
+                break
+            size, correlation_id = _SIZE_AND_CORRELATION.unpack_from(buf, pos)
+            request = conversation.expect(correlation_id)
+            if size < _SIZE_AND_CORRELATION.size - SIZE_PREFIX_BYTES:
+                raise MalformedFrame(f"an answer of {size} bytes")
+            treatment = request.treatment
+            if treatment is METERED:
+                if end - pos < min(HEAD_BYTES, SIZE_PREFIX_BYTES + size):
+                    break
+                treatment = self._count_fetched(
+                    request, buf, pos, min(end, pos + SIZE_PREFIX_BYTES + size), now_ms
+                )
+            if treatment is PASS:
+                self._passing_bytes = SIZE_PREFIX_BYTES + size
+                continue
+            if treatment is ENDPOINTS_LAST:
+                self._walker = EndpointsWalker(
+                    request.api_key, request.api_version, size, self._client.context.translate
+                )
+                self._walking_bytes = size
+                pos += SIZE_PREFIX_BYTES  # the prefix joins the run: the walker keeps the length
+                continue
+            frame_end = pos + SIZE_PREFIX_BYTES + size
+            if frame_end > end:
+                if size > WHOLE_ANSWER_LIMIT_BYTES:
+                    raise FrameTooLarge(f"an answer of {size} bytes that has to be read whole")
+                break
+            instead = self._look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
+            if instead is not None:
+                self._flush(buf, run_start, pos)
+                self._client.write(instead)
+                run_start = frame_end
+            pos = frame_end
+            run_start = self._done(buf, run_start, pos)
+        self._flush(buf, run_start, pos)
+        return pos
+
+    def _look(self, request: Forwarded, buf: bytearray, start: int, end: int, now_ms: int) -> bytes | None:
+        """One whole answer, buf[start:end]. Returns what the client gets in its place; None: as it is in `buf` now."""
+        treatment = request.treatment
+        if treatment is PRODUCE_THROTTLED:
+            self._tell_throttle(produce_throttle_at(buf, start, end, request.api_version), buf, now_ms)
+        elif treatment is not PRODUCE:
+            instead = self._answers.look(request, buf, start, end, now_ms)
+            if treatment is ALTER_QUOTAS:
+                self._conversation.alteration_answered()
+            return instead
+        if self._recorder is not None and may_hold_errors(buf, start, end, request.api_version):
+            self._recorder.produce_answered(request.note, buf, start, end, request.api_version)
+        if may_hold_endpoints(buf, start, end):
+            return self._answers.look(request, buf, start, end, now_ms)
+        return None
+
+    def _count_fetched(
+        self, request: Forwarded, buf: bytearray, pos: int, end: int, now_ms: int
+    ) -> Treatment:
+        """The answer to a Fetch begins at `pos`. Returns how it passes, now that it is counted."""
+        sensors = request.note
+        assert isinstance(sensors, ClientSensors)
+        api_key, api_version = request.api_key, request.api_version
+        (size,) = SIZE.unpack_from(buf, pos)
+        if self._conversation.fetched(sensors, size, now_ms):
+            self._tell_throttle(
+                fetch_throttle_in(buf, pos + SIZE_PREFIX_BYTES, end, api_key, api_version), buf, now_ms
+            )
+        return TREATMENTS[table_index(api_key, api_version)]
+
+    def _tell_throttle(self, at: int | None, buf: bytearray, now_ms: int) -> None:
+        """The answer tells the longer one of its broker's throttle and the mute; None: it has no place for it."""
+        if at is not None:
+            raise_to(buf, at, self._conversation.mute_left_ms(now_ms))
+
+    def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:
+        stop = min(end, pos + self._walking_bytes)
+        self._walking_bytes -= stop - pos
+        for part in walker.feed(memoryview(buf)[pos:stop]):
+            self._client.write(bytes(part))
+        if not self._walking_bytes:
+            self._walker = None
+            self._done(buf, stop, stop)
+        return stop
+
+    def _done(self, buf: bytearray, run_start: int, pos: int) -> int:
+        """The answer that ends at `pos` is complete. Returns where the run of unsent bytes begins now."""
+        conversation = self._conversation
+        conversation.answered()
+        if conversation.out:
+            self._flush(buf, run_start, pos)
+            self._client.flush_own_answers()
+            return pos
+        return run_start
+
+    def _flush(self, buf: bytearray, start: int, end: int) -> None:
+        if start < end:
+            view = READ_VIEW if buf is READ_BUFFER else memoryview(buf)
+            self._client.write(bytes(view[start:end]))

@@ -1,0 +1,512 @@
+"""The client's socket of one connection: reads requests, asks the conversation, hands on what may pass.
+
+It owns the connection's timers and its back-pressure. Reading pauses for as long as any reason stands
+(`flow.Pause`): the broker is not connected yet or does not keep up, the client does not take its answers, the
+read-ahead behind a mute is full, the memory budget is spent, the gateway drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from pidgate.gateway.cluster.nodes import Address
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.buffers import READ_BUFFER, READ_VIEW
+from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES, Conversation
+from pidgate.gateway.proxy.flow_control import (
+    SCARCE_READ_BYTES,
+    BudgetShare,
+    Pause,
+    Purpose,
+    close_when_written,
+)
+from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
+from pidgate.gateway.proxy.reading import SMALL_READ_BYTES, Reader
+from pidgate.gateway.proxy.receive_buffer import first_large_bytes, frame_size
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.gateway.quotas.kafka_api import QuotaExchange
+from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
+from pidgate.quota.admission import PendingDecision, Session
+from pidgate.quota.changes import Change
+
+log = logger()
+
+STALLED_MS = 5_000
+SLOWEST_FRAME_BYTES_PER_S = 16 * 1024
+"""While others wait for memory, a frame that holds some has to come at least as fast as this."""
+
+ORDINARY_CAUSES = ("client", "broker", "moved", "drain", "idle", "unreachable")
+"""Connections end in these ways every day, or the cause has its line in the log already."""
+
+NOBODY_ANSWERED = "the process that keeps the quotas does not answer; ask again in a second"
+
+ANONYMOUS = "ANONYMOUS"
+"""Kafka's principal of a client that did not authenticate."""
+
+
+class ClientChannel(Reader):
+    """One accepted connection. Lives until both of its sockets are gone."""
+
+    def __init__(self, context: ConnectionContext) -> None:
+        super().__init__(context.budget)
+        self.context = context
+        self._now_ms = context.now_ms
+        self._counters = context.counters
+        self._frame_limit_bytes = context.frame_limit_bytes
+        self.connection_id = context.next_connection_id()
+        self.session = Session(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
+        self.conversation = Conversation(
+            context.admission, self.session, context.counters, context.gateway_topics, context.byte_quota
+        )
+        self.recorder = context.recorder_of(self.session, self.conversation.sasl)
+        self.conversation.recorder = self.recorder
+        self.was_heard = True
+        """Bytes came from either side since somebody looked."""
+        self._heard_ms = 0
+        self.broker: BrokerChannel | None = None
+        self.server: Address | None = None
+        """Where the broker's socket is connected to, or is about to be."""
+        self._early = bytearray()
+        """What came before the broker was connected."""
+        self.share = BudgetShare(context.budget)
+        self._reserved_since_ms = 0
+        self._arrived_then_bytes = 0
+        self._mute_timer: asyncio.TimerHandle | None = None
+        self._asked: PendingDecision | None = None
+        """The latest question that was sent off."""
+        self._administered: list[Change] = []
+        """The latest changes of quotas that were sent off, the very list."""
+        self._half_closed = False
+        self._is_draining = False
+        self._close_cause = ""
+
+    # ---- asyncio's side --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.context.socket_opened(self._opened(transport))
+        peer = transport.get_extra_info("peername")
+        self.session.address = peer[0] if peer else ""
+        self.context.opened(self)
+        self.context.connect_upstream(self)
+
+    def data_received(self, data: bytes) -> None:
+        nbytes = len(data)
+        self._count(nbytes)
+        self._requests_arrived(data, nbytes)
+        if nbytes > SMALL_READ_BYTES:
+            self.read_large()
+
+    def next_buffer(self) -> memoryview:
+        if self._received.is_plain and not self._budget.is_full:
+            return READ_VIEW
+        view = self._received.next_read()
+        if self._budget.is_full and not self.share.held(Purpose.FRAME):
+            return view[:SCARCE_READ_BYTES]
+        return view
+
+    def buffer_filled(self, nbytes: int) -> None:
+        self._count(nbytes)
+        if self._received.is_plain:
+            buf, end = READ_BUFFER, nbytes
+        else:
+            arrived = self._received.received(nbytes)
+            if arrived is None:
+                wanted_bytes = self._received.wanted_bytes
+                if wanted_bytes:
+                    self._reserve_or_wait(wanted_bytes, 0)
+                return
+            buf, end = arrived
+        if buf is READ_BUFFER and end <= SMALL_READ_BYTES:
+            self._requests_arrived(bytes(READ_VIEW[:end]), end)
+        else:
+            self._requests_arrived(buf, end)
+        self._turn_back(nbytes)
+
+    def _count(self, nbytes: int) -> None:
+        self.was_heard = True
+        self._counters.bytes_from_clients += nbytes
+        if self.recorder is not None:
+            self.recorder.bytes_in += nbytes
+
+    def _requests_arrived(self, buf: bytes | bytearray, end: int) -> None:
+        if self.broker is None:
+            # uvloop starts reading after connection_made whatever was asked for in it: pause at the first bytes.
+            self._early += memoryview(buf)[:end]
+            self.share.hold(Purpose.FRAME, len(self._early))
+            self._gate.pause(Pause.CONNECTING)
+            return
+        now_ms = self._now_ms()
+        try:
+            kept_from = self._take_requests(buf, end, now_ms)
+            if self.is_gone:
+                return
+            if kept_from and self.share.total_bytes and self.share.held(Purpose.FRAME):
+                self.share.hold(Purpose.FRAME, 0)
+                self._budget.leave(self)
+            if kept_from < end:
+                self._keep(buf, kept_from, end)
+            if self.conversation.wants_attention:
+                self._after_requests(now_ms)
+        except Exception as error:  # noqa: BLE001 - logged there
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """The client broke the protocol, or we are wrong: either way this connection ends, and only this one."""
+        if isinstance(error, KafkaProtocolError):
+            self._counters.frames_malformed += 1
+            self.close("protocol", str(error))
+        else:
+            log.exception(Event.UNEXPECTED_ERROR, **self.describe())
+            self.close("error", "an unexpected error in the gateway")
+
+    def eof_received(self) -> bool:
+        """The client sends no more. What is in flight is still answered; what waits behind a mute is not sent."""
+        self._half_closed = True
+        self._cancel_mute_timer()
+        if not self.conversation.awaits_answer:
+            self.conversation.drop_held()
+            self._count_held()
+        if self.conversation.is_quiet:
+            self._finish("client", "the client closed")
+            return False
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        context = self.context
+        if self._transport is not None:
+            context.socket_closed(self._transport)
+            self._transport = None
+        self._cancel_mute_timer()
+        self._received.clear()
+        self._early.clear()
+        self.conversation.drop_held()
+        self._budget.leave(self)
+        for purpose in (Purpose.FRAME, Purpose.HELD, Purpose.TO_CLIENT, Purpose.ANSWER):
+            self.share.hold(purpose, 0)
+        if not self._close_cause:
+            self._close_cause = "reset" if exc else "client"
+        context.closed(self, self._close_cause)
+        self._gate.closed()
+        # Not kept: the two know each other, and what only the cyclic collector frees costs everybody a pause of
+        # hundreds of ms where thousands of connections come and go.
+        broker, self.broker = self.broker, None
+        if broker is not None:
+            broker.close()
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers: neither read more of them, nor requests that make more."""
+        self._gate.pause(Pause.NOT_READING)
+        if self._transport is not None:
+            self.share.hold(Purpose.TO_CLIENT, self._transport.get_write_buffer_size())
+        if self.broker is not None:
+            self.broker.pause_reading(Pause.PEER_BUSY)
+
+    def resume_writing(self) -> None:
+        self.share.hold(Purpose.TO_CLIENT, 0)
+        self._gate.resume(Pause.NOT_READING)
+        if self.broker is not None:
+            self.broker.resume_reading(Pause.PEER_BUSY)
+
+    # ---- the broker's side -----------------------------------------------------------------------------
+
+    def broker_connected(self, broker: BrokerChannel) -> None:
+        if self._transport is None:
+            broker.close()
+            return
+        self.broker = broker
+        if self._gate.reasons & Pause.NOT_READING:
+            broker.pause_reading(Pause.PEER_BUSY)
+        if self._early:
+            early, self._early = self._early, bytearray()
+            self.share.hold(Purpose.FRAME, 0)
+            self._requests_arrived(early, len(early))
+        self._gate.resume(Pause.CONNECTING)
+
+    def broker_lost(self, reason: str, error: Exception | None) -> None:
+        """The broker's socket is gone: whatever is in flight, the client must learn of it now."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self.conversation.is_quiet:
+            self.close("broker", reason)
+        else:
+            self._counters.upstream_failures["reset" if error else "closed"] += 1
+            self.close("upstream", f"{reason}, with {self.conversation.in_flight_count} requests in flight")
+
+    def broker_busy(self, is_busy: bool) -> None:
+        if is_busy:
+            self._counters.reads_paused += 1
+            self._gate.pause(Pause.PEER_BUSY)
+        else:
+            self._gate.resume(Pause.PEER_BUSY)
+
+    def write(self, data: bytes) -> None:
+        """Bytes for the client, in the order of its requests."""
+        if self._transport is not None:
+            self._counters.bytes_to_clients += len(data)
+            if self.recorder is not None:
+                self.recorder.bytes_out += len(data)
+            self._transport.write(data)
+
+    def flush_own_answers(self) -> None:
+        """Send the answers of our own whose turn has come."""
+        out = self.conversation.out
+        if out:
+            answers = b"".join(out)
+            out.clear()
+            self.write(answers)
+
+    def answered(self) -> None:
+        """Answers have passed: go on with what waited for them, or close if that is all there was to wait for."""
+        conversation = self.conversation
+        if conversation.held and self._mute_timer is None and not conversation.awaits_answer:
+            self._release()
+        elif conversation.wants_attention:
+            self._after_requests(self._now_ms())
+        if self._gate.reasons and conversation.in_flight_count < MOST_IN_FLIGHT:
+            self._gate.resume(Pause.MANY_IN_FLIGHT)
+        self._finish_if_done()
+
+    def _finish_if_done(self) -> None:
+        if (self._half_closed or self._is_draining) and self.conversation.is_quiet:
+            self._finish("client" if self._half_closed else "drain", "everything in flight was answered")
+
+    # ---- closing ---------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Take no more requests; close as soon as nothing is in flight. Does not wait for a mute."""
+        self._is_draining = True
+        self._gate.pause(Pause.DRAINING)
+        self._cancel_mute_timer()
+        self.conversation.drop_held()
+        self._count_held()
+        if self.conversation.is_quiet:
+            self._finish("drain", "the gateway drains")
+
+    def close(self, cause: str, reason: str) -> None:
+        """Close both sides; answers already written still leave."""
+        if not self.is_gone:
+            self._finish(cause, reason)
+
+    def check_age(self, now_ms: int, idle_ms: int) -> None:
+        """Called about once a second: close what has been silent for too long, or keeps memory from others."""
+        if self.was_heard:
+            self.was_heard = False
+            self._heard_ms = now_ms
+        elif self._heard_ms < now_ms - idle_ms:
+            self.close("idle", "nothing was sent or received for limits.idle")
+            return
+        age_ms = now_ms - self._reserved_since_ms
+        if (
+            self._budget.is_waited_for
+            and self.share.held(Purpose.FRAME)
+            and not self._gate.reasons
+            and age_ms > STALLED_MS
+            and (self._received.arrived_bytes - self._arrived_then_bytes) * 1000
+            < age_ms * SLOWEST_FRAME_BYTES_PER_S
+        ):
+            self.close("limit", "its frame came too slowly while limits.buffered_total was spent")
+
+    @property
+    def is_gone(self) -> bool:
+        """Closed or closing: nothing more comes of it."""
+        return self._transport is None or self._transport.is_closing()
+
+    def _finish(self, cause: str, reason: str) -> None:
+        if not self._close_cause:
+            self._close_cause = cause
+            if cause in ORDINARY_CAUSES:
+                log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
+            else:
+                self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
+        transport = self._transport
+        if transport is not None:
+            close_when_written(transport, self.context.loop)
+
+    def describe(self) -> dict[str, object]:
+        """Who this is, for a log line."""
+        session = self.session
+        return {
+            "connection_id": self.connection_id,
+            "listener": self.context.listener_name,
+            "node_id": self.context.node_id,
+            "user": session.user,
+            "client_id": session.client_id,
+            "address": session.address,
+        }
+
+    # ---- requests --------------------------------------------------------------------------------------
+
+    def _take_requests(self, buf: bytes | bytearray, end: int, now_ms: int) -> int:
+        """Hand on every whole frame in buf[:end]; returns where the incomplete rest begins.
+
+        Frames that need nothing are forwarded together, in one write.
+        """
+        conversation = self.conversation
+        frame_limit = self._frame_limit_bytes
+        run_start = pos = 0
+        while end - pos >= SIZE_PREFIX_BYTES:
+            size = frame_size(buf, pos)
+            if not 0 <= size <= frame_limit:
+                self._forward(buf, run_start, pos)
+                raise _too_large(size, frame_limit)
+            frame_end = pos + SIZE_PREFIX_BYTES + size
+            if frame_end > end:
+                break
+            try:
+                step = conversation.request(buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
+            except KafkaProtocolError:
+                self._forward(buf, run_start, pos)
+                raise
+            if step is not FORWARD:
+                self._forward(buf, run_start, pos)
+                run_start = frame_end
+                if step is INSTEAD and self.broker is not None:
+                    self.broker.write(conversation.instead)
+                elif step is CLOSE:
+                    self.flush_own_answers()
+                    self.close(conversation.close_cause, conversation.close_reason)
+                    return end
+            pos = frame_end
+        self._forward(buf, run_start, pos)
+        return pos
+
+    def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:
+        if start == end or self.broker is None:
+            return
+        if buf is READ_BUFFER:
+            self.broker.write(bytes(READ_VIEW[start:end]))
+        elif end - start == len(buf):
+            # A small read as it came, or a large frame in its own buffer: nobody else holds it.
+            self.broker.write(buf)
+        else:
+            self.broker.write(bytes(memoryview(buf)[start:end]))
+
+    def _keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
+        """Keep the beginning of an incomplete frame; wait for memory when there is none for the rest of it."""
+        self.read_large()
+        large_bytes = self._received.keep(buf, start, end)
+        if (end - start < SCARCE_READ_BYTES and not large_bytes) or self.share.held(Purpose.FRAME):
+            return
+        if large_bytes:
+            self._reserve_or_wait(first_large_bytes(large_bytes, end - start), large_bytes)
+        else:
+            self._reserve_or_wait(SIZE_PREFIX_BYTES + frame_size(buf, start), 0)
+
+    def _reserve_or_wait(self, amount_bytes: int, large_bytes: int) -> None:
+        """Hold so much for the frame that arrives; `large_bytes`: it begins now, and is that large."""
+        if self._budget.must_wait(self):
+            self._gate.pause(Pause.BUDGET)
+            self.share.hold(Purpose.FRAME, self._received.arrived_bytes)
+            self._budget.wait(self, lambda: self._reserve(amount_bytes, large_bytes))
+        else:
+            self._reserve(amount_bytes, large_bytes)
+
+    def _reserve(self, amount_bytes: int, large_bytes: int) -> None:
+        self.share.hold(Purpose.FRAME, amount_bytes)
+        if large_bytes:
+            self._received.expect_large(large_bytes)
+        self._reserved_since_ms = self._now_ms()
+        self._arrived_then_bytes = self._received.arrived_bytes
+        self._gate.resume(Pause.BUDGET)
+
+    # ---- mute ------------------------------------------------------------------------------------------
+
+    def _after_requests(self, now_ms: int) -> None:
+        conversation = self.conversation
+        conversation.wants_attention = False
+        if conversation.refused:
+            self.context.refusal_log.note(conversation.refused, self.describe, now_ms)
+            conversation.refused.clear()
+        if conversation.gateway_topic_requests:
+            self.context.gateway_topic_log.note(conversation.gateway_topic_requests, self.describe, now_ms)
+            conversation.gateway_topic_requests.clear()
+        self.flush_own_answers()
+        if conversation.asked is not None and conversation.asked is not self._asked:
+            self._asked = conversation.asked
+            self.context.ask(self._asked, self._question_answered)
+        if conversation.to_broker and self.broker is not None:
+            self.broker.write(b"".join(conversation.to_broker))
+            conversation.to_broker.clear()
+        exchange = conversation.alteration
+        if exchange is not None and exchange.changes and exchange.changes is not self._administered:
+            self._administered = exchange.changes
+            self.context.administer(
+                exchange.changes, exchange.only_check, partial(self._quotas_altered, exchange)
+            )
+        if conversation.muted_until_ms > now_ms or conversation.held:
+            self._count_held()
+            if conversation.wants_no_more:
+                self._gate.pause(Pause.HELD_FULL)
+            if self._mute_timer is None and not conversation.awaits_answer:
+                self._set_mute_timer()
+        if conversation.in_flight_count >= MOST_IN_FLIGHT:
+            self._gate.pause(Pause.MANY_IN_FLIGHT)
+
+    def _question_answered(self, asked: PendingDecision) -> None:
+        """The quota's state has answered, or somebody in its place."""
+        if self.conversation.asked is asked:
+            self._release()
+            self._finish_if_done()
+
+    def _quotas_altered(
+        self, exchange: QuotaExchange, problems: list[str | None] | None, kept: Kept | None
+    ) -> None:
+        """Changes were checked or made, or not; None: nobody could be asked."""
+        if problems is None:
+            exchange.not_made(NOBODY_ANSWERED)
+        else:
+            exchange.changed(problems, kept)
+        if self.conversation.alteration is exchange:
+            self.conversation.alteration_answered()
+            self._release()
+            self._finish_if_done()
+
+    def _set_mute_timer(self) -> None:
+        loop = self.context.loop
+        self._mute_timer = loop.call_at(self.conversation.muted_until_ms / 1000, self._mute_ended)
+
+    def _cancel_mute_timer(self) -> None:
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+            self._mute_timer = None
+
+    def _mute_ended(self) -> None:
+        self._mute_timer = None
+        if self._now_ms() < self.conversation.muted_until_ms:
+            self._set_mute_timer()
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        """Go on with what is held, as far as it may go now."""
+        if self.is_gone:
+            return
+        now_ms = self._now_ms()
+        conversation = self.conversation
+        try:
+            frames, must_close = conversation.release(now_ms)
+            self._count_held()
+            if frames and self.broker is not None:
+                self.broker.write(b"".join(frames))
+            if must_close:
+                self.flush_own_answers()
+                self.close(conversation.close_cause, conversation.close_reason)
+                return
+            if not conversation.wants_no_more:
+                self._gate.resume(Pause.HELD_FULL)
+            self._after_requests(now_ms)
+        except Exception as error:  # noqa: BLE001 - logged there
+            self._failed(error)
+
+    def _count_held(self) -> None:
+        """Bring the budget up to date with what is held behind the mute."""
+        self.share.hold(Purpose.HELD, self.conversation.held_bytes)
+
+
+def _too_large(frame_bytes: int, limit_bytes: int) -> FrameTooLarge:
+    if frame_bytes < 0:
+        return FrameTooLarge(f"a frame of {frame_bytes} bytes: this is not Kafka's protocol")
+    return FrameTooLarge(f"a frame of {frame_bytes} bytes, limits.frame allows {limit_bytes}")

@@ -1,0 +1,128 @@
+"""The listening sockets: one bootstrap port per listener, and one port per broker.
+
+A broker's port is opened the moment the broker is learnt, and synchronously: the kernel takes connections from
+`listen()` on, so a client that reads the address in the answer which is about to leave always finds it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from pidgate.gateway.cluster.nodes import NodePorts
+from pidgate.gateway.config.listening import CannotListen, listening_on
+from pidgate.gateway.config.settings import ListenerSettings
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.connection import ConnectionContext, Shared
+
+log = logger()
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted: a fleet of clients comes back at the same moment after a restart."""
+
+
+class Listener:
+    """One entry of `listeners`: its sockets and what it shows its clients.
+
+    `shares_ports`: other workers of this gateway listen on the same ones, and the kernel deals connections out.
+    """
+
+    def __init__(self, settings: ListenerSettings, shared: Shared, *, shares_ports: bool = False) -> None:
+        self._settings = settings
+        self._shares_ports = shares_ports
+        self._shared = shared
+        self._ports = NodePorts(settings)
+        self._servers: list[asyncio.Server] = []
+        self._open_for: set[int | None] = set()
+        self._missing: dict[int, int] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    async def open(self) -> None:
+        """Listen on the bootstrap port and on every port that the configuration names.
+
+        Raises CannotListen.
+        """
+        settings = self._settings
+        await self._serve(settings.only_node, self._bound(settings.bind_port, "bind"))
+        self._open_for.add(settings.only_node)
+        for node_id in settings.node_ids:
+            port = self._ports.port_of(node_id)
+            if port is not None:
+                await self._serve(node_id, self._bound(port, "node_ports"))
+                self._open_for.add(node_id)
+
+    def node_learnt(self, node_id: int) -> None:
+        """Open the port of a broker that came, if it has one and it is not open yet."""
+        port = self._ports.port_of(node_id)
+        remedy = ""
+        if port is None:
+            if self._settings.only_node is None:
+                remedy = "add the node id to node_ports.node_ids, or choose a lower node_ports.first"
+        else:
+            remedy = self._open_node_port(node_id, port)
+        if remedy:
+            log.error(Event.NODE_WITHOUT_PORT, node_id=node_id, listener=self._settings.name, remedy=remedy)
+
+    def open_missing(self) -> None:
+        """Try again the ports that could not be opened when their brokers were learnt; called once a second."""
+        for node_id, port in list(self._missing.items()):
+            self._open_node_port(node_id, port)
+
+    def _open_node_port(self, node_id: int, port: int) -> str:
+        """Why it could not be opened; empty when it is open."""
+        if node_id in self._open_for or self._is_closed:
+            return ""
+        try:
+            bound = self._bound(port, "node_ports")
+        except CannotListen as error:
+            self._missing[node_id] = port
+            return str(error)
+        self._missing.pop(node_id, None)
+        self._open_for.add(node_id)
+        task = self._shared.loop.create_task(self._serve(node_id, bound))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+        return ""
+
+    def close(self) -> None:
+        """Accept no more connections; those that are open stay."""
+        self._is_closed = True
+        for server in self._servers:
+            server.close()
+
+    def _bound(self, port: int, setting: str) -> socket.socket:
+        host = self._settings.bind_host
+        with listening_on(f"listeners.{setting}", (host, port)):
+            family, kind, proto, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            bound = socket.socket(family, kind, proto)
+            try:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if self._shares_ports:
+                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                bound.bind(address)
+                bound.listen(BACKLOG)
+            except OSError:
+                bound.close()
+                raise
+            bound.setblocking(False)
+            return bound
+
+    async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
+        context = ConnectionContext(self._shared, self._ports, node_id)
+        server = await self._shared.loop.create_server(
+            lambda: ClientChannel(context).as_protocol(), sock=bound, backlog=BACKLOG
+        )
+        self._servers.append(server)
+        if self._is_closed:
+            server.close()
+        log.info(
+            Event.LISTENING,
+            listener=self._settings.name,
+            bind=":".join(map(str, bound.getsockname()[:2])),
+            node_id=node_id,
+            advertised=None if node_id is None else ":".join(map(str, self._ports.advertised(node_id))),
+        )

@@ -1,0 +1,123 @@
+"""How bytes come from a socket: in two shapes, and one socket changes between them.
+
+While reads are small, each comes as bytes of its own (asyncio.Protocol): the event loop makes them, and what passes
+unchanged is written on as it came. A large read, or one that ends inside a frame, turns the socket to reads into a
+buffer that we choose (asyncio.BufferedProtocol): bulk is not copied twice, and a frame too large for the shared buffer
+is read into one of its own. After MANY_SMALL_READS it turns back.
+
+Bytes that come by themselves come as many as they are. Once the memory budget is spent, every socket therefore reads
+into a buffer, which may be small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Final, cast
+
+from pidgate.gateway.proxy.buffers import BufferBudget
+from pidgate.gateway.proxy.flow_control import WRITE_HIGH_BYTES, ReadGate
+from pidgate.gateway.proxy.receive_buffer import ReceiveBuffer
+
+SMALL_READ_BYTES: Final = 64 * 1024
+"""What passes is copied once, as bytes of its own; above, in pieces out of a buffer."""
+MANY_SMALL_READS: Final = 64
+"""In a row: turning costs two system calls."""
+
+
+class Reader(ABC):
+    """A socket's protocol. An asyncio.Protocol by shape; without that base class, channels can be compiled."""
+
+    def __init__(self, budget: BufferBudget) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._received = ReceiveBuffer()
+        self._gate = ReadGate()
+        self._budget = budget
+        self._reads_large = False
+        self._small_reads = 0
+        """In a row, while it reads large."""
+
+    def as_protocol(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, self)
+
+    # ---- the two shapes --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def data_received(self, data: bytes) -> None:
+        """A read that came as bytes; nothing is kept of earlier ones."""
+
+    @abstractmethod
+    def next_buffer(self) -> memoryview:
+        """Where the next read goes."""
+
+    @abstractmethod
+    def buffer_filled(self, nbytes: int) -> None:
+        """So much was read into `next_buffer`."""
+
+    def read_large(self) -> None:
+        """From now on, until reads are small again."""
+        transport = self._transport
+        if not self._reads_large and transport is not None and not transport.is_closing():
+            self._reads_large = True
+            self._small_reads = 0
+            transport.set_protocol(LargeReads(self))
+
+    def _opened(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
+        """The socket is there."""
+        # uvloop's transports are asyncio's by shape, not by class.
+        self._transport = opened = cast(asyncio.Transport, transport)
+        opened.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._gate.opened(opened)
+        if self._budget.is_full:
+            self.read_large()
+        return opened
+
+    def _turn_back(self, nbytes: int) -> None:
+        """After each read into a buffer."""
+        if nbytes > SMALL_READ_BYTES or not self._received.is_plain or self._budget.is_full:
+            self._small_reads = 0
+            return
+        self._small_reads += 1
+        transport = self._transport
+        if self._small_reads >= MANY_SMALL_READS and transport is not None and not transport.is_closing():
+            self._reads_large = False
+            transport.set_protocol(self.as_protocol())
+
+    # ---- what is the same in both ----------------------------------------------------------------------
+
+    @abstractmethod
+    def eof_received(self) -> bool: ...
+
+    @abstractmethod
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+    @abstractmethod
+    def pause_writing(self) -> None: ...
+
+    @abstractmethod
+    def resume_writing(self) -> None: ...
+
+
+class LargeReads(asyncio.BufferedProtocol):
+    """Stands in for a reader at its transport while reads are large."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.next_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._reader.buffer_filled(nbytes)
+
+    def eof_received(self) -> bool:
+        return self._reader.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._reader.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._reader.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._reader.resume_writing()

@@ -1,0 +1,119 @@
+"""Where the next read of one socket goes, and what is left of a frame that has not come whole.
+
+Reads go to the buffer that all connections share (see buffers.py). The beginning of an incomplete frame is
+copied out and put in front of the next read. A frame larger than the shared buffer gets a bytearray of its own:
+it is read straight into it and handed on without another copy. That bytearray grows as the bytes come, because a
+length is cheap to write and a hundred megabytes of zeroes are not.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from pidgate.gateway.proxy.buffers import READ_BUFFER, READ_BUFFER_BYTES, READ_VIEW
+
+SIZE: Final = Struct(">i")
+SIZE_BYTES: Final = 4
+
+FIRST_LARGE_BYTES: Final = 64 * 1024
+"""The least that a large frame's own buffer begins with; it doubles each time it is full."""
+
+
+def frame_size(buf: bytes | bytearray, pos: int) -> int:
+    """The size prefix at `pos`: what a frame says of its own length. Negative: this is not Kafka's protocol."""
+    if isinstance(buf, bytes):  # the hot path: see repeated_produce.py
+        size = buf[pos] << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
+        return size if size < 1 << 31 else size - (1 << 32)
+    size_of_large: int = SIZE.unpack_from(buf, pos)[0]
+    return size_of_large
+
+
+class ReceiveBuffer:
+    """Bytes of one socket between two reads."""
+
+    __slots__ = ("_filled", "_large", "_large_bytes", "_rest", "is_plain")
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._large: bytearray | None = None
+        self._large_bytes = 0
+        self._filled = 0
+        self.is_plain = True
+        """Nothing is kept: the next read goes to the beginning of READ_BUFFER. A plain attribute, because every
+        read asks."""
+
+    def next_read(self) -> memoryview:
+        """The buffer to read into; valid only until the bytes are handed to `received`."""
+        large = self._large
+        if large is not None:
+            if self._filled == len(large):
+                # Only here: after the read, the event loop still holds the view that it read into.
+                large.extend(bytes(self.wanted_bytes - len(large)))
+            return memoryview(large)[self._filled :]
+        rest = self._rest
+        if rest:
+            READ_BUFFER[: len(rest)] = rest
+            return READ_VIEW[len(rest) :]
+        return READ_VIEW
+
+    def received(self, nbytes: int) -> tuple[bytearray, int] | None:
+        """(buffer, end) with everything that is there, None while a large frame is incomplete."""
+        large = self._large
+        if large is None:
+            end = len(self._rest) + nbytes
+            self._rest = b""
+            self.is_plain = True
+            return READ_BUFFER, end
+        self._filled += nbytes
+        if self._filled < self._large_bytes:
+            return None
+        self._large = None  # it belongs to its receiver from here on
+        self.is_plain = True
+        return large, len(large)
+
+    def keep(self, buf: bytes | bytearray, start: int, end: int) -> int:
+        """Keep buf[start:end], the beginning of an incomplete frame.
+
+        Returns the bytes of the frame with its prefix when it is too large for the shared buffer and needs
+        `expect_large`, otherwise 0.
+        """
+        self._rest = bytes(memoryview(buf)[start:end])
+        self.is_plain = False
+        if end - start >= SIZE_BYTES:
+            frame_bytes = frame_size(buf, start) + SIZE_BYTES
+            if frame_bytes > READ_BUFFER_BYTES:
+                return frame_bytes
+        return 0
+
+    def expect_large(self, frame_bytes: int) -> None:
+        """Read on into a buffer of the frame's own, beginning with what was kept."""
+        rest = self._rest
+        large = bytearray(first_large_bytes(frame_bytes, len(rest)))
+        large[: len(rest)] = rest
+        self._large, self._large_bytes, self._filled, self._rest = large, frame_bytes, len(rest), b""
+
+    def clear(self) -> None:
+        """The socket is gone. Its owners refer to each other, and the garbage collector may take its time."""
+        self._rest, self._large, self.is_plain = b"", None, True
+
+    @property
+    def wanted_bytes(self) -> int:
+        """What the large frame's buffer will be grown to before the next read; 0 when it has room."""
+        if self._large is None or self._filled < len(self._large):
+            return 0
+        return min(2 * len(self._large), self._large_bytes)
+
+    @property
+    def arrived_bytes(self) -> int:
+        """What has come of the frame that is incomplete."""
+        return len(self._rest) if self._large is None else self._filled
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._rest and self._large is None
+
+
+def first_large_bytes(frame_bytes: int, arrived_bytes: int) -> int:
+    """What the buffer of a large frame begins with: more for those who have shown more."""
+    return min(frame_bytes, max(FIRST_LARGE_BYTES, 4 * arrived_bytes))

@@ -1,0 +1,119 @@
+"""One log line a second for refusals, of ids by user, and for closed connections, by cause: a storm of them must not
+become a storm of lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from pidgate.gateway.logs import Event, logger
+from pidgate.protocol.versions import SPOKEN
+from pidgate.quota.admission import Reason, Refuse
+from pidgate.quota.questions import NO_PRODUCER_ID
+
+log = logger()
+
+QUIET_MS: Final = 1_000
+KEYS_KEPT: Final = 10_000
+"""Users (or causes) whose last line is remembered; beyond that everybody may speak again at once."""
+
+BEHIND_ANOTHER: Final = frozenset({Reason.STICKY, Reason.DEADLINE})
+"""Consequences of a refusal that has been logged: counted, never a line of their own."""
+
+
+class _Seldom:
+    """At most one line in QUIET_MS for each key, and how many were left out since the last one."""
+
+    def __init__(self) -> None:
+        self._quiet_until_ms: dict[str | None, int] = {}
+        self._left_out: Counter[str | None] = Counter()
+
+    def leave_out(self, key: str | None, count: int = 1) -> None:
+        """Count what has no line."""
+        self._left_out[key] += count
+
+    def speaks(self, key: str | None, now_ms: int) -> bool:
+        """Whether there is to be a line now; otherwise it is counted as left out."""
+        if now_ms < self._quiet_until_ms.get(key, now_ms):
+            self.leave_out(key)
+            return False
+        if len(self._quiet_until_ms) >= KEYS_KEPT:
+            self._quiet_until_ms.clear()
+            self._left_out.clear()
+        self._quiet_until_ms[key] = now_ms + QUIET_MS
+        return True
+
+    def suppressed_count(self, key: str | None) -> int:
+        """To be told with the line; counting begins anew."""
+        return self._left_out.pop(key, 0)
+
+
+class RefusalLog:
+    """Says who was refused and why, and how many refusals were left out since the last line."""
+
+    def __init__(self) -> None:
+        self._lines = _Seldom()
+
+    def note(
+        self, refusals: Iterable[Refuse], describe: Callable[[], Mapping[str, object]], now_ms: int
+    ) -> None:
+        """Log the refusals of one connection, or count them; `describe` says whose it is."""
+        for refusal in refusals:
+            if refusal.reason in BEHIND_ANOTHER:
+                self._lines.leave_out(refusal.user)
+            elif self._lines.speaks(refusal.user, now_ms):
+                self._say(refusal, describe)
+
+    def _say(self, refusal: Refuse, describe: Callable[[], Mapping[str, object]]) -> None:
+        about: dict[str, object] = {
+            "reason": refusal.reason,
+            "throttle_time_ms": refusal.throttle_time_ms,
+            "suppressed_count": self._lines.suppressed_count(refusal.user),
+            **describe(),
+        }
+        if refusal.producer_id == NO_PRODUCER_ID:
+            log.warning(Event.INIT_PRODUCER_ID_REFUSED, **about)
+        else:
+            log.warning(Event.PRODUCER_ID_REFUSED, producer_id=refusal.producer_id, **about)
+
+
+class OwnTopicLog:
+    """One line a second about requests that named a topic of the gateway's own."""
+
+    def __init__(self) -> None:
+        self._lines = _Seldom()
+
+    def note(
+        self, api_keys: Sequence[int], describe: Callable[[], Mapping[str, object]], now_ms: int
+    ) -> None:
+        """Log the first of one connection's requests, or count them."""
+        self._lines.leave_out(None, len(api_keys) - 1)
+        if self._lines.speaks(None, now_ms):
+            log.warning(
+                Event.GATEWAY_TOPIC_REFUSED,
+                api=SPOKEN[api_keys[0]].name,
+                suppressed_count=self._lines.suppressed_count(None),
+                **describe(),
+            )
+
+
+class CloseLog:
+    """One line a second for each cause for which the gateway closes connections; the counters say how many."""
+
+    def __init__(self) -> None:
+        self._lines = _Seldom()
+
+    def note(
+        self, cause: str, reason: str, describe: Callable[[], Mapping[str, object]], now_ms: int
+    ) -> None:
+        """Log that one connection was closed, or count it."""
+        if self._lines.speaks(cause, now_ms):
+            log.warning(
+                Event.CONNECTION_CLOSED,
+                cause=cause,
+                reason=reason,
+                suppressed_count=self._lines.suppressed_count(cause),
+                **describe(),
+            )

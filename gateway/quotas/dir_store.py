@@ -1,0 +1,151 @@
+"""The changes that one gateway knows, in a file of its state directory, for a start without the topic.
+
+    runtime-quotas.json    {"version": 1, "crc32": of `changes`, "changes": [{..., "is_pending": ...}, ...]}
+
+Replaced as a whole: a file that is there is whole, or damaged, and then it is set aside. Whoever holds the directory
+has locked it (state_dir/lock.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.quotas.change_log import Restored
+from pidgate.gateway.quotas.records import RecordUnreadable, from_json, to_json
+from pidgate.gateway.state.state_dir import files
+
+log = logger()
+
+FILE: Final = "runtime-quotas.json"
+PARTIAL: Final = f"{FILE}.partial"
+VERSION: Final = 1
+_REMEDY: Final = "make room on the disk, or make the directory writable for the gateway's user"
+
+
+class FileUnreadable(Exception):
+    """Why nothing of the file is used."""
+
+
+class DirStore:
+    """`read` once, then `changed` after every change; `contents` gives what is to be written then."""
+
+    def __init__(self, directory: str | Path, contents: Callable[[], list[Restored]]) -> None:
+        self._directory = Path(directory)
+        self._contents = contents
+        self._wanted = 0
+        self._written = 0
+        self._writing: asyncio.Task[None] | None = None
+        self.failures = 0
+        self.last_failure = ""
+        """Why the file could not be written last time; empty when it was."""
+
+    def read(self) -> list[Restored]:
+        """Blocks for a moment. Raises nothing: a damaged file is set aside, one that cannot be read is told of."""
+        path = self._directory / FILE
+        try:
+            return decoded(path.read_bytes())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            log.error(
+                Event.STATE_DIR_UNUSABLE,
+                path=str(path),
+                cause=str(error),
+                remedy="let the gateway's user read and write the directory state_dir",
+            )
+        except FileUnreadable as error:
+            self._set_aside(str(error))
+        return []
+
+    def _set_aside(self, reason: str) -> None:
+        kept_as: str | None = None
+        # A read-only directory: it stays where it is, and the next start says the same.
+        with contextlib.suppress(OSError):
+            kept_as = files.set_aside(self._directory, FILE)
+        log.error(
+            Event.STATE_FILE_SET_ASIDE, path=str(self._directory / FILE), reason=reason, kept_as=kept_as
+        )
+
+    @property
+    def is_behind(self) -> bool:
+        """What is known is not on disk, and nobody is writing it: the last attempt failed."""
+        return self._written < self._wanted and (self._writing is None or self._writing.done())
+
+    def changed(self) -> None:
+        """What is known is another: written in the background, the newest state when several come at once."""
+        self._wanted += 1
+        self.try_again()
+
+    def try_again(self) -> None:
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+
+    async def kept(self) -> bool:
+        """Whether all that `changed` was told of so far is on disk, once that is known."""
+        wanted = self._wanted
+        while self._written < wanted and self._writing is not None and not self._writing.done():
+            await asyncio.wait([self._writing])
+        return self._written >= wanted
+
+    async def _write(self) -> None:
+        while self._written < self._wanted:
+            wanted = self._wanted
+            try:
+                await asyncio.to_thread(self._replace, encoded(self._contents()))
+            except OSError as error:
+                self.failures += 1
+                self.last_failure = str(error)
+                log.error(
+                    Event.STATE_NOT_SAVED,
+                    path=str(self._directory / FILE),
+                    cause=str(error),
+                    failures=self.failures,
+                    remedy=_REMEDY,
+                )
+                return
+            self._written, self.last_failure = wanted, ""
+
+    def _replace(self, data: bytes) -> None:
+        """On disk for good, and only then in place. Raises OSError."""
+        files.make_directory(self._directory)
+        partial = self._directory / PARTIAL
+        fd = files.create(partial)
+        try:
+            files.write_all(fd, data)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(partial, self._directory / FILE)
+        files.sync_directory(self._directory)
+
+
+def encoded(changes: list[Restored]) -> bytes:
+    held = [{**to_json(told), "is_pending": is_pending} for told, is_pending in changes]
+    whole = {"version": VERSION, "crc32": crc32(_text(held)), "changes": held}
+    return json.dumps(whole, indent=1).encode() + b"\n"
+
+
+def decoded(data: bytes) -> list[Restored]:
+    """Raises FileUnreadable: nothing of a file is used unless all of it is good."""
+    try:
+        whole = json.loads(data)
+        if whole["version"] != VERSION:
+            raise FileUnreadable(f"version {whole['version']!r}; this gateway reads version {VERSION}")
+        held = whole["changes"]
+        if whole["crc32"] != crc32(_text(held)):
+            raise FileUnreadable("its checksum is wrong")
+        return [Restored(from_json(one), one["is_pending"] is True) for one in held]
+    except (ValueError, KeyError, TypeError, RecordUnreadable) as error:
+        raise FileUnreadable(f"holds what no such file holds ({error!r})") from error
+
+
+def _text(held: object) -> bytes:
+    return json.dumps(held, separators=(",", ":"), sort_keys=True).encode()

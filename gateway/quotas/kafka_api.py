@@ -1,0 +1,333 @@
+"""Quotas over Kafka's own API: what the gateway does with AlterClientQuotas and DescribeClientQuotas. PURE.
+
+An AlterClientQuotas in which no operation is named `producer_ids_rate` is none of our business. Any other becomes a
+QuotaExchange, whose owner goes on like this until `is_over`, and then sends `answer()`:
+
+    frame = exchange.next_frame()     not None: send it to the broker, call answered() with what it says
+    exchange.changes                  not empty: with `only_check` ask Administration.check for each of them, else make
+                                      them with Administration.change; say with changed() or not_made() what came of it
+
+In this order, so that nothing is done by halves that could have been seen before: the broker is asked with
+validate_only about every entity, with the operations of ours taken out (it checks entities, the other keys, and
+whether this client may do that at all); our changes are checked (only_check); the broker does the rest; our
+changes are made. An entry that fails anywhere takes no further part. With the client's validate_only the exchange is
+over after the second step.
+
+All frames to the broker have the client's correlation id and header. It must not know sockets, tasks or the clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Final
+
+from pidgate.gateway.quotas.administration import Kept
+from pidgate.protocol import client_quotas
+from pidgate.protocol.client_quotas import (
+    POLICY_VIOLATION,
+    AlterRequest,
+    Entity,
+    Entry,
+    Operation,
+    Outcome,
+    UserFilter,
+)
+from pidgate.protocol.errors import ErrorCode, FrameTooLarge
+from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.settings import Quotas, rate_milli
+
+OURS: Final = b"producer_ids_rate"
+
+UNIDENTIFIED: Final = "unidentified"
+"""Who set it, when the gateway could not tell."""
+
+MOST_RATE: Final = 1e12
+"""More ids in a window than there are for a gateway to count; a rate must leave room for exact arithmetic."""
+
+MOST_CHANGES: Final = 2_000
+"""Of one request: they are made within a second or so, which its client has to wait."""
+
+CHANGES_AT_ONCE: Final = 100
+"""Between them the event loop has its turn: making one takes some 50 microseconds, and longer with a topic."""
+
+Buffer = bytes | bytearray | memoryview
+
+_KEY: Final = OURS.decode()
+_MILLI: Final = 1000
+_PASSED: Final = Outcome(ErrorCode.NONE, None)
+_SILENT: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker did not say what became of this entity.")
+
+_rate_milli = lru_cache(maxsize=64)(rate_milli)  # who sets many quotas mostly sets them alike
+
+
+class _Stage(Enum):
+    VALIDATE = auto()
+    CHECK = auto()
+    FORWARD = auto()
+    CHANGE = auto()
+    OVER = auto()
+
+
+@dataclass(slots=True)
+class _Part:
+    """One entry of the request, and how far it has come."""
+
+    entry: Entry
+    others: list[Operation]
+    change: Change | None = None
+    outcome: Outcome = _PASSED
+
+    @property
+    def is_alive(self) -> bool:
+        return self.outcome.error_code == ErrorCode.NONE
+
+
+class QuotaExchange:
+    """One AlterClientQuotas that holds operations of ours."""
+
+    __slots__ = (
+        "_asked",
+        "_changing",
+        "_frame",
+        "_parts",
+        "_request",
+        "_stage",
+        "_throttle_time_ms",
+        "changes",
+        "kept",
+        "only_check",
+    )
+
+    def __init__(self, request: AlterRequest, parts: list[_Part]) -> None:
+        self._request = request
+        self._parts = parts
+        self._stage = _Stage.VALIDATE
+        self._throttle_time_ms = 0
+        self._frame: bytes | None = None
+        self._asked: list[_Part] = []
+        self._changing: list[_Part] = []
+        self.changes: list[Change] = []
+        """What is to be checked or made now; of many the first ones, and the next ones when these are done."""
+        self.only_check = True
+        """Whether `changes` are to be checked, and not made."""
+        self.kept: Kept | None = None
+        """Where the changes are kept, once they were made."""
+        self._enter()
+
+    @classmethod
+    def begin(cls, buf: Buffer, start: int, end: int, user: str | None, wall_ms: int) -> QuotaExchange | None:
+        """The exchange for the request buf[start:end], which this user sends.
+
+        None: nothing of ours is in it, forward it as it is. Raises KafkaProtocolError.
+        """
+        if not _mentions(buf, start, end):
+            return None
+        request = client_quotas.read_alter(buf, start, end)
+        if not any(operation.key == _KEY for entry in request.entries for operation in entry.operations):
+            return None
+        set_by = UNIDENTIFIED if user is None else f"User:{user}"
+        if too_much := _too_much(request, end - start):
+            return cls(request, [_failed(entry, too_much) for entry in request.entries])
+        times = Counter(entry.entity for entry in request.entries)
+        parts = [_part(entry, times[entry.entity], set_by, wall_ms) for entry in request.entries]
+        return cls(request, parts)
+
+    @property
+    def is_over(self) -> bool:
+        """There is nothing left to do but to send `answer()`."""
+        return self._stage is _Stage.OVER
+
+    def next_frame(self) -> bytes | None:
+        """The framed request that the broker is to get now, given out once; None: none is needed now."""
+        frame, self._frame = self._frame, None
+        return frame
+
+    def answered(self, buf: Buffer, start: int, end: int) -> None:
+        """The broker's answer to the last frame, without its size prefix. Raises KafkaProtocolError."""
+        if not self._asked or self._frame is not None:
+            raise RuntimeError("no answer is awaited")
+        answer = client_quotas.read_alter_answer(buf, start, end, self._request.api_version)
+        self._throttle_time_ms = max(self._throttle_time_ms, answer.throttle_time_ms)
+        for part in self._asked:
+            part.outcome = answer.outcomes.get(part.entry.entity, _SILENT)
+        self._asked = []
+        self._go_on()
+
+    def changed(self, problems: Sequence[str | None], kept: Kept | None = None) -> None:
+        """What came of each of `changes`, in their order: None, or why it may not be made.
+
+        Being kept in memory alone is no failure: the change is in force.
+        """
+        for part, problem in zip(self._changing[: len(self.changes)], problems, strict=True):
+            if problem is not None:
+                part.outcome = Outcome(POLICY_VIOLATION, problem)
+        del self._changing[: len(self.changes)]
+        self.kept = kept
+        self._offer_changes()
+
+    def not_made(self, why: str) -> None:
+        """Nobody could be asked about `changes`, or nobody knows what came of them; nor is anybody asked for more."""
+        for part in self._changing:
+            part.outcome = Outcome(ErrorCode.REQUEST_TIMED_OUT, why)
+        self._changing = []
+        self._offer_changes()
+
+    def answer(self) -> bytes:
+        """The framed answer for the client: one outcome per entity, in the order of its request."""
+        if not self.is_over:
+            raise RuntimeError("the exchange is not over")
+        outcomes: dict[Entity, tuple[Entry, Outcome]] = {}
+        for part in self._parts:
+            outcomes.setdefault(part.entry.entity, (part.entry, part.outcome))
+        return client_quotas.alter_answer(self._request, self._throttle_time_ms, list(outcomes.values()))
+
+    # ---- inside ----------------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        following = {
+            _Stage.VALIDATE: _Stage.CHECK,
+            _Stage.CHECK: _Stage.OVER if self._request.validate_only else _Stage.FORWARD,
+            _Stage.FORWARD: _Stage.CHANGE,
+            _Stage.CHANGE: _Stage.OVER,
+        }
+        self._stage = following[self._stage]
+        self._enter()
+
+    def _enter(self) -> None:
+        """Lay ready what this stage needs; a stage that needs nothing is gone over."""
+        if self._stage is _Stage.VALIDATE:
+            self._ask([part for part in self._parts if part.is_alive], validate_only=True)
+        elif self._stage is _Stage.FORWARD:
+            self._ask([part for part in self._parts if part.is_alive and part.others], validate_only=False)
+        elif self._stage in (_Stage.CHECK, _Stage.CHANGE):
+            self.only_check = self._stage is _Stage.CHECK
+            self._changing = [part for part in self._parts if part.is_alive and part.change is not None]
+            self._offer_changes()
+            return
+        if not self.is_over and not self._asked:
+            self._go_on()
+
+    def _offer_changes(self) -> None:
+        offered = self._changing[:CHANGES_AT_ONCE]
+        self.changes = [part.change for part in offered if part.change is not None]
+        if not offered:
+            self._go_on()
+
+    def _ask(self, parts: list[_Part], *, validate_only: bool) -> None:
+        self._asked = parts
+        if parts:
+            entries = ((part.entry, part.others) for part in parts)
+            self._frame = client_quotas.alter_request(self._request, entries, validate_only=validate_only)
+
+
+def _mentions(buf: Buffer, start: int, end: int) -> bool:
+    if isinstance(buf, memoryview):
+        return OURS in bytes(buf[start:end])
+    return buf.find(OURS, start, end) >= 0
+
+
+def _too_much(request: AlterRequest, size_bytes: int) -> str:
+    """Why a request is too large to be acted upon; empty: it is not."""
+    ours = sum(operation.key == _KEY for entry in request.entries for operation in entry.operations)
+    for what, found, most in (
+        ("bytes", size_bytes, client_quotas.MAX_REQUEST_BYTES),
+        ("of them", ours, MOST_CHANGES),
+    ):
+        if found > most:
+            return (
+                f"A request that sets {_KEY} may have {most} {what}, not {found}: set fewer with one request"
+            )
+    return ""
+
+
+def _part(entry: Entry, times: int, set_by: str, wall_ms: int) -> _Part:
+    ours = [operation for operation in entry.operations if operation.key == _KEY]
+    if times > 1:
+        # Kafka, too, answers an error; it applies the first one all the same, which nobody can have meant.
+        return _failed(entry, f"Ignoring duplicate entity {_shown(entry.entity)}")
+    if not ours:
+        return _Part(entry, entry.operations)
+    if len(ours) > 1:
+        return _failed(
+            entry, f"Duplicate quota key {_KEY} not updating quota for this entity {_shown(entry.entity)}"
+        )
+    if entry.components != 1 or entry.entity[0][0] != client_quotas.USER:
+        return _failed(
+            entry, f"{_KEY} is set for a user or for the default user, not for {_shown(entry.entity)}"
+        )
+    user = entry.entity[0][1]
+    if user == "":
+        return _failed(entry, "Empty user not supported")
+    wanted = ours[0]
+    # NaN is neither.
+    if not wanted.remove and not 0 < wanted.value <= MOST_RATE:
+        return _failed(
+            entry, f"{_KEY} must be a number above 0 and at most {MOST_RATE:.0f}, not {wanted.value}"
+        )
+    others = [operation for operation in entry.operations if operation.key != _KEY]
+    change = Change(
+        target=Target(Setting.PRODUCER_IDS_RATE, user),
+        action=Action.REMOVE if wanted.remove else Action.SET,
+        value=None if wanted.remove else _rate_milli(wanted.value),
+        set_by=set_by,
+        set_wall_ms=wall_ms,
+    )
+    return _Part(entry, others, change)
+
+
+def _failed(entry: Entry, problem: str) -> _Part:
+    return _Part(entry, [], None, Outcome(ErrorCode.INVALID_REQUEST, problem))
+
+
+def _shown(entity: Entity) -> str:
+    return (
+        ", ".join(f"{kind} {'<default>' if name is None else repr(name)}" for kind, name in entity)
+        or "nobody"
+    )
+
+
+# DescribeClientQuotas
+
+
+def describe_note(buf: Buffer, start: int, end: int) -> UserFilter | None:
+    """What is to be known of a DescribeClientQuotas when its answer comes; None: ours cannot be asked for.
+
+    Raises KafkaProtocolError.
+    """
+    return client_quotas.read_user_filter(buf, start, end)
+
+
+def described(
+    buf: Buffer, start: int, end: int, api_version: int, note: object, quotas: Quotas
+) -> bytes | None:
+    """The broker's answer with the rates that were asked for, framed; None: as it came.
+
+    What was set for a user, and for the default user, is shown, in ids per window. When the broker answered an
+    error, such as that this client may not ask, nothing is added. Raises KafkaProtocolError.
+    """
+    if not isinstance(note, UserFilter):
+        return None
+    values = _rates(note, quotas)
+    if not values:
+        return None
+    try:
+        return client_quotas.with_user_values(buf, start, end, api_version, _KEY, values)
+    except FrameTooLarge as problem:
+        # Without ours the answer would be wrong, and nobody would notice.
+        why = f"{problem}; ask for one user"
+        return client_quotas.describe_refused(buf, start, api_version, ErrorCode.INVALID_REQUEST, why)
+
+
+def _rates(wanted: UserFilter, quotas: Quotas) -> dict[str | None, float]:
+    found: dict[str | None, float] = {}
+    if wanted.matches(None) and quotas.default.producer_ids_rate_milli is not None:
+        found[None] = quotas.default.producer_ids_rate_milli / _MILLI
+    for name in quotas.users if wanted.names is None else wanted.names:
+        own = quotas.users.get(name) if name is not None else None
+        if own is not None and own.producer_ids_rate_milli is not None:
+            found[name] = own.producer_ids_rate_milli / _MILLI
+    return found

@@ -1,0 +1,270 @@
+"""The configuration file is read again: on SIGHUP, and when it has changed.
+
+A file with anything wrong in it is refused as a whole, and what was in force stays in force. Of a good one the quotas
+hold at once; what else is different is named, and waits for a restart.
+
+In a gateway of several processes this lives in the holder of the state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from pidgate.gateway.clock import wall_ms
+from pidgate.gateway.config import conflicts
+from pidgate.gateway.config.loading import ConfigError, checked
+from pidgate.gateway.config.reloadable import Difference, differences, taken_over
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.config.source import Problem, Source, read_yaml
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.quotas.administration import InForce
+from pidgate.gateway.quotas.file_watch import FileWatch
+from pidgate.gateway.quotas.promotions import promotions
+from pidgate.quota.counters import UserSnapshot
+from pidgate.quota.settings import Quotas
+
+log = logger()
+
+LOOK_EVERY_S: Final = 1.0
+SETTLED_S: Final = 0.05
+"""After a signal: how long nobody may have written to the file."""
+SETTLING_LOOKS: Final = 40
+MOST_NAMED: Final = 20
+"""Changes, or users, in the log for one reload."""
+
+Cause = Literal["start", "signal", "file"]
+Result = Literal["applied", "unchanged", "refused"]
+
+
+class FileQuotas(Protocol):
+    """Where the quotas of the file go."""
+
+    @property
+    def in_force(self) -> InForce: ...
+
+    def file_changed(self, settings: Settings) -> None: ...
+
+
+class Reloading:
+    """`start`, `stop`; `reload` for a signal. Without a file there is nothing to reload.
+
+    `settings`: what holds, as far as files say. `kept`: where that is left for a process that is started again.
+    """
+
+    def __init__(
+        self,
+        file: Path | None,
+        settings: Settings,
+        quotas: FileQuotas,
+        users: Callable[[], Iterable[UserSnapshot]],
+        kept: Path | None = None,
+    ) -> None:
+        self.file = file
+        self.settings = settings
+        self.results: Counter[Result] = Counter()
+        self.is_last_good = True
+        self.last_good_wall_ms = wall_ms()
+        self.restart_needed: list[Difference] = []
+        self.is_watching = False
+        """The file was read once since the start: from here on a change of it is noticed."""
+        self._quotas = quotas
+        self._users = users
+        self._kept = kept
+        self._watch = FileWatch(file) if file is not None else None
+        self._signalled = asyncio.Event()
+        self._background: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Watch the file, from what it says now on: it may have changed since the settings were read."""
+        if self._watch is not None:
+            self._background = asyncio.get_running_loop().create_task(self._follow(self._watch))
+
+    async def stop(self) -> None:
+        """No reload begins any more."""
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.gather(self._background, return_exceptions=True)
+
+    def reload(self) -> None:
+        """Read the file now, whether or not it looks changed. What was wrong is logged."""
+        if self._watch is None:
+            nothing_to_reload()
+        self._signalled.set()
+
+    # ---- when ------------------------------------------------------------------------------------------
+
+    async def _follow(self, watch: FileWatch) -> None:
+        cause: Cause | None = "start"
+        while True:
+            try:
+                if cause is not None:
+                    await self._reload(watch, cause)
+                self.is_watching = True
+                cause = await self._next_cause(watch)
+            except Exception as error:
+                log.exception(Event.UNEXPECTED_ERROR, reason=f"reloading the configuration: {error}")
+                cause = None
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _next_cause(self, watch: FileWatch) -> Cause | None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await self._signalled.wait()
+        if self._signalled.is_set():
+            self._signalled.clear()
+            return "signal"
+        return "file" if await asyncio.to_thread(watch.has_changed) else None
+
+    async def _reload(self, watch: FileWatch, cause: Cause) -> None:
+        began_s = asyncio.get_running_loop().time()
+        try:
+            # Thousands of users are a second of work, in which the traffic goes on.
+            source, in_file = await self._read(watch)
+        except ConfigError as error:
+            self._refuse(error.problems, cause)
+            return
+        after = taken_over(self.settings, in_file)
+        changed = await asyncio.to_thread(differences, self.settings, after)
+        waiting = await asyncio.to_thread(differences, after, in_file)
+        if cause == "start" and after == self.settings and not waiting:
+            return
+        self._take(after, changed, waiting, cause, began_s)
+        for path, text in conflicts.warnings(in_file):
+            log.warning(Event.CONFIG_WARNING, where=source.where(path), key=source.key(path), text=text)
+
+    async def _read(self, watch: FileWatch) -> tuple[Source, Settings]:
+        """The file, as nobody was writing to it. Raises ConfigError."""
+        assert self.file is not None
+        problem: ConfigError | None = None
+        for _ in range(SETTLING_LOOKS):
+            watch.take()
+            try:
+                problem, read = None, await asyncio.to_thread(_read, self.file)
+            except ConfigError as error:
+                problem = error
+            await asyncio.sleep(SETTLED_S)
+            if await asyncio.to_thread(watch.is_still):
+                break
+        else:
+            raise ConfigError([Problem(str(self.file), "", "changes all the time; write it in one go")])
+        if problem is not None:
+            raise problem
+        return read
+
+    # ---- what ------------------------------------------------------------------------------------------
+
+    def _refuse(self, problems: tuple[Problem, ...], cause: Cause) -> None:
+        self.results["refused"] += 1
+        self.is_last_good = False
+        for problem in problems:
+            log.error(Event.CONFIG_PROBLEM, where=problem.where, key=problem.key, text=problem.text)
+        log.error(
+            Event.CONFIG_REFUSED,
+            config=str(self.file),
+            cause=cause,
+            problems=len(problems),
+            remedy="correct the file: until then everything stays as it was before",
+        )
+
+    def _take(
+        self,
+        after: Settings,
+        changed: list[Difference],
+        waiting: list[Difference],
+        cause: Cause,
+        began_s: float,
+    ) -> None:
+        before, is_new = self._quotas.in_force.quotas, after != self.settings
+        if is_new:
+            self._quotas.file_changed(after)
+            self.settings = after
+            self._keep()
+        was_waiting, self.restart_needed = self.restart_needed, waiting
+        self.is_last_good = True
+        self.last_good_wall_ms = wall_ms()
+        self.results["applied" if is_new else "unchanged"] += 1
+        self._log_taken(changed, cause, asyncio.get_running_loop().time() - began_s)
+        if waiting != was_waiting or cause == "signal":
+            self._log_waiting()
+        if is_new:
+            self._log_promotions(before)
+
+    def _keep(self) -> None:
+        """For a process that is started again: the file may be a bad one by then."""
+        if self._kept is None:
+            return
+        written = self._kept.with_suffix(".partial")
+        written.write_bytes(pickle.dumps(self.settings))
+        os.replace(written, self._kept)
+
+    def _log_taken(self, changed: list[Difference], cause: Cause, seconds: float) -> None:
+        named = [str(difference) for difference in changed[:MOST_NAMED]]
+        more = [f"and {len(changed) - MOST_NAMED} more"] * (len(changed) > MOST_NAMED)
+        log.info(
+            Event.CONFIG_RELOADED,
+            config=str(self.file),
+            cause=cause,
+            changed=named + more,
+            changes=len(changed),
+            restart_needed=len(self.restart_needed),
+            seconds=round(seconds, 3),
+        )
+
+    def _log_waiting(self) -> None:
+        for difference in self.restart_needed:
+            log.warning(
+                Event.CONFIG_RESTART_NEEDED,
+                key=difference.key,
+                running=difference.before,
+                in_file=difference.after,
+                remedy="restart the gateway for it; the quotas of the same file are in force",
+            )
+
+    def _log_promotions(self, before: Quotas) -> None:
+        found = promotions(before, self._quotas.in_force.quotas, self._users)
+        for promotion in found[:MOST_NAMED]:
+            log.warning(
+                Event.ENFORCING_BEGINS,
+                user=promotion.user,
+                users=len(found),
+                would_refuse=promotion.would_refuse,
+                remedy="so many ids would have been refused since the gateway started; if they should not "
+                "have been, raise the rate, or write mode: observe for this user",
+            )
+
+
+def nothing_to_reload() -> None:
+    """Says so in the log."""
+    log.warning(
+        Event.NOTHING_TO_RELOAD,
+        reason="the gateway runs on command-line options, without a file",
+        remedy="run it with --config FILE, and it reads that file again on SIGHUP and on change",
+    )
+
+
+def kept_beside(socket_path: Path) -> Path:
+    """Where the holder of that socket leaves what is in force."""
+    return socket_path.with_name("in-force")
+
+
+def kept_settings(kept: Path) -> Settings | None:
+    """What a process of the same gateway left in force; None when it left nothing."""
+    try:
+        # Written by our own processes, into a directory that nobody else can reach.
+        found = pickle.loads(kept.read_bytes())
+    except FileNotFoundError:
+        return None
+    assert isinstance(found, Settings)
+    return found
+
+
+def _read(file: Path) -> tuple[Source, Settings]:
+    source = read_yaml(file)
+    return source, checked(source)

@@ -1,0 +1,153 @@
+"""The quotas topic as one gateway uses it: followed for ever, and written to until it takes what there is to write.
+
+Of each key only the newest record that waits is written. Not idempotent on purpose: the gateway's own client takes no
+producer id from the cluster; a record that is written twice does no harm (ledger.py). What records mean is not
+known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.quotas.quotas_topic import PARTITION, QuotasTopic
+from pidgate.gateway.topics.availability import Availability, stopped
+from pidgate.gateway.topics.causes import explained
+from pidgate.gateway.topics.follower import EventFollower, OnRecords, StartAt
+from pidgate.gateway.topics.library_log import load
+from pidgate.gateway.topics.own_client import OwnClient
+
+REQUEST_TIMEOUT_MS: Final = 5_000
+STOP_WITHIN_S: Final = 1.0
+_NEVER_TAKEN: Final = frozenset({2, 10, 18, 32, 43, 87})
+"""CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
+UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: about what is in the record, so sending it again is no use."""
+
+
+class Outgoing(NamedTuple):
+    """A record to be written. `value` None: a tombstone. `on_end`: told None once the brokers have acknowledged it, or
+    why they never will take it.
+    """
+
+    key: bytes
+    value: bytes | None
+    on_end: Callable[[str | None], None]
+
+
+class TopicStore:
+    """`write` at any time; `follow` and `write_all` each in a task, once."""
+
+    def __init__(self, kafka: OwnClient, topic: QuotasTopic) -> None:
+        self._kafka = kafka
+        self.topic = topic
+        self.follower = EventFollower(kafka, topic)
+        lines = topic.lines
+        self._availability = Availability(topic.name, "writing", lines.unavailable, lines.available)
+        self._waiting: dict[bytes, Outgoing] = {}
+        self._arrived = asyncio.Event()
+
+    @classmethod
+    def from_settings(cls, settings: Settings, on_id: Callable[[bytes], None]) -> TopicStore:
+        topic = QuotasTopic.from_settings(settings)
+        topic.on_id = on_id
+        return cls(OwnClient.from_settings(settings), topic)
+
+    @property
+    def last_failure(self) -> str:
+        """Why the topic cannot be written or read; empty while both can be done."""
+        return self._availability.last_failure or self.follower.last_failure
+
+    @property
+    def unwritten(self) -> int:
+        return len(self._waiting)
+
+    def write(self, outgoing: Outgoing) -> None:
+        """Takes the place of what waits under the same key. Neither waits nor raises."""
+        self._waiting.pop(outgoing.key, None)
+        self._waiting[outgoing.key] = outgoing
+        self._arrived.set()
+
+    def withdraw(self, outgoing: Outgoing) -> None:
+        """It need not be written any more. What is under way to the brokers cannot be called back."""
+        if self._waiting.get(outgoing.key) is outgoing:
+            del self._waiting[outgoing.key]
+
+    async def follow(self, on_records: OnRecords, on_read: Callable[[], None]) -> None:
+        """From the topic's beginning; `on_read` once its end was reached."""
+        await self.follower.run(StartAt(), on_records, on_read)
+
+    async def write_all(self) -> None:
+        """Whatever is given to `write`, now and later; ends when cancelled."""
+        await load()
+        while True:
+            await self._arrived.wait()
+            try:
+                await self._session()
+            except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
+                cause = explained(error, "writing", self.topic.name)
+                await asyncio.sleep(self._availability.failed(cause, buffered=self.unwritten))
+
+    async def _session(self) -> None:
+        """From connecting to the first failure. Raises what ended it."""
+        from aiokafka import AIOKafkaProducer
+
+        await self.topic.ensure(self._kafka)
+        producer = AIOKafkaProducer(
+            **self._kafka.arguments(),
+            acks="all",
+            enable_idempotence=False,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            metadata_max_age_ms=60_000,
+        )
+        wait_s = STOP_WITHIN_S
+        try:
+            await producer.start()
+            while True:
+                await self._write_waiting(producer)
+                self._arrived.clear()
+                await self._arrived.wait()
+        except Exception:
+            # Its batches have to run out of time before it can stop; what is in them is written again.
+            wait_s = REQUEST_TIMEOUT_MS / 1000 + 2
+            raise
+        finally:
+            await stopped(producer, wait_s)
+
+    async def _write_waiting(self, producer: Any) -> None:
+        """All that waits, in the order in which it came. Raises when one was not acknowledged."""
+        while waiting := list(self._waiting.values()):
+            sent: list[asyncio.Future[Any]] = []
+            for one in waiting:
+                sent.append(await producer.send(self.topic.name, one.value, one.key, partition=PARTITION))
+                # Whatever becomes of this session, somebody has looked.
+                sent[-1].add_done_callback(lambda done: done.cancelled() or done.exception())
+            # Not awaited themselves: that would cancel them with this task.
+            await asyncio.wait(sent)
+            failure: BaseException | None = None
+            for one, future in zip(waiting, sent, strict=True):
+                error = future.exception()
+                if error is None:
+                    self._end(one, None)
+                elif getattr(error, "errno", None) in _NEVER_TAKEN:
+                    self._end(one, f"the brokers do not take it: {error}")
+                else:
+                    failure = error
+            if failure is not None:
+                raise failure
+            self._availability.works(buffered=self.unwritten)
+
+    def _end(self, one: Outgoing, problem: str | None) -> None:
+        self.withdraw(one)
+        one.on_end(problem)
+
+    async def flushed(self, within_s: float) -> bool:
+        """Whether all that waits was written in that time."""
+        give_up_s = time.monotonic() + within_s
+        while self._waiting:
+            if time.monotonic() >= give_up_s:
+                return False
+            await asyncio.sleep(0.01)
+        return True

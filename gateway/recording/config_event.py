@@ -1,0 +1,69 @@
+"""The quotas in force as an event: who may do what, and where that was set. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pidgate.events import ConfigEvent, QuotaInForce
+from pidgate.quota.settings import Quotas
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a user's quota comes from and who answers for it. `set_wall_ms` is None for what a file says.
+
+    `until_wall_ms`: when the temporary part of it ends. Of several changes of one user the latest is told.
+    """
+
+    source: str = "file"
+    set_by: str = ""
+    set_wall_ms: int | None = None
+    owner: str = ""
+    note: str = ""
+    until_wall_ms: int | None = None
+
+
+_FROM_FILE = Provenance()
+
+
+def config_event(
+    stamp: Mapping[str, Any], quotas: Quotas, quota_version: int, provenance: Mapping[str, Provenance]
+) -> ConfigEvent:
+    """`provenance` by user; the default quota's has the key ""."""
+    ids = quotas.producer_ids
+    return ConfigEvent(
+        **stamp,
+        quota_version=quota_version,
+        mode=quotas.mode.value,
+        transactional=ids.transactional.value,
+        window_ms=ids.window_ms,
+        burst=float(ids.burst),
+        remember_ms=ids.remember_ms,
+        layers=ids.layers,
+        false_positive_rate=ids.false_positive_rate,
+        max_throttle_ms=ids.max_throttle_ms,
+        max_live_ids=ids.max_live_ids,
+        queue=ids.queue,
+        sticky_entries=ids.sticky_entries,
+        default_rate_milli=quotas.default.producer_ids_rate_milli,
+        default_source=provenance.get("", _FROM_FILE).source,
+        cluster_rate_milli=quotas.cluster_rate_milli,
+        quotas=[_in_force(quotas, user, provenance.get(user, _FROM_FILE)) for user in sorted(quotas.users)],
+    )
+
+
+def _in_force(quotas: Quotas, user: str, provenance: Provenance) -> QuotaInForce:
+    quota = quotas.users[user]
+    return QuotaInForce(
+        user=user,
+        rate_milli=quota.producer_ids_rate_milli,
+        mode=None if quota.mode is None else quota.mode.value,
+        exempt=quota.exempt,
+        source=provenance.source,
+        set_by=provenance.set_by,
+        set_wall_ms=provenance.set_wall_ms,
+        owner=provenance.owner,
+        note=provenance.note,
+    )

@@ -1,0 +1,356 @@
+"""What one client connection does, told to the process's `Recorder`. PURE.
+
+`forwarded` is called for every Produce with a producer id and costs less than a microsecond; `requests`, `bytes_in` and
+`bytes_out` are counted up by the connection itself. Everything else happens rarely.
+
+A connection is told of as open with the first thing that is told about it: when it is made, nobody knows yet whose it
+is. The event has the time at which it was opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from pidgate.events import ConnectionEvent, DecisionEvent, InitProducerIdEvent, RefusalOutcomeEvent
+from pidgate.events.redaction import pseudonym
+from pidgate.gateway.recording.guarded import guarded
+from pidgate.gateway.recording.recorder import Recorder
+from pidgate.gateway.recording.usage import IdUsage
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.messages import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    EndTxnAnswer,
+    EndTxnRequest,
+    InitProducerIdAnswer,
+    InitProducerIdRequest,
+)
+from pidgate.protocol.produce_answers import partition_errors
+from pidgate.protocol.repeated_produce import RepeatedProduce
+from pidgate.protocol.sasl import SaslExchange
+from pidgate.protocol.transactional import transactional_id
+from pidgate.quota.verdicts import Decision, ProducerBatch, Reason, Session
+
+Buffer = bytes | bytearray | memoryview
+
+LONGEST_NAME: Final = 255
+"""Characters of a client id, or of a software's name and version: a client may send any length."""
+TOLD_AT_CLOSE: Final = 10
+"""Ids that are told when a connection closes; more of them wait for the next second."""
+
+
+class ConnectionRecorder:
+    """One per connection, from when its socket is accepted until `closed`."""
+
+    __slots__ = (
+        "_errors",
+        "_node_id",
+        "_opened_ms",
+        "_opened_wall_ms",
+        "_recorder",
+        "_sasl",
+        "_session",
+        "bytes_in",
+        "bytes_out",
+        "connection_id",
+        "is_introduced",
+        "listener",
+        "requests",
+        "software",
+        "usages",
+    )
+
+    def __init__(
+        self, recorder: Recorder, session: Session, sasl: SaslExchange, listener: str, node_id: int | None
+    ) -> None:
+        self._recorder = recorder
+        self._session = session
+        self._sasl = sasl
+        self._node_id = node_id
+        self.listener = listener
+        self.connection_id = session.connection_id
+        self.software = ("", "")
+        """Name and version, as told in ApiVersions."""
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.requests = 0
+        self.usages: dict[int, IdUsage] = {}
+        """Of the ids that this connection has used in this slice."""
+        self._errors: dict[tuple[int, int], int] = {}
+        """Of Produce answers: by producer id and error code."""
+        self.is_introduced = False
+        """It has been told that the connection was opened."""
+        self._opened_ms = recorder.now_ms()
+        self._opened_wall_ms = recorder.wall_ms()
+        recorder.connections.add(self)
+
+    def failed(self, error: Exception) -> None:
+        self._recorder.failed(error)
+
+    def about(self) -> dict[str, Any]:
+        """The part of the envelope that is about the client."""
+        session = self._session
+        name, version = self.software
+        return {
+            "connection_id": self.connection_id,
+            "listener": self.listener,
+            "user": session.user or "",
+            "client_id": session.client_id[:LONGEST_NAME],
+            "software_name": name[:LONGEST_NAME],
+            "software_version": version[:LONGEST_NAME],
+            "address": session.address,
+        }
+
+    # ---- requests --------------------------------------------------------------------------------------
+
+    def forwarded(
+        self, batches: list[ProducerBatch], record_counts: list[int], frame_bytes: int, now_ms: int
+    ) -> None:
+        """A Produce with these batches goes on to the broker. Hot: no guard that costs a call of its own."""
+        try:
+            batch = batches[0]
+            usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
+            if usage is not None:
+                usage.requests += 1
+                usage.bytes += frame_bytes
+                usage.last_ms = now_ms
+                if len(batches) == 1:
+                    usage.count(batch, record_counts[0])
+                    return
+                if usage.count_all(batches, record_counts):
+                    return
+            self._count_each(batches, record_counts, now_ms)
+        except Exception as error:  # noqa: BLE001 - see guarded.py
+            self.failed(error)
+
+    def repeated(self, request: RepeatedProduce, frame_bytes: int, now_ms: int) -> None:
+        """As `forwarded`, of a request that was recognised. Hot."""
+        try:
+            usage = self.usages.get(request.producer_id) or self._begin(request.producer_id, now_ms)
+            if usage is not None:
+                usage.requests += 1
+                usage.bytes += frame_bytes
+                usage.last_ms = now_ms
+                usage.count_partitions(request.epoch, request.topic, request.partitions, request.record_count)
+        except Exception as error:  # noqa: BLE001 - see guarded.py
+            self.failed(error)
+
+    def _count_each(self, batches: list[ProducerBatch], record_counts: list[int], now_ms: int) -> None:
+        """A request of several ids counts for each of them, its bytes for the first alone: clients send one id."""
+        counted = {batches[0][0]}
+        for batch, records in zip(batches, record_counts, strict=True):
+            usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
+            if usage is None:
+                continue
+            if batch[0] not in counted:
+                usage.requests += 1
+                usage.last_ms = now_ms
+                counted.add(batch[0])
+            usage.count(batch, records)
+
+    def _begin(self, producer_id: int, now_ms: int) -> IdUsage | None:
+        return self._recorder.usage.begin(self, self._session.user, producer_id, now_ms)
+
+    @guarded
+    def decided(self, decisions: Iterable[Decision], buf: Buffer, start: int, end: int, now_ms: int) -> None:
+        """What was decided about the Produce request frame buf[start:end], admitted or refused."""
+        self.introduce()
+        of_transaction: str | None = None
+        for decision in decisions:
+            if decision.transactional and of_transaction is None:
+                of_transaction = _hash_of(transactional_id(buf, start, end))
+            self._decided(decision, of_transaction, now_ms)
+
+    def _decided(self, decision: Decision, of_transaction: str | None, now_ms: int) -> None:
+        recorder, session = self._recorder, self._session
+        user, producer_id = decision.user, decision.producer_id
+        suppressed_count = 0
+        if not decision.admitted:
+            recorder.refused_ids.refused(user, producer_id, session.client_id[:LONGEST_NAME], session.address)
+            if recorder.is_sampled:
+                left_out = recorder.samples.take(user, now_ms)
+                if left_out is None:
+                    return
+                suppressed_count = left_out
+        about = self.about()
+        about["user"] = user or ""
+        recorder.tell(
+            DecisionEvent(
+                **recorder.stamp(now_ms),
+                **about,
+                producer_id=producer_id,
+                epoch=decision.epoch,
+                transactional=decision.transactional,
+                transactional_id_hash=of_transaction if decision.transactional else None,
+                topic=recorder.name_of(decision.topic),
+                partition=decision.partition,
+                base_sequence=decision.base_sequence,
+                request_partitions=decision.request_partitions,
+                decision="admit" if decision.admitted else "refuse",
+                reason=decision.reason.value,
+                would_refuse=decision.would_refuse,
+                tokens_before=decision.tokens_before,
+                tokens_after=decision.tokens_after,
+                token_units=None if decision.tokens_after is None else recorder.token_units,
+                throttle_time_ms=decision.throttle_time_ms,
+                queue_position=decision.queue_position,
+                waited_ms=decision.waited_ms,
+                quota_version=recorder.quota_version,
+                applied_offsets=recorder.applied_offsets(),
+                heard=recorder.heard(),
+                suppressed_count=suppressed_count,
+            )
+        )
+        if decision.admitted and decision.waited_ms is not None:
+            refused = recorder.refused_ids.ended(user, producer_id)
+            recorder.tell(
+                RefusalOutcomeEvent(
+                    **recorder.stamp(now_ms),
+                    **about,
+                    producer_id=producer_id,
+                    attempts=refused.attempts if refused else 1,
+                    waited_ms=decision.waited_ms,
+                    outcome="admitted",
+                )
+            )
+
+    # ---- answers ---------------------------------------------------------------------------------------
+
+    @guarded
+    def produce_answered(self, asked: object, buf: Buffer, start: int, end: int, version: int) -> None:
+        """An answer that may hold error codes. `asked`: its request's batches, or its only id; else it had none."""
+        only_id = asked if isinstance(asked, int) else -1
+        ids = {(batch[3], batch[4]): batch[0] for batch in asked} if isinstance(asked, list) else {}
+        for topic, partition, code in partition_errors(buf, start, end, version):
+            self._count_error((ids.get((topic, partition), only_id), code))
+
+    def _count_error(self, key: tuple[int, int]) -> None:
+        counts = self._errors
+        if key not in counts and not self._recorder.may_count_error():
+            return
+        counts[key] = counts.get(key, 0) + 1
+
+    @guarded
+    def producer_id_given(self, asked: object, answer: InitProducerIdAnswer, now_ms: int) -> None:
+        """InitProducerId was answered, with an id or an error; `asked` is its request."""
+        if isinstance(asked, InitProducerIdRequest):
+            of_transaction = asked.transactional_id is not None
+            self._given(asked.producer_id, asked.producer_epoch, answer, of_transaction, now_ms)
+
+    @guarded
+    def producer_id_withheld(self, asked: InitProducerIdRequest, now_ms: int) -> None:
+        """The gateway itself refused InitProducerId; no broker saw it."""
+        answer = InitProducerIdAnswer(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+        )
+        self._given(asked.producer_id, asked.producer_epoch, answer, False, now_ms, by_broker=False)
+
+    @guarded
+    def transaction_ended(
+        self, asked: EndTxnRequest, answer: EndTxnAnswer, is_inherited: bool, now_ms: int
+    ) -> None:
+        """EndTxn (v5+) was answered without error. It is told of when there is a new id to go on with."""
+        if answer.producer_id in (-1, asked.producer_id):
+            return
+        self._given(asked.producer_id, asked.producer_epoch, answer, True, now_ms)
+        if is_inherited:
+            inherited = Decision(
+                self._session.user,
+                answer.producer_id,
+                answer.producer_epoch,
+                True,
+                b"",
+                -1,
+                -1,
+                0,
+                True,
+                Reason.INHERITED,
+            )
+            self._decided(inherited, _hash_of(asked.transactional_id.encode()), now_ms)
+
+    def _given(
+        self,
+        asked_id: int,
+        asked_epoch: int,
+        answer: InitProducerIdAnswer | EndTxnAnswer,
+        of_transaction: bool,
+        now_ms: int,
+        *,
+        by_broker: bool = True,
+    ) -> None:
+        self.introduce()
+        recorder = self._recorder
+        event = InitProducerIdEvent(
+            **recorder.stamp(now_ms),
+            **self.about(),
+            asked_producer_id=asked_id,
+            asked_epoch=asked_epoch,
+            answered_producer_id=answer.producer_id,
+            answered_epoch=answer.producer_epoch,
+            error=answer.error_code,
+            node_id=self._node_id if by_broker else None,
+            transactional=of_transaction,
+        )
+        recorder.tell_unless_storm(event, now_ms)
+
+    @guarded
+    def metadata_passes(self, answer: memoryview, version: int) -> None:
+        self._recorder.metadata_passes(answer, version)
+
+    # ---- the connection itself -------------------------------------------------------------------------
+
+    @guarded
+    def identified(self) -> None:
+        """The user has changed: what was counted for the one before stays with that one."""
+        self._recorder.usage.connection_closed(self)
+
+    @guarded
+    def introduced(self) -> None:
+        """The client has said who it is and goes on to its own business."""
+        self.introduce()
+
+    def introduce(self) -> None:
+        """Tell that the connection was opened, once."""
+        if self.is_introduced:
+            return
+        self.is_introduced = True
+        event = self._event("open")
+        event.wall_time_ms, event.decision_time_ms = self._opened_wall_ms, self._opened_ms
+        self._recorder.tell_unless_storm(event, self._recorder.now_ms())
+
+    @guarded
+    def closed(self, cause: str) -> None:
+        """Both sockets are gone. Last of all."""
+        recorder = self._recorder
+        recorder.connections.discard(self)
+        self.introduce()
+        self.tell_errors()
+        recorder.usage.connection_closed(self)
+        recorder.tell_leaving(TOLD_AT_CLOSE)
+        event = self._event("close")
+        event.close_reason = cause
+        event.seconds = (recorder.now_ms() - self._opened_ms) / 1000
+        event.bytes_in, event.bytes_out, event.requests = self.bytes_in, self.bytes_out, self.requests
+        recorder.tell_unless_storm(event, recorder.now_ms())
+
+    def tell_errors(self) -> None:
+        """At the end of a slice, and at close."""
+        counts, self._errors = self._errors, {}
+        self._recorder.error_counts -= len(counts)
+        for (producer_id, code), count in counts.items():
+            self._recorder.tell_error(self.about(), producer_id, code, count, self._node_id)
+
+    def _event(self, phase: str) -> ConnectionEvent:
+        identity = self._sasl.identity
+        return ConnectionEvent(
+            **self._recorder.stamp(self._recorder.now_ms()),
+            **self.about(),
+            phase="open" if phase == "open" else "close",
+            node_id=self._node_id,
+            principal_mechanism=identity.mechanism if identity is not None else "",
+        )
+
+
+def _hash_of(name: bytes | None) -> str | None:
+    return None if name is None else pseudonym("transactional_id", name.decode("utf-8", "replace"))

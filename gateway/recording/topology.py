@@ -1,0 +1,137 @@
+"""The cluster's brokers and the places of its partitions, as Metadata answers that pass show them. PURE.
+
+Answers are copied only when they have not been read before, wait in a small queue and are read a part at a time, once
+a second: nobody waits for this, and a large cluster's Metadata has a hundred thousand partitions. Bounded by topics
+and partitions; what is beyond the bounds is not told.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import Final
+
+from pidgate.events import BrokerPlace, TopicPlaces
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.metadata_places import Broker, Cluster, TopicPartitions, places
+
+PARTITIONS_PER_READ: Final = 1_000
+"""About 2 ms."""
+MOST_TOPICS: Final = 5_000
+MOST_PARTITIONS: Final = 50_000
+MOST_TOLD_PARTITIONS: Final = 2_000
+"""In one event, about 100 KB; the others follow in the next one."""
+MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
+ANSWERS_KNOWN: Final = 256
+BETWEEN_CHANGES_MS: Final = 10_000
+
+_Places = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
+
+
+class Topology:
+    """`offer` answers as they pass; `read` and `change` once a second."""
+
+    def __init__(self) -> None:
+        self.cluster_id = ""
+        """As the brokers tell it; empty before the first Metadata answer that does (version 2)."""
+        self._brokers: dict[int, Broker] = {}
+        self._topics: dict[str, _Places] = {}
+        self._partitions = 0
+        self._changed_topics: dict[str, None] = {}
+        self._brokers_changed = False
+        self._waiting: deque[Iterator[Cluster | TopicPartitions]] = deque()
+        self._waiting_bytes = 0
+        self._sizes: deque[int] = deque()
+        self._known_answers: OrderedDict[int, None] = OrderedDict()
+        self._told_ms: int | None = None
+
+    def offer(self, answer: memoryview, version: int) -> None:
+        """A Metadata answer, without its size prefix, before anything in it is changed."""
+        checksum = zlib.crc32(answer[4:])  # all but the correlation id
+        if checksum in self._known_answers or self._waiting_bytes + len(answer) > MOST_WAITING_BYTES:
+            return
+        self._known_answers[checksum] = None
+        if len(self._known_answers) > ANSWERS_KNOWN:
+            self._known_answers.popitem(last=False)
+        copy = bytes(answer)
+        self._waiting.append(places(copy, 0, len(copy), version))
+        self._sizes.append(len(copy))
+        self._waiting_bytes += len(copy)
+
+    def broker_learnt(self, node_id: int, host: str, port: int) -> None:
+        """From wherever: other answers show brokers as well."""
+        known = self._brokers.get(node_id)
+        self._learn_broker(Broker(node_id, host, port, known.rack if known else ""))
+
+    def read(self) -> None:
+        """Go on reading what was offered, for at most about PARTITIONS_PER_READ partitions."""
+        left = PARTITIONS_PER_READ
+        while self._waiting and left > 0:
+            try:
+                for part in self._waiting[0]:
+                    left -= self._learn(part)
+                    if left <= 0:
+                        return
+            except KafkaProtocolError:
+                pass  # the client that it went to will say what is wrong with it
+            self._waiting.popleft()
+            self._waiting_bytes -= self._sizes.popleft()
+
+    def change(self, now_ms: int) -> tuple[list[BrokerPlace], list[TopicPlaces]] | None:
+        """(all brokers, topics that are new or changed), at most once in BETWEEN_CHANGES_MS; None: nothing new."""
+        if not self._brokers_changed and not self._changed_topics:
+            return None
+        if self._told_ms is not None and now_ms - self._told_ms < BETWEEN_CHANGES_MS:
+            return None
+        self._told_ms = now_ms
+        self._brokers_changed = False
+        brokers = [
+            BrokerPlace(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack) for b in self._in_order()
+        ]
+        topics: list[TopicPlaces] = []
+        left = MOST_TOLD_PARTITIONS
+        for name in list(self._changed_topics):
+            leaders, replicas = self._topics[name]
+            if topics and len(leaders) > left:
+                break
+            left -= len(leaders)
+            del self._changed_topics[name]
+            topics.append(TopicPlaces(topic=name, leaders=list(leaders), replicas=list(map(list, replicas))))
+        return brokers, topics
+
+    def _in_order(self) -> list[Broker]:
+        return [self._brokers[node_id] for node_id in sorted(self._brokers)]
+
+    def _learn(self, part: Cluster | TopicPartitions) -> int:
+        """Returns how many partitions that were."""
+        if isinstance(part, TopicPartitions):
+            self._learn_topic(part)
+            return len(part.leaders) + 1
+        self.cluster_id = part.cluster_id or self.cluster_id
+        listed = {broker.node_id: broker for broker in part.brokers}
+        if self._brokers.keys() - listed.keys():
+            self._brokers_changed = True
+            self._brokers = {
+                node_id: self._brokers[node_id] for node_id in self._brokers if node_id in listed
+            }
+        for broker in part.brokers:
+            self._learn_broker(broker)
+        return 1
+
+    def _learn_broker(self, broker: Broker) -> None:
+        if self._brokers.get(broker.node_id) != broker:
+            self._brokers[broker.node_id] = broker
+            self._brokers_changed = True
+
+    def _learn_topic(self, topic: TopicPartitions) -> None:
+        known = self._topics.get(topic.name)
+        found = (topic.leaders, topic.replicas)
+        if known == found:
+            return
+        partitions = self._partitions + len(topic.leaders) - (len(known[0]) if known else 0)
+        if partitions > MOST_PARTITIONS or (known is None and len(self._topics) >= MOST_TOPICS):
+            return
+        self._partitions = partitions
+        self._topics[topic.name] = found
+        self._changed_topics[topic.name] = None

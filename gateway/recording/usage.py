@@ -1,0 +1,185 @@
+"""What is forwarded of each producer id, counted while it passes, and told once per slice. PURE.
+
+The hot path keeps one small record for each id that is in use, shared by the id's connections; each connection
+finds its own by a dict. At the end of a slice all records leave, a few at a time: the next Produce of an id begins a
+new one. An id whose last connection closes leaves at once.
+
+Knows no events and no time: whoever tells of a record is called with it, times are arguments.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final, Protocol
+
+from pidgate.quota.entities import User
+from pidgate.quota.verdicts import ProducerBatch
+
+MOST_IDS: Final = 100_000
+"""Ids in use within one slice, about 50 MB; what is forwarded of ids beyond them is not counted by id."""
+
+MOST_TOPICS: Final = 8
+MOST_PARTITIONS: Final = 512
+"""Of one topic. Partitions that an id writes to are told apart within these bounds; beyond them their number is a
+lower bound."""
+
+
+class IdUsage:
+    """One producer id of one user, since the slice began."""
+
+    __slots__ = (
+        "_partition",
+        "_partitions",
+        "_topic",
+        "_written",
+        "batches",
+        "bytes",
+        "caller",
+        "connections",
+        "epoch",
+        "first_ms",
+        "last_ms",
+        "open_connections",
+        "producer_id",
+        "records",
+        "requests",
+        "user",
+    )
+
+    def __init__(self, caller: Caller, user: User, producer_id: int, now_ms: int) -> None:
+        self.caller = caller
+        """The connection that used it first: whoever tells of the id takes the client from it."""
+        self.user = user
+        self.producer_id = producer_id
+        self.epoch = -1
+        self.requests = 0
+        self.batches = 0
+        self.records = 0
+        self.bytes = 0
+        self.first_ms = self.last_ms = now_ms
+        self.connections = 0
+        self.open_connections = 0
+        self._topic = b""
+        self._partition = -1
+        self._partitions: list[int] | None = None
+        """Of the latest recognised request: most are for the same ones again."""
+        self._written: dict[bytes, int] | None = None
+        """By topic, one bit for each partition. None while there is but one partition: a dict costs more than all the
+        rest.
+        """
+
+    @property
+    def partitions(self) -> int:
+        if self._written is None:
+            return 1
+        return sum(partitions.bit_count() for partitions in self._written.values())
+
+    def count(self, batch: ProducerBatch, records: int) -> None:
+        """One batch of a request that was forwarded."""
+        _, self.epoch, _, topic, partition = batch
+        self.batches += 1
+        if records > 0:
+            self.records += records
+        if partition != self._partition or topic != self._topic:
+            self._other_partition(topic, partition)
+
+    def count_partitions(self, epoch: int, topic: bytes, partitions: list[int], records: int) -> None:
+        """A recognised request: a batch for each of these partitions of one topic, `records` in all of them."""
+        self.epoch = epoch
+        self.batches += len(partitions)
+        self.records += records
+        if partitions == self._partitions and topic == self._topic:
+            return
+        self._partitions = partitions
+        for partition in partitions:
+            if partition != self._partition or topic != self._topic:
+                self._other_partition(topic, partition)
+
+    def count_all(self, batches: list[ProducerBatch], record_counts: list[int]) -> bool:
+        """The same for all batches of a request at once. False, and nothing is counted, when they are not all of
+        this id and in partitions that are told apart: count them one by one then.
+        """
+        mine, of_topic = self.producer_id, batches[0][3]
+        written = 0
+        for producer_id, _, _, topic, partition in batches:
+            if producer_id != mine or topic != of_topic or not 0 <= partition < MOST_PARTITIONS:
+                return False
+            written |= 1 << partition
+        if min(record_counts) < 0:
+            return False
+        self._other_partition(of_topic, batches[0][4])
+        self._other_partition(of_topic, batches[-1][4])
+        if self._written is not None and of_topic in self._written:
+            self._written[of_topic] |= written
+        self.epoch = batches[0][1]
+        self.batches += len(batches)
+        self.records += sum(record_counts)
+        return True
+
+    def _other_partition(self, topic: bytes, partition: int) -> None:
+        if self._partition >= 0:
+            if self._written is None:
+                self._written = {}
+                self._write(self._topic, self._partition)
+            self._write(topic, partition)
+        self._topic, self._partition = topic, partition
+
+    def _write(self, topic: bytes, partition: int) -> None:
+        written = self._written
+        if written is None or not 0 <= partition < MOST_PARTITIONS:
+            return
+        if topic in written:
+            written[topic] |= 1 << partition
+        elif len(written) < MOST_TOPICS:
+            written[topic] = 1 << partition
+
+
+class Caller(Protocol):
+    """A connection, as this table sees it."""
+
+    connection_id: int
+    usages: dict[int, IdUsage]
+
+    def about(self) -> dict[str, Any]:
+        """What events say about the client."""
+
+
+class UsageTable:
+    """All ids in use. `leaving` holds what is to be told: whoever tells takes from its left."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[tuple[User, int], IdUsage] = {}
+        self.leaving: deque[IdUsage] = deque()
+        self.uncounted_requests = 0
+        """Forwarded while MOST_IDS others were in use."""
+
+    def __len__(self) -> int:
+        return len(self._by_id) + len(self.leaving)
+
+    def begin(self, caller: Caller, user: User, producer_id: int, now_ms: int) -> IdUsage | None:
+        """The record of an id that this connection uses for the first time in the slice; None: no room."""
+        key = (user, producer_id)
+        usage = self._by_id.get(key)
+        if usage is None:
+            if len(self) >= MOST_IDS:
+                self.uncounted_requests += 1
+                return None
+            usage = self._by_id[key] = IdUsage(caller, user, producer_id, now_ms)
+        usage.connections += 1
+        usage.open_connections += 1
+        caller.usages[producer_id] = usage
+        return usage
+
+    def connection_closed(self, caller: Caller) -> None:
+        """Ids that no other connection uses leave."""
+        for usage in caller.usages.values():
+            usage.open_connections -= 1
+            if usage.open_connections == 0:
+                del self._by_id[usage.user, usage.producer_id]
+                self.leaving.append(usage)
+        caller.usages.clear()
+
+    def end_slice(self) -> None:
+        """Everything leaves. The connections' own dicts are the caller's to clear."""
+        self.leaving.extend(self._by_id.values())
+        self._by_id.clear()

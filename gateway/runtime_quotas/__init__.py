@@ -1,1 +1,0 @@
-"""Quotas that are set while gateways run: kept in a topic that all follow, in the state directory, in memory."""

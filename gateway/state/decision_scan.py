@@ -1,0 +1,132 @@
+"""The few fields of a decision event that rebuild the quota's state, read without reading the rest.
+
+A replay of a million events is a race against readiness, and a JSON parser makes thirty objects of each of
+them. What the gateway itself wrote always has the same layout, so one regular expression, put together from
+the definition, finds the fields in a fifth of the time; whatever looks different goes through the reader of
+all events. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Final, Literal, get_origin, get_type_hints
+
+from pidgate.events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, UnknownEventType, fields_of
+from pidgate.events.reading import OLDEST_READ
+from pidgate.quota.verdicts import Reason
+
+_ADDED: Final = "token_units"
+"""Came with version 2."""
+_WANTED: Final = frozenset(
+    (
+        "incarnation",
+        "seq",
+        "wall_time_ms",
+        "user",
+        "producer_id",
+        "decision",
+        "reason",
+        "tokens_after",
+        _ADDED,
+    )
+)
+_TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
+_REASONS: Final = {reason.value.encode(): reason for reason in Reason}
+
+
+Scanned = tuple[bytes, int, int, str, int, bool, Reason, int | None, int | None]
+"""What a replay needs of a decision: incarnation, seq, wall_time_ms, user, producer_id, admitted, reason,
+tokens_after, token_units.
+
+`user` as it stands in the event: it may be a pseudonym. `token_units` None: written when one token was not
+told; the window is then that of the reader. A bare tuple: a named one takes a third of a microsecond longer.
+"""
+
+
+def type_of(value: bytes) -> str:
+    """The event's type, from its first bytes when they look as a gateway writes them. Raises EventUnreadable."""
+    match = _TYPE.match(value)
+    if match is not None:
+        return match[1].decode()
+    word = fields_of(value).get("type")
+    if type(word) is not str:
+        raise EventUnreadable("type is missing")
+    return word
+
+
+def _layout() -> re.Pattern[bytes]:
+    """Field by field as pidgate.events.writing puts them; a text with an escape in it does not match."""
+    versions = "|".join(str(version) for version in range(OLDEST_READ, SCHEMA_VERSION + 1))
+    parts = [rf'\{{"schema_version":(?:{versions}),"type":"{DecisionEvent.type}"']
+    hints = get_type_hints(DecisionEvent)
+    for field in fields(DecisionEvent):
+        name, hint = field.name, hints[field.name]
+        if hint is str or get_origin(hint) is Literal:
+            look = r'"([^"\\]*)"' if name in _WANTED else r'"[^"\\]*"'
+        elif get_origin(hint) is list:
+            look = r"\[[^\]]*\]"
+        else:
+            look = r"([^,}\\]*)" if name in _WANTED else r"[^,}\\]*"
+        field_pattern = f',"{name}":{look}'
+        parts.append(f"(?:{field_pattern})?" if name == _ADDED else field_pattern)
+        if name == _ADDED:
+            break
+    return re.compile("".join(parts).encode() + b"[,}]")
+
+
+_match = _layout().match
+
+
+def scan(value: bytes) -> Scanned | None:
+    """The decision in these bytes; None when they are an event of another type. Raises EventUnreadable."""
+    match = _match(value)
+    if match is None:
+        return _read(value) if type_of(value) == DecisionEvent.type else None
+    incarnation, seq, wall_time_ms, user, producer_id, decision, reason, tokens, units = match.groups()
+    try:
+        return (
+            incarnation,
+            int(seq),
+            int(wall_time_ms),
+            user.decode("ascii"),
+            int(producer_id),
+            decision == b"admit",
+            _REASONS.get(reason, Reason.REFRESH),
+            None if tokens == b"null" else int(tokens),
+            None if units is None or units == b"null" else int(units),
+        )
+    except ValueError as error:
+        raise EventUnreadable(str(error)) from error
+
+
+def _read(value: bytes) -> Scanned:
+    """The same with care, for events with escapes in them and of other versions."""
+    found = fields_of(value)
+    try:
+        tokens, units = found.get("tokens_after"), found.get("token_units")
+        return (
+            _text(found["incarnation"]).encode("ascii", "replace"),
+            int(found["seq"]),
+            int(found["wall_time_ms"]),
+            _text(found["user"]),
+            int(found["producer_id"]),
+            found["decision"] == "admit",
+            # A reason of a newer version: the id was let in, and nothing is known of a charge.
+            _REASONS.get(_text(found["reason"]).encode("ascii", "replace"), Reason.REFRESH),
+            None if tokens is None else int(tokens),
+            None if units is None else int(units),
+        )
+    except KeyError as missing:
+        raise EventUnreadable(f"decision.{missing.args[0]} is missing") from missing
+    except (TypeError, ValueError) as error:
+        raise EventUnreadable(f"decision: {error}") from error
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+__all__ = ["EventUnreadable", "Scanned", "UnknownEventType", "scan", "type_of"]

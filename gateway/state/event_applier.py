@@ -1,0 +1,231 @@
+"""What events mean to the quota's state: restored from their history, kept in step with other gateways.
+
+Decisions go into the state; what gateways tell of themselves goes to whoever keeps the list of them; all else
+is passed over by its first bytes. Pure: times are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Final, Protocol
+
+from pidgate.events import ConfigEvent, EventUnreadable, LifecycleEvent, from_json
+from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
+from pidgate.gateway.topics.records import EventRecord
+from pidgate.quota.entities import User
+from pidgate.quota.sticky import WATCH_MS
+from pidgate.quota.verdicts import Reason
+
+_CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
+_OF_GATEWAYS: Final = frozenset({LifecycleEvent.type, ConfigEvent.type})
+_OF_A_STATE: Final = frozenset(
+    {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
+)
+"""Decided by a gateway that had its state. What passes while there is none yet is said to be observed: of this
+gateway's own start, or of others that start with it, and none of them remembers anything.
+"""
+_UNCHARGED: Final = frozenset({Reason.GRACE, Reason.OBSERVE})
+"""Under enforcement what is said to be observed passed in the first moments of a cold start's grace."""
+
+Watch = Callable[[User, int, int], None]
+"""(user, producer id, now_ms): another process has refused this id."""
+OnGateway = Callable[[LifecycleEvent | ConfigEvent, int], None]
+"""(what a gateway told of itself, when: on the clock of now_ms, at most now)."""
+
+
+class Restorable(Protocol):
+    """What is needed of the state while it is restored (quota.ProducerIdQuota)."""
+
+    def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None: ...
+    def restore_grace(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None: ...
+    def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None: ...
+    def restore_cluster_charges(self, charged_ms: Iterable[int]) -> None: ...
+
+
+class Followable(Protocol):
+    """What is needed of the state while others are followed (quota.ProducerIdQuota)."""
+
+    def admitted_elsewhere(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool: ...
+
+
+class _Balance:
+    """A user's newest balance, and the event that told it."""
+
+    __slots__ = ("at_ms", "incarnation", "seq", "token_units", "units")
+
+    def __init__(self, incarnation: bytes, seq: int, units: int, token_units: int, at_ms: int) -> None:
+        self.incarnation = incarnation
+        self.seq = seq
+        self.units = units
+        self.token_units = token_units
+        self.at_ms = at_ms
+
+
+class EventApplier:
+    """`run`: what this gateway's incarnations begin with. `token_units`: of one token under today's window.
+
+    `user_of`: whom a name in an event means (events.UserNames, where users are redacted). `began_wall_ms`: when
+    this process began, by the clock that its own events tell: what it lets pass while it restores is no history.
+    `counts_charges`: there is a bound for the whole cluster, so every charge of the history counts.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        token_units: int,
+        *,
+        began_wall_ms: int | None = None,
+        counts_charges: bool = False,
+        user_of: Callable[[str], User] | None = None,
+        on_gateway: OnGateway | None = None,
+    ) -> None:
+        self._run = run.encode()
+        self._run_worker = self._run + b"."
+        self._token_units = token_units
+        self._began_wall_ms = 1 << 62 if began_wall_ms is None else began_wall_ms
+        self._user_of = user_of or _same_name
+        self._on_gateway = on_gateway
+        self._balances: dict[User, _Balance] = {}
+        self._charged_ms: list[int] | None = [] if counts_charges else None
+        self.decisions = 0
+        """Decisions taken in, restored and followed."""
+        self.has_history = False
+        """The topic told of an earlier state: what was restored is no cold start."""
+        self.unreadable = 0
+        self.last_unreadable = ""
+
+    # A history
+
+    def restore(
+        self,
+        records: Iterable[EventRecord],
+        state: Restorable,
+        now_ms: int,
+        wall_ms: int,
+        watch: Watch | None = None,
+    ) -> None:
+        """Take in a piece of the topic's history, also what this gateway told before this process began.
+
+        `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is told of ids
+        that were refused a short while ago.
+        """
+        past_ms = ((record.value, min(now_ms, now_ms - wall_ms + record.append_ms)) for record in records)
+        self._restore(past_ms, state, now_ms, watch)
+
+    def restore_journal(
+        self,
+        values: Iterable[bytes],
+        state: Restorable,
+        now_ms: int,
+        wall_ms: int,
+        watch: Watch | None = None,
+    ) -> None:
+        """The same from a file of this gateway's own events, whose age is told by its own wall clock."""
+        self._restore(zip(values, repeat(None)), state, now_ms, watch, wall_ms)
+
+    def _restore(
+        self,
+        past: Iterable[tuple[bytes, int | None]],
+        state: Restorable,
+        now_ms: int,
+        watch: Watch | None,
+        wall_ms: int = 0,
+    ) -> None:
+        restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
+        charged_ms = self._charged_ms
+        own_units, has_history, began_wall_ms = self._token_units, self.has_history, self._began_wall_ms
+        for value, at_ms in past:
+            try:
+                decision = scan(value)
+            except EventUnreadable as error:
+                self._skip(error)
+                continue
+            if decision is None:
+                self._hear(value, now_ms if at_ms is None else at_ms)
+                continue
+            incarnation, seq, told_ms, name, producer_id, admitted, reason, units, token_units = decision
+            if told_ms >= began_wall_ms and self._is_own(incarnation):
+                # The interim state holds it, and hands it over.
+                continue
+            if at_ms is None:
+                at_ms = min(now_ms, now_ms - wall_ms + told_ms)
+            elif not has_history and reason in _OF_A_STATE and not self._is_own(incarnation):
+                has_history = self.has_history = True
+            user = user_of(name)
+            self.decisions += 1
+            if admitted and reason in _UNCHARGED:
+                state.restore_grace(user, producer_id, at_ms, now_ms)
+            elif admitted:
+                restore_id(user, producer_id, at_ms, now_ms)
+                if charged_ms is not None and reason in _CHARGED:
+                    charged_ms.append(at_ms)
+            elif watch is not None and now_ms - at_ms < WATCH_MS:
+                watch(user, producer_id, now_ms)
+            if units is None:
+                continue
+            known = balances.get(user)
+            if known is None:
+                balances[user] = _Balance(incarnation, seq, units, token_units or own_units, at_ms)
+            # An event that was written twice is older than it looks the second time.
+            elif at_ms >= known.at_ms and (seq > known.seq or incarnation != known.incarnation):
+                known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
+                known.units, known.token_units = units, token_units or own_units
+
+    def finish_restore(self, state: Restorable) -> None:
+        """Each user's newest balance, once the history has been taken in. What comes later is for `follow`."""
+        for user, balance in self._balances.items():
+            state.restore_tokens(user, balance.units, balance.token_units, balance.at_ms)
+        self._balances.clear()
+        if self._charged_ms:
+            state.restore_cluster_charges(self._charged_ms)
+            self._charged_ms.clear()
+
+    # The others
+
+    def follow(self, records: Iterable[EventRecord], state: Followable, watch: Watch, now_ms: int) -> None:
+        """Take in what happens in other gateways now; this gateway's own events are passed over."""
+        for record in records:
+            try:
+                decision = scan(record.value)
+            except EventUnreadable as error:
+                self._skip(error)
+                continue
+            if decision is None:
+                self._hear(record.value, now_ms)
+            elif not self._is_own(decision[0]):
+                self._follow(decision, state, watch, now_ms)
+
+    def _follow(self, decision: Scanned, state: Followable, watch: Watch, now_ms: int) -> None:
+        self.decisions += 1
+        _, _, _, name, producer_id, admitted, reason, _, _ = decision
+        if admitted:
+            state.admitted_elsewhere(self._user_of(name), producer_id, now_ms, reason)
+        else:
+            watch(self._user_of(name), producer_id, now_ms)
+
+    def _is_own(self, incarnation: bytes) -> bool:
+        return incarnation == self._run or incarnation.startswith(self._run_worker)
+
+    # Gateways
+
+    def _hear(self, value: bytes, at_ms: int) -> None:
+        if self._on_gateway is None:
+            return
+        try:
+            if type_of(value) not in _OF_GATEWAYS:
+                return
+            event = from_json(value)
+        except EventUnreadable as error:
+            self._skip(error)
+            return
+        if isinstance(event, (LifecycleEvent, ConfigEvent)) and not self._is_own(event.incarnation.encode()):
+            self._on_gateway(event, at_ms)
+
+    def _skip(self, error: EventUnreadable) -> None:
+        self.unreadable += 1
+        self.last_unreadable = str(error)
+
+
+def _same_name(name: str) -> User:
+    return name or None

@@ -1,0 +1,74 @@
+"""The topic of events: how it is made when it is missing, and what about an existing one endangers the shared state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Final
+
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.config.units import show_duration
+from pidgate.gateway.logs import Event
+from pidgate.gateway.topics.gateway_topic import OwnTopic, TopicLines
+
+_READABLE_COMPRESSION: Final = frozenset({"producer", "uncompressed", "gzip"})
+
+
+@dataclass(slots=True)
+class EventTopic(OwnTopic):
+    """`remember_ms`: how far back its events are needed."""
+
+    lines: ClassVar[TopicLines] = TopicLines(
+        Event.EVENTS_TOPIC_CREATED,
+        Event.EVENTS_TOPIC_UNSAFE,
+        Event.EVENTS_TOPIC_UNAVAILABLE,
+        Event.EVENTS_TOPIC_AVAILABLE,
+    )
+
+    retention_ms: int
+    remember_ms: int
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> EventTopic:
+        events = settings.events
+        return cls(
+            events.topic,
+            events.partitions,
+            events.replication_factor,
+            events.retention_ms,
+            settings.quotas.producer_ids.remember_ms,
+        )
+
+    def timestamps_are_of_gateways(self) -> None:
+        for finding in self._unsafe({"message.timestamp.type": "CreateTime"}):
+            self._say(finding)
+
+    def _wanted(self, replicas: int) -> dict[str, str]:
+        return {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_ms),
+            "retention.bytes": "-1",
+            # Ages are reckoned by the brokers' clock, not by those of many gateways.
+            "message.timestamp.type": "LogAppendTime",
+            "min.insync.replicas": "2" if replicas >= 3 else "1",
+            "compression.type": "producer",
+        }
+
+    def _unsafe(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        finding = partial(self._finding, settings)
+        if settings.get("message.timestamp.type", "LogAppendTime") != "LogAppendTime":
+            reason = "the age of an event is then what the clock of its gateway says"
+            yield finding("message.timestamp.type", reason, "LogAppendTime")
+        if "compact" in settings.get("cleanup.policy", "delete"):
+            reason = (
+                "compaction keeps only the newest event of each user: after a restart ids are charged again"
+            )
+            yield finding("cleanup.policy", reason, "delete")
+        needed = f"events are needed for {show_duration(self.remember_ms)} (quotas.producer_ids.remember)"
+        if 0 <= int(settings.get("retention.ms", "-1")) < self.remember_ms:
+            yield finding("retention.ms", needed, str(self.retention_ms))
+        if int(settings.get("retention.bytes", "-1")) >= 0:
+            yield finding("retention.bytes", f"{needed}, however many they are", "-1")
+        if settings.get("compression.type", "producer") not in _READABLE_COMPRESSION:
+            yield finding("compression.type", "the gateway reads only gzip and uncompressed", "producer")

@@ -1,0 +1,234 @@
+"""Writes events to the topic, never in the way of traffic: bounded, batched, tried again for ever.
+
+`publish` only appends to a bounded store; all else happens in `run`. Events of one key reach one partition in
+order. A batch whose fate is unknown is sent again: readers tell duplicates by (incarnation, seq).
+Not idempotent on purpose: the gateway's own client takes no producer id from the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.state.events_topic import EventTopic
+from pidgate.gateway.state.record_accumulator import Lane, RecordAccumulator, Waiting
+from pidgate.gateway.topics.availability import Availability, stopped
+from pidgate.gateway.topics.causes import explained
+from pidgate.gateway.topics.library_log import load
+from pidgate.gateway.topics.own_client import OwnClient
+
+log = logger()
+
+LINGER_S: Final = 0.005
+"""Others come at the same moment as the first; a batch of them costs little more than one."""
+BATCHES_APART_S: Final = 0.02
+"""While events keep coming: a batch, and its way back to whoever follows the topic, cost each event loop as much as
+several decisions do."""
+REQUEST_TIMEOUT_MS: Final = 10_000
+BATCH_BYTES: Final = 256 * 1024
+RETRY_S: Final = 0.5
+WITHOUT_ANSWER_S: Final = 15.0
+"""After so long without any acknowledgement everything is begun anew, from the bootstrap servers: a client
+that only knows addresses that are gone would ask them for ever."""
+SAY_DROPPED_EVERY_S: Final = 10.0
+STOP_WITHIN_S: Final = 1.0
+
+_NEVER_TAKEN: Final = frozenset({2, 10, 18, 32, 43, 87})
+"""CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP,
+UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: about what is in the batch, so sending it again is no use."""
+
+
+class EventPublisher:
+    """Writes to one topic. `publish` at any time, also before and between runs; `run` in a task."""
+
+    def __init__(self, kafka: OwnClient, topic: EventTopic) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._lanes = RecordAccumulator(_partition_of)
+        self._arrived = asyncio.Event()
+        self._availability = Availability(topic.name, "writing")
+        self._answered_at_s = 0.0
+        self._dropped_said = 0
+        self.published = 0
+        """Events that the brokers acknowledged."""
+        self.is_connected = False
+        """The topic is known, and the last attempt to write to it did not fail."""
+
+    def publish(self, key: str, value: bytes) -> None:
+        """Take an event. Neither waits nor raises, whatever the topic does; what has no room is counted."""
+        self._lanes.put(key, value)
+        if not self._arrived.is_set():
+            self._arrived.set()
+
+    @property
+    def dropped(self) -> int:
+        """Events that were given up: no room, or too large for the topic."""
+        return self._lanes.dropped
+
+    @property
+    def buffered(self) -> int:
+        """Events not acknowledged yet."""
+        return self._lanes.events
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._lanes.size_bytes
+
+    @property
+    def last_failure(self) -> str:
+        """Why events cannot be written; empty while they can."""
+        return self._availability.last_failure
+
+    async def flush(self, timeout_s: float) -> bool:
+        """Wait until everything published so far is acknowledged or dropped; False when time ran out."""
+        give_up_s = time.monotonic() + timeout_s
+        while self._lanes.events:
+            if time.monotonic() >= give_up_s:
+                return False
+            await asyncio.sleep(0.01)
+        return True
+
+    async def run(self) -> None:
+        """Write for ever; ends when cancelled. Whatever goes wrong is logged, and tried again."""
+        await load()
+        telling = asyncio.ensure_future(self._tell_drops())
+        try:
+            while True:
+                try:
+                    await self._session()
+                except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
+                    await asyncio.sleep(self._failed(error))
+        finally:
+            telling.cancel()
+            self._say_dropped()
+
+    def _failed(self, error: BaseException) -> float:
+        self.is_connected = False
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        cause = explained(error, "writing", self._topic.name)
+        return self._availability.failed(cause, buffered=self.buffered, dropped=self.dropped)
+
+    async def _session(self) -> None:
+        """From connecting to the first failure that does not pass. Raises what ended it."""
+        from aiokafka import AIOKafkaProducer
+
+        await self._topic.ensure(self._kafka)
+        producer = AIOKafkaProducer(
+            **self._kafka.arguments(),
+            acks="all",
+            enable_idempotence=False,
+            max_batch_size=BATCH_BYTES,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            metadata_max_age_ms=60_000,
+        )
+        wait_s = STOP_WITHIN_S
+        try:
+            await producer.start()
+            self._lanes.shape(len(await producer.partitions_for(self._topic.name)))
+            self._answered_at_s = time.monotonic()
+            self.is_connected = not self.last_failure
+            # What an earlier session left behind waits for nobody's arrival.
+            self._arrived.set()
+            await self._write(producer)
+        except Exception:
+            # Its batches have to run out of time before it can stop; meanwhile nothing is lost here.
+            wait_s = REQUEST_TIMEOUT_MS / 1000 + 2
+            raise
+        finally:
+            self.is_connected = False
+            await stopped(producer, wait_s)
+
+    async def _write(self, producer: Any) -> None:
+        sent_at_s = 0.0
+        async with asyncio.TaskGroup() as writing:
+            while True:
+                await self._arrived.wait()
+                await asyncio.sleep(max(LINGER_S, sent_at_s + BATCHES_APART_S - time.monotonic()))
+                sent_at_s = time.monotonic()
+                self._arrived.clear()
+                for lane in self._lanes.ready():
+                    lane.is_busy = True
+                    writing.create_task(self._write_lane(producer, lane))
+
+    async def _write_lane(self, producer: Any, lane: Lane) -> None:
+        """Until the lane is empty. Raises when nothing at all has been acknowledged for long."""
+        from aiokafka.errors import KafkaError
+
+        while lane.events:
+            batch, events = _filled(producer, lane.first())
+            try:
+                await _acknowledged(
+                    await producer.send_batch(batch, self._topic.name, partition=lane.partition)
+                )
+            except KafkaError as error:
+                if getattr(error, "errno", None) in _NEVER_TAKEN:
+                    self._split(lane, events, error)
+                    continue
+                if time.monotonic() - self._answered_at_s > WITHOUT_ANSWER_S:
+                    raise
+                self._failed(error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            self._lanes.leave(lane, events)
+            self.published += events
+            self._answered_at_s = time.monotonic()
+            self.is_connected = True
+            self._availability.works(buffered=self.buffered, dropped=self.dropped)
+        lane.is_busy = False
+
+    def _split(self, lane: Lane, events: int, error: Exception) -> None:
+        """The brokers will never take this batch: halve it, and drop what not even alone is taken."""
+        if events > 1:
+            lane.most = max(1, events // 2)
+            return
+        self._lanes.leave(lane, 1)
+        self._lanes.drop(f"the brokers do not take it: {error}")
+
+    async def _tell_drops(self) -> None:
+        while True:
+            await asyncio.sleep(SAY_DROPPED_EVERY_S)
+            self._say_dropped()
+
+    def _say_dropped(self) -> None:
+        dropped = self._lanes.dropped
+        if dropped > self._dropped_said:
+            log.error(
+                Event.EVENTS_DROPPED,
+                topic=self._topic.name,
+                dropped=dropped - self._dropped_said,
+                dropped_total=dropped,
+                reason=self._lanes.last_drop,
+            )
+            self._dropped_said = dropped
+
+
+def _filled(producer: Any, events: Iterator[Waiting]) -> tuple[Any, int]:
+    """A batch of as many of these events as it has room for; never none."""
+    batch = producer.create_batch()
+    taken = 0
+    for event in events:
+        if batch.append(key=event.key, value=event.value, timestamp=None) is None:
+            break
+        taken += 1
+    batch.close()
+    return batch, taken
+
+
+async def _acknowledged(sent: asyncio.Future[Any]) -> None:
+    """Raises why not. A batch that nobody waits for any more still fails some day, and somebody has to look."""
+    sent.add_done_callback(lambda done: done.cancelled() or done.exception())
+    # Not awaited itself: that would cancel it with this task, and its end would be noticed by nobody.
+    await asyncio.wait([sent])
+    sent.result()
+
+
+def _partition_of(key: bytes, partitions: int) -> int:
+    from aiokafka.partitioner import DefaultPartitioner
+
+    all_partitions = list(range(partitions))
+    chosen: int = DefaultPartitioner()(key, all_partitions, all_partitions)
+    return chosen

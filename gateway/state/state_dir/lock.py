@@ -1,0 +1,96 @@
+"""One live gateway per state directory: an advisory lock (flock) that the system lifts when its process dies.
+
+Knows nothing of what else lies in the directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from pidgate.gateway.errors import CannotStart
+
+LOCK_FILE: Final = "lock"
+_NO_LOCKS_HERE: Final = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL})
+_MOST_OF_A_PID: Final = 20
+
+
+class StateDirInUse(CannotStart):
+    """Another live gateway holds the directory: two would delete each other's files."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        who = f"process {holder}" if holder else "another process"
+        super().__init__(
+            f"the state directory {path} is in use by {who}; give each gateway its own state_dir, "
+            f"or wait until that one has stopped"
+        )
+        self.path = path
+        self.holder = holder
+
+
+class DirectoryLock:
+    """Held from `take` to `release`, or to the end of the process however it ends."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fd: int | None = None
+
+    def take(self) -> None:
+        """Raises StateDirInUse; OSError when the directory cannot be opened at all.
+
+        A file system without locks is no reason to do without the directory: then nothing is held.
+        """
+        fd = self._open()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _pid_in(fd)
+            os.close(fd)
+            raise StateDirInUse(self._directory, holder) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS_HERE:
+                os.close(fd)
+                raise
+        self._fd = fd
+        self._write_pid()
+
+    @property
+    def is_held(self) -> bool:
+        return self._fd is not None
+
+    def release(self) -> None:
+        """The file stays: unlinked, a third gateway could lock a new one while a second waits for this one."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _open(self) -> int:
+        path = self._directory / LOCK_FILE
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+            # A read-only directory may still be read from, and reading needs a lock too: the directory's own.
+            return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _write_pid(self) -> None:
+        """For the message of whoever comes second; the lock holds without it (full disk, read-only)."""
+        if self._fd is None:
+            return
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            return
+
+
+def _pid_in(fd: int) -> str:
+    try:
+        text = os.pread(fd, _MOST_OF_A_PID, 0).strip()
+    except OSError:  # a directory's own lock
+        return ""
+    return text.decode() if text.isdigit() else ""

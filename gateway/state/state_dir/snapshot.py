@@ -1,0 +1,208 @@
+"""A snapshot: all users at one moment, in one file. Format version 1, in the container of frames.py.
+
+    kind  head                                                                   body
+    1     written_wall_ms, offsets {partition: next offset},                     -
+          grace_until_wall_ms (or null)                 exactly one, first
+    2     cluster: bucket [units, token_units, rate_milli]       at most one     -
+    3     user (or null), seed, bucket (or null), grace_admitted,                bits of all layers, one
+          layers [[design_count, bits, hashes, count, newest_of,                 after another, each
+          slice_age_ms, used_age_ms], ...]               one for each user       ceil(bits / 8) bytes
+
+Ages count from `written_wall_ms`. A key that is missing has its default, one that is not known is passed over:
+so version 2 may add keys, and a reader of version 1 goes on reading it. What version 2 must read of version 1 is
+recorded in tests/data/state-v1. A change that version 1 would misunderstand raises READABLE_SINCE, and `read`
+then branches on the version of the file; version 1 says of such a file that it is newer, and sets it aside.
+
+Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from pidgate.gateway.state.state_dir import files, frames
+from pidgate.gateway.state.state_dir.frames import Frame, SnapshotUnreadable
+from pidgate.quota.user_state import BucketState, LayerState, UserState
+
+SNAPSHOT_VERSION: Final = 1
+READABLE_SINCE: Final = 1
+
+_ABOUT: Final = 1
+_CLUSTER: Final = 2
+_USER: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What concerns all users: when the snapshot was taken, up to where the events topic is in it."""
+
+    written_wall_ms: int
+    offsets: dict[int, int]
+    grace_until_wall_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """A snapshot that was read to its end and found whole."""
+
+    about: About
+    cluster_bucket: BucketState | None
+    users: list[UserState]
+
+
+class SnapshotWriter:
+    """Writes a snapshot beside the others and then puts it in place. Raises OSError; then call `abandon`."""
+
+    def __init__(self, directory: Path, generation: int) -> None:
+        self._directory = directory
+        self._partial = directory / files.partial_name(generation)
+        self._path = directory / files.snapshot_name(generation)
+        self._file: IO[bytes] | None = None
+        self._frames = 0
+
+    def begin(self, about: About, cluster_bucket: BucketState | None) -> None:
+        self._file = os.fdopen(files.create(self._partial), "wb")
+        self._file.write(frames.prelude(SNAPSHOT_VERSION, READABLE_SINCE))
+        self._frame(_ABOUT, _about_head(about))
+        if cluster_bucket is not None:
+            self._frame(_CLUSTER, {"bucket": _bucket(cluster_bucket)})
+
+    def add(self, users: Sequence[UserState]) -> None:
+        for user in users:
+            self._frame(_USER, _user_head(user), [layer.data for layer in user.layers])
+
+    def finish(self, keep_from_generation: int) -> int:
+        """On disk for good, and only then in place; older files are deleted. Returns the size in bytes."""
+        file = self._opened()
+        file.writelines(frames.end(self._frames))
+        file.flush()
+        os.fsync(file.fileno())
+        size_bytes = file.tell()
+        file.close()
+        os.rename(self._partial, self._path)
+        files.sync_directory(self._directory)
+        # What cannot be deleted now is deleted next time; the snapshot is in place.
+        with contextlib.suppress(OSError):
+            files.retire(self._directory, keep_from_generation)
+        return size_bytes
+
+    def abandon(self) -> None:
+        """Leaves nothing half written behind."""
+        with contextlib.suppress(OSError):
+            if self._file is not None:
+                self._file.close()
+        with contextlib.suppress(OSError):
+            self._partial.unlink(missing_ok=True)
+
+    def _frame(self, kind: int, head: dict[str, Any], parts: Sequence[bytes] = ()) -> None:
+        self._opened().writelines(frames.frame(kind, head, parts))
+        self._frames += 1
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            raise OSError("the snapshot was not begun")
+        return self._file
+
+
+def read(path: Path) -> Contents:
+    """Raises SnapshotUnreadable or OSError; nothing of a file is used unless all of it is good."""
+    about: About | None = None
+    cluster: BucketState | None = None
+    users: list[UserState] = []
+    try:
+        for frame in frames.read(path, SNAPSHOT_VERSION):
+            if frame.kind == _ABOUT:
+                about = _read_about(frame.head)
+            elif frame.kind == _CLUSTER:
+                cluster = _read_bucket(frame.head["bucket"])
+            elif frame.kind == _USER:
+                users.append(_read_user(frame))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise SnapshotUnreadable(f"holds what no snapshot holds ({error!r})") from error
+    if about is None:
+        raise SnapshotUnreadable("does not say when it was written")
+    return Contents(about, cluster, users)
+
+
+def _about_head(about: About) -> dict[str, Any]:
+    return {
+        "written_wall_ms": about.written_wall_ms,
+        "offsets": about.offsets,
+        "grace_until_wall_ms": about.grace_until_wall_ms,
+    }
+
+
+def _read_about(head: dict[str, Any]) -> About:
+    grace = head.get("grace_until_wall_ms")
+    offsets = {int(partition): int(offset) for partition, offset in head.get("offsets", {}).items()}
+    return About(int(head["written_wall_ms"]), offsets, None if grace is None else int(grace))
+
+
+def _bucket(bucket: BucketState | None) -> list[int] | None:
+    return None if bucket is None else [bucket.units, bucket.token_units, bucket.rate_milli]
+
+
+def _read_bucket(values: list[int] | None) -> BucketState | None:
+    return None if values is None else BucketState(*map(int, values[:3]))
+
+
+def _user_head(user: UserState) -> dict[str, Any]:
+    return {
+        "user": user.user,
+        "seed": user.seed,
+        "bucket": _bucket(user.bucket),
+        "grace_admitted": user.grace_admitted,
+        "layers": [_layer(layer) for layer in user.layers],
+    }
+
+
+def _layer(layer: LayerState) -> list[int]:
+    return [
+        layer.design_count,
+        layer.bits,
+        layer.hashes,
+        layer.count,
+        layer.newest_of,
+        layer.slice_age_ms,
+        layer.used_age_ms,
+    ]
+
+
+def _read_user(frame: Frame) -> UserState:
+    head = frame.head
+    layers = []
+    at = 0
+    for values in head["layers"]:
+        design_count, bits, hashes, count, newest_of, slice_age_ms, used_age_ms = map(int, values[:7])
+        size = (bits + 7) // 8
+        data = frame.body[at : at + size]
+        if bits < 1 or hashes < 1 or len(data) < size:
+            raise ValueError(f"a layer of {bits} bits has {len(data)} bytes")
+        at += size
+        layers.append(
+            LayerState(
+                design_count=design_count,
+                bits=bits,
+                hashes=hashes,
+                count=count,
+                newest_of=newest_of,
+                slice_age_ms=slice_age_ms,
+                used_age_ms=used_age_ms,
+                data=data,
+            )
+        )
+    user = head["user"]
+    if not (user is None or isinstance(user, str)):
+        raise ValueError(f"a user is called {user!r}")
+    return UserState(
+        user=user,
+        seed=int(head["seed"]),
+        layers=tuple(layers),
+        bucket=_read_bucket(head.get("bucket")),
+        grace_admitted=int(head.get("grace_admitted", 0)),
+    )

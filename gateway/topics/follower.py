@@ -1,0 +1,316 @@
+"""Reads the topic from a place on, and then for ever: every record once and in its partition's order.
+
+Reconnects by itself and goes on behind the last record it handed over. Hands over bytes; what they mean is the
+absorber's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.topics.availability import Availability, stopped
+from pidgate.gateway.topics.causes import explained
+from pidgate.gateway.topics.gateway_topic import OwnTopic
+from pidgate.gateway.topics.library_log import load
+from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.gateway.topics.records import EventRecord
+
+__all__ = ["EventFollower", "EventRecord", "OnRecords", "StartAt"]
+
+log = logger()
+
+CHUNK_RECORDS: Final = 200
+"""Handed over at once; between two chunks the event loop serves everybody else."""
+REQUEST_TIMEOUT_MS: Final = 10_000
+POLL_MS: Final = 500
+"""How long records are waited for while some are known to be missing: they may be none of ours."""
+LONG_POLL_MS: Final = 2_000
+"""How long a broker keeps a fetch that has nothing to bring. Each round costs half a millisecond of the loop, whatever
+came; CHECK_WITHIN_S has to be longer, since a broker answers one request of a connection after the other."""
+CHECK_EVERY_S: Final = 5.0
+"""How often somebody is asked whether the topic is still there: aiokafka keeps its troubles to itself."""
+CHECK_WITHIN_S: Final = 4.0
+CHECKED_PARTITIONS: Final = 3
+PARTITION_FETCH_BYTES: Final = 1024 * 1024
+FETCH_BYTES: Final = 8 * 1024 * 1024
+STOP_WITHIN_S: Final = 1.0
+_CREATE_TIME: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StartAt:
+    """Where to begin: at these offsets; a partition without one at this wall clock time; else at its beginning.
+
+    An offset that is no longer there (deleted by retention, or the topic is another one) means the beginning.
+    """
+
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    wall_ms: int | None = None
+
+
+OnRecords = Callable[[list[EventRecord]], None]
+
+
+class EventFollower:
+    """Follows one topic; `run` in a task, once."""
+
+    def __init__(self, kafka: OwnClient, topic: OwnTopic) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        lines = topic.lines
+        self._availability = Availability(topic.name, "reading", lines.unavailable, lines.available)
+        self._next: dict[int, int] = {}
+        self._is_caught_up = False
+        self._began_at_s = 0.0
+        self.followed = 0
+        """Records handed over."""
+        self.is_connected = False
+
+    @property
+    def applied_offsets(self) -> list[int]:
+        """By partition: the offset of the next record that has not been handed over; 0 before it is known."""
+        return [self._next.get(partition, 0) for partition in range(max(self._next, default=-1) + 1)]
+
+    @property
+    def is_caught_up(self) -> bool:
+        """All that lay in the topic when it was first reached has been handed over."""
+        return self._is_caught_up
+
+    @property
+    def last_failure(self) -> str:
+        """Why the topic cannot be read; empty while it can."""
+        return self._availability.last_failure
+
+    async def run(self, start: StartAt, on_records: OnRecords, on_caught_up: Callable[[], None]) -> None:
+        """Read for ever; ends when cancelled, or with what a callback raises.
+
+        `on_caught_up` is called once: when every partition has reached the end that it had when its reading
+        began.
+        """
+        await load()
+        while True:
+            session = _Session(self, start, on_records, on_caught_up)
+            try:
+                await session.run()
+            except _CallbackFailed as failed:
+                raise failed.error from None
+            except _MorePartitions:
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
+                cause = explained(error, "reading", self._topic.name)
+                self.is_connected = False
+                await asyncio.sleep(self._availability.failed(cause))
+
+    def _works(self) -> None:
+        self.is_connected = True
+        self._availability.works()
+
+
+class _MorePartitions(Exception):
+    """Somebody added partitions to the topic."""
+
+
+class _CallbackFailed(Exception):
+    """Not the topic's fault: ours."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class _Session:
+    """One consumer, from connecting to the failure that ends it."""
+
+    def __init__(
+        self,
+        follower: EventFollower,
+        start: StartAt,
+        on_records: OnRecords,
+        on_caught_up: Callable[[], None],
+    ) -> None:
+        from aiokafka import AIOKafkaConsumer, TopicPartition
+
+        self._follower = follower
+        self._start = start
+        self._on_records = on_records
+        self._on_caught_up = on_caught_up
+        self._topic = follower._topic
+        # The library has no types: everything of it is Any here.
+        self._partition: Callable[[int], Any] = partial(TopicPartition, self._topic.name)
+        self._make_consumer: Callable[..., Any] = AIOKafkaConsumer
+        self._lagging: dict[int, int] = {}
+        self._consumer: Any = None
+
+    async def run(self) -> None:
+        """Raises what ended it."""
+        await self._topic.ensure(self._follower._kafka)
+        self._consumer = self._make_consumer(
+            **self._follower._kafka.arguments(),
+            group_id=None,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_uncommitted",
+            # The brokers checked each batch when they took it, and TCP since; a million events cost 0.3 s.
+            check_crcs=False,
+            fetch_max_bytes=FETCH_BYTES,
+            fetch_max_wait_ms=LONG_POLL_MS,
+            # How often its fetcher looks around although nothing has happened; 200 ms unless told.
+            consumer_timeout_ms=LONG_POLL_MS,
+            max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            metadata_max_age_ms=60_000,
+        )
+        try:
+            # Assigned before the start, so that the start waits until the topic is known.
+            self._consumer.assign([self._partition(0)])
+            await self._consumer.start()
+            await self._take_places()
+            await self._read()
+        finally:
+            self._follower.is_connected = False
+            await stopped(self._consumer, STOP_WITHIN_S)
+
+    # Where to begin
+
+    async def _take_places(self) -> None:
+        """Assign all partitions and go to where each is to be read from."""
+        known = self._follower._next
+        numbers = sorted(self._consumer.partitions_for_topic(self._topic.name))
+        partitions = [self._partition(number) for number in numbers]
+        self._consumer.assign(partitions)
+        if not self._follower.is_caught_up or any(number not in known for number in numbers):
+            await self._find_first_places(numbers)
+        for number in numbers:
+            self._consumer.seek(self._partition(number), known[number])
+
+    async def _find_first_places(self, numbers: list[int]) -> None:
+        partitions = [self._partition(number) for number in numbers]
+        first = await self._consumer.beginning_offsets(partitions)
+        end = await self._consumer.end_offsets(partitions)
+        by_time: dict[Any, Any] = {}
+        if self._start.wall_ms is not None and not self._follower._next:
+            by_time = await self._consumer.offsets_for_times(dict.fromkeys(partitions, self._start.wall_ms))
+        known = dict(self._follower._next)
+        for number, partition in zip(numbers, partitions, strict=True):
+            wanted = known.get(number, self._start.offsets.get(number))
+            if wanted is None and partition in by_time:
+                # Nothing that new: what comes from now on.
+                wanted = by_time[partition].offset if by_time[partition] else end[partition]
+            known[number] = self._there_or_earliest(number, wanted, first[partition], end[partition])
+            if known[number] < end[partition]:
+                self._lagging[number] = end[partition]
+        self._follower._next.update(known)
+
+    def _there_or_earliest(self, number: int, wanted: int | None, first: int, end: int) -> int:
+        if wanted is None or first <= wanted <= end:
+            return first if wanted is None else wanted
+        log.warning(
+            Event.EVENTS_OFFSETS_GONE,
+            topic=self._topic.name,
+            partition=number,
+            offset=wanted,
+            earliest=first,
+        )
+        return first
+
+    # Reading
+
+    async def _read(self) -> None:
+        # Beside the reading: a broker answers one request of a connection after the other, so that the question waits
+        # for as long as that broker keeps a fetch which has nothing to bring, while others bring something.
+        checking: asyncio.Task[None] | None = None
+        checked_at_s = time.monotonic()
+        try:
+            while True:
+                self._tell_when_caught_up()
+                wait_ms = POLL_MS if self._lagging else LONG_POLL_MS
+                fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=CHUNK_RECORDS)
+                if fetched:
+                    self._hand_over(fetched)
+                    self._follower._works()
+                    await asyncio.sleep(0)
+                else:
+                    await self._catch_up_without_records()
+                if checking is not None and checking.done():
+                    checking.result()
+                    checking, checked_at_s = None, time.monotonic()
+                elif checking is None and time.monotonic() - checked_at_s > CHECK_EVERY_S:
+                    checking = asyncio.ensure_future(self._check())
+        finally:
+            if checking is not None:
+                checking.cancel()
+
+    def _hand_over(self, fetched: Mapping[Any, list[Any]]) -> None:
+        make = _keyed_record if self._topic.is_compacted else _record
+        records = [
+            make(record)
+            for found in fetched.values()
+            for record in found
+            if record.value is not None or self._topic.is_compacted
+        ]
+        try:
+            self._on_records(records)
+        except Exception as error:
+            raise _CallbackFailed(error) from error
+        follower = self._follower
+        follower.followed += len(records)
+        for partition, found in fetched.items():
+            number, last = partition.partition, found[-1]
+            follower._next[number] = last.offset + 1
+            if self._lagging and self._lagging.get(number, last.offset + 2) <= last.offset + 1:
+                del self._lagging[number]
+            if last.timestamp_type == _CREATE_TIME:
+                self._topic.timestamps_are_of_gateways()
+
+    async def _catch_up_without_records(self) -> None:
+        """The end of a partition need not be a record of ours: the client's position passes over others."""
+        for number, end in list(self._lagging.items()):
+            position = await self._consumer.position(self._partition(number))
+            if position >= end:
+                self._follower._next[number] = max(self._follower._next[number], position)
+                del self._lagging[number]
+
+    def _tell_when_caught_up(self) -> None:
+        if self._lagging or self._follower._is_caught_up:
+            return
+        self._follower._is_caught_up = True
+        try:
+            self._on_caught_up()
+        except Exception as error:
+            raise _CallbackFailed(error) from error
+
+    async def _check(self) -> None:
+        """Raises when nobody answers for any of a few partitions; one dead partition is not the topic's end."""
+        numbers = sorted(self._consumer.partitions_for_topic(self._topic.name) or ())
+        if len(numbers) > len(self._follower._next):
+            raise _MorePartitions
+        failure: Exception | None = None
+        asked = numbers or [0]
+        for number in islice(asked, 0, None, max(1, len(asked) // CHECKED_PARTITIONS)):
+            try:
+                async with asyncio.timeout(CHECK_WITHIN_S):
+                    await self._consumer.end_offsets([self._partition(number)])
+            except Exception as error:  # noqa: BLE001 - raised below, when nobody else answers
+                failure = error
+            else:
+                self._follower._works()
+                return
+        assert failure is not None
+        raise failure
+
+
+def _record(record: Any) -> EventRecord:
+    return EventRecord(record.partition, record.offset, record.timestamp, record.value)
+
+
+def _keyed_record(record: Any) -> EventRecord:
+    return EventRecord(
+        record.partition, record.offset, record.timestamp, record.value or b"", record.key or b""
+    )

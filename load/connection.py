@@ -1,0 +1,142 @@
+"""One connection to a broker or gateway: frames out, answers in the order of the requests, each with its time.
+
+Knows sizes and correlation ids, no APIs. Nothing waits in here: whoever sends too much fills memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pidgate.load.plan import Address
+
+_LONGEST_ANSWER: Final = 64 * 1024 * 1024
+
+
+class ConnectionLost(OSError):
+    """Closed by the other side, by us, or of no more use: what was in flight has no answer."""
+
+
+class Answer(NamedTuple):
+    """A frame without its size prefix, and when its last byte was read (the event loop's clock)."""
+
+    frame: bytes
+    arrived_s: float
+
+
+class Connection(asyncio.Protocol):
+    """Made by `connect`. Closes itself when an answer does not come within `request_timeout_s`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, request_timeout_s: float) -> None:
+        self._loop = loop
+        self._request_timeout_s = request_timeout_s
+        self._received = bytearray()
+        self._pending: deque[tuple[int, float, asyncio.Future[Answer]]] = deque()
+        self._correlation_id = 0
+        self._transport: asyncio.Transport | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._why = "closed by the other side"
+        self.is_open = False
+
+    def next_correlation_id(self) -> int:
+        """For the next frame that is sent."""
+        self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+        return self._correlation_id
+
+    def send(self, frame: bytes) -> asyncio.Future[Answer]:
+        """Send a frame (size prefix included); its answer, or ConnectionLost."""
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        if self._transport is None or not self.is_open:
+            answer.set_exception(ConnectionLost(self._why))
+            return answer
+        now_s = self._loop.time()
+        self._pending.append((struct.unpack_from(">i", frame, 8)[0], now_s, answer))
+        self._transport.write(frame)
+        if self._watch is None:
+            self._watch = self._loop.call_at(now_s + self._request_timeout_s, self._look)
+        return answer
+
+    async def ask(self, build: Callable[[int], bytes]) -> Answer:
+        """Send what `build` makes of a correlation id, wait for the answer. Raises ConnectionLost."""
+        return await self.send(build(self.next_correlation_id()))
+
+    def close(self) -> None:
+        """At once; what was in flight is lost."""
+        self._end("closed here")
+
+    def _end(self, why: str) -> None:
+        self._why = why
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _look(self) -> None:
+        self._watch = None
+        if not self._pending:
+            return
+        overdue_s = self._pending[0][1] + self._request_timeout_s
+        if self._loop.time() >= overdue_s:
+            self._end(f"no answer within {self._request_timeout_s:g} s")
+        else:
+            self._watch = self._loop.call_at(overdue_s, self._look)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        arrived_s = self._loop.time()
+        inbox = self._received
+        inbox += data
+        at = 0
+        while len(inbox) - at >= 4:
+            size = struct.unpack_from(">i", inbox, at)[0]
+            if not 4 <= size <= _LONGEST_ANSWER:
+                return self._end(f"an answer of {size} bytes")
+            if len(inbox) - at < 4 + size:
+                break
+            frame = bytes(inbox[at + 4 : at + 4 + size])
+            at += 4 + size
+            if not self._deliver(Answer(frame, arrived_s)):
+                return self._end("an answer to another request")
+        del inbox[:at]
+        return None
+
+    def _deliver(self, answer: Answer) -> bool:
+        correlation_id = struct.unpack_from(">i", answer.frame)[0]
+        if not self._pending or self._pending[0][0] != correlation_id:
+            return False
+        waiting = self._pending.popleft()[2]
+        if not waiting.done():
+            waiting.set_result(answer)
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        if self._watch is not None:
+            self._watch.cancel()
+        pending, self._pending = self._pending, deque()
+        for _, _, answer in pending:
+            if not answer.done():
+                answer.set_exception(ConnectionLost(str(exc or self._why)))
+                # Who was cancelled meanwhile does not ask any more.
+                answer.exception()
+
+
+async def connect(address: Address, request_timeout_s: float) -> Connection:
+    """Raises OSError, within `request_timeout_s`."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(request_timeout_s):
+            _, connection = await loop.create_connection(
+                lambda: Connection(loop, request_timeout_s), *address
+            )
+    except TimeoutError as error:
+        raise ConnectionLost(f"no connection to {address[0]}:{address[1]} in time") from error
+    return connection

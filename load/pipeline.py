@@ -1,0 +1,228 @@
+"""The batches of one idempotent producer to one partition: which may be sent when, in order, none lost or doubled.
+
+As Java's producer does it (Sender, TransactionManager): five batches at most from the oldest unacknowledged one on;
+after a refusal nothing is sent until all answers are there, then everything that is not acknowledged goes again, in
+order, with the sequences it had. When a batch must be given up, or the broker has lost the sequence, the rest goes on
+under a new id or epoch. PURE: time is an argument, in seconds of one clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from pidgate.load.tally import Tally
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.record_batch import MAX_SEQUENCE
+
+MOST_AHEAD: Final = 5
+"""What brokers remember of a producer in a partition (KIP-98)."""
+RETRY_BACKOFF_S: Final = 0.1
+"""Java's retry.backoff.ms."""
+
+MOVED: Final = frozenset(
+    (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+    )
+)
+"""The partition is led from elsewhere, or soon will be: ask where."""
+RETRIABLE: Final = MOVED | {
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+}
+_MAY_HAVE_ARRIVED: Final = frozenset(
+    (
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    )
+)
+
+
+class Then(Enum):
+    """What an answer asks of whoever holds the connection."""
+
+    GO_ON = "send what may be sent"
+    ASK_WHERE = "the partition is led from elsewhere"
+    BEGIN_ANEW = "take a new producer id or epoch, then tell `began_anew`"
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One batch with its place in the producer's sequence."""
+
+    due_s: float
+    sequence: int
+    tries: int = 0
+    may_have_arrived: bool = False
+    """A try of it has no answer, or one that leaves it open."""
+
+
+class Pipeline:
+    """`due` what is to be sent, ask `next_batch` until None, tell each answer in the order of the sendings."""
+
+    def __init__(
+        self,
+        tally: Tally,
+        *,
+        records_per_batch: int,
+        batch_bytes: int,
+        delivery_timeout_s: float,
+        most_ahead: int = MOST_AHEAD,
+        anew_on_error: bool = False,
+    ) -> None:
+        self._tally = tally
+        self._records = records_per_batch
+        self._bytes = batch_bytes
+        self._delivery_timeout_s = delivery_timeout_s
+        self._most_ahead = most_ahead
+        self._anew_on_error = anew_on_error
+        self._waiting: deque[float] = deque()
+        self._unacked: deque[Batch] = deque()
+        self._again: deque[Batch] = deque()
+        """Of the unacknowledged, those that are to be sent again before anything new."""
+        self._in_flight: deque[Batch] = deque()
+        self._sequence = 0
+        self._has_failed = False
+        self._must_begin_anew = False
+        self.resume_s = 0.0
+        """Nothing is to be sent before: an answer said so."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is left to be done."""
+        return not self._waiting and not self._unacked
+
+    @property
+    def must_begin_anew(self) -> bool:
+        return self._must_begin_anew and not self._in_flight
+
+    def due(self, due_s: float) -> None:
+        """A batch that should be sent at that time, or as soon after it as may be."""
+        self._tally.due += 1
+        self._waiting.append(due_s)
+
+    def next_batch(self, now_s: float) -> Batch | None:
+        """The batch to be sent now; None: nothing may be, or there is none. It counts as sent."""
+        if now_s < self.resume_s:
+            return None
+        if self._has_failed:
+            if self._in_flight:
+                return None
+            self._has_failed = False
+            self._again = deque(self._unacked)
+        self._give_up_overdue(now_s)
+        if self._must_begin_anew:
+            return None
+        batch = self._again.popleft() if self._again else self._new_batch()
+        if batch is None:
+            return None
+        if batch.tries == 0:
+            self._tally.sent_first(batch.due_s, now_s)
+        batch.tries += 1
+        self._tally.requests += 1
+        self._tally.resent += batch.tries > 1
+        self._in_flight.append(batch)
+        return batch
+
+    def _new_batch(self) -> Batch | None:
+        if not self._waiting or not self._has_room():
+            return None
+        batch = Batch(self._waiting.popleft(), self._sequence)
+        self._sequence = self._sequence + self._records & MAX_SEQUENCE
+        self._unacked.append(batch)
+        return batch
+
+    def _has_room(self) -> bool:
+        # By sequence, not by how many are in flight: a batch that comes again is known as a repetition only among
+        # the last five that the broker has appended.
+        if not self._unacked:
+            return True
+        ahead = self._sequence - self._unacked[0].sequence & MAX_SEQUENCE
+        return ahead < self._most_ahead * self._records
+
+    def _give_up_overdue(self, now_s: float) -> None:
+        overdue_s = now_s - self._delivery_timeout_s
+        while self._waiting and self._waiting[0] < overdue_s:
+            self._waiting.popleft()
+            self._tally.lost += 1
+        while self._again and self._again[0].due_s < overdue_s:
+            self._lose(self._again.popleft())
+
+    def _lose(self, batch: Batch) -> None:
+        self._unacked.remove(batch)
+        self._tally.lost += 1
+        # Its sequence will never come: the broker would refuse all that follow.
+        self._must_begin_anew = True
+
+    def answered(self, error_code: int, throttle_time_ms: int, arrived_s: float) -> Then:
+        """The answer to the oldest batch in flight."""
+        batch = self._in_flight.popleft()
+        self._tally.throttled(throttle_time_ms)
+        # Whoever makes a new producer after an error throws away what the old one was told.
+        if throttle_time_ms and not (error_code and self._anew_on_error):
+            self.resume_s = max(self.resume_s, arrived_s + throttle_time_ms / 1_000)
+        if error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._unacked.remove(batch)
+            self._tally.acknowledge(batch.due_s, arrived_s, self._records, self._bytes)
+            return self._then(Then.GO_ON)
+        self._tally.refuse(error_code, has_throttle=throttle_time_ms > 0)
+        batch.may_have_arrived |= error_code in _MAY_HAVE_ARRIVED
+        self._fail(arrived_s)
+        # Out of order behind a batch that is not there is what its refusal does; else the sequence is lost.
+        follows_a_failed_one = error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (
+            self._must_begin_anew or self._unacked[0] is not batch
+        )
+        if error_code not in RETRIABLE and not follows_a_failed_one:
+            self._lose(batch)
+        elif self._anew_on_error:
+            self._must_begin_anew = True
+        return self._then(Then.ASK_WHERE if error_code in MOVED else Then.GO_ON)
+
+    def disconnected(self, now_s: float) -> Then:
+        """Nothing that is in flight will be answered any more."""
+        for batch in self._in_flight:
+            batch.may_have_arrived = True
+        self._in_flight.clear()
+        self._fail(now_s)
+        self._must_begin_anew |= self._anew_on_error
+        return self._then(Then.ASK_WHERE)
+
+    def _fail(self, now_s: float) -> None:
+        self._has_failed = True
+        self.resume_s = max(self.resume_s, now_s + RETRY_BACKOFF_S)
+
+    def _then(self, otherwise: Then) -> Then:
+        return Then.BEGIN_ANEW if self.must_begin_anew else otherwise
+
+    def began_anew(self) -> None:
+        """There is a new id or epoch: what is left gets new sequences. Only when `must_begin_anew`."""
+        self._must_begin_anew = False
+        self._has_failed = False
+        self._sequence = 0
+        for batch in self._unacked:
+            self._tally.possibly_doubled += batch.may_have_arrived
+            batch.may_have_arrived = False
+            batch.sequence = self._sequence
+            self._sequence = self._sequence + self._records & MAX_SEQUENCE
+        self._again = deque(self._unacked)
+
+    def over(self, end_s: float) -> None:
+        """The run ends: what is not acknowledged is counted as such."""
+        for due_s in (*(batch.due_s for batch in self._unacked), *self._waiting):
+            self._tally.left_unfinished(due_s, end_s)
+        self._unacked.clear()
+        self._waiting.clear()

@@ -1,0 +1,191 @@
+"""What a run came to, as JSON and as a table. PURE but for the console it writes on.
+
+docs/load.md says what the fields mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pidgate.load.plan import Kind, Plan
+from pidgate.load.running import Result, Tallies
+from pidgate.load.tally import Latency, Tally
+from pidgate.protocol.errors import ErrorCode
+
+SCHEMA_VERSION: Final = 1
+PERCENTILES: Final = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
+_NAMES: Final = {int(code): code.name for code in ErrorCode}
+_OWN_DELAY_BAD_MS: Final = 5.0
+
+
+def total_of(tallies: Tallies) -> Tally:
+    """All kinds together."""
+    total = Tally()
+    for tally in tallies.values():
+        total.add(tally)
+    return total
+
+
+def report(result: Result) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "plan": _plan(result.plan),
+        "seconds": round(result.seconds, 3),
+        "stopped_early": result.was_stopped,
+        "not_begun": result.not_begun,
+        "generator_delay_ms": _latency(result.own_delay),
+        "total": _tally(total_of(result.tallies), result.seconds),
+        "kinds": {_key(kind): _tally(tally, result.seconds) for kind, tally in result.tallies.items()},
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": [f"{host}:{port}" for host, port in plan.bootstrap],
+        "topic": plan.topic,
+        "producers": {_key(kind): count for kind, count in plan.counts.items() if count},
+        "rates_per_s": {_key(kind): plan.rates_per_s[kind] for kind, count in plan.counts.items() if count},
+        "duration_s": plan.duration_s,
+        "record_bytes": plan.record_bytes,
+        "records_per_batch": plan.records_per_batch,
+        "acks": "all" if plan.acks == -1 else str(plan.acks),
+        "user": None if plan.login is None else plan.login.user,
+        "client_id": plan.client_id,
+        "seed": plan.seed,
+    }
+
+
+def _key(kind: Kind) -> str:
+    return kind.words.replace("-", "_").replace(" ", "_")
+
+
+def _tally(tally: Tally, seconds: float) -> dict[str, Any]:
+    per_s = 1 / seconds if seconds else 0.0
+    return {
+        "due": tally.due,
+        "requests": tally.requests,
+        "resent": tally.resent,
+        "acknowledged": tally.acknowledged,
+        "records": tally.records,
+        "bytes": tally.value_bytes,
+        "refused": {str(code): count for code, count in sorted(tally.refused.items())},
+        "refused_with_throttle": tally.refused_with_throttle,
+        "ids_refused": {str(code): count for code, count in sorted(tally.ids_refused.items())},
+        "lost": tally.lost,
+        "possibly_doubled": tally.possibly_doubled,
+        "unfinished": tally.unfinished,
+        "ids": tally.ids,
+        "connections": tally.connections,
+        "connection_errors": tally.connection_errors,
+        "throttle_s": round(tally.throttle_s, 3),
+        "late": tally.late,
+        "acknowledged_per_s": round(tally.acknowledged * per_s, 2),
+        "bytes_per_s": round(tally.value_bytes * per_s),
+        "latency_ms": _latency(tally.latency),
+        "latency_hdr": tally.latency.encoded(),
+    }
+
+
+def _latency(latency: Latency) -> dict[str, float | int | None]:
+    found: dict[str, float | int | None] = {"count": latency.count}
+    found |= {name: latency.percentile_ms(percent) for name, percent in PERCENTILES.items()}
+    return {**found, "max": latency.max_ms}
+
+
+def show(console: Console, result: Result) -> None:
+    """For people."""
+    tallies, total = result.tallies, total_of(result.tallies)
+    columns: dict[str, Tally] = {kind.words: tally for kind, tally in tallies.items()}
+    if len(columns) > 1:
+        columns["all"] = total
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for name in columns:
+        table.add_column(name, justify="right")
+    for label, cells in _rows(list(columns.values()), result.seconds):
+        if any(cell not in ("0", "") for cell in cells) or label in _ALWAYS:
+            table.add_row(label, *cells)
+    console.print(table)
+    for note in notes(result):
+        console.print(Text(note, style="yellow"))
+
+
+_ALWAYS: Final = ("batches due", "acknowledged", "unfinished", "late sends")
+
+
+def _rows(tallies: list[Tally], seconds: float) -> list[tuple[str, list[str]]]:
+    def each(of: Any) -> list[str]:
+        return [of(tally) for tally in tallies]
+
+    def count(name: str) -> list[str]:
+        return [f"{getattr(tally, name):,}" for tally in tallies]
+
+    rows = [
+        ("batches due", count("due")),
+        ("requests", count("requests")),
+        ("acknowledged", count("acknowledged")),
+        ("records", count("records")),
+        *_by_code("refused", tallies, "refused"),
+        ("  with throttle", count("refused_with_throttle")),
+        *_by_code("ids refused", tallies, "ids_refused"),
+        ("sent again", count("resent")),
+        ("lost", count("lost")),
+        ("possibly doubled", count("possibly_doubled")),
+        ("unfinished", count("unfinished")),
+        ("late sends", count("late")),
+        ("producer ids", count("ids")),
+        ("connections", count("connections")),
+        ("connection errors", count("connection_errors")),
+        ("throttle s", each(lambda tally: f"{tally.throttle_s:,.1f}" if tally.throttle_s else "0")),
+        ("batches/s", each(lambda tally: f"{tally.acknowledged / seconds:,.1f}" if seconds else "")),
+        ("MB/s", each(lambda tally: f"{tally.value_bytes / seconds / 1e6:,.2f}" if seconds else "")),
+    ]
+    rows += [
+        (f"{name.replace('_', '.')} ms", each(lambda tally, p=percent: _ms(tally.latency.percentile_ms(p))))
+        for name, percent in PERCENTILES.items()
+    ]
+    return [*rows, ("max ms", each(lambda tally: _ms(tally.latency.max_ms)))]
+
+
+def _by_code(label: str, tallies: list[Tally], name: str) -> list[tuple[str, list[str]]]:
+    codes = sorted({code for tally in tallies for code in getattr(tally, name)})
+    return [
+        (
+            f"{label} {code} {_NAMES.get(code, '')}".rstrip(),
+            [f"{getattr(tally, name)[code]:,}" for tally in tallies],
+        )
+        for code in codes
+    ]
+
+
+def _ms(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+
+
+def notes(result: Result) -> list[str]:
+    """What a reader of the numbers must know."""
+    found = []
+    total = total_of(result.tallies)
+    own_p99 = result.own_delay.percentile_ms(99.0)
+    if own_p99 is not None and own_p99 > _OWN_DELAY_BAD_MS:
+        found.append(
+            f"The generator itself was {own_p99:.1f} ms late (p99): too high a rate for it, or a busy machine. "
+            "The latencies hold that, too."
+        )
+    if total.unfinished:
+        found.append(
+            f"{total.unfinished:,} batches were not acknowledged when the run ended; "
+            "each counts with the time that it had waited by then."
+        )
+    if result.not_begun:
+        found.append(f"{result.not_begun} producers had no producer id when sending began.")
+    if result.was_stopped:
+        found.append("Stopped before its time.")
+    return found

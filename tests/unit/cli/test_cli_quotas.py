@@ -1,0 +1,457 @@
+"""`pidgate quotas`, `mode` and `explain` as they are typed, against a real admin site."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from typer.testing import CliRunner, Result
+
+from pidgate.cli.app import app
+from pidgate.cli.quota_change import set_by
+from pidgate.gateway import logs
+from pidgate.quota.questions import new_id_question
+from tests.support.quota_site import FILE, Gateway, served
+
+Typed = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def log_elsewhere() -> Iterator[None]:
+    """Not among what the command prints."""
+    logs.configure("json", "info", io.StringIO())
+    yield
+    structlog.reset_defaults()
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
+
+
+def told_by(*words: str) -> Any:
+    """What --json gives, of the only gateway."""
+    result = typed(*words, "--json")
+    assert result.exit_code == 0, result.output
+    (told,) = json.loads(result.stdout)
+    return told
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def run(use: Callable[[Typed, Gateway], None], text: str = FILE, *options: str) -> None:
+    """`use` is given a `typed` that names the gateway."""
+
+    def with_address(address: str, gateway: Gateway) -> None:
+        use(lambda *words: typed(*words, "--admin", address, *options), gateway)
+
+    served(with_address, text)
+
+
+def rate(gateway: Gateway, user: str = "alice") -> float | None:
+    quota = gateway.book.in_force.quotas.users.get(user)
+    milli = None if quota is None else quota.producer_ids_rate_milli
+    return None if milli is None else milli / 1000
+
+
+# ---- describe and diff ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [(), ("describe",), ("--describe", "--entity-type", "users")])
+def test_describe_is_a_table_of_what_is_said(words: tuple[str, ...]) -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        gateway.ask(1)
+        result = typed("quotas", *words)
+        assert result.exit_code == 0, result.output
+        lines = [flat(line) for line in result.stdout.splitlines()]
+        assert lines[0].startswith("gw-0 at 127.0.0.1:")
+        assert lines[1] == "mode of all users: enforce (file)"
+        assert "(default) producer_ids_rate 10 per 1h file" in lines
+        assert "alice producer_ids_rate 2 per 1h file 1 of 2 team-a the old batch job" in lines
+        assert "bob mode observe file" in lines
+
+    run(use)
+
+
+def test_byte_rates_of_the_file_are_shown_beside() -> None:
+    def use(typed: Typed, _gateway: Gateway) -> None:
+        shown = flat(typed("quotas").stdout)
+        assert "(default) producer_ids_rate no limit not set consumer_byte_rate 2MB per s file" in shown
+        assert (
+            "alice producer_byte_rate 1MiB per s file consumer_byte_rate 7B per s of client (default)"
+            in shown
+        )
+        assert "producer_byte_rate 500B per s of client app file" in shown
+
+    run(
+        use,
+        FILE[: FILE.index("quotas:")]
+        + """
+quotas:
+  default: {consumer_byte_rate: 2MB}
+  users:
+    alice:
+      producer_byte_rate: 1MiB
+      clients: {app: {producer_byte_rate: 500}}
+      default_client: {consumer_byte_rate: 7}
+""",
+    )
+
+
+def test_describe_of_one_user_says_what_holds_for_it() -> None:
+    def use(typed: Typed, _gateway: Gateway) -> None:
+        shown = flat(typed("quotas", "describe", "--user", "carol").stdout)
+        assert "carol producer_ids_rate 10 per 1h file, of the default user 10 of 10" in shown
+        assert "mode enforce file, of all users" in shown
+        assert "alice" not in shown
+        only_default = flat(typed("quotas", "--entity-default").stdout)
+        assert "(default)" in only_default
+        assert "alice" not in only_default
+
+    run(use)
+
+
+def test_what_was_set_at_run_time_is_shown_with_who_when_and_why() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        typed("quotas", "raise", "alice", "500", "--for", "2h", "--note", "roll-out")
+        typed("mode", "observe", "--all")
+        shown = flat(typed("quotas").stdout)
+        assert f"mode of all users: observe (run time, by {set_by()} at " in shown
+        assert "; the file says enforce)" in shown
+        assert "alice producer_ids_rate 500 per 1h run time, until 2" in shown
+        assert "bob mode observe file" in shown, "what waits below the mode of all"
+        assert f"{set_by()} at 2" in shown
+        assert "roll-out" in shown
+        difference = flat(typed("quotas", "diff").stdout)
+        assert "(all users) mode observe observe enforce" in difference
+        assert "alice producer_ids_rate 500 per 1h 500 per 1h 2 per 1h" in difference
+        typed("quotas", "block", "carol")
+        assert "carol producer_ids_rate 0 (blocked) 0 (blocked) not set" in flat(
+            typed("quotas", "diff").stdout
+        )
+        typed("quotas", "reset", "--user", "carol")
+        rows = json.loads(typed("quotas", "diff", "--json").stdout)[0]["differences"]
+        assert [(row["user"], row["in_force"], row["in_file"]) for row in rows] == [
+            (None, "observe", "enforce"),
+            ("alice", 500, 2),
+        ]
+
+    run(use)
+
+
+def test_without_changes_diff_says_so() -> None:
+    run(lambda typed, _gateway: assert_in(typed("quotas", "diff"), "what the file says holds"))
+
+
+def assert_in(result: Result, text: str, exit_code: int = 0) -> None:
+    assert result.exit_code == exit_code, result.output
+    assert text in flat(result.output)
+
+
+def test_names_of_others_cannot_move_the_cursor() -> None:
+    name = "x\x1b[2J[red]y"
+
+    def use(typed: Typed, gateway: Gateway) -> None:
+        result = typed("quotas", "alter", "--user", name, "--add-config", "producer_ids_rate=1")
+        assert result.exit_code == 0
+        assert rate(gateway, name) == 1
+        shown = typed("quotas").stdout + typed("explain", "--user", name).stdout + result.stdout
+        assert "\x1b[2J" not in shown
+        assert "x\\x1b[2J[red]y" in shown
+
+    run(use)
+
+
+# ---- changes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spelling", [("--alter",), ("alter",)])
+def test_alter_as_kafka_configs_spells_it(spelling: tuple[str, ...]) -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        whom = ("--entity-type", "users", "--entity-name", "alice")
+        result = typed("quotas", *spelling, *whom, "--add-config", "producer_ids_rate=0.5,mode=observe")
+        assert result.exit_code == 0, result.output
+        assert result.stdout.splitlines()[:2] == [
+            "alice: producer_ids_rate 0.5 per 1h",
+            "alice: mode observe",
+        ]
+        assert "kept in its memory, until it ends: only this gateway has it" in result.stdout
+        assert "repeat it with --admin HOST:PORT for each" in result.stdout
+        assert rate(gateway) == 0.5
+        typed("quotas", *spelling, *whom, "--delete-config", "producer_ids_rate,mode")
+        assert rate(gateway) is None
+        assert gateway.book.in_force.quotas.users["alice"].mode is None
+        assert "run time (removed)" in typed("quotas").stdout
+
+    run(use)
+
+
+def test_the_default_user_is_altered_deleted_and_reset() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        def default() -> int | None:
+            return gateway.book.in_force.quotas.default.producer_ids_rate_milli
+
+        typed("quotas", "alter", "--entity-default", "--add-config", "producer_ids_rate=77")
+        assert default() == 77_000
+        assert_in(
+            typed("quotas", "delete", "--entity-default"), "(default): producer_ids_rate is not set any more"
+        )
+        assert default() is None
+        assert_in(
+            typed("quotas", "reset", "--entity-default"),
+            "(default): producer_ids_rate is what the file says again",
+        )
+        assert default() == 10_000
+        assert_in(typed("quotas", "reset", "--entity-default"), "nothing was set at run time")
+
+    run(use)
+
+
+def test_what_is_typed_last_holds_a_block_ends_a_raise() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        typed("quotas", "raise", "alice", "500", "--for", "2h")
+        assert rate(gateway) == 500
+        result = typed("quotas", "block", "alice")
+        assert rate(gateway) == 0
+        assert "alice: producer_ids_rate 0 (blocked)\n" in result.stdout
+        assert "the temporary 500 per 1h (until 2" in result.stdout
+        assert not [change for change in gateway.book.in_force.changes if change.target.temporary]
+        typed("quotas", "reset", "--user", "alice")
+        assert rate(gateway) == 2
+
+    run(use)
+
+
+def test_a_raise_for_a_while_ends_by_itself() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        assert_in(typed("quotas", "raise", "alice", "500", "--for", "300ms"), "500 per 1h until 2")
+        give_up_s = time.monotonic() + 20
+        while "alice producer_ids_rate 2 per 1h file" not in flat(typed("quotas").stdout):
+            assert time.monotonic() < give_up_s
+        assert rate(gateway) == 2
+
+    run(use)
+
+
+def test_a_raise_that_raises_nothing_is_a_mistake() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        assert_in(typed("quotas", "raise", "alice", "2"), "alice has 2 per 1h at gw-0 already", 2)
+        typed("quotas", "delete", "--entity-default")
+        assert_in(typed("quotas", "raise", "carol", "5"), "carol has no limit at gw-0", 2)
+        assert rate(gateway) == 2
+
+    run(use)
+
+
+def test_the_mode_of_one_of_all_and_of_the_file() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        def modes() -> tuple[str, str]:
+            told = json.loads(typed("quotas", "--user", "alice", "--json").stdout)[0]
+            return str(told["mode"]["value"]), str(told["entries"][0]["effective_mode"]["value"])
+
+        assert_in(typed("mode", "observe", "--user", "alice"), "alice: mode observe gw-0: in force")
+        assert modes() == ("enforce", "observe")
+        assert_in(typed("mode", "enforce", "--all", "--for", "1h"), "(all users): mode enforce until 2")
+        assert modes() == ("enforce", "enforce")
+        assert_in(typed("mode", "observe", "--all"), "the temporary enforce (until 2")
+        assert modes() == ("observe", "observe")
+        assert_in(typed("mode", "file", "--all"), "(all users): mode is what the file says again")
+        assert modes() == ("enforce", "observe")
+        typed("mode", "file", "--user", "alice")
+        assert modes() == ("enforce", "enforce")
+        assert_in(typed("mode", "file", "--all"), "nothing was set at run time")
+
+    run(use)
+
+
+def test_refill_and_release() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        for number in range(4):
+            gateway.ask(number)
+        assert_in(
+            typed("quotas", "release", "--user", "alice", "--producer-id", "3"),
+            "alice: producer id 3 is let in, uncharged gw-0: done; done by this gateway only",
+        )
+        assert not gateway.ask(3, came_back=True).refused
+        assert gateway.ask(5).refused
+        assert_in(typed("quotas", "refill", "alice"), "alice: its bucket is full")
+        assert not gateway.ask(5).refused
+
+    run(use)
+
+
+# ---- explain -------------------------------------------------------------------------------------------
+
+
+def test_explain_says_why_until_when_and_what_to_do() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        for number in range(4):
+            gateway.ask(number)
+        gateway.now_ms += 11_000
+        gateway.ask(3, came_back=True)
+        gateway.now_ms += 1_000
+        shown = typed("explain", "--user", "alice", "--producer-id", "3").stdout
+        for line in (
+            "alice: quota 2 per 1h (file)",
+            "  note: the old batch job",
+            "alice: mode enforce (file, of all users)",
+            "owner: team-a",
+            "Tokens: -1 of 2: the next new id in ",
+            "In line: 1 id, the one that waits longest for 1 s.",
+            "Remembered: 3 ids, which cost nothing.",
+            "Last refused: producer id 3 1 s ago, because the quota of its user is used up (2 per 1h, "
+            "place 1 in line); it may come back in 9 s, at ",
+            "Producer id 3 is not remembered",
+            "Producer id 3 waits since 1 s, is next, was refused 2 times (address 10.0.0.7, client id 'app').",
+            "This id only: pidgate quotas release --user alice --producer-id 3",
+        ):
+            assert line in shown
+        assert "Producer id 0 is remembered: it costs nothing" in flat(
+            typed("explain", "--user", "alice", "--producer-id", "0").stdout
+        )
+        typed("quotas", "release", "--user", "alice", "--producer-id", "3")
+        assert (
+            "Producer id 3 was released" in typed("explain", "--user", "alice", "--producer-id", "3").stdout
+        )
+        gateway.quota.decide(new_id_question("alice", "10.0.0.7", "app"), gateway.now_ms)
+        shown = typed("explain", "--user", "alice").stdout
+        assert "Last refused: a new producer id (InitProducerId) 0 ms ago, because the quota" in shown
+        typed("quotas", "block", "alice")
+        gateway.ask(11)
+        assert (
+            "because new ids of its user are blocked (rate 0)" in typed("explain", "--user", "alice").stdout
+        )
+        typed("mode", "observe", "--all")
+        assert "Observed only: no new id is refused." in typed("explain", "--user", "alice").stdout
+
+    run(use)
+
+
+def test_explain_of_somebody_unknown() -> None:
+    def use(typed: Typed, _gateway: Gateway) -> None:
+        shown = typed("explain", "--user", "carol", "--producer-id", "8").stdout
+        for line in (
+            "carol: quota 10 per 1h (file, of the default user)",
+            "Tokens: 10 of 10: a new id is admitted at once.",
+            "This gateway remembers nothing of this user.",
+            "Nothing of this user was refused lately by this gateway.",
+            "Producer id 8 was not refused lately by this gateway.",
+        ):
+            assert line in shown
+
+    run(use)
+
+
+# ---- which gateway, and what goes wrong ----------------------------------------------------------------
+
+
+def test_each_gateway_is_told_by_itself_and_one_that_is_gone_keeps_nobody_waiting() -> None:
+    def use(first: str, gateway: Gateway) -> None:
+        def inner(second: str, other: Gateway) -> None:
+            named = ("--admin", first, "--admin", "127.0.0.1:1", "--admin", second)
+            result = typed("quotas", "block", "alice", *named)
+            assert result.exit_code == 1
+            assert (
+                "127.0.0.1:1 does not answer (Connection refused); is it the admin address" in result.stderr
+            )
+            assert result.stdout.count("gw-0: in force") == 2
+            assert (rate(gateway), rate(other)) == (0, 0)
+            told = json.loads(typed("quotas", "--json", *named).stdout)
+            assert [("error" in one) for one in told] == [False, True, False]
+
+        served(inner)
+
+    served(use)
+
+
+def test_the_file_names_the_gateway_and_its_token(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    text = FILE.replace("writable: true", f"writable: true, token_file: {token}")
+
+    def use(address: str, gateway: Gateway) -> None:
+        file = tmp_path / "pidgate.yaml"
+        file.write_text(text.replace("127.0.0.1:9290", address))
+        assert typed("quotas", "block", "alice", "--config", str(file)).exit_code == 0
+        assert rate(gateway) == 0
+        refused = typed("quotas", "--admin", address)
+        assert refused.exit_code == 1
+        assert "needs the token of admin.token_file" in refused.stderr
+        assert "name its file with --token-file" in refused.stderr
+        assert typed("quotas", "--admin", address, "--token-file", str(token)).exit_code == 0
+        assert_in(typed("quotas", "--token-file", str(tmp_path / "none")), "cannot be read", 2)
+
+    served(use, text)
+
+
+def test_a_gateway_that_may_not_be_written_says_what_to_set() -> None:
+    run(
+        lambda typed, _gateway: assert_in(
+            typed("quotas", "block", "alice"), "write admin.writable: true into the gateway's file", 1
+        ),
+        FILE.replace(", writable: true", ""),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("quotas", "alter", "--add-config", "producer_ids_rate=1"), "whose quota? write --user alice"),
+        (("quotas", "alter", "--user", "a", "--entity-default"), "either --user or --entity-default"),
+        (("quotas", "alter", "--user", ""), "a user has a name"),
+        (("quotas", "alter", "--user", "a"), "what is to change? --add-config"),
+        (("quotas", "--alter", "--entity-type", "clients", "--entity-name", "a"), "only users have"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate"), "sets nothing"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=ten"), "'ten' is not a rate"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=nan"), "'nan' is not a rate"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_ids_rate=-1"), "'-1' is not a rate"),
+        (("quotas", "alter", "--user", "a", "--add-config", "producer_byte_rate=1"), "with kafka-configs"),
+        (("quotas", "alter", "--user", "a", "--add-config", "color=red"), "'color' cannot be set"),
+        (
+            ("quotas", "alter", "--entity-default", "--add-config", "mode=observe"),
+            "pidgate mode observe --all",
+        ),
+        (("quotas", "alter", "--user", "a", "--add-config", "mode=off"), "'off' is no mode"),
+        (("quotas", "block", "a", "--for", "2"), "--for: '2' is not a duration"),
+        (("quotas", "descibe"), "Did you mean 'describe'?"),
+        (("mode", "observe"), "whose mode? write --user alice, or --all"),
+        (("mode", "observe", "--all", "--user", "a"), "either --all or --user"),
+        (("mode", "off", "--all"), "'off' is no mode"),
+        (("mode", "file", "--all", "--for", "2h"), "goes with observe and enforce"),
+        (("explain",), "Missing option"),
+        (("quotas", "release", "--user", "a"), "Missing option"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_and_nothing_is_changed(words: tuple[str, ...], complaint: str) -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        assert_in(typed(*words), complaint, 2)
+        assert gateway.book.in_force.version == 1
+
+    run(use)
+
+
+def test_a_long_for_is_the_gateways_to_refuse() -> None:
+    run(
+        lambda typed, _gateway: assert_in(
+            typed("quotas", "block", "a", "--for", "9999d"), "must be above 0 and at most 366d", 2
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("quotas", "--admin", "nowhere"), "has no port"),
+        (("quotas", "--config", "/nowhere.yaml"), "cannot be read"),
+        (("explain", "--user", "a", "--admin", "http://x:1"), "is a URL"),
+    ],
+)
+def test_a_gateway_that_cannot_be_meant(words: tuple[str, ...], complaint: str) -> None:
+    assert_in(typed(*words), complaint, 2)

@@ -1,0 +1,279 @@
+"""`pidgate load` but for its connections: the command line, the schedule, the report, the login."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from typer.testing import CliRunner
+
+from pidgate.cli.app import app
+from pidgate.cli.load import Asked, plan_of
+from pidgate.gateway.config.loading import ConfigError
+from pidgate.load.login import LoginRefused, tokens
+from pidgate.load.plan import Kind, Login, Plan
+from pidgate.load.report import notes, report
+from pidgate.load.running import Result
+from pidgate.load.schedule import schedule
+from pidgate.load.tally import LATE_S, Latency, Tally
+
+# The command line
+
+
+def asked(**given: Any) -> Asked:
+    return Asked(**{"topic": "t", "bootstrap_servers": "gateway:9292", **given})
+
+
+def test_one_well_behaved_producer_is_what_nobody_has_to_ask_for() -> None:
+    plan = plan_of(asked(counts={kind: 0 for kind in Kind}))
+    assert plan.bootstrap == (("gateway", 9292),)
+    assert {kind: count for kind, count in plan.counts.items() if count} == {Kind.WELL_BEHAVED: 1}
+    assert plan.rates_per_s == {Kind.WELL_BEHAVED: 10.0}
+    assert (plan.duration_s, plan.record_bytes, plan.acks, plan.login) == (10.0, 1_000, -1, None)
+
+
+def test_a_rate_is_divided_evenly_or_given_for_each_or_for_a_kind() -> None:
+    counts = {Kind.WELL_BEHAVED: 6, Kind.CRASH_LOOPING: 2}
+    assert plan_of(asked(counts=counts, rate=80.0)).rates_per_s == {
+        Kind.WELL_BEHAVED: 60.0,
+        Kind.CRASH_LOOPING: 20.0,
+    }
+    assert plan_of(asked(counts=counts, rate_each=3.0)).rates_per_s == {
+        Kind.WELL_BEHAVED: 18.0,
+        Kind.CRASH_LOOPING: 6.0,
+    }
+    assert plan_of(asked(counts=counts, rate=600.0, rate_of=("crash-loops=0.5",))).rates_per_s == {
+        Kind.WELL_BEHAVED: 600.0,
+        Kind.CRASH_LOOPING: 0.5,
+    }
+
+
+def test_sizes_and_times_are_read_as_people_write_them() -> None:
+    plan = plan_of(asked(record_size="10KiB", duration="1.5m", drain="0s", acks="1"))
+    assert (plan.record_bytes, plan.duration_s, plan.drain_s, plan.acks) == (10_240, 90.0, 0.0, 1)
+
+
+def test_the_gateway_of_a_file_is_the_one_on_this_machine(tmp_path: Path) -> None:
+    file = tmp_path / "pidgate.yaml"
+    file.write_text(
+        "cluster: {bootstrap_servers: ['kafka:9092']}\nlisteners: [{bind: '0.0.0.0:7000', advertise: gw}]"
+    )
+    assert plan_of(asked(bootstrap_servers=None, config=file)).bootstrap == (("127.0.0.1", 7000),)
+
+
+def test_the_password_comes_from_a_file_and_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("s3cret, word\n")
+    plan = plan_of(asked(user="alice", password_file=file, mechanism="SCRAM-SHA-512"))
+    assert plan.login == Login("alice", "s3cret, word", "SCRAM-SHA-512")
+    assert "s3cret" not in repr(plan)
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"bootstrap_servers": None}, "--bootstrap-servers: is missing"),
+        ({"bootstrap_servers": "gateway"}, "--bootstrap-servers"),
+        ({"config": Path("f.yaml")}, "--bootstrap-servers: does not go with --config"),
+        ({"topic": "a topic"}, "--topic"),
+        ({"rate": 1.0, "rate_each": 1.0}, "--rate-each"),
+        ({"rate": 0.0}, "--rate"),
+        ({"rate_each": float("nan")}, "--rate-each"),
+        ({"rate_of": ("bad=1",)}, "--rate-of"),
+        ({"rate_of": ("producers",)}, "--rate-of"),
+        ({"rate_of": ("producers=inf",)}, "--rate-of"),
+        ({"rate_of": ("crash-loops=5",)}, "--rate-of: 'crash-loops=5', but there are none"),
+        ({"duration": "10"}, "--duration"),
+        ({"duration": "0s"}, "--duration"),
+        ({"record_size": "many"}, "--record-size"),
+        ({"record_size": "60MiB", "records_per_batch": 2}, "--record-size"),
+        ({"acks": "0"}, "--acks"),
+        ({"partitions": 3}, "--partitions"),
+        ({"user": "alice"}, "--password-file: is missing"),
+        ({"password_file": Path("/p")}, "--password-file"),
+        ({"mechanism": "PLAIN"}, "--mechanism"),
+        ({"user": "alice", "password_file": Path("/nowhere/p")}, "--password-file"),
+        ({"user": "alice", "password_file": Path(__file__), "mechanism": "GSSAPI"}, "--mechanism"),
+        ({"delivery_timeout": "soon"}, "--delivery-timeout"),
+        ({"drain": "-1s"}, "--drain"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_option(given: dict[str, Any], option: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan_of(asked(**given))
+    assert str(caught.value).startswith(option)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--topic", "t"], 2),
+        (["--bootstrap-servers", "127.0.0.1:1"], 2),
+        (["--topic", "t", "--bootstrap-servers", "127.0.0.1:1", "--producers", "-1"], 2),
+        (["--topic", "t", "--bootstrap-servers", "127.0.0.1:1"], 1),
+    ],
+)
+def test_exit_codes_without_a_broker(arguments: list[str], code: int) -> None:
+    answer = CliRunner().invoke(app, ["load", *arguments])
+    assert answer.exit_code == code
+    assert answer.stdout == ""
+    assert answer.stderr
+
+
+# The schedule
+
+
+def test_the_schedule_is_even_complete_and_in_order() -> None:
+    due = list(schedule({Kind.WELL_BEHAVED: 50.0, Kind.CRASH_LOOPING: 5.0}, 4.0, seed=3))
+    assert [moment for moment, _, _ in due] == sorted(moment for moment, _, _ in due)
+    assert Counter(kind for _, kind, _ in due) == {Kind.WELL_BEHAVED: 200, Kind.CRASH_LOOPING: 20}
+    good = [moment for moment, kind, _ in due if kind is Kind.WELL_BEHAVED]
+    assert [b - a for a, b in itertools.pairwise(good)] == pytest.approx([0.02] * 199)
+    assert [number for _, kind, number in due if kind is Kind.CRASH_LOOPING] == list(range(20))
+    assert 0 <= due[0][0] < 0.02
+    assert due[-1][0] < 4.0
+
+
+def test_the_schedule_does_not_drift() -> None:
+    due = list(schedule({Kind.WELL_BEHAVED: 333.3}, 300.0, seed=1))
+    assert due[-1][0] - due[0][0] == pytest.approx((len(due) - 1) / 333.3, abs=1e-9)
+
+
+def test_the_seed_says_when_each_kind_begins() -> None:
+    rates = dict.fromkeys(Kind, 10.0)
+    assert list(schedule(rates, 1.0, seed=1)) == list(schedule(rates, 1.0, seed=1))
+    assert list(schedule(rates, 1.0, seed=1)) != list(schedule(rates, 1.0, seed=2))
+    firsts = {kind: due for due, kind, number in schedule(rates, 1.0, seed=1) if number == 0}
+    assert len(set(firsts.values())) == len(Kind)
+
+
+# The report
+
+
+def result_of(tallies: dict[Kind, Tally], seconds: float = 4.0, own_delay_s: float = 0.0001) -> Result:
+    plan = Plan(
+        bootstrap=(("127.0.0.1", 9292),),
+        topic="orders",
+        counts=dict.fromkeys(tallies, 2),
+        rates_per_s=dict.fromkeys(tallies, 5.0),
+        login=Login("alice", "s3cret"),
+    )
+    own_delay = Latency()
+    own_delay.record(own_delay_s)
+    return Result(plan, tallies, seconds, own_delay, 0, was_stopped=False)
+
+
+def good(latencies_ms: range) -> Tally:
+    tally = Tally()
+    for latency_ms in latencies_ms:
+        tally.due += 1
+        tally.requests += 1
+        tally.sent_first(1.0, 1.0)
+        tally.acknowledge(1.0, 1.0 + latency_ms / 1_000, 3, 300)
+    return tally
+
+
+def bad() -> Tally:
+    tally = Tally(due=8, requests=10, resent=2, lost=4, possibly_doubled=1, ids=9, connections=11)
+    tally.sent_first(0.0, LATE_S + 0.001)
+    for throttle_time_ms, code in ((500, 19), (0, 19), (0, 6)):
+        tally.throttled(throttle_time_ms)
+        tally.refuse(code, has_throttle=throttle_time_ms > 0)
+    tally.ids_refused[14] += 2
+    tally.left_unfinished(2.0, 7.0)
+    return tally
+
+
+def test_the_report_adds_up() -> None:
+    told = report(result_of({Kind.WELL_BEHAVED: good(range(1, 101)), Kind.CRASH_LOOPING: bad()}))
+    assert json.loads(json.dumps(told)) == told
+    both, well, crash = told["total"], told["kinds"]["well_behaved"], told["kinds"]["crash_looping"]
+    for name, value in both.items():
+        if isinstance(value, int) and name != "bytes_per_s":
+            assert value == well[name] + crash[name], name
+    assert (well["acknowledged"], well["records"], well["bytes"]) == (100, 300, 30_000)
+    assert (well["acknowledged_per_s"], well["bytes_per_s"]) == (25.0, 7_500)
+    assert crash["refused"] == {"6": 1, "19": 2}
+    assert crash["refused_with_throttle"] == 1
+    assert (crash["ids_refused"], crash["ids"], crash["throttle_s"]) == ({"14": 2}, 9, 0.5)
+    assert (well["late"], crash["late"], crash["unfinished"]) == (0, 1, 1)
+
+
+def test_percentiles_are_those_of_all_that_was_due() -> None:
+    told = report(result_of({Kind.WELL_BEHAVED: good(range(1, 101)), Kind.CRASH_LOOPING: bad()}))
+    well = told["kinds"]["well_behaved"]["latency_ms"]
+    assert well["count"] == 100
+    assert [well[name] for name in ("p50", "p90", "p99", "max")] == pytest.approx(
+        [50, 90, 99, 100], rel=0.002
+    )
+    assert told["total"]["latency_ms"]["max"] == pytest.approx(5_000, rel=0.002)
+    read = HdrHistogram.decode(told["kinds"]["well_behaved"]["latency_hdr"])
+    assert read.get_total_count() == 100
+    assert read.get_value_at_percentile(50) == pytest.approx(50_000, rel=0.002)
+
+
+def test_the_report_says_who_logged_in_but_never_how() -> None:
+    told = report(result_of({Kind.WELL_BEHAVED: good(range(1, 2))}))
+    assert told["plan"]["user"] == "alice"
+    assert "s3cret" not in json.dumps(told)
+
+
+def test_nothing_acknowledged_has_no_latency() -> None:
+    told = report(result_of({Kind.WELL_BEHAVED: Tally()}, seconds=0.0))
+    assert told["total"]["latency_ms"] == {
+        "count": 0,
+        "p50": None,
+        "p90": None,
+        "p99": None,
+        "p99_9": None,
+        "max": None,
+    }
+    assert told["total"]["acknowledged_per_s"] == 0
+
+
+def test_a_generator_that_is_late_itself_says_so() -> None:
+    assert notes(result_of({Kind.WELL_BEHAVED: good(range(1, 2))})) == []
+    (note,) = notes(result_of({Kind.WELL_BEHAVED: good(range(1, 2))}, own_delay_s=0.02))
+    assert note.startswith("The generator itself was 20.0 ms late")
+
+
+# The login
+
+
+def test_plain() -> None:
+    assert list(tokens(Login("alice", "p,w"), "nonce")) == [b"\0alice\0p,w"]
+
+
+def test_scram_as_in_rfc_7677() -> None:
+    exchange = tokens(Login("user", "pencil", "SCRAM-SHA-256"), "rOprNGfwEbeRWgbNEkqO")
+    assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    server_first = f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
+    proof = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+    assert exchange.send(server_first) == f"c=biws,r={nonce},p={proof}".encode()
+    with pytest.raises(StopIteration):
+        exchange.send(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [b"e=other-error"],
+        [b"r=somebody,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"],
+        [b"r=mine-theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=2000000000"],
+        [b"r=mine-theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", b"v=" + base64.b64encode(bytes(32))],
+    ],
+)
+def test_a_broker_that_does_not_know_the_password_is_not_believed(answers: list[bytes]) -> None:
+    exchange = tokens(Login("us=er,", "pencil", "SCRAM-SHA-512"), "mine")
+    assert next(exchange) == b"n,,n=us=3Der=2C,r=mine"
+    for answer in answers[:-1]:
+        exchange.send(answer)
+    with pytest.raises(LoginRefused):
+        exchange.send(answers[-1])

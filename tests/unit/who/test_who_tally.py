@@ -1,0 +1,383 @@
+"""Sums over events: duplicates, losses, coverage, and tables that stay small."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pidgate.events import Event, InitProducerIdEvent
+from pidgate.who.bounded import Names, Sample, quantile, spread
+from pidgate.who.coverage import Coverage, Gap
+from pidgate.who.id_marks import IdMarks, Mark
+from pidgate.who.painting import coverage_of, user_pictures
+from pidgate.who.picture import UserPicture, Window
+from pidgate.who.sequences import Lost, Sequences
+from pidgate.who.tally import Tally
+from pidgate.who.user_tally import IDS_KEPT, pattern_of
+from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
+
+WINDOW = Window(START_MS, START_MS + HOUR_MS, START_MS)
+
+
+def tallied(events: Iterable[Event], only_user: str | None = None, ids_kept: int = IDS_KEPT) -> Tally:
+    tally = Tally(only_user, ids_kept)
+    for event in events:
+        tally.add(event)
+    return tally
+
+
+def picture(tally: Tally, user: str = "alice") -> UserPicture:
+    return next(one for one in user_pictures(tally, WINDOW, None) if one.user == user)
+
+
+# Bounded tables
+
+
+def test_a_full_table_of_names_counts_what_it_leaves_out() -> None:
+    names = Names(2)
+    for name in ("a", "b", "b", "c", "c", "c", "a"):
+        names.add(name)
+
+    assert names.top(5) == [("a", 2), ("b", 2)]
+    assert (len(names), names.unnamed) == (2, 3)
+
+
+@given(st.sets(st.integers(0, 2**63 - 1), max_size=300), st.integers(1, 40))
+def test_a_sample_is_bounded_and_keeps_what_belongs_to_its_share(keys: set[int], limit: int) -> None:
+    sample: Sample[int] = Sample(limit)
+    for key in keys:
+        sample.put(key, key)
+
+    assert len(sample) <= limit
+    assert set(sample) == {key for key in keys if sample.takes(key)}
+    assert (sample.one_in == 1) == (len(keys) <= limit)
+
+
+def test_a_sample_of_sequential_ids_is_a_fair_share() -> None:
+    sample: Sample[int] = Sample(1_000)
+    for key in range(100_000):
+        sample.put(key, key)
+
+    assert sample.one_in == 128
+    assert 660 < len(sample) < 900
+    assert abs(sum(sample) / len(sample) - 50_000) < 3_500
+
+
+@pytest.mark.parametrize(
+    ("share", "value"), [(0.0, 1), (0.1, 1), (0.25, 2), (0.5, 3), (0.61, 4), (0.9, 5), (1.0, 5)]
+)
+def test_a_quantile_is_a_value_that_occurs(share: float, value: int) -> None:
+    assert quantile([1, 2, 3, 4, 5], share) == value
+
+
+def test_a_spread_of_nothing_is_none() -> None:
+    assert spread([]) is None
+
+
+# Marks of ids
+
+
+@given(st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 255)), max_size=60))
+def test_marks_add_up(marked: list[tuple[int, int]]) -> None:
+    marks, expected = IdMarks(), dict[int, int]()
+    for producer_id, mark in marked:
+        assert marks.mark(producer_id, mark) == expected.get(producer_id, 0)
+        expected[producer_id] = expected.get(producer_id, 0) | mark
+
+    assert {producer_id: marks.of(producer_id) for producer_id in expected} == expected
+    assert marks.beyond == 0
+
+
+def test_ids_are_counted_once_however_often_they_are_told() -> None:
+    stream = Stream()
+    producer_id = stream.allocate(Client(), START_MS)
+    for retry in range(5):
+        stream.decide(Client(), START_MS + 100 * retry, producer_id, "refuse", "first_seen")
+        stream.decide(Client(), START_MS + 100 * retry + 1, producer_id, "refuse", "sticky")
+    refused = picture(tallied(stream.events()))
+    stream.decide(Client(), START_MS + 9_000, producer_id, "admit", "queue", waited_ms=9_000)
+    stream.decide(Client(), START_MS + 9_500, producer_id, "admit", "refresh")
+    admitted = picture(tallied(stream.events()))
+
+    assert (refused.new_ids, refused.refused_ids, refused.never_admitted_ids) == (1, 1, 1)
+    assert (admitted.new_ids, admitted.refused_ids, admitted.never_admitted_ids) == (1, 1, 0)
+    assert (admitted.admitted_ids, admitted.used_ids, admitted.allocated_ids) == (1, 1, 1)
+
+
+def test_what_keeps_the_order_of_batches_is_no_refusal_of_the_quota() -> None:
+    stream = Stream()
+    stream.decide(Client(), START_MS, 7, "refuse", "established")
+    stream.decide(Client(), START_MS + 1, 8, "refuse", "sticky")
+    told = picture(tallied(stream.events()))
+
+    assert (told.new_ids, told.refused_ids, told.used_ids) == (0, 0, 2)
+
+
+def test_would_be_refusals_and_graces_are_new_ids() -> None:
+    stream = Stream()
+    stream.decide(Client(), START_MS, 7, would_refuse=True)
+    stream.decide(Client(), START_MS, 8)
+    stream.decide(Client(), START_MS, 9, reason="grace")
+    told = picture(tallied(stream.events()))
+
+    assert (told.new_ids, told.admitted_ids, told.would_refuse_ids, told.refused_ids) == (3, 3, 1, 0)
+
+
+def test_ids_per_connection_life_and_requests() -> None:
+    stream = Stream()
+    for connection in range(10):
+        for number in range(connection + 1):
+            at_ms = START_MS + 60_000 * connection + number
+            stream.producer(
+                Client(), at_ms, life_ms=1_000 * connection, requests=connection, connection=connection
+            )
+    told = picture(tallied(stream.events()))
+
+    assert told.ids_per_connection is not None
+    assert told.life_ms is not None
+    assert told.requests is not None
+    assert (told.ids_per_connection.median, told.ids_per_connection.p90) == (5, 9)
+    assert (told.life_ms.median, told.life_ms.p90) == (6_020, 9_020)
+    assert (told.requests.median, told.requests.greatest, told.requests.count) == (6, 9, 55)
+
+
+def test_only_one_user_but_the_coverage_of_all() -> None:
+    stream = Stream()
+    stream.producer(Client(user="bob"), START_MS)
+    stream.producer(Client(), START_MS + 1)
+    stream.producer(Client(user="bob"), START_MS + 2)
+    tally = tallied(stream.events(), "alice")
+
+    assert [user.user for user in user_pictures(tally, WINDOW, None)] == ["alice"]
+    assert coverage_of(tally) == Coverage(START_MS, 1, 3, 0, 0)
+
+
+def test_client_ids_without_what_counts_or_was_drawn_at_random() -> None:
+    assert pattern_of("producer-17") == "producer-*"
+    assert pattern_of("orders-6d5f9c7b8-x7k2p") == "orders-*-*"
+    assert pattern_of("pool2.thread-3") == "pool*.thread-*"
+    assert pattern_of("etl") == "etl"
+    assert pattern_of("3f2504e0-4f89-11d3-9a0c-0305e82c3301") == "*-*-*-*-*"
+    assert pattern_of("") == ""
+
+
+# Duplicates and losses
+
+
+def test_events_that_come_twice_are_taken_once() -> None:
+    stream = Stream()
+    for number in range(30):
+        stream.producer(Client(), START_MS + number, life_ms=5, requests=2)
+    events = stream.events()
+    tally = tallied(events + events[10:40])
+
+    assert (tally.events, tally.duplicates) == (90, 30)
+    told = picture(tally)
+    assert told.requests is not None
+    assert told.requests.total == 60
+    assert tally.sequences.lost() == []
+
+
+@given(st.sets(st.integers(1, 300), max_size=100), st.randoms(use_true_random=False))
+def test_what_is_missing_between_first_and_last_is_lost_in_whatever_order_the_rest_comes(
+    missing: set[int], chance: random.Random
+) -> None:
+    came = [seq for seq in range(1, 301) if seq not in missing]
+    chance.shuffle(came)
+    sequences = Sequences()
+    for seq in came:
+        assert sequences.is_new("gw", "run1", seq, judged=True)
+    expected = max(came) - min(came) + 1 - len(came)
+
+    assert sequences.lost() == ([Lost("gw", "run1", expected)] if expected else [])
+
+
+def test_losses_are_those_of_each_incarnation() -> None:
+    sequences = Sequences()
+    for incarnation, gone in (("run1", {5, 6}), ("run2.w1-0", set[int]()), ("run3", {9})):
+        for seq in range(1, 20):
+            if seq not in gone:
+                sequences.is_new("gw", incarnation, seq, judged=True)
+
+    assert sequences.lost() == [Lost("gw", "run1", 2), Lost("gw", "run3", 1)]
+
+
+def test_beside_the_edges_of_what_was_read_nothing_is_lost() -> None:
+    sequences = Sequences()
+    for seq in (1, 4, 5, 6, 7, 8, 11):
+        sequences.is_new("gw", "run1", seq, judged=4 <= seq <= 8)
+
+    assert sequences.lost() == []
+
+
+def test_losses_across_chunks_of_the_bitmap() -> None:
+    sequences = Sequences()
+    gone = {65_535, 65_536, 131_071, 150_000}
+    for seq in range(60_000, 200_000):
+        if seq not in gone:
+            sequences.is_new("gw", "run1", seq, judged=True)
+
+    assert sequences.lost() == [Lost("gw", "run1", 4)]
+    assert not sequences.is_new("gw", "run1", 100_000, judged=True)
+
+
+# Coverage
+
+
+def coverage_with(missing: set[int], seen: range = range(5_100, 5_400), **changed: object) -> Coverage | None:
+    stream = Stream()
+    for number, producer_id in enumerate(seen):
+        stream.next_id = producer_id
+        if producer_id not in missing:
+            stream.allocate(Client(), START_MS + number, **changed)
+    return coverage_of(tallied(stream.events()))
+
+
+def test_ids_that_no_gateway_saw_went_around() -> None:
+    told = coverage_with({5_150, 5_151, 5_399})
+
+    # The last one may not have been allocated at all.
+    assert told == Coverage(START_MS, 1, 299, 2, 0, (Gap(5_100, 5_398, 2),))
+    assert told.around == 2
+    assert round(told.share, 4) == 0.9933
+
+
+def test_blocks_are_judged_one_by_one() -> None:
+    # Between two blocks there are ids that another broker hands out.
+    stream = Stream()
+    for start in (5_000, 9_000, 40_000):
+        for number in range(10):
+            stream.next_id = start + 2 * number
+            stream.allocate(Client(), START_MS)
+    told = coverage_of(tallied(stream.events()))
+
+    assert told is not None
+    assert (told.blocks, told.allocated, told.missing) == (3, 57, 27)
+
+
+def test_a_block_of_which_one_id_was_seen_says_nothing() -> None:
+    assert coverage_with(set(), range(5_000, 5_001)) is None
+
+
+def test_old_ids_that_come_back_do_not_widen_what_was_allocated() -> None:
+    stream = Stream()
+    stream.decide(Client(), START_MS, 5_000, reason="refresh")
+    stream.allocate(Client(), START_MS, answered_producer_id=5_010, answered_epoch=4, transactional=True)
+    for producer_id in (5_500, 5_501):
+        stream.next_id = producer_id
+        stream.allocate(Client(), START_MS)
+
+    assert coverage_of(tallied(stream.events())) == Coverage(START_MS, 1, 2, 0, 0)
+
+
+def test_an_id_that_produced_through_a_gateway_did_not_go_around() -> None:
+    stream = Stream()
+    for producer_id in (5_500, 5_502):
+        stream.next_id = producer_id
+        stream.allocate(Client(), START_MS)
+    stream.decide(Client(), START_MS, 5_501)
+
+    assert coverage_of(tallied(stream.events())) == Coverage(START_MS, 1, 3, 0, 0)
+
+
+def test_storms_and_lost_events_may_hide_what_passed() -> None:
+    stream = Stream()
+    for producer_id, count in ((5_000, 1), (5_005, 4), (5_020, 1)):
+        stream.next_id = producer_id
+        stream.allocate(Client(), START_MS + producer_id, count=count)
+    events = stream.events()
+    tally = tallied(events)
+    told = coverage_of(tally)
+
+    assert told is not None
+    assert (told.missing, told.hidden, told.around) == (18, 3, 15)
+
+    stream.alive(START_MS + 9_000)
+    stream.alive(START_MS + 9_001)
+    *_, lost, _last = stream.events()
+    tally = tallied(event for event in stream.events() if event.seq != lost.seq)
+    told = coverage_of(tally)
+    assert told is not None
+    assert (told.missing, told.hidden) == (18, 4)
+
+
+def test_summed_up_ids_that_produced_are_known_and_those_above_were_handed_out_later() -> None:
+    stream = Stream()
+    stream.next_id = 5_000
+    stream.allocate(Client(), START_MS)
+    stream.allocate(Client(), START_MS + 1, count=7)
+    for producer_id in (5_003, 5_004, 5_006, 5_007, 5_009):
+        stream.decide(Client(), START_MS + 2, producer_id)
+    told = coverage_of(tallied(stream.events()))
+
+    assert told is not None
+    # 5002, 5005 and 5008 are missing; six were summed up, five of which are known.
+    assert (told.allocated, told.missing, told.hidden, told.around) == (10, 3, 1, 2)
+
+
+def test_an_answer_that_is_an_error_allocates_nothing() -> None:
+    stream = Stream()
+    stream.allocate(Client(), START_MS, error=14, answered_producer_id=-1, answered_epoch=-1)
+    tally = tallied(stream.events())
+
+    assert isinstance(stream.events()[0], InitProducerIdEvent)
+    assert coverage_of(tally) is None
+    assert user_pictures(tally, WINDOW, None) == ()
+
+
+# Bounds
+
+
+def test_a_user_with_very_many_ids_is_told_exactly_and_by_a_sample() -> None:
+    stream = Stream()
+    for number in range(3_000):
+        stream.producer(Client(), START_MS + 1_000 * number, life_ms=500, requests=1 + number % 3)
+    tally = tallied(stream.events(), ids_kept=100)
+    told = picture(tally)
+
+    assert (told.new_ids, told.admitted_ids, told.allocated_ids) == (3_000, 3_000, 3_000)
+    assert told.one_in == 32
+    assert told.requests is not None
+    assert told.requests.count <= 100
+    assert told.requests.median == 2
+    assert Mark.NEW & tally.marks.of(5_000)
+
+
+def test_all_users_together_keep_no_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidgate.who.tally.MOST_KEPT", 1_000)
+    stream = Stream()
+    for number in range(5_000):
+        client = Client(user=f"user-{number % 20}")
+        stream.decide(client, START_MS + number, number, connection_id=number)
+    tally = tallied(stream.events())
+
+    assert sum(len(user.ids) for user in tally.users.values()) <= 1_000
+    assert sum(len(user.connections) for user in tally.users.values()) <= 1_000
+    assert all(len(user.ids) for user in tally.users.values())
+    assert [user.new_ids for user in user_pictures(tally, WINDOW, None)] == [250] * 20
+
+
+def test_users_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidgate.who.tally.MOST_USERS", 3)
+    stream = Stream()
+    for number in range(8):
+        stream.decide(Client(user=f"user-{number % 4}"), START_MS + number, number)
+    tally = tallied(stream.events())
+
+    assert set(tally.users) == {"user-0", "user-1", "user-2"}
+    assert tally.users_beyond == 2
+
+
+def test_more_places_than_fit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidgate.who.tally.MOST_PLACES", 5)
+    stream = Stream()
+    for number in range(20):
+        stream.producer(Client(address=f"10.0.0.{number}"), START_MS + number)
+    told = picture(tallied(stream.events()))
+
+    assert len(told.places) == 5
+    assert (told.new_ids, told.addresses.names) == (20, 20)

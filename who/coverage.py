@@ -1,0 +1,79 @@
+"""How many of the producer ids that brokers handed out passed a gateway. Pure.
+
+What is claimed: a broker hands the ids of its block (1,000, KIP-730) out one after another, and a block belongs
+to one broker. So above the lowest id of a block whose allocation passed a gateway within the window, up to the
+highest one that a gateway saw at all, every id was handed out within the window, too. One of them that no
+gateway saw, neither in an answer to InitProducerId nor in a Produce, went to a producer that goes around the
+gateways (or through one that writes no events).
+
+What is not: ids below the lowest and above the highest one of a block; blocks of which no gateway saw two ids;
+a transactional producer's old id, which is answered again at every start. Events that were lost, and answers
+that were summed up in a storm, hide ids: as many missing ones may have passed after all (`hidden`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pidgate.who.id_marks import BLOCK, IdMarks, Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Ids of one block that passed no gateway."""
+
+    first_id: int
+    last_id: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """`allocated` ids in `blocks` blocks since `since_ms` (wall clock); `missing` of them passed no gateway.
+
+    `hidden` of the missing ones may have passed after all. `gaps`: the blocks with the most missing ones.
+    """
+
+    since_ms: int
+    blocks: int
+    allocated: int
+    missing: int
+    hidden: int
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def around(self) -> int:
+        """How many certainly went around."""
+        return max(0, self.missing - self.hidden)
+
+    @property
+    def share(self) -> float:
+        """Of the ids that were handed out, the share that passed, if everything hidden passed."""
+        return 1 - self.around / self.allocated
+
+
+MOST_GAPS = 10
+
+
+def coverage(marks: IdMarks, since_ms: int | None, summed_up: int, lost: int) -> Coverage | None:
+    """None when no block can be judged. `summed_up`: allocations told without their ids; `lost`: events."""
+    judged, allocated, untold = 0, 0, 0
+    gaps = []
+    for number, block in marks.blocks():
+        first = next((place for place, mark in enumerate(block) if mark & Mark.ALLOCATED), None)
+        inside = b"" if first is None else block[first:].rstrip(b"\0")
+        if first is None or len(inside) < 2:
+            continue
+        judged += 1
+        allocated += len(inside)
+        untold += sum(mark > 0 and not mark & Mark.ALLOCATED for mark in inside)
+        if missing := inside.count(0):
+            lowest = number * BLOCK + first
+            gaps.append(Gap(lowest, lowest + len(inside) - 1, missing))
+    if not judged or since_ms is None:
+        return None
+    missing = sum(gap.missing for gap in gaps)
+    # Those that produced through a gateway without a told allocation are some of the summed-up ones.
+    hidden = max(0, summed_up - untold) + lost
+    gaps.sort(key=lambda gap: (-gap.missing, gap.first_id))
+    return Coverage(since_ms, judged, allocated, missing, min(hidden, missing), tuple(gaps[:MOST_GAPS]))

@@ -1,0 +1,63 @@
+"""Records of the topic -> tally: which of them belong to the window, and which cannot be read. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from pidgate.events import Event
+from pidgate.events.reading import EventUnreadable, fields_of, from_json
+from pidgate.gateway.topics.follower import EventRecord
+from pidgate.who.span import Span
+from pidgate.who.tally import Tally
+
+# Of these types nothing but their number is needed. They are written in this order (see events/writing.py);
+# anything written in another way is read like all others.
+_ONLY_TICKED: Final = re.compile(
+    rb'\{"schema_version":[0-9]+,"type":"(?:connection|produce_error|topology)","cluster":"[^"\\]*",'
+    rb'"gateway_id":"([^"\\]*)","incarnation":"([^"\\]*)","seq":([0-9]{1,18}),'
+)
+
+
+class Intake:
+    """Feeds a tally with the records of a span. `unreadable`: records that are no event known here."""
+
+    def __init__(self, tally: Tally, span: Span) -> None:
+        self.tally = tally
+        self.unreadable = 0
+        self._span = span
+
+    def take(self, records: Iterable[EventRecord]) -> None:
+        """Records of one partition, in order; partitions in any order."""
+        for record in records:
+            judged = self._span.judges(record.append_ms)
+            told = _ONLY_TICKED.match(record.value)
+            if told is not None and self._span.holds(record.append_ms):
+                gateway_id, incarnation = (told[part].decode("utf-8", "replace") for part in (1, 2))
+                self.tally.passed(gateway_id, incarnation, int(told[3]), judged=judged)
+                continue
+            try:
+                event = from_json(record.value)
+            except EventUnreadable:
+                self.unreadable += self._span.holds(record.append_ms)
+                self._tick(record.value, judged)
+                continue
+            if self._span.holds(record.append_ms):
+                self.tally.add(event, judged=judged)
+            else:
+                self._tick_event(event)
+
+    def _tick_event(self, event: Event) -> None:
+        self.tally.tick(event.gateway_id, event.incarnation, event.seq, judged=False)
+
+    def _tick(self, value: bytes, judged: bool) -> None:
+        """A type of a newer gateway cannot be read, but it is not lost."""
+        try:
+            found = fields_of(value)
+        except EventUnreadable:
+            return
+        names = found.get("gateway_id"), found.get("incarnation")
+        seq = found.get("seq")
+        if isinstance(names[0], str) and isinstance(names[1], str) and type(seq) is int:
+            self.tally.tick(names[0], names[1], seq, judged=judged)

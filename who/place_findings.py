@@ -1,0 +1,181 @@
+"""What the producers of one place do: a restart loop, an id per batch, a producer per task or thread. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from pidgate.who import wording
+from pidgate.who.cadence import Cadence, cadence
+from pidgate.who.finding import Finding, Kind
+from pidgate.who.picture import Place
+from pidgate.who.place_words import addresses, each_used_for, from_places, ids_of, mean
+from pidgate.who.user_tally import MOST_PLACE_NAMES
+from pidgate.who.wording import counted
+
+FEWEST_IDS: Final = 20
+"""Below this many new ids a place is not worth a finding about batches, tasks or threads."""
+FEWEST_OVER: Final = 10
+"""Ids that are over, before anything is said about how they are used."""
+BATCH_REQUESTS_P90: Final = 2
+"""One id per batch: half of the ids make one request, nine in ten at most this many."""
+SHORT_LIFE_MS: Final = 60_000
+"""A producer that lives less (median) was made for one task; one that lives longer, for a thread."""
+THREADS: Final = 10
+"""That many producers of one place at the same time are one per thread ..."""
+THREADS_SHARE: Final = 0.5
+"""... if they are at least this share of the place's ids."""
+COUNTED_UP_SHARE: Final = 0.5
+"""Client ids that are counted up (producer-1, producer-2) are made by one process: at least this share of the
+new ids has a client id of its own. A process that starts anew begins at 1 again."""
+LOOP_OVERLAP: Final = 2
+"""In a restart loop at most this multiple of one start's ids is in use at once."""
+
+
+# Restart loop: one process after another, at a beat.
+
+
+def loop_of(place: Place) -> Cadence | None:
+    """The beat of a place whose process starts again and again."""
+    beat = cadence(place.starts_ms)
+    if beat is None or is_counted_up(place):
+        return None
+    if place.peak_alive > LOOP_OVERLAP * beat.per_burst:
+        return None
+    # No connection outlives its process.
+    shared = place.ids_per_connection is not None and place.ids_per_connection.p90 > beat.per_burst
+    return None if shared else beat
+
+
+def is_counted_up(place: Place) -> bool:
+    """Client ids are made by counting, nearly one for each id: one process opens one producer after another."""
+    starts = max(place.new_ids, len(place.starts_ms))
+    return place.counted_up and place.distinct_client_ids >= COUNTED_UP_SHARE * min(starts, MOST_PLACE_NAMES)
+
+
+def _is_loop(place: Place) -> bool:
+    return loop_of(place) is not None
+
+
+def _loop_words(places: Sequence[Place]) -> Finding:
+    beats = [beat for place in places if (beat := loop_of(place)) is not None]
+    beat = max(beats, key=lambda one: one.bursts)
+    ids = ids_of(places)
+    text = (
+        f"restart loop every {wording.duration(beat.interval_ms)}{backing_off(beat)} {from_places(places)}: "
+        f"{counted(ids, 'id')}, {_per_start(beat)}{each_used_for(places)}"
+    )
+    evidence = {"interval_ms": beat.interval_ms, "starts": beat.bursts, "ids_per_start": beat.per_burst}
+    return Finding(Kind.RESTART_LOOP, text, ids, addresses(places), evidence)
+
+
+def backing_off(beat: Cadence) -> str:
+    """Words to put behind the interval."""
+    return ", with growing pauses," if beat.backing_off else ""
+
+
+def _per_start(beat: Cadence) -> str:
+    return "one after another" if beat.per_burst == 1 else f"{beat.per_burst} at each start"
+
+
+# One id per batch.
+
+
+def _is_per_batch(place: Place) -> bool:
+    return (
+        place.new_ids >= FEWEST_IDS
+        and place.requests is not None
+        and place.requests.count >= FEWEST_OVER
+        and place.requests.median <= 1
+        and place.requests.p90 <= BATCH_REQUESTS_P90
+    )
+
+
+def _per_batch_words(places: Sequence[Place]) -> Finding:
+    ids = ids_of(places)
+    requests, records = mean(place.requests for place in places), mean(place.records for place in places)
+    text = (
+        f"one id per batch: {requests:.1f} requests and {records:,.1f} records per id, {counted(ids, 'id')} "
+        f"{from_places(places)}{_on_connections(places)}"
+    )
+    evidence = {"requests_per_id": round(requests, 3), "records_per_id": round(records, 3)}
+    return Finding(Kind.ONE_ID_PER_BATCH, text, ids, addresses(places), evidence)
+
+
+def _on_connections(places: Sequence[Place]) -> str:
+    per_connection = [place.ids_per_connection for place in places if place.ids_per_connection is not None]
+    if not per_connection:
+        return ""
+    median = max(one.median for one in per_connection)
+    if median <= 1:
+        return ", a connection for each"
+    return f", {counted(median, 'id')} per connection: one pool of connections"
+
+
+# One producer per task or thread.
+
+
+def _is_per_task(place: Place) -> bool:
+    return (
+        place.new_ids >= FEWEST_IDS
+        and place.requests is not None
+        and place.requests.count >= FEWEST_OVER
+        and place.life_ms is not None
+        and place.life_ms.median < SHORT_LIFE_MS
+    )
+
+
+def _per_task_words(places: Sequence[Place]) -> Finding:
+    ids, top = ids_of(places), places[0]
+    assert top.life_ms is not None
+    assert top.requests is not None
+    text = (
+        f"one producer per request or job: {counted(ids, 'id')} {from_places(places)}, each in use for "
+        f"{wording.duration(top.life_ms.median)} and {counted(top.requests.median, 'request')}, "
+        f"up to {max(place.peak_alive for place in places):,} at once"
+    )
+    evidence = {
+        "life_ms_median": top.life_ms.median,
+        "requests_median": top.requests.median,
+        "peak_alive": max(place.peak_alive for place in places),
+    }
+    return Finding(Kind.PRODUCER_PER_TASK, text, ids, addresses(places), evidence)
+
+
+def _is_per_thread(place: Place) -> bool:
+    return (
+        place.peak_alive >= THREADS
+        and place.peak_alive >= THREADS_SHARE * place.new_ids
+        and place.life_ms is not None
+        and place.life_ms.median >= SHORT_LIFE_MS
+    )
+
+
+def _per_thread_words(places: Sequence[Place]) -> Finding:
+    peak = sum(place.peak_alive for place in places)
+    text = (
+        f"one producer per thread: {counted(peak, 'id')} in use at the same time {from_places(places)} "
+        "(or as many instances behind one address)"
+    )
+    return Finding(
+        Kind.PRODUCER_PER_THREAD, text, max(peak, ids_of(places)), addresses(places), {"peak_alive": peak}
+    )
+
+
+_RULES: Final[tuple[tuple[Kind, Callable[[Place], bool], Callable[[Sequence[Place]], Finding]], ...]] = (
+    (Kind.RESTART_LOOP, _is_loop, _loop_words),
+    (Kind.ONE_ID_PER_BATCH, _is_per_batch, _per_batch_words),
+    (Kind.PRODUCER_PER_TASK, _is_per_task, _per_task_words),
+    (Kind.PRODUCER_PER_THREAD, _is_per_thread, _per_thread_words),
+)
+"""In this order: a restart loop that sends one batch each time is a restart loop."""
+
+
+def of_places(places: Iterable[Place]) -> list[Finding]:
+    """At most one finding for each place; the same kind at several places is one finding."""
+    by_kind: dict[Kind, list[Place]] = {}
+    for place in places:
+        kind = next((kind for kind, rule, _ in _RULES if rule(place)), None)
+        if kind is not None:
+            by_kind.setdefault(kind, []).append(place)
+    return [words(by_kind[kind]) for kind, _, words in _RULES if kind in by_kind]

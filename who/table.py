@@ -1,0 +1,191 @@
+"""`pidgate who` for people: a table of users, what was found of each, and what can be relied on.
+
+Knows rich; everything it shows that comes from clients has gone through wording.shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import tzinfo
+from typing import TYPE_CHECKING, Final
+
+from pidgate.gateway.config import units
+from pidgate.who import wording
+from pidgate.who.bounded import Spread
+from pidgate.who.coverage import Coverage
+from pidgate.who.finding import Finding, Kind
+from pidgate.who.findings import CALM
+from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
+from pidgate.who.wording import counted
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDTH_WITHOUT_TERMINAL: Final = 120
+_SHOWN_NAMES: Final = 2
+_QUIET: Final = CALM | {Kind.NO_PATTERN}
+"""Findings without a remedy below them."""
+
+
+def show(
+    console: Console,
+    picture: Picture,
+    users: Sequence[UserPicture],
+    findings: Mapping[str, Sequence[Finding]],
+    zone: tzinfo | None,
+) -> None:
+    """Print all of it. The console must not interpret markup: names come from clients."""
+    console.print(headline(picture, zone), soft_wrap=True)
+    if users:
+        console.print(_table(users))
+        hidden = len(picture.users) - len(users)
+        if hidden:
+            console.print(f"and {counted(hidden, 'user')} more; --top shows more, --user one of them")
+        console.print()
+        for user in users:
+            _print_findings(console, user, findings[user.user])
+    for line in footer(picture, zone):
+        console.print(line)
+
+
+def headline(picture: Picture, zone: tzinfo | None) -> str:
+    window = picture.window
+    day_and_time = wording.moment(window.from_ms, zone)
+    cluster = f", cluster {wording.shown(picture.cluster)}" if picture.cluster else ""
+    return (
+        f"New producer ids from {day_and_time} to {wording.clock(window.to_ms, zone)}"
+        f" ({counted(picture.events, 'event')} of {counted(len(picture.gateways), 'gateway')}{cluster})"
+    )
+
+
+def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
+    """What passed the gateways, and what is missing from this picture."""
+    if picture.coverage is not None:
+        yield coverage_in_words(picture.coverage, zone)
+    if picture.lost_events:
+        worst = picture.lost[0].gateway_id
+        of = f"most of {wording.shown(worst)}" if len(picture.lost) > 1 else f"of {wording.shown(worst)}"
+        verb = "was" if picture.lost_events == 1 else "were"
+        yield f"{counted(picture.lost_events, 'event')} {verb} lost (dropped by a gateway, {of})."
+    if picture.unreadable:
+        yield f"{counted(picture.unreadable, 'event')} could not be read: written by a newer gateway, or by others."
+    if picture.users_beyond:
+        yield f"{counted(picture.users_beyond, 'event')} of further users are left out: too many users."
+    yield from picture.notes
+
+
+def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
+    """How much of what brokers handed out passed the gateways, in one sentence or two."""
+    since = wording.clock(coverage.since_ms, zone)
+    if not coverage.missing:
+        return f"All of the {counted(coverage.allocated, 'id')} allocated since {since} passed a gateway."
+    if not coverage.around:
+        return (
+            f"{counted(coverage.missing, 'id')} of {coverage.allocated:,} allocated since {since} "
+            f"{'was' if coverage.missing == 1 else 'were'} not seen; "
+            "lost events or summed-up storms account for that."
+        )
+    percent = min(99.9, 100 * coverage.share)
+    maybe = f" (and {coverage.hidden:,} more may not have)" if coverage.hidden else ""
+    return (
+        f"About {percent:.3g} % of the ids allocated since {since} passed the gateway; "
+        f"{coverage.around:,} did not{maybe}: somebody produces around it."
+    )
+
+
+def _table(users: Sequence[UserPicture]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("user", overflow="fold", min_width=len(wording.UNIDENTIFIED), max_width=24)
+    table.add_column("new ids", justify="right", no_wrap=True)
+    table.add_column("from", overflow="fold", min_width=24)
+    table.add_column("median (p90) per id", overflow="fold", min_width=22)
+    table.add_column("quota", overflow="fold", min_width=18)
+    for user in users:
+        cells = (wording.user(user.user), _new_ids(user), _from(user), _per_id(user), _quota(user))
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _new_ids(user: UserPicture) -> str:
+    lines = [f"{user.new_ids:,}"]
+    if user.refused_ids:
+        lines.append(f"{user.admitted_ids:,} in")
+        lines.append(f"{user.never_admitted_ids:,} out")
+    return "\n".join(lines)
+
+
+def _from(user: UserPicture) -> str:
+    lines = [
+        _names("client", "clients", user.client_ids, wording.shown),
+        _names("", "", user.software, wording.software),
+        _names("", "addresses", user.addresses, wording.shown),
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _names(one: str, more: str, named: Named, show: Callable[[str], str]) -> str:
+    names = [show(name) for name, _ in named.top if name][:_SHOWN_NAMES]
+    if not names:
+        return ""
+    rest = named.names - len(names)
+    title = one if named.names == 1 else f"{named.names:,} {more}:" if more and rest else more
+    listed = ", ".join(names) + (" ..." if rest > 0 else "")
+    return f"{title} {listed}".strip()
+
+
+def _per_id(user: UserPicture) -> str:
+    lines = []
+    if user.life_ms is not None:
+        median, p90 = wording.duration(user.life_ms.median), wording.duration(user.life_ms.p90)
+        lines.append(f"life {median} ({p90})")
+    lines += [
+        f"{name} {_two(spread)}"
+        for name, spread in (("requests", user.requests), ("ids/connection", user.ids_per_connection))
+        if spread is not None
+    ]
+    if user.open_ids:
+        lines.append(f"{user.open_ids:,} in use")
+    return "\n".join(lines)
+
+
+def _two(spread: Spread) -> str:
+    return f"{spread.median:,} ({spread.p90:,})"
+
+
+def _quota(user: UserPicture) -> str:
+    lines = ["unknown" if user.quota is None else quota_in_words(user.quota)]
+    if user.refused_ids:
+        lines.append(f"refused {user.refused_ids:,}")
+    if user.would_refuse_ids:
+        lines.append(f"would refuse {user.would_refuse_ids:,}")
+    return "\n".join(lines)
+
+
+def quota_in_words(quota: QuotaShown) -> str:
+    """For example "100 per 1h" and below it "enforce"."""
+    effective = quota.effective
+    if effective.exempt:
+        return "exempt"
+    if effective.rate_milli is None:
+        return "no limit"
+    if effective.rate_milli == 0:
+        return f"blocked\n{effective.mode}"
+    rate, window = units.show_milli(effective.rate_milli), units.show_duration(quota.window_ms)
+    return f"{rate} per {window}\n{effective.mode}"
+
+
+def _print_findings(console: Console, user: UserPicture, findings: Sequence[Finding]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for finding in findings:
+        style = "" if finding.kind in _QUIET else "bold"
+        text = Text.assemble((wording.user(user.user), "cyan"), ": ", (finding.text, style))
+        console.print(text)
+        if finding.kind not in _QUIET:
+            console.print(Padding(Text(f"-> {finding.remedy}", style="dim"), (0, 0, 0, 4)))

@@ -1,0 +1,251 @@
+"""Events -> bounded sums: every event is looked at once and forgotten. Pure.
+
+What stays is in proportion to users, places and names, each of them bounded, and one byte for each producer id.
+Whatever found no room is counted and told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+from zlib import crc32
+
+from pidgate.events import (
+    ConfigEvent,
+    DecisionEvent,
+    Event,
+    IdUsageEvent,
+    InitProducerIdEvent,
+    RefusalOutcomeEvent,
+)
+from pidgate.who.bounded import Sample
+from pidgate.who.id_marks import IdMarks, Mark
+from pidgate.who.sequences import Sequences
+from pidgate.who.user_tally import (
+    CONNECTIONS_KEPT,
+    IDS_KEPT,
+    MOST_PLACES,
+    ConnectionTally,
+    IdTally,
+    PlaceTally,
+    UserTally,
+    software_of,
+)
+
+MOST_USERS: Final = 10_000
+MOST_KEPT: Final = 200_000
+"""Ids, and connections, of all users together; beyond, each user keeps half as many."""
+LEAST_KEPT: Final = 16
+MOST_PLACES_IN_ALL: Final = 30_000
+FEW_PLACES: Final = 16
+"""So many every user may have, however many there are in all."""
+MOST_GATEWAYS: Final = 1_000
+UNUSED_AFTER_MS: Final = 60_000
+"""An id that was handed out less than this before the end may still be produced with."""
+
+ADMITTED_AS_NEW: Final = frozenset({"first_seen", "queue", "observe", "exempt", "grace", "fail_open"})
+"""Not refresh and inherited: those ids are known."""
+REFUSED_AS_NEW: Final = frozenset({"first_seen", "queue", "deadline", "blocked"})
+"""Not sticky and established: those refusals keep the order of batches and say nothing about the quota."""
+
+_SEEN: Final = Mark.NEW | Mark.ALLOCATED | Mark.USED
+
+
+class Tally:
+    """Takes the events of a window and holds what is known in the end."""
+
+    def __init__(self, only_user: str | None = None, ids_kept: int = IDS_KEPT) -> None:
+        self.users: dict[str, UserTally] = {}
+        self.marks = IdMarks()
+        self.sequences = Sequences()
+        self.events = self.duplicates = self.users_beyond = 0
+        self.summed_allocations = 0
+        self.first_allocation_ms: int | None = None
+        self.cluster = ""
+        self.gateways: dict[str, None] = {}
+        self.configs: dict[str, ConfigEvent] = {}
+        """The newest of each gateway."""
+        self._only_user = only_user
+        self._ids = _Share(ids_kept)
+        self._connections = _Share(CONNECTIONS_KEPT)
+        self._places = 0
+        self._incarnations: dict[str, int] = {}
+        self._take: Mapping[type[Event], Callable[[Any], None]] = {
+            DecisionEvent: self._decision,
+            IdUsageEvent: self._usage,
+            InitProducerIdEvent: self._init,
+            RefusalOutcomeEvent: self._outcome,
+            ConfigEvent: self._config,
+        }
+
+    def tick(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> bool:
+        """Tick an event off; False when it came before. `judged`: see sequences.py."""
+        return self.sequences.is_new(gateway_id, incarnation, seq, judged=judged)
+
+    def add(self, event: Event, *, judged: bool = True) -> None:
+        """Take one event of the window, unless it came before."""
+        if not self.tick(event.gateway_id, event.incarnation, event.seq, judged=judged):
+            self.duplicates += 1
+            return
+        self.events += 1
+        if event.gateway_id not in self.gateways and len(self.gateways) < MOST_GATEWAYS:
+            self.gateways[event.gateway_id] = None
+        self.cluster = self.cluster or event.cluster
+        take = self._take.get(type(event))
+        if take is not None:
+            take(event)
+
+    def passed(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool = True) -> None:
+        """Take an event of which only its number is of use here."""
+        if self.tick(gateway_id, incarnation, seq, judged=judged):
+            self.events += 1
+        else:
+            self.duplicates += 1
+
+    def _decision(self, event: DecisionEvent) -> None:
+        marks = Mark.USED
+        if event.decision == "admit":
+            if event.reason in ADMITTED_AS_NEW:
+                marks |= Mark.NEW | Mark.ADMITTED | (event.would_refuse and Mark.WOULD_REFUSE)
+        elif event.reason in REFUSED_AS_NEW:
+            marks |= Mark.NEW | Mark.REFUSED
+        marks |= event.transactional and Mark.TRANSACTIONAL
+        marks |= event.epoch > 0 and Mark.BUMPED
+        before = self.marks.mark(event.producer_id, marks)
+        user = self._user(event.user)
+        if user is None:
+            return
+        user.suppressed += event.suppressed_count
+        user.count(marks, before)
+        place = self._place(user, event)
+        detail = self._sight(user, place, event, event.producer_id, marks, before)
+        if marks & ~before & Mark.NEW:
+            place.new_ids += 1
+            self._brought_by(user, place, event)
+        if detail is not None and marks & Mark.NEW:
+            detail.new = True
+            detail.refused = not (marks | before) & Mark.ADMITTED
+
+    def _usage(self, event: IdUsageEvent) -> None:
+        marks = Mark.USED | (event.epoch > 0 and Mark.BUMPED)
+        before = self.marks.mark(event.producer_id, marks)
+        user = self._user(event.user)
+        if user is None:
+            return
+        user.count(marks, before)
+        place = self._place(user, event)
+        detail = self._sight(user, place, event, event.producer_id, marks, before)
+        if detail is not None:
+            detail.requests += event.requests
+            detail.records += event.records
+            detail.first_ms = min(detail.first_ms, event.first_ms)
+            detail.last_ms = max(detail.last_ms, event.last_ms)
+
+    def _init(self, event: InitProducerIdEvent) -> None:
+        producer_id = event.answered_producer_id
+        if event.error or producer_id < 0:
+            return
+        handed_out = event.answered_epoch == 0 and event.asked_producer_id != producer_id
+        marks = Mark.TRANSACTIONAL if event.transactional else 0
+        marks |= event.answered_epoch > 0 and Mark.BUMPED
+        if handed_out:
+            marks |= Mark.ALLOCATED
+            self.summed_allocations += event.count - 1
+            if self.first_allocation_ms is None or event.wall_time_ms < self.first_allocation_ms:
+                self.first_allocation_ms = event.wall_time_ms
+        before = self.marks.mark(producer_id, marks)
+        user = self._user(event.user)
+        if user is None:
+            return
+        user.count(marks, before)
+        if handed_out:
+            user.recent.append((event.wall_time_ms, producer_id))
+            self._sight(user, self._place(user, event), event, producer_id, marks, before)
+
+    def _outcome(self, event: RefusalOutcomeEvent) -> None:
+        user = self._user(event.user)
+        if user is not None and event.outcome == "gave_up":
+            user.gave_up += 1
+
+    def _config(self, event: ConfigEvent) -> None:
+        known = self.configs.get(event.gateway_id)
+        if known is None and len(self.configs) >= MOST_GATEWAYS:
+            return
+        if known is None or event.wall_time_ms >= known.wall_time_ms:
+            self.configs[event.gateway_id] = event
+
+    def _user(self, name: str) -> UserTally | None:
+        user = self.users.get(name)
+        if user is None:
+            if self._only_user is not None and name != self._only_user:
+                return None
+            if len(self.users) >= MOST_USERS:
+                self.users_beyond += 1
+                return None
+            user = self.users[name] = UserTally(name, self._ids.limit, self._connections.limit)
+        return user
+
+    def _sight(
+        self, user: UserTally, place: PlaceTally, event: Event, producer_id: int, marks: int, before: int
+    ) -> IdTally | None:
+        """An id was seen; returns its tally if it belongs to the sample."""
+        if not before & _SEEN:
+            user.client_ids.add(event.client_id)
+            user.addresses.add(event.address)
+            user.software.add(software_of(event))
+            place.names.add(event.client_id)
+            if marks & (Mark.NEW | Mark.ALLOCATED):
+                place.starts(event.wall_time_ms)
+        detail = user.ids.get(producer_id)
+        if detail is None:
+            if not user.ids.takes(producer_id):
+                return None
+            detail = IdTally(place, event.wall_time_ms)
+            user.ids.put(producer_id, detail)
+            self._ids.added(lambda: (user.ids for user in self.users.values()))
+        detail.used = detail.used or bool(marks & Mark.USED)
+        detail.allocated = detail.allocated or bool(marks & Mark.ALLOCATED)
+        return detail
+
+    def _place(self, user: UserTally, event: Event) -> PlaceTally:
+        before = len(user.places)
+        place = user.place(event, MOST_PLACES if self._places < MOST_PLACES_IN_ALL else FEW_PLACES)
+        self._places += len(user.places) - before
+        return place
+
+    def _brought_by(self, user: UserTally, place: PlaceTally, event: DecisionEvent) -> None:
+        if event.connection_id is None:
+            return
+        process = self._incarnations.get(event.incarnation)
+        if process is None:
+            if len(self._incarnations) >= MOST_GATEWAYS:
+                self._incarnations.clear()
+            process = self._incarnations[event.incarnation] = crc32(event.incarnation.encode())
+        key = process << 32 | event.connection_id
+        connection = user.connections.get(key)
+        if connection is None:
+            if not user.connections.takes(key):
+                return
+            connection = ConnectionTally(place)
+            user.connections.put(key, connection)
+            self._connections.added(lambda: (user.connections for user in self.users.values()))
+        connection.ids += 1
+
+
+class _Share:
+    """How much each user may keep, so that all together keep no more than MOST_KEPT."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._kept = 0
+
+    def added(self, samples: Callable[[], Iterable[Sample[Any]]]) -> None:
+        """One more is kept."""
+        self._kept += 1
+        while self._kept > MOST_KEPT:
+            self._kept = sum(map(len, samples()))
+            if self._kept <= MOST_KEPT or self.limit <= LEAST_KEPT:
+                break
+            self.limit //= 2
+            for sample in samples():
+                sample.limit_to(self.limit)

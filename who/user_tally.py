@@ -1,0 +1,194 @@
+"""Bounded sums about one user: marks of its ids counted, its places, a sample of its ids. Pure.
+
+Fed by tally.py, event by event; painted by painting.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Final
+
+from pidgate.events import Event
+from pidgate.who.bounded import Names, Sample
+from pidgate.who.id_marks import Mark
+
+MOST_NAMES: Final = 500
+"""Client ids, software and addresses of one user."""
+MOST_PLACES: Final = 300
+"""Of one user; further ones are counted together, as a place without address."""
+MOST_PLACE_NAMES: Final = 50
+MOST_STARTS: Final = 256
+"""Times of first sight kept for one place."""
+MOST_CACHED_PLACES: Final = 200
+IDS_KEPT: Final = 2_000
+"""Ids of one user whose life and requests are kept; beyond, a sample of them."""
+CONNECTIONS_KEPT: Final = 1_000
+
+_WORD: Final = re.compile(r"[A-Za-z0-9]+")
+_WITH_NUMBER: Final = re.compile(r"([A-Za-z]+)[0-9]+")
+
+
+def pattern_of(client_id: str) -> str:
+    """A client id without what counts or was drawn at random: producer-17 -> producer-*, a-7f9c-x2k4q ->
+    a-*-*.
+    """
+    return _WORD.sub(_word_pattern, client_id)
+
+
+def _word_pattern(match: re.Match[str]) -> str:
+    word = match[0]
+    if word.isalpha():
+        return word
+    numbered = _WITH_NUMBER.fullmatch(word)
+    return f"{numbered[1]}*" if numbered else "*"
+
+
+def software_of(event: Event) -> str:
+    """Name and version, as far as they were told."""
+    return f"{event.software_name} {event.software_version}".strip()
+
+
+class PlaceTally:
+    """One address and pattern of client ids. There may be very many of them, so each is small."""
+
+    __slots__ = ("_starts_ms", "address", "client_ids", "names", "new_ids", "software")
+
+    def __init__(self, address: str, client_ids: str, software: str) -> None:
+        self.address = address
+        self.client_ids = client_ids
+        self.software = software
+        """Of the first id."""
+        self.names = Names(MOST_PLACE_NAMES)
+        self.new_ids = 0
+        self._starts_ms: list[int] = []
+
+    def starts(self, at_ms: int) -> None:
+        """An id was seen for the first time."""
+        if len(self._starts_ms) >= 2 * MOST_STARTS:
+            del self._starts_ms[:MOST_STARTS]
+        self._starts_ms.append(at_ms)
+
+    @property
+    def starts_ms(self) -> list[int]:
+        """The newest of these times."""
+        return self._starts_ms[-MOST_STARTS:]
+
+
+class IdTally:
+    """One id of the sample. Times are wall clock."""
+
+    __slots__ = ("allocated", "first_ms", "last_ms", "new", "place", "records", "refused", "requests", "used")
+
+    def __init__(self, place: PlaceTally, first_ms: int) -> None:
+        self.place = place
+        self.first_ms = first_ms
+        self.last_ms = -1
+        """Last use that was reported; -1: none yet."""
+        self.requests = 0
+        self.records = 0
+        self.new = False
+        self.refused = False
+        """And not admitted since."""
+        self.allocated = False
+        self.used = False
+
+
+class ConnectionTally:
+    """How many ids one connection brought."""
+
+    __slots__ = ("ids", "place")
+
+    def __init__(self, place: PlaceTally) -> None:
+        self.place = place
+        self.ids = 0
+
+
+class UserTally:
+    """All of one user."""
+
+    __slots__ = (
+        "_places_by_client",
+        "addresses",
+        "admitted",
+        "allocated",
+        "allocated_and_used",
+        "bumped",
+        "client_ids",
+        "connections",
+        "elsewhere",
+        "gave_up",
+        "ids",
+        "name",
+        "never_admitted",
+        "new",
+        "places",
+        "recent",
+        "refused",
+        "software",
+        "suppressed",
+        "transactional",
+        "used",
+        "would_refuse",
+    )
+
+    def __init__(self, name: str, ids_kept: int, connections_kept: int) -> None:
+        self.name = name
+        self.new = self.admitted = self.refused = self.never_admitted = self.would_refuse = 0
+        self.allocated = self.allocated_and_used = self.used = self.transactional = self.bumped = 0
+        self.suppressed = self.gave_up = 0
+        self.client_ids = Names(MOST_NAMES)
+        self.software = Names(MOST_NAMES)
+        self.addresses = Names(MOST_NAMES)
+        self.ids: Sample[IdTally] = Sample(ids_kept)
+        self.connections: Sample[ConnectionTally] = Sample(connections_kept)
+        self.places: dict[tuple[str, str], PlaceTally] = {}
+        self.elsewhere: PlaceTally | None = None
+        self._places_by_client: dict[tuple[str, str], PlaceTally] = {}
+        # Handed out a moment ago: not unused yet.
+        self.recent: deque[tuple[int, int]] = deque(maxlen=10_000)
+
+    def place(self, event: Event, most_places: int) -> PlaceTally:
+        """Where a client belongs; with `most_places` others already, to the place of all the rest."""
+        known = self._places_by_client.get((event.address, event.client_id))
+        if known is not None:
+            return known
+        if len(self._places_by_client) >= MOST_CACHED_PLACES:
+            self._places_by_client.clear()
+        found = self._find_place(event, most_places)
+        self._places_by_client[event.address, event.client_id] = found
+        return found
+
+    def _find_place(self, event: Event, most_places: int) -> PlaceTally:
+        pattern = pattern_of(event.client_id)
+        place = self.places.get((event.address, pattern))
+        if place is None and len(self.places) >= most_places:
+            if self.elsewhere is None:
+                self.elsewhere = PlaceTally("", "", "")
+            return self.elsewhere
+        if place is None:
+            place = self.places[event.address, pattern] = PlaceTally(
+                event.address, pattern, software_of(event)
+            )
+        return place
+
+    def count(self, marks: int, before: int) -> None:
+        """Marks were set for one of this user's ids, which had `before`."""
+        added = marks & ~before
+        if not added:
+            return
+        self.new += added & Mark.NEW and 1
+        self.admitted += added & Mark.ADMITTED and 1
+        self.refused += added & Mark.REFUSED and 1
+        self.would_refuse += added & Mark.WOULD_REFUSE and 1
+        self.allocated += added & Mark.ALLOCATED and 1
+        self.used += added & Mark.USED and 1
+        self.transactional += added & Mark.TRANSACTIONAL and 1
+        self.bumped += added & Mark.BUMPED and 1
+        both = Mark.ALLOCATED | Mark.USED
+        if (marks | before) & both == both and before & both != both:
+            self.allocated_and_used += 1
+        if added & Mark.ADMITTED and before & Mark.REFUSED:
+            self.never_admitted -= 1
+        elif added & Mark.REFUSED and not (marks | before) & Mark.ADMITTED:
+            self.never_admitted += 1
