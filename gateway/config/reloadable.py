@@ -1,4 +1,4 @@
-"""What of a changed configuration file takes effect while the gateway runs, and what has to wait."
+"""What of a changed configuration file takes effect while the gateway runs, and what has to wait.
 
 Quotas take effect. How ids are remembered does not: filters, snapshots and the other gateways of the fleet are
 measured by it. Nor does anything that is opened, bound or started once.

@@ -460,7 +460,7 @@ sums = [0] * 40
 for now_ms in range(20_000):
     client = rng.randrange(40)
     size = rng.randrange(1_000_000)
-    quota.meter(Kind.PRODUCE, "alice", str(client), now_ms).record(size, now_ms * 30)
+    quota.sensors(Kind.PRODUCE, "alice", str(client), now_ms).record(size, now_ms * 30)
     sums[client] += size
 print(*sums, quota.not_shared, flush=True)
 """
