@@ -35,7 +35,7 @@ from bench.cold_client import parse_address
 from bench.compiled import CannotCompile
 from bench.machine import allows, come_first, describe, pin, placement
 from bench.scenario import Bench, Scenario, measure
-from bench.targets import TARGETS, Broker, TargetFailed, is_available
+from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
 from bench.wire import LoadError
 from pidgate import open_files
 from pidgate.sandbox.errors import SandboxError
@@ -72,6 +72,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--nice", type=int, default=0, help="as root: -10 comes before others' work on this machine"
     )
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this single broker, node id 1")
+    parser.add_argument(
+        "--against",
+        metavar="FOLDER[:MODULE]",
+        help="compare with the compiled tree of another commit (bench/README.md), run by run",
+    )
     parser.add_argument(
         "--commit", action="store_true", help="write to bench/results, not bench/results/local"
     )
@@ -201,9 +206,12 @@ def _measure_through_targets(
         _warm_up(Bench(broker, broker_pid, placement(False), _say), options.quick)
         if broker_pid:
             pin(broker_pid, where.rest)
-        bench = Bench(broker, broker_pid, where, _say)
+        other = Tree.parse(options.against) if options.against else None
+        bench = Bench(broker, broker_pid, where, _say, other)
         for scenario in scenarios:
             through = [target for target in scenario.targets if target in targets]
+            if other is not None:
+                through = [OTHER_COMMIT, "pidgate"]
             if not through:
                 continue
             _say(f"{scenario.number} {scenario.title}")
@@ -217,7 +225,10 @@ def _measure_through_targets(
                 "plan": dict(scenario.plan_for(options.quick)),
             }
             results = measure(scenario, bench, through, runs, options.quick)
-            report.write(folder, date, scenario, settings, results)
+            if other is not None:
+                _say(report.write_against(folder, date, scenario, settings, results))
+            else:
+                report.write(folder, date, scenario, settings, results)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from bench.quantities import (
     wakeups_per_request,
 )
 from bench.scenario import Scenario, cost
-from bench.statistics import median, ratios
-from bench.targets import ROOT
+from bench.statistics import median, median_interval, ratios
+from bench.targets import OTHER_COMMIT, ROOT
 
 RESULTS: Final = ROOT / "bench" / "results"
 LOCAL: Final = RESULTS / "local"
@@ -48,6 +48,23 @@ def write(
 ) -> Path:
     """Keep all runs of a scenario as `<date>-<number>-<name>.json`."""
     return keep(folder, date, scenario.number, scenario.name, {**settings, "results": results})
+
+
+def write_against(
+    folder: Path, date: str, scenario: Scenario, settings: dict[str, Any], results: dict[str, list[Measured]]
+) -> str:
+    """Keep the paired runs of two commits as `<date>-<number>-<name>-against.json`; return what they say, one line."""
+    of_runs = ratios(
+        *([cost(scenario, run) for run in results[target]] for target in ("pidgate", OTHER_COMMIT))
+    )
+    least, greatest = median_interval(of_runs) if len(of_runs) >= 6 else (min(of_runs), max(of_runs))
+    said = (
+        f"{scenario.number} CPU per {scenario.cost_per}: {median(of_runs):.3f} x the other commit's, "
+        f"95 % interval of the median {least:.3f} to {greatest:.3f} ({len(of_runs)} paired runs)"
+    )
+    content = {**settings, "result": said, "results": results}
+    keep(folder, date, scenario.number, f"{scenario.name}-against", content)
+    return said
 
 
 def keep(folder: Path, date: str, number: str, name: str, content: Mapping[str, Any]) -> Path:

@@ -28,7 +28,7 @@ from bench.quantities import (
     mb_per_s,
     rss_kb_per_connection,
 )
-from bench.targets import BASELINE, GENEROUS, ORDINARY, ROOT, Broker, TargetFailed, running
+from bench.targets import BASELINE, GENEROUS, ORDINARY, ROOT, Broker, TargetFailed, Tree, running
 
 Plan = Mapping[str, float]
 
@@ -86,6 +86,8 @@ class Bench:
     broker_pid: int | None
     placement: Placement
     say: Callable[[str], None]
+    other: Tree | None = None
+    """The other commit, with `--against`."""
 
 
 def measure(
@@ -102,7 +104,9 @@ def measure(
         for run in range(1, runs + 1):
             for target in targets:
                 proxy_cpus = bench.placement.proxy
-                with running(target, bench.broker, Path(folder), proxy_cpus, scenario.quotas) as through:
+                with running(
+                    target, bench.broker, Path(folder), proxy_cpus, scenario.quotas, bench.other
+                ) as through:
                     measured = _load(scenario, plan, bench, topic_id, through.address, through.pid)
                 results[target].append(measured)
                 bench.say(f"{scenario.number} run {run}/{runs} {target:9} {_brief(scenario, measured)}")

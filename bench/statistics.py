@@ -1,5 +1,6 @@
 """Medians, percentiles and their spread. Pure arithmetic."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,3 +44,22 @@ def ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
 def differences(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
     """Each value less the baseline's value of the same run."""
     return [value - base for value, base in zip(values, baseline, strict=True)]
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Return an interval that holds the true median with at least `confidence`, whatever the distribution.
+
+    By order statistics: the narrowest symmetric pair of the sorted values. Raises ValueError for fewer than six
+    values at 95 %, of which even the least and the greatest do not promise it.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, pair = 0.0, None
+    for rank in range(count // 2):
+        # The chance that at most `rank` values lie below the median, on either side.
+        outside += 2 * math.comb(count, rank) / 2**count
+        if 1 - outside < confidence:
+            break
+        pair = ordered[rank], ordered[count - 1 - rank]
+    if pair is None:
+        raise ValueError(f"{count} values are too few for an interval of {confidence:.0%}")
+    return pair

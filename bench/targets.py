@@ -25,6 +25,8 @@ PLAIN: Final = "plain"
 """pidgate without compiled modules."""
 TWO_WORKERS: Final = "2-workers"
 TARGETS: Final = (*ORDINARY, PLAIN, TWO_WORKERS)
+OTHER_COMMIT: Final = "other-commit"
+"""pidgate of another commit; only with `--against`."""
 BASELINE: Final = "bare"
 
 _START_PATIENCE_S: Final = 30.0
@@ -62,6 +64,20 @@ log: {{level: warning}}
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A folder that holds the gateway's packages, and the module in it that is the command."""
+
+    folder: Path
+    module: str = "pidgate"
+
+    @classmethod
+    def parse(cls, text: str) -> "Tree":
+        """Return the tree that `FOLDER[:MODULE]` names."""
+        folder, _, module = text.partition(":")
+        return cls(Path(folder).resolve(), module or "pidgate")
+
+
 class TargetFailed(Exception):
     """A proxy did not start or died; the message holds the end of its output."""
 
@@ -97,17 +113,22 @@ def running(
     folder: Path,
     cpus: set[int] | None,
     quotas: Mapping[str, Any] = GENEROUS,
+    other: Tree | None = None,
 ) -> Iterator[Running]:
-    """The target in front of `broker`, on the processors `cpus`, until the block ends."""
+    """Run the target in front of `broker`, on the processors `cpus`, until the block ends.
+
+    `other`: what OTHER_COMMIT is.
+    """
     if target == "direct":
         yield Running(broker.address, None)
         return
-    command, address, ready_url = _command(target, broker, folder, quotas)
+    tree = _tree(target, other)
+    command, address, ready_url = _command(target, broker, folder, quotas, tree.module)
     with (folder / f"{target}.log").open("w+") as output:
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment(ROOT if target == PLAIN else compiled()) if ready_url else None,
+            env=environment(tree.folder) if ready_url else None,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -129,12 +150,18 @@ def running(
             _stop(process)
 
 
+def _tree(target: str, other: Tree | None) -> Tree:
+    if target == OTHER_COMMIT and other is not None:
+        return other
+    return Tree(compiled() if target in ("pidgate", TWO_WORKERS) else ROOT)
+
+
 def _workers(target: str) -> int:
     return 2 if target == TWO_WORKERS else 1
 
 
 def _command(
-    target: str, broker: Broker, folder: Path, quotas: Mapping[str, Any]
+    target: str, broker: Broker, folder: Path, quotas: Mapping[str, Any], module: str
 ) -> tuple[list[str], Address, str | None]:
     """The command, where it listens, and where it says whether it is ready if it does."""
     host = "127.0.0.1"
@@ -160,7 +187,7 @@ def _command(
             events_topic=f"__pidgate_bench_{time.monotonic_ns()}",
         )
     )
-    command = [sys.executable, "-m", "pidgate.cli.app", "run", "--config", str(config)]
+    command = [sys.executable, "-m", module, "run", "--config", str(config)]
     ready_url = f"http://{host}:{bootstrap_port + 1}/readyz"
     return command, (host, first_port + broker.node_id), ready_url
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.statistics import Spread, differences, median, percentile, ratios
+from bench.statistics import Spread, differences, median, median_interval, percentile, ratios
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,14 @@ def test_ratios_compare_within_a_run() -> None:
 
 def test_differences_compare_within_a_run() -> None:
     assert differences([1.5, 6.0], [1.0, 5.0]) == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(("count", "rank"), [(6, 1), (8, 1), (9, 2), (12, 3), (15, 4), (25, 8)])
+def test_the_interval_of_the_median_is_that_of_the_tables(count: int, rank: int) -> None:
+    # Conover, Practical Nonparametric Statistics, table of the sign test at 5 %.
+    assert median_interval(list(range(count, 0, -1))) == (rank, count + 1 - rank)
+
+
+def test_too_few_values_have_no_interval() -> None:
+    with pytest.raises(ValueError, match="too few"):
+        median_interval([1, 2, 3, 4, 5])
