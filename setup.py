@@ -7,7 +7,7 @@ They run the same uncompiled, so the plain source is installed instead
 - where `PIDGATE_PURE=1` asks for it;
 - in an editable install: a compiled module beside its source would hide every later edit of it.
 
-`pidgate version` says which of the two runs.
+`pidgate version` reports which of the two is installed.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Any
 
 from setuptools import Distribution, Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import BaseError
+from setuptools.errors import BaseError, CCompilerError
 
 HOT_MODULES = [
     "pidgate/gateway/clock.py",
@@ -48,34 +48,36 @@ SHARED_LIBRARY = "pidgate._hot_path"
 """mypyc puts all modules into one library, `<this>__mypyc`; the dot keeps it inside the package."""
 
 
-def _can_compile() -> bool:
-    """Try the compiler, Python's headers and the linker on an empty module."""
+def main() -> None:
+    # Not in build/: from there setuptools would take into a wheel what an older build has left.
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "empty.c"
-        source.write_text("#include <Python.h>\nPyMODINIT_FUNC PyInit_empty(void) { return NULL; }\n")
-        trial = build_ext(Distribution({"ext_modules": [Extension("empty", [str(source)])]}))
-        trial.build_lib = trial.build_temp = folder
-        try:
-            trial.ensure_finalized()
-            trial.run()
-        except (BaseError, OSError) as error:
-            print(f"pidgate: the hot path is not compiled: {error}", file=sys.stderr)
-            return False
-    return True
+        setup(ext_modules=_extensions(folder), options={"build": {"build_base": folder}})
 
 
-def _extensions() -> list[Any]:
-    is_editable = "editable_wheel" in sys.argv or "develop" in sys.argv
-    builds = {"bdist_wheel", "build_ext", "build", "install"} & set(sys.argv)
-    if os.environ.get("PIDGATE_PURE") == "1" or is_editable or not builds or not _can_compile():
+def _extensions(folder: str) -> list[Any]:
+    """Return the compiled modules of a wheel; none for all else that setup.py is run for."""
+    if "bdist_wheel" not in sys.argv or os.environ.get("PIDGATE_PURE") == "1" or not _can_compile(folder):
         return []
     from mypyc.build import mypycify
 
     # Types of libraries are of no use here, and not all of them have to be installed.
-    options = ["--config-file", os.devnull, "--ignore-missing-imports"]
-    # 0 takes half the time to compile: for tests, which ask what it does and not how fast.
-    opt_level = os.environ.get("PIDGATE_OPT_LEVEL", "2")
-    return mypycify([*options, *HOT_MODULES], opt_level=opt_level, group_name=SHARED_LIBRARY)
+    options = ["--config-file", os.devnull, "--cache-dir", os.devnull, "--ignore-missing-imports"]
+    return mypycify([*options, *HOT_MODULES], opt_level="2", target_dir=folder, group_name=SHARED_LIBRARY)
 
 
-setup(ext_modules=_extensions())
+def _can_compile(folder: str) -> bool:
+    """Try the compiler, Python's headers and the linker on an empty module."""
+    source = Path(folder) / "empty.c"
+    source.write_text("#include <Python.h>\nPyMODINIT_FUNC PyInit_empty(void) { return NULL; }\n")
+    trial = build_ext(Distribution({"ext_modules": [Extension("empty", [str(source)])]}))
+    trial.build_lib = trial.build_temp = f"{folder}/trial"
+    try:
+        trial.ensure_finalized()
+        trial.run()
+    except (BaseError, CCompilerError, OSError) as error:
+        print(f"pidgate: the hot path is not compiled: {error}", file=sys.stderr)
+        return False
+    return True
+
+
+main()

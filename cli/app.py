@@ -274,18 +274,21 @@ app.command()(quotas.explain)
 def pipeline(context: typer.Context) -> None:
     """Study the events on Spark: who burns producer ids and why, and what the quotas should be."""
     import os
-    import sys
+
+    from pidgate.child_python import python_module
 
     # A process of its own, so that neither of the two has to know the other: each ships alone.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "pidgate.pipeline", *context.args])
+    command = python_module("pidgate.pipeline", *context.args)
+    os.execv(command[0], command)
 
 
 @app.command()
 def version() -> None:
-    """Show the version."""
-    from pidgate.version import version as installed
+    """Show the version, and whether the hot path is compiled."""
+    from pidgate import version as installed
 
-    typer.echo(f"pidgate {installed()}")
+    build = "compiled" if installed.is_compiled() else "in plain Python"
+    typer.echo(f"pidgate {installed.version()} (hot path {build})")
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.logs import Event
 from pidgate.gateway.process.allocator import keep_freed_memory
 from pidgate.gateway.process.lifetime import RunsAndDrains
-from pidgate.version import version
+from pidgate.version import is_compiled, version
 
 STOPPED: Final = 0
 USAGE_ERROR: Final = 2
@@ -89,6 +89,7 @@ def _log_start(settings: Settings, file: Path | None, most_open_files: int) -> N
     log.info(
         Event.GATEWAY_STARTING,
         version=version(),
+        compiled=is_compiled(),
         pid=os.getpid(),
         config=None if file is None else str(file),
         mode=settings.quotas.mode,

@@ -94,7 +94,7 @@ _QUOTA_CHANGE: Final = frozenset({"setting", "user", "temporary"})
 
 KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.GATEWAY_STARTING: frozenset(
-        {"version", "pid", "config", "mode", "bootstrap_servers", "open_files"}
+        {"version", "compiled", "pid", "config", "mode", "bootstrap_servers", "open_files"}
     ),
     Event.LISTENING: frozenset({"listener", "bind", "node_id", "advertised"}),
     Event.ADMIN_LISTENING: frozenset({"bind"}),

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from typing import Any, Self
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from pidgate.child_python import python_module
 from pidgate.sandbox import guard
 from pidgate.sandbox.ports import free_block
 
@@ -147,7 +147,7 @@ class GatewayProcess:
         config.write_text(yaml.safe_dump(self.config, sort_keys=False))
         with (self.directory / "pidgate.log").open("ab") as log:
             self._process = guard.spawn(
-                [sys.executable, "-m", "pidgate", "run", "--config", config],
+                python_module("pidgate", "run", "--config", str(config)),
                 stdout=log,
                 stderr=log,
                 env=self._environment,

@@ -12,12 +12,12 @@ import secrets
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pidgate.child_python import python_module
 from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.config.units import Address
@@ -123,9 +123,7 @@ class Supervisor:
         """Start it and wait until it says that it listens. Raises ChildEnded."""
         child.starts += 1
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "pidgate.gateway.process.child",
+            *python_module("pidgate.gateway.process.child"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )

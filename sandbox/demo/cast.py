@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pidgate.child_python import python_module
 from pidgate.sandbox import guard
 from pidgate.sandbox.demo.plan import (
     ALICE,
@@ -66,7 +67,7 @@ class Member:
     def start(self, module: str, arguments: Sequence[str]) -> None:
         with self._log_path.open("wb") as log:
             self._process = guard.spawn(
-                [sys.executable, "-m", f"pidgate.sandbox.producers.{module}", *arguments],
+                python_module(f"pidgate.sandbox.producers.{module}", *arguments),
                 stdout=log,
                 stderr=log,
             )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pidgate.child_python import python_module
 from pidgate.sandbox import guard
 
 _WITHIN_S = 600.0
@@ -50,7 +50,7 @@ def pidgate(words: Sequence[str], log: Path) -> tuple[int, str, str]:
     """The command line in a process of its own: exit code, stdout, stderr."""
     errors = log.with_suffix(".err")
     with log.open("wb") as out, errors.open("wb") as err:
-        process = guard.spawn([sys.executable, "-m", "pidgate", *words], stdout=out, stderr=err)
+        process = guard.spawn(python_module("pidgate", *words), stdout=out, stderr=err)
         try:
             code = process.wait(_WITHIN_S)
         except subprocess.TimeoutExpired:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pidgate.child_python import python_module
 from pidgate.sandbox.journal import ProducerJournal, record_value
 from pidgate.sandbox.producers.stopping import StopAsked
 
@@ -58,14 +59,7 @@ def _loop(arguments: argparse.Namespace, own_arguments: Sequence[str]) -> None:
         life += 1
         journal.sent(_PARTITION, life)
         child = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "pidgate.sandbox.producers.crash_loop",
-                *own_arguments,
-                "--life",
-                str(life),
-            ],
+            python_module("pidgate.sandbox.producers.crash_loop", *own_arguments, "--life", str(life)),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )

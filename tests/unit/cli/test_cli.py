@@ -62,7 +62,7 @@ def gateway() -> Iterator[GatewayProcess]:
 
 
 def test_version_is_that_of_the_package() -> None:
-    assert pidgate("version").stdout == "pidgate 0.1.0\n"
+    assert pidgate("version").stdout == "pidgate 0.1.0 (hot path in plain Python)\n"
 
 
 def test_help_shows_the_defaults() -> None:
@@ -230,6 +230,7 @@ def test_run_lives_before_it_is_ready_and_drains_on_sigterm(gateway: GatewayProc
 
     events = [event["event"] for event in gateway.log_events()]
     assert events[0] == "gateway_starting"
+    assert gateway.log_events()[0]["compiled"] is False
     assert "draining" in events
     assert events[-1] == "stopped"
 
