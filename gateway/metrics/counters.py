@@ -22,7 +22,7 @@ NAMES = (
     "connections_closed",
     "connections_open",
     "connections_total",
-    "events_not_told",
+    "events_unrecorded",
     "frames_malformed",
     "lateness",
     "lateness_seconds",
@@ -58,7 +58,7 @@ class Counters:
         """By cause: client, reset, idle, drain, protocol, limit, upstream, sticky, own_topic."""
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve."""
-        self.events_not_told = 0
+        self.events_unrecorded = 0
         """What happened to clients and could not be made an event of: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0
         self.bytes_to_clients = 0

@@ -60,7 +60,7 @@ class GatewayCollector(Collector):
         not_told = (
             "What happened and could not be made an event of: a bug, or more than there is room to count."
         )
-        yield counter("events_not_told", not_told, self._counters.events_not_told)
+        yield counter("events_not_told", not_told, self._counters.events_unrecorded)
 
     def _connections(self) -> Iterator[Metric]:
         counters = self._counters

@@ -44,7 +44,7 @@ class Gateway:
             self._keeper.publish,
             self._keeper.run,
             applied_offsets=lambda: self._keeper.applied_offsets,
-            heard=self._keeper.heard.take,
+            applied_ranges=self._keeper.heard.take,
         )
         self._keeper.on_state = self._admission.use_state
         self._keeper.on_refused_elsewhere = self._admission.refused_elsewhere

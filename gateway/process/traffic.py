@@ -197,7 +197,7 @@ class Traffic:
         if self._recorder is not None:
             self._recorder.gave_up(gave_up)
             self._recorder.tick()
-            counters.events_not_told = self._recorder.not_told
+            counters.events_unrecorded = self._recorder.unrecorded
 
     def _sweep_bytes(self, now_ms: int) -> None:
         if now_ms - self._bytes_swept_ms >= BYTES_SWEPT_EVERY_MS:

@@ -1,10 +1,10 @@
-"""What one client connection does, told to the process's `Recorder`. PURE.
+"""Events of one client connection, published through the process's `Recorder`. PURE.
 
 `forwarded` is called for every Produce with a producer id and costs less than a microsecond; `requests`, `bytes_in` and
 `bytes_out` are counted up by the connection itself. Everything else happens rarely.
 
-A connection is told of as open with the first thing that is told about it: when it is made, nobody knows yet whose it
-is. The event has the time at which it was opened.
+The "open" event leaves with the first other event of the connection, as its user is not known when it is made; it has
+the time of the opening.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pidgate.events import ConnectionEvent, DecisionEvent, InitProducerIdEvent, RefusalOutcomeEvent
+from pidgate.events import (
+    ConnectionEvent,
+    DecisionEvent,
+    InitProducerIdEvent,
+    ProduceErrorEvent,
+    RefusalOutcomeEvent,
+)
 from pidgate.events.redaction import pseudonym
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
@@ -36,8 +42,8 @@ Buffer = bytes | bytearray | memoryview
 
 LONGEST_NAME: Final = 255
 """Characters of a client id, or of a software's name and version: a client may send any length."""
-TOLD_AT_CLOSE: Final = 10
-"""Ids that are told when a connection closes; more of them wait for the next second."""
+USAGES_AT_CLOSE: Final = 10
+"""Usages published when a connection closes; more of them wait for the next second."""
 
 
 class ConnectionRecorder:
@@ -71,25 +77,26 @@ class ConnectionRecorder:
         self.listener = listener
         self.connection_id = session.connection_id
         self.software = ("", "")
-        """Name and version, as told in ApiVersions."""
+        """Name and version of the client library, from ApiVersions."""
         self.bytes_in = 0
         self.bytes_out = 0
         self.requests = 0
         self.usages: dict[int, IdUsage] = {}
-        """Of the ids that this connection has used in this slice."""
+        """Of the ids this connection has used in this slice."""
         self._errors: dict[tuple[int, int], int] = {}
         """Of Produce answers: by producer id and error code."""
         self.is_introduced = False
-        """It has been told that the connection was opened."""
+        """The "open" event was published."""
         self._opened_ms = recorder.now_ms()
         self._opened_wall_ms = recorder.wall_ms()
         recorder.connections.add(self)
 
     def failed(self, error: Exception) -> None:
+        """Count and report a failure in here; never raises."""
         self._recorder.failed(error)
 
     def about(self) -> dict[str, Any]:
-        """The part of the envelope that is about the client."""
+        """Return the part of the envelope that is about the client."""
         session = self._session
         name, version = self.software
         return {
@@ -107,7 +114,7 @@ class ConnectionRecorder:
     def forwarded(
         self, batches: list[ProducerBatch], record_counts: list[int], frame_bytes: int, now_ms: int
     ) -> None:
-        """A Produce with these batches goes on to the broker. Hot: no guard that costs a call of its own."""
+        """Count a Produce that goes on to the broker. Hot: no guard that costs a call of its own."""
         try:
             batch = batches[0]
             usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
@@ -125,7 +132,7 @@ class ConnectionRecorder:
             self.failed(error)
 
     def repeated(self, request: RepeatedProduce, frame_bytes: int, now_ms: int) -> None:
-        """As `forwarded`, of a request that was recognised. Hot."""
+        """Count a Produce that was recognised, as `forwarded`. Hot."""
         try:
             usage = self.usages.get(request.producer_id) or self._begin(request.producer_id, now_ms)
             if usage is not None:
@@ -137,7 +144,7 @@ class ConnectionRecorder:
             self.failed(error)
 
     def _count_each(self, batches: list[ProducerBatch], record_counts: list[int], now_ms: int) -> None:
-        """A request of several ids counts for each of them, its bytes for the first alone: clients send one id."""
+        """Count a request of several ids for each of them, its bytes for the first alone: clients send one id."""
         counted = {batches[0][0]}
         for batch, records in zip(batches, record_counts, strict=True):
             usage = self.usages.get(batch[0]) or self._begin(batch[0], now_ms)
@@ -154,7 +161,7 @@ class ConnectionRecorder:
 
     @guarded
     def decided(self, decisions: Iterable[Decision], buf: Buffer, start: int, end: int, now_ms: int) -> None:
-        """What was decided about the Produce request frame buf[start:end], admitted or refused."""
+        """Publish the decisions about the Produce request frame buf[start:end], admitted or refused."""
         self.introduce()
         of_transaction: str | None = None
         for decision in decisions:
@@ -175,7 +182,7 @@ class ConnectionRecorder:
                 suppressed_count = left_out
         about = self.about()
         about["user"] = user or ""
-        recorder.tell(
+        recorder.publish(
             DecisionEvent(
                 **recorder.stamp(now_ms),
                 **about,
@@ -198,13 +205,13 @@ class ConnectionRecorder:
                 waited_ms=decision.waited_ms,
                 quota_version=recorder.quota_version,
                 applied_offsets=recorder.applied_offsets(),
-                heard=recorder.heard(),
+                heard=recorder.applied_ranges(),
                 suppressed_count=suppressed_count,
             )
         )
         if decision.admitted and decision.waited_ms is not None:
             refused = recorder.refused_ids.ended(user, producer_id)
-            recorder.tell(
+            recorder.publish(
                 RefusalOutcomeEvent(
                     **recorder.stamp(now_ms),
                     **about,
@@ -219,7 +226,7 @@ class ConnectionRecorder:
 
     @guarded
     def produce_answered(self, asked: object, buf: Buffer, start: int, end: int, version: int) -> None:
-        """An answer that may hold error codes. `asked`: its request's batches, or its only id; else it had none."""
+        """Count the error codes of an answer. `asked`: its request's batches, or its only id; else it had none."""
         only_id = asked if isinstance(asked, int) else -1
         ids = {(batch[3], batch[4]): batch[0] for batch in asked} if isinstance(asked, list) else {}
         for topic, partition, code in partition_errors(buf, start, end, version):
@@ -233,14 +240,14 @@ class ConnectionRecorder:
 
     @guarded
     def producer_id_given(self, asked: object, answer: InitProducerIdAnswer, now_ms: int) -> None:
-        """InitProducerId was answered, with an id or an error; `asked` is its request."""
+        """Publish the broker's answer to InitProducerId, an id or an error; `asked` is its request."""
         if isinstance(asked, InitProducerIdRequest):
             of_transaction = asked.transactional_id is not None
             self._given(asked.producer_id, asked.producer_epoch, answer, of_transaction, now_ms)
 
     @guarded
     def producer_id_withheld(self, asked: InitProducerIdRequest, now_ms: int) -> None:
-        """The gateway itself refused InitProducerId; no broker saw it."""
+        """Publish a refusal of InitProducerId by the gateway itself; no broker saw it."""
         answer = InitProducerIdAnswer(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         )
@@ -250,7 +257,7 @@ class ConnectionRecorder:
     def transaction_ended(
         self, asked: EndTxnRequest, answer: EndTxnAnswer, is_inherited: bool, now_ms: int
     ) -> None:
-        """EndTxn (v5+) was answered without error. It is told of when there is a new id to go on with."""
+        """Publish the id that EndTxn (v5+) gave, if it is a new one."""
         if answer.producer_id in (-1, asked.producer_id):
             return
         self._given(asked.producer_id, asked.producer_epoch, answer, True, now_ms)
@@ -292,17 +299,18 @@ class ConnectionRecorder:
             node_id=self._node_id if by_broker else None,
             transactional=of_transaction,
         )
-        recorder.tell_unless_storm(event, now_ms)
+        recorder.publish_sampled(event, now_ms)
 
     @guarded
     def metadata_passes(self, answer: memoryview, version: int) -> None:
+        """Offer a Metadata answer to the topology."""
         self._recorder.metadata_passes(answer, version)
 
     # ---- the connection itself -------------------------------------------------------------------------
 
     @guarded
     def identified(self) -> None:
-        """The user has changed: what was counted for the one before stays with that one."""
+        """The user has changed: what was counted stays with the one before."""
         self._recorder.usage.connection_closed(self)
 
     @guarded
@@ -311,35 +319,49 @@ class ConnectionRecorder:
         self.introduce()
 
     def introduce(self) -> None:
-        """Tell that the connection was opened, once."""
+        """Publish that the connection was opened, once."""
         if self.is_introduced:
             return
         self.is_introduced = True
         event = self._event("open")
         event.wall_time_ms, event.decision_time_ms = self._opened_wall_ms, self._opened_ms
-        self._recorder.tell_unless_storm(event, self._recorder.now_ms())
+        self._recorder.publish_sampled(event, self._recorder.now_ms())
 
     @guarded
     def closed(self, cause: str) -> None:
-        """Both sockets are gone. Last of all."""
+        """Publish that both sockets are gone; the last call."""
         recorder = self._recorder
         recorder.connections.discard(self)
         self.introduce()
-        self.tell_errors()
+        self._publish_errors()
         recorder.usage.connection_closed(self)
-        recorder.tell_leaving(TOLD_AT_CLOSE)
+        recorder.publish_usages(USAGES_AT_CLOSE)
         event = self._event("close")
         event.close_reason = cause
         event.seconds = (recorder.now_ms() - self._opened_ms) / 1000
         event.bytes_in, event.bytes_out, event.requests = self.bytes_in, self.bytes_out, self.requests
-        recorder.tell_unless_storm(event, recorder.now_ms())
+        recorder.publish_sampled(event, recorder.now_ms())
 
-    def tell_errors(self) -> None:
-        """At the end of a slice, and at close."""
+    def end_slice(self) -> None:
+        """Forget the usages, which have left the table, and publish the error counts."""
+        self.usages.clear()
+        self._publish_errors()
+
+    def _publish_errors(self) -> None:
+        recorder = self._recorder
         counts, self._errors = self._errors, {}
-        self._recorder.error_counts -= len(counts)
+        recorder.error_counts -= len(counts)
         for (producer_id, code), count in counts.items():
-            self._recorder.tell_error(self.about(), producer_id, code, count, self._node_id)
+            recorder.publish(
+                ProduceErrorEvent(
+                    **recorder.stamp(recorder.now_ms()),
+                    **self.about(),
+                    producer_id=producer_id,
+                    code=code,
+                    count=count,
+                    node_id=self._node_id,
+                )
+            )
 
     def _event(self, phase: str) -> ConnectionEvent:
         identity = self._sasl.identity

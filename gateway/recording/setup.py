@@ -28,7 +28,7 @@ def recorder_of(
     *,
     worker: int = 0,
     applied_offsets: Callable[[], list[int]] = list,
-    heard: Callable[[], list[Heard]] = list,
+    applied_ranges: Callable[[], list[Heard]] = list,
 ) -> Recorder | None:
     """None when nobody would read what it tells: no topic, and no state directory."""
     if not settings.events.enabled and settings.state_dir is None:
@@ -41,6 +41,6 @@ def recorder_of(
         settings.to_quotas(),
         cluster=settings.cluster.name,
         applied_offsets=applied_offsets,
-        heard=heard,
-        on_failure=lambda error: log.error(Event.UNEXPECTED_ERROR, reason=f"telling events: {error!r}"),
+        applied_ranges=applied_ranges,
+        on_failure=lambda error: log.error(Event.UNEXPECTED_ERROR, reason=f"recording events: {error!r}"),
     )

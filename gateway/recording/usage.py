@@ -1,10 +1,8 @@
-"""What is forwarded of each producer id, counted while it passes, and told once per slice. PURE.
+"""Usage of each producer id: what was forwarded of it within one slice. PURE.
 
-The hot path keeps one small record for each id that is in use, shared by the id's connections; each connection
-finds its own by a dict. At the end of a slice all records leave, a few at a time: the next Produce of an id begins a
-new one. An id whose last connection closes leaves at once.
-
-Knows no events and no time: whoever tells of a record is called with it, times are arguments.
+One small record for each id in use, shared by the id's connections; each connection finds its own by a dict. At the end
+of a slice all records leave: the next Produce of an id begins a new one. An id whose last connection closes leaves at
+once. Knows neither events nor clocks.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ MOST_IDS: Final = 100_000
 
 MOST_TOPICS: Final = 8
 MOST_PARTITIONS: Final = 512
-"""Of one topic. Partitions that an id writes to are told apart within these bounds; beyond them their number is a
-lower bound."""
+"""Of one topic. An id's partitions are counted exactly within these bounds; beyond, their number is a lower bound."""
 
 
 class IdUsage:
@@ -34,10 +31,10 @@ class IdUsage:
         "_written",
         "batches",
         "bytes",
-        "caller",
         "connections",
         "epoch",
         "first_ms",
+        "first_user",
         "last_ms",
         "open_connections",
         "producer_id",
@@ -46,9 +43,9 @@ class IdUsage:
         "user",
     )
 
-    def __init__(self, caller: Caller, user: User, producer_id: int, now_ms: int) -> None:
-        self.caller = caller
-        """The connection that used it first: whoever tells of the id takes the client from it."""
+    def __init__(self, first_user: RecordedConnection, user: User, producer_id: int, now_ms: int) -> None:
+        self.first_user = first_user
+        """The connection that used it first; its client is the one in the id's event."""
         self.user = user
         self.producer_id = producer_id
         self.epoch = -1
@@ -62,7 +59,7 @@ class IdUsage:
         self._topic = b""
         self._partition = -1
         self._partitions: list[int] | None = None
-        """Of the latest recognised request: most are for the same ones again."""
+        """Of the latest recognised request: most name the same ones again."""
         self._written: dict[bytes, int] | None = None
         """By topic, one bit for each partition. None while there is but one partition: a dict costs more than all the
         rest.
@@ -75,7 +72,7 @@ class IdUsage:
         return sum(partitions.bit_count() for partitions in self._written.values())
 
     def count(self, batch: ProducerBatch, records: int) -> None:
-        """One batch of a request that was forwarded."""
+        """Count one batch of a request that was forwarded."""
         _, self.epoch, _, topic, partition = batch
         self.batches += 1
         if records > 0:
@@ -84,7 +81,7 @@ class IdUsage:
             self._other_partition(topic, partition)
 
     def count_partitions(self, epoch: int, topic: bytes, partitions: list[int], records: int) -> None:
-        """A recognised request: a batch for each of these partitions of one topic, `records` in all of them."""
+        """Count a recognised request: a batch for each of these partitions of one topic, `records` in all."""
         self.epoch = epoch
         self.batches += len(partitions)
         self.records += records
@@ -96,8 +93,8 @@ class IdUsage:
                 self._other_partition(topic, partition)
 
     def count_all(self, batches: list[ProducerBatch], record_counts: list[int]) -> bool:
-        """The same for all batches of a request at once. False, and nothing is counted, when they are not all of
-        this id and in partitions that are told apart: count them one by one then.
+        """Count all batches of a request at once. False, and nothing is counted, when they are not all of this id and
+        within MOST_PARTITIONS: count them one by one then.
         """
         mine, of_topic = self.producer_id, batches[0][3]
         written = 0
@@ -134,18 +131,21 @@ class IdUsage:
             written[topic] = 1 << partition
 
 
-class Caller(Protocol):
-    """A connection, as this table sees it."""
+class RecordedConnection(Protocol):
+    """A connection, as this table and the process's recorder see it."""
 
     connection_id: int
     usages: dict[int, IdUsage]
 
     def about(self) -> dict[str, Any]:
-        """What events say about the client."""
+        """Return the fields about the client of its events."""
+
+    def end_slice(self) -> None:
+        """Begin a new slice: the usages have left the table."""
 
 
 class UsageTable:
-    """All ids in use. `leaving` holds what is to be told: whoever tells takes from its left."""
+    """All ids in use. `leaving`: the records to publish, oldest on the left."""
 
     def __init__(self) -> None:
         self._by_id: dict[tuple[User, int], IdUsage] = {}
@@ -156,30 +156,32 @@ class UsageTable:
     def __len__(self) -> int:
         return len(self._by_id) + len(self.leaving)
 
-    def begin(self, caller: Caller, user: User, producer_id: int, now_ms: int) -> IdUsage | None:
-        """The record of an id that this connection uses for the first time in the slice; None: no room."""
+    def begin(
+        self, connection: RecordedConnection, user: User, producer_id: int, now_ms: int
+    ) -> IdUsage | None:
+        """Return the record of an id this connection uses for the first time in the slice; None: no room."""
         key = (user, producer_id)
         usage = self._by_id.get(key)
         if usage is None:
             if len(self) >= MOST_IDS:
                 self.uncounted_requests += 1
                 return None
-            usage = self._by_id[key] = IdUsage(caller, user, producer_id, now_ms)
+            usage = self._by_id[key] = IdUsage(connection, user, producer_id, now_ms)
         usage.connections += 1
         usage.open_connections += 1
-        caller.usages[producer_id] = usage
+        connection.usages[producer_id] = usage
         return usage
 
-    def connection_closed(self, caller: Caller) -> None:
-        """Ids that no other connection uses leave."""
-        for usage in caller.usages.values():
+    def connection_closed(self, connection: RecordedConnection) -> None:
+        """Let the ids leave that no other connection uses."""
+        for usage in connection.usages.values():
             usage.open_connections -= 1
             if usage.open_connections == 0:
                 del self._by_id[usage.user, usage.producer_id]
                 self.leaving.append(usage)
-        caller.usages.clear()
+        connection.usages.clear()
 
     def end_slice(self) -> None:
-        """Everything leaves. The connections' own dicts are the caller's to clear."""
+        """Let all records leave; the connections' own dicts are cleared by RecordedConnection.end_slice."""
         self.leaving.extend(self._by_id.values())
         self._by_id.clear()

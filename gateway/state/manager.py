@@ -364,7 +364,7 @@ class QuotaStateManager:
                     self._tell("alive")
                 if now_s - told_at_s >= QUOTAS_EVERY_S and self.recorder is not None:
                     told_at_s = now_s
-                    self.recorder.quotas_told(self._now_ms())
+                    self.recorder.publish_quotas(self._now_ms())
                 if self._is_to_save(now_s - saved_at_s):
                     await self._save()
                     saved_at_s = self._loop.time()

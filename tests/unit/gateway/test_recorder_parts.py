@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from pidgate.events import ConnectionEvent, InitProducerIdEvent
-from pidgate.gateway.recording import event_sampler, refusal_events, topology, usage
-from pidgate.gateway.recording.event_sampler import PER_SECOND, EventSampler
-from pidgate.gateway.recording.refusal_events import REFUSALS_PER_S, RefusalSamples, RefusedIds
+from pidgate.gateway.recording import sampling, topology, usage
+from pidgate.gateway.recording.sampling import (
+    PER_SECOND,
+    REFUSALS_PER_S,
+    EventSampler,
+    RefusalSamples,
+    RefusedIds,
+)
 from pidgate.gateway.recording.topology import BETWEEN_CHANGES_MS, Topology
 from pidgate.gateway.recording.usage import IdUsage, UsageTable
 from tests.support.frames import entity_class, response_frame
@@ -26,6 +31,9 @@ class Caller:
 
     def about(self) -> dict[str, Any]:
         return {}
+
+    def end_slice(self) -> None:
+        self.usages.clear()
 
 
 def used(
@@ -141,11 +149,11 @@ def init(error: int = 0) -> InitProducerIdEvent:
 
 def test_what_is_beyond_ten_in_a_second_becomes_one_sum() -> None:
     known = EventSampler()
-    told = [known.may_tell(connection(connection_id=number), 1_000 + number) for number in range(1, 31)]
+    told = [known.may_publish(connection(connection_id=number), 1_000 + number) for number in range(1, 31)]
     assert told == [True] * PER_SECOND + [False] * 20
-    assert known.may_tell(connection(phase="open"), 1_050)
-    assert known.may_tell(connection("other"), 1_050)
-    assert known.may_tell(init(), 1_050)
+    assert known.may_publish(connection(phase="open"), 1_050)
+    assert known.may_publish(connection("other"), 1_050)
+    assert known.may_publish(init(), 1_050)
     assert known.sums(1_999) == []
     (total,) = known.sums(2_000)
     assert isinstance(total, ConnectionEvent)
@@ -163,28 +171,28 @@ def test_what_is_beyond_ten_in_a_second_becomes_one_sum() -> None:
 def test_the_next_second_begins_anew_and_keeps_the_sum_of_the_one_before() -> None:
     known = EventSampler()
     for _ in range(12):
-        known.may_tell(init(), 1_000)
-    assert known.may_tell(init(), 2_000)
+        known.may_publish(init(), 1_000)
+    assert known.may_publish(init(), 2_000)
     assert [total.count for total in known.sums(2_500)] == [2]
 
 
 def test_errors_are_not_summed_with_what_went_well() -> None:
     known = EventSampler()
-    told = [known.may_tell(init(error), 0) for error in (0, 51) for _ in range(PER_SECOND)]
+    told = [known.may_publish(init(error), 0) for error in (0, 51) for _ in range(PER_SECOND)]
     assert all(told)
 
 
 def test_at_the_end_nothing_is_kept_back() -> None:
     known = EventSampler()
     for _ in range(PER_SECOND + 1):
-        known.may_tell(connection(), 1_000)
+        known.may_publish(connection(), 1_000)
     assert [total.count for total in known.all_sums()] == [1]
 
 
 def test_a_new_client_id_each_time_is_a_storm_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_sampler, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(sampling, "MOST_CLIENTS", 3)
     known = EventSampler()
-    told = [known.may_tell(connection(f"etl-{number}"), 0) for number in range(1_000)]
+    told = [known.may_publish(connection(f"etl-{number}"), 0) for number in range(1_000)]
     assert sum(told) == 3 + PER_SECOND
     (total,) = known.sums(1_000)
     assert (total.count, total.client_id, total.user) == (1_000 - 3 - PER_SECOND, "", "alice")
@@ -203,8 +211,8 @@ def test_ten_refusals_a_second_and_user_and_then_how_many_were_left_out() -> Non
 
 
 def test_samples_and_refused_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusal_events, "MOST_USERS", 2)
-    monkeypatch.setattr(refusal_events, "MOST_REFUSED_IDS", 2)
+    monkeypatch.setattr(sampling, "MOST_USERS", 2)
+    monkeypatch.setattr(sampling, "MOST_REFUSED_IDS", 2)
     samples, ids = RefusalSamples(), RefusedIds()
     for _ in range(REFUSALS_PER_S + 1):
         samples.take("alice", 0)

@@ -1,0 +1,158 @@
+"""Bounds on events that a crash loop makes by the thousand: samples, sums and counts. PURE.
+
+Connections and InitProducerId requests: one (user, client id, address) may publish ten of a kind a second; those beyond
+are summed into one event with a count, published when the second is over. Refusals: a sample of each user's, and the
+attempts of each refused id.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from pidgate.events import ConnectionEvent, InitProducerIdEvent
+from pidgate.quota.entities import User
+
+Summed = ConnectionEvent | InitProducerIdEvent
+
+PER_SECOND: Final = 10
+MOST_CLIENTS: Final = 2_000
+"""Distinguished within one second; beyond it client ids are ignored, beyond twice as many all clients are one: a client
+with a new client id each time is sampled, too."""
+REFUSALS_PER_S: Final = 10
+"""Of one user, with `refusals: sampled`."""
+MOST_USERS: Final = 10_000
+MOST_REFUSED_IDS: Final = 20_000
+"""About 6 MB; the attempts of ids beyond them are not known."""
+
+_Key = tuple[str, str | int, str, str, str]
+
+
+class _Alike:
+    """Events of one kind from one client within this second."""
+
+    __slots__ = ("published", "sum")
+
+    def __init__(self) -> None:
+        self.published = 0
+        self.sum: Summed | None = None
+
+
+class EventSampler:
+    """Decides for each connection and InitProducerId event: published by itself, or summed."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._alike: dict[_Key, _Alike] = {}
+        self._over: list[Summed] = []
+
+    def may_publish(self, event: Summed, now_ms: int) -> bool:
+        """Return whether the event is published by itself; False: it has been added to a sum."""
+        self._turn(now_ms)
+        key = self._key_of(event)
+        alike = self._alike.setdefault(key, _Alike())
+        if alike.published < PER_SECOND:
+            alike.published += 1
+            return True
+        if alike.sum is None:
+            event.connection_id = None
+            _, _, event.user, event.client_id, event.address = key
+            alike.sum = event
+        else:
+            _add(alike.sum, event)
+        return False
+
+    def sums(self, now_ms: int) -> list[Summed]:
+        """Return the sums of seconds that are over, each once."""
+        self._turn(now_ms)
+        over, self._over = self._over, []
+        return over
+
+    def all_sums(self) -> list[Summed]:
+        """Return all sums, those of the current second included: nothing more will come."""
+        self._second = -1
+        self._end_second()
+        over, self._over = self._over, []
+        return over
+
+    def _turn(self, now_ms: int) -> None:
+        if now_ms // 1000 != self._second:
+            self._end_second()
+            self._second = now_ms // 1000
+
+    def _end_second(self) -> None:
+        self._over += [alike.sum for alike in self._alike.values() if alike.sum is not None]
+        self._alike.clear()
+
+    def _key_of(self, event: Summed) -> _Key:
+        kind = event.phase if isinstance(event, ConnectionEvent) else event.error
+        key: _Key = (event.type, kind, event.user, event.client_id, event.address)
+        if key not in self._alike:
+            if len(self._alike) >= MOST_CLIENTS:
+                key = (event.type, kind, event.user, "", event.address)
+            if len(self._alike) >= 2 * MOST_CLIENTS:
+                key = (event.type, kind, "", "", "")
+        return key
+
+
+def _add(total: Summed, event: Summed) -> None:
+    """Add `event` to `total`: times are the latest ones, numbers are summed."""
+    total.count += event.count
+    total.wall_time_ms = event.wall_time_ms
+    total.decision_time_ms = event.decision_time_ms
+    if isinstance(total, ConnectionEvent) and isinstance(event, ConnectionEvent):
+        total.seconds += event.seconds
+        total.bytes_in += event.bytes_in
+        total.bytes_out += event.bytes_out
+        total.requests += event.requests
+
+
+class RefusalSamples:
+    """Passes REFUSALS_PER_S refusals of a user; the next one that passes carries how many were left out."""
+
+    def __init__(self) -> None:
+        self._users: OrderedDict[User, list[int]] = OrderedDict()
+
+    def take(self, user: User, now_ms: int) -> int | None:
+        """Return how many refusals were left out since the last that passed; None: leave this one out, too."""
+        second = now_ms // 1000
+        sample = self._users.get(user)
+        if sample is None:
+            sample = self._users[user] = [second, 0, 0]
+            if len(self._users) > MOST_USERS:
+                self._users.popitem(last=False)
+        if sample[0] != second:
+            sample[0], sample[1] = second, 0
+        if sample[1] >= REFUSALS_PER_S:
+            sample[2] += 1
+            return None
+        sample[1] += 1
+        suppressed, sample[2] = sample[2], 0
+        return suppressed
+
+
+class Refused(NamedTuple):
+    """An id that was refused and has not been admitted."""
+
+    attempts: int
+    client_id: str
+    address: str
+
+
+class RefusedIds:
+    """Bounded table of refused ids and their attempts; the id refused longest ago is dropped first."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[tuple[User, int], Refused] = OrderedDict()
+
+    def refused(self, user: User, producer_id: int, client_id: str, address: str) -> None:
+        """Count one more attempt of this id."""
+        key = (user, producer_id)
+        known = self._ids.pop(key, None)
+        self._ids[key] = Refused(known.attempts + 1 if known else 1, client_id, address)
+        if len(self._ids) > MOST_REFUSED_IDS:
+            self._ids.popitem(last=False)
+
+    def ended(self, user: User, producer_id: int) -> Refused | None:
+        """Remove and return the id, which was admitted or gave up; None when it is not known."""
+        return self._ids.pop((user, producer_id), None)
