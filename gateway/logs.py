@@ -1,4 +1,4 @@
-"""The only place that configures structlog, and the names of everything that is logged.
+"""The only place that configures structlog, and the names of all log events.
 
 An event is a constant with fixed keys: whoever searches logs relies on both. Never logged: tokens, passwords,
 record contents. Per frame nothing above debug. `tests/unit/gateway/test_logs.py` holds every call to KEYS.
@@ -17,11 +17,10 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 class Event(StrEnum):
-    """What is logged. `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`."""
+    """Names of log events: `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`."""
 
     GATEWAY_STARTING = "gateway_starting"
     LISTENING = "listening"
-    ADMIN_LISTENING = "admin_listening"
     CONFIG_WARNING = "config_warning"
     CONFIG_RELOADED = "config_reloaded"
     CONFIG_PROBLEM = "config_problem"
@@ -32,20 +31,14 @@ class Event(StrEnum):
     CLUSTER_REACHED = "cluster_reached"
     CLUSTER_NOT_REACHED = "cluster_not_reached"
     NODE_LEARNT = "node_learnt"
-    NODE_MOVED = "node_moved"
     NODE_WITHOUT_PORT = "node_without_port"
     CONNECTION_OPENED = "connection_opened"
     CONNECTION_CLOSED = "connection_closed"
     UPSTREAM_FAILED = "upstream_failed"
-    PROTOCOL_VIOLATION = "protocol_violation"
-    IDENTITY_ESTABLISHED = "identity_established"
-    IDENTITY_UNREADABLE = "identity_unreadable"
     PRODUCER_ID_REFUSED = "producer_id_refused"
     INIT_PRODUCER_ID_REFUSED = "init_producer_id_refused"
-    PRODUCER_ID_GAVE_UP = "producer_id_gave_up"
     GATEWAY_TOPIC_REFUSED = "own_topic_refused"
     QUOTA_FAILED_OPEN = "quota_failed_open"
-    READING_PAUSED = "reading_paused"
     EVENT_LOOP_STALLED = "event_loop_stalled"
     STATE_LOADED = "state_loaded"
     STATE_FILE_SET_ASIDE = "state_file_set_aside"
@@ -90,6 +83,12 @@ class Event(StrEnum):
 
 
 _CONNECTION: Final = frozenset({"connection_id", "listener", "address", "user", "client_id", "node_id"})
+_TOPIC_CREATED: Final = frozenset({"topic", "partitions", "replication_factor", "wanted"})
+_TOPIC_UNSAFE: Final = frozenset({"topic", "setting", "value", "reason", "remedy"})
+_TOPIC_AVAILABLE: Final = frozenset({"topic", "doing", "waited_ms", "buffered", "dropped"})
+_TOPIC_UNAVAILABLE: Final = frozenset(
+    {"topic", "doing", "cause", "remedy", "retry_ms", "buffered", "dropped"}
+)
 _QUOTA_CHANGE: Final = frozenset({"setting", "user", "temporary"})
 
 KEYS: Final[dict[Event, frozenset[str]]] = {
@@ -97,7 +96,6 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
         {"version", "compiled", "pid", "config", "mode", "bootstrap_servers", "open_files"}
     ),
     Event.LISTENING: frozenset({"listener", "bind", "node_id", "advertised"}),
-    Event.ADMIN_LISTENING: frozenset({"bind"}),
     Event.CONFIG_WARNING: frozenset({"where", "key", "text"}),
     Event.CONFIG_RELOADED: frozenset({"config", "cause", "changed", "changes", "restart_needed", "seconds"}),
     Event.CONFIG_PROBLEM: frozenset({"where", "key", "text"}),
@@ -108,22 +106,16 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.CLUSTER_REACHED: frozenset({"server", "node_ids", "waited_ms"}),
     Event.CLUSTER_NOT_REACHED: frozenset({"server", "cause", "retry_ms"}),
     Event.NODE_LEARNT: frozenset({"node_id", "server"}),
-    Event.NODE_MOVED: frozenset({"node_id", "server", "before"}),
     Event.NODE_WITHOUT_PORT: frozenset({"node_id", "listener", "remedy"}),
     Event.CONNECTION_OPENED: _CONNECTION | {"server"},
     Event.CONNECTION_CLOSED: _CONNECTION
     | {"cause", "reason", "suppressed_count", "seconds", "requests", "bytes_in", "bytes_out"},
     Event.UPSTREAM_FAILED: _CONNECTION | {"server", "cause", "in_flight"},
-    Event.PROTOCOL_VIOLATION: _CONNECTION | {"reason", "api_key", "api_version", "correlation_id"},
-    Event.IDENTITY_ESTABLISHED: _CONNECTION | {"mechanism", "before"},
-    Event.IDENTITY_UNREADABLE: _CONNECTION | {"mechanism", "reason"},
     Event.PRODUCER_ID_REFUSED: _CONNECTION
     | {"producer_id", "reason", "throttle_time_ms", "correlation_id", "suppressed_count"},
     Event.INIT_PRODUCER_ID_REFUSED: _CONNECTION | {"reason", "throttle_time_ms", "suppressed_count"},
     Event.GATEWAY_TOPIC_REFUSED: _CONNECTION | {"api", "suppressed_count"},
-    Event.PRODUCER_ID_GAVE_UP: _CONNECTION | {"producer_id", "attempts", "waited_ms"},
     Event.QUOTA_FAILED_OPEN: _CONNECTION | {"reason", "suppressed_count", "exc_info"},
-    Event.READING_PAUSED: _CONNECTION | {"reason", "buffered_bytes"},
     Event.EVENT_LOOP_STALLED: frozenset({"stalled_ms"}),
     Event.STATE_LOADED: frozenset({"path", "snapshot", "users", "written_wall_ms", "seconds"}),
     Event.STATE_FILE_SET_ASIDE: frozenset({"path", "reason", "kept_as"}),
@@ -143,12 +135,10 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.STATE_NOT_RESTORED: frozenset({"reason", "remedy"}),
     Event.GRACE_BEGAN: frozenset({"reason", "grace_ms"}),
     Event.GRACE_ENDED_EARLY: frozenset({"reason"}),
-    Event.EVENTS_TOPIC_CREATED: frozenset({"topic", "partitions", "replication_factor", "wanted"}),
-    Event.EVENTS_TOPIC_UNSAFE: frozenset({"topic", "setting", "value", "reason", "remedy"}),
-    Event.EVENTS_TOPIC_UNAVAILABLE: frozenset(
-        {"topic", "doing", "cause", "remedy", "retry_ms", "buffered", "dropped"}
-    ),
-    Event.EVENTS_TOPIC_AVAILABLE: frozenset({"topic", "doing", "waited_ms", "buffered", "dropped"}),
+    Event.EVENTS_TOPIC_CREATED: _TOPIC_CREATED,
+    Event.EVENTS_TOPIC_UNSAFE: _TOPIC_UNSAFE,
+    Event.EVENTS_TOPIC_UNAVAILABLE: _TOPIC_UNAVAILABLE,
+    Event.EVENTS_TOPIC_AVAILABLE: _TOPIC_AVAILABLE,
     Event.EVENTS_DROPPED: frozenset({"topic", "dropped", "dropped_total", "reason"}),
     Event.EVENTS_OFFSETS_GONE: frozenset({"topic", "partition", "offset", "earliest"}),
     Event.QUOTAS_CHANGED: _QUOTA_CHANGE
@@ -158,12 +148,10 @@ KEYS: Final[dict[Event, frozenset[str]]] = {
     Event.QUOTA_COMMAND: frozenset({"deed", "user", "producer_id", "set_by", "set_through"}),
     Event.QUOTAS_TOPIC_READ: frozenset({"topic", "changes", "unreadable", "waited_ms"}),
     Event.QUOTAS_TOPIC_UNREADABLE_RECORDS: frozenset({"topic", "unreadable", "reason"}),
-    Event.QUOTAS_TOPIC_CREATED: frozenset({"topic", "partitions", "replication_factor", "wanted"}),
-    Event.QUOTAS_TOPIC_UNSAFE: frozenset({"topic", "setting", "value", "reason", "remedy"}),
-    Event.QUOTAS_TOPIC_UNAVAILABLE: frozenset(
-        {"topic", "doing", "cause", "remedy", "retry_ms", "buffered", "dropped"}
-    ),
-    Event.QUOTAS_TOPIC_AVAILABLE: frozenset({"topic", "doing", "waited_ms", "buffered", "dropped"}),
+    Event.QUOTAS_TOPIC_CREATED: _TOPIC_CREATED,
+    Event.QUOTAS_TOPIC_UNSAFE: _TOPIC_UNSAFE,
+    Event.QUOTAS_TOPIC_UNAVAILABLE: _TOPIC_UNAVAILABLE,
+    Event.QUOTAS_TOPIC_AVAILABLE: _TOPIC_AVAILABLE,
     Event.FLEET_MEMBER_SEEN: frozenset({"gateway_id", "incarnation"}),
     Event.FLEET_MEMBER_GONE: frozenset({"gateway_id", "incarnation", "reason"}),
     Event.FLEET_MEMBER_DIFFERS: frozenset(
@@ -195,7 +183,7 @@ def configure(log_format: Format, level: Level, stream: TextIO | None = None) ->
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # Libraries (asyncio, aiohttp) speak of their own inner life at info.
+    # Libraries (asyncio, aiohttp) log their own workings at info.
     root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
 
 
@@ -210,7 +198,7 @@ def _shared_processors() -> list[Any]:
 def _in_reading_order(
     _logger: object, _method: str, line: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """When, how bad and what first; people read JSON lines too."""
+    """Put time, level and event first; people read JSON lines too."""
     first = {key: line.pop(key) for key in ("timestamp", "level", "event") if key in line}
     return {**first, **line}
 
@@ -231,5 +219,5 @@ def _renderer(log_format: Format, output: TextIO) -> list[Any]:
 
 
 def logger() -> Any:
-    """A logger for the gateway's own events; the first argument of its methods is an Event."""
+    """Return a logger for the gateway's own events; the first argument of its methods is an Event."""
     return structlog.get_logger()

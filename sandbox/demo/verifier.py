@@ -31,7 +31,7 @@ LIBRARY = "the client library's own report"
 GATEWAY_PROCESS = "the gateway's process and log"
 
 # What the gateway logs when something is wrong with itself.
-_GATEWAY_TROUBLE = frozenset({"unexpected_error", "quota_failed_open", "protocol_violation"})
+_GATEWAY_TROUBLE = frozenset({"unexpected_error", "quota_failed_open"})
 
 
 @dataclass(frozen=True, slots=True)

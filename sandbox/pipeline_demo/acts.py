@@ -102,7 +102,7 @@ def play(plan: Plan, act: Act, cluster: Cluster, quotas: Mapping[str, Any], say:
         mallory_ids_in_log=len(read_topic(data, act.clicks).ids),
         gateway_exit_code=exit_code,
         gateway_trouble=trouble
-        & {"unexpected_error", "quota_failed_open", "protocol_violation", "events_dropped"},
+        & {"unexpected_error", "quota_failed_open", "events_dropped"},
     )
 
 

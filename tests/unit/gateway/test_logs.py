@@ -47,6 +47,17 @@ def test_every_event_has_its_keys() -> None:
     assert set(KEYS) == set(Event)
 
 
+def test_every_event_is_logged_somewhere() -> None:
+    named = {
+        node.attr
+        for file in SOURCES
+        if file != Path(logs.__file__)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Event"
+    }
+    assert named >= set(Event.__members__)
+
+
 def test_every_call_keeps_to_the_keys_of_its_event() -> None:
     calls = list(log_calls())
     strange = [
