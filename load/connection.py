@@ -1,6 +1,6 @@
-"""One connection to a broker or gateway: frames out, answers in the order of the requests, each with its time.
+"""An asyncio connection to a broker or gateway: frames out, answers in the order of the requests, each with its time.
 
-Knows sizes and correlation ids, no APIs. Nothing waits in here: whoever sends too much fills memory.
+Knows sizes and correlation ids, no APIs. It has no back pressure: what is sent faster than it goes fills memory.
 """
 
 from __future__ import annotations
@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from pidgate.load.exchanges import Build, Exchange
 from pidgate.load.plan import Address
 
+T = TypeVar("T")
+REQUEST_TIMEOUT_S: Final = 30.0
+"""Java's request.timeout.ms."""
 _LONGEST_ANSWER: Final = 64 * 1024 * 1024
 
 
@@ -30,7 +33,8 @@ class Answer(NamedTuple):
 class Connection(asyncio.Protocol):
     """Made by `connect`. Closes itself when an answer does not come within `request_timeout_s`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, request_timeout_s: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, request_timeout_s: float, client_id: str) -> None:
+        self.client_id = client_id
         self._loop = loop
         self._request_timeout_s = request_timeout_s
         self._received = bytearray()
@@ -41,13 +45,20 @@ class Connection(asyncio.Protocol):
         self._why = "closed by the other side"
         self.is_open = False
 
+    @property
+    def local_address(self) -> str:
+        """host:port as the other side sees it."""
+        assert self._transport is not None
+        host, port = self._transport.get_extra_info("sockname")[:2]
+        return f"{host}:{port}"
+
     def next_correlation_id(self) -> int:
-        """For the next frame that is sent."""
+        """Return the correlation id for the next frame that is sent."""
         self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
         return self._correlation_id
 
     def send(self, frame: bytes) -> asyncio.Future[Answer]:
-        """Send a frame (size prefix included); its answer, or ConnectionLost."""
+        """Send a frame (size prefix included). The future raises ConnectionLost."""
         answer: asyncio.Future[Answer] = self._loop.create_future()
         if self._transport is None or not self.is_open:
             answer.set_exception(ConnectionLost(self._why))
@@ -59,12 +70,23 @@ class Connection(asyncio.Protocol):
             self._watch = self._loop.call_at(now_s + self._request_timeout_s, self._look)
         return answer
 
-    async def ask(self, build: Callable[[int], bytes]) -> Answer:
-        """Send what `build` makes of a correlation id, wait for the answer. Raises ConnectionLost."""
-        return await self.send(build(self.next_correlation_id()))
+    async def ask(self, build: Build) -> Answer:
+        """Send one request and wait for its answer. Raises ConnectionLost."""
+        return await self.send(build(self.next_correlation_id(), self.client_id))
+
+    async def run(self, exchange: Exchange[T]) -> T:
+        """Carry out an exchange. Raises ConnectionLost and what the exchange raises."""
+        frame = None
+        while True:
+            try:
+                build = next(exchange) if frame is None else exchange.send(frame)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            frame = (await self.ask(build)).frame
 
     def close(self) -> None:
-        """At once; what was in flight is lost."""
+        """Close at once; what was in flight is lost."""
         self._end("closed here")
 
     def _end(self, why: str) -> None:
@@ -125,17 +147,24 @@ class Connection(asyncio.Protocol):
         for _, _, answer in pending:
             if not answer.done():
                 answer.set_exception(ConnectionLost(str(exc or self._why)))
-                # Who was cancelled meanwhile does not ask any more.
+                # Nobody may be waiting any more: keep the event loop from reporting it.
                 answer.exception()
 
 
-async def connect(address: Address, request_timeout_s: float) -> Connection:
-    """Raises OSError, within `request_timeout_s`."""
+async def connect(
+    address: Address,
+    request_timeout_s: float = REQUEST_TIMEOUT_S,
+    *,
+    client_id: str = "pidgate-load",
+    from_host: str | None = None,
+) -> Connection:
+    """Connect, from a certain local address if given. Raises OSError, within `request_timeout_s`."""
     loop = asyncio.get_running_loop()
+    local_address = None if from_host is None else (from_host, 0)
     try:
         async with asyncio.timeout(request_timeout_s):
             _, connection = await loop.create_connection(
-                lambda: Connection(loop, request_timeout_s), *address
+                lambda: Connection(loop, request_timeout_s, client_id), *address, local_addr=local_address
             )
     except TimeoutError as error:
         raise ConnectionLost(f"no connection to {address[0]}:{address[1]} in time") from error

@@ -1,4 +1,4 @@
-"""What is to be sent: kinds of producers, how many, how often, what. Values only, no connection and no time."""
+"""The plan of a run: kinds of producers, their number, rates and records. Values only, no connection and no time."""
 
 from __future__ import annotations
 
@@ -68,17 +68,21 @@ class Plan:
     seed: int = 1
     client_id: str = "pidgate-load"
     login: Login | None = None
+    from_host: str | None = None
+    """Local address to connect from."""
+    to_all_partitions: bool = False
+    """Each request of a producer that lives for one batch holds the batch for every partition."""
     create_topic: bool = False
     partitions: int = 1
     """Of a topic that is created."""
     delivery_timeout_s: float = 120.0
-    """A batch is given up so long after it was due (Java: delivery.timeout.ms)."""
+    """When a batch is given up after it was due (Java: delivery.timeout.ms)."""
     request_timeout_s: float = 30.0
-    """A connection whose answer does not come within that is closed (Java: request.timeout.ms)."""
+    """When a connection is closed that waits for an answer (Java: request.timeout.ms)."""
     drain_s: float = 5.0
     """How long answers are waited for after the last batch was due."""
 
     @property
     def batch_bytes(self) -> int:
-        """Of values alone."""
+        """Bytes of a batch's values."""
         return self.record_bytes * self.records_per_batch

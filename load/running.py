@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from pidgate import open_files
-from pidgate.load.context import Context
-from pidgate.load.ending import end_task
+from pidgate.load.context import Context, end_task
 from pidgate.load.one_by_one import CrashLoop, IdPerBatch
 from pidgate.load.pacing import pace
 from pidgate.load.plan import Kind, Plan

@@ -1,6 +1,6 @@
-"""Producers that live long: the well-behaved one, and the one that is made anew after each error.
+"""Long-lived producers: the well-behaved one, and the one that is made anew after each error.
 
-The second one sends a batch and waits for its answer, as programs do that catch the exception of `send().get()`.
+The second sends a batch and waits for its answer, as programs do that catch the exception of `send().get()`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from functools import partial
 from typing import Final
 
 from pidgate.load.connection import Answer, Connection
-from pidgate.load.context import Context, NoProducerId, Producer, read_produce_answer
-from pidgate.load.ending import end_task
+from pidgate.load.context import Context, NoProducerId, Producer, end_task, take_id
 from pidgate.load.login import LoginRefused
 from pidgate.load.pipeline import MOST_AHEAD, Pipeline, Then
 from pidgate.load.plan import Address
 from pidgate.load.tally import Tally
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.producer_requests import produce_answer
 
 _AGAIN_S: Final = 0.1
 _REFUSED_AGAIN_S: Final = 1.0
@@ -51,18 +51,18 @@ class SteadyProducer:
         return self._pipeline.is_quiet
 
     async def begin(self) -> None:
-        """Come back with a connection and a producer id, however long that takes."""
+        """Wait for a connection and a producer id, however long that takes."""
         self._mend(Then.GO_ON)
         if self._mending is not None:
             await self._mending
 
     def due(self, due_s: float) -> None:
-        """A batch is due."""
+        """Queue a batch that is due."""
         self._pipeline.due(due_s)
         self._pump()
 
     def over(self, end_s: float) -> None:
-        """The run ends now, whatever is in flight."""
+        """End, whatever is in flight. Raises what its task ended with."""
         if self._mending is not None:
             end_task(self._mending)
         if self._timer is not None:
@@ -81,7 +81,7 @@ class SteadyProducer:
             return
         now_s = self._loop.time()
         while (batch := self._pipeline.next_batch(now_s)) is not None:
-            answer = self._context.send_batch(connection, self._partition, self._producer, batch.sequence)
+            answer = self._context.send_batch(connection, (self._partition,), self._producer, batch.sequence)
             answer.add_done_callback(partial(self._answered, connection))
         if self._pipeline.must_begin_anew:
             self._mend(Then.BEGIN_ANEW)
@@ -97,11 +97,11 @@ class SteadyProducer:
             return
         try:
             frame, arrived_s = answer.result()
-            error_code, throttle_time_ms = read_produce_answer(frame)
+            found = produce_answer(frame)
         except (OSError, KafkaProtocolError):
             self._lost()
             return
-        then = self._pipeline.answered(error_code, throttle_time_ms, arrived_s)
+        then = self._pipeline.answered(found.error_code, found.throttle_time_ms, arrived_s)
         if then is not Then.GO_ON:
             self._mend(then)
         self._pump()
@@ -158,7 +158,7 @@ class SteadyProducer:
             if self._producer is not None:
                 return self._pipeline.began_anew()
         if self._producer is None or self._pipeline.must_begin_anew:
-            self._producer = await self._context.take_id(self._connection, self._tally)
+            self._producer = await take_id(self._connection, self._tally)
             self._tally.ids += 1
             if self._pipeline.must_begin_anew:
                 self._pipeline.began_anew()

@@ -10,10 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from pidgate.load.connection import Answer, Connection
-from pidgate.load.context import Context, NoProducerId, Producer
+from pidgate.load.connection import Answer
+from pidgate.load.context import FAILURES, Context, Link, NoProducerId, Producer, take_id
+from pidgate.load.exchanges import Build
 from pidgate.load.login import LoginRefused
-from pidgate.load.one_by_one import FAILURES, OneByOne, produce
+from pidgate.load.one_by_one import OneByOne
 from pidgate.load.pipeline import MOVED, RETRIABLE, RETRY_BACKOFF_S
 from pidgate.load.tally import Tally
 from pidgate.protocol import messages, producer_requests
@@ -25,22 +26,22 @@ _COORDINATOR_MOVED: Final = frozenset((ErrorCode.COORDINATOR_NOT_AVAILABLE, Erro
 _LATER: Final = RETRIABLE | _COORDINATOR_MOVED
 _REFUSED_AGAIN_S: Final = 1.0
 
-Build = Callable[[int], bytes]
-
 
 class _Broken(Exception):
     """This transaction cannot be brought to an end."""
 
 
 class Transactional(OneByOne):
-    """Latency is that of the whole transaction: records count when they are committed."""
+    """Its latency is that of the whole transaction: records count when they are committed."""
+
+    transactional_id: str
 
     def __init__(self, context: Context, tally: Tally, number: int) -> None:
         super().__init__(context, tally, number)
-        self._transactional_id = f"{context.plan.client_id}-{number}"
+        self.transactional_id = name = f"{context.plan.client_id}-{number}"
         self._partition = number % context.cluster.partitions
-        self._coordinator: Connection | None = None
-        self._leader: Connection | None = None
+        self._coordinator = Link(context, tally, lambda: context.cluster.coordinator(name))
+        self._leader = self.link_to_leader(self._partition)
         self._producer: Producer | None = None
         self._beginning = asyncio.Lock()
         self._last_id = -1
@@ -48,19 +49,19 @@ class Transactional(OneByOne):
         self._give_up_s = float("inf")
 
     async def begin(self) -> None:
-        """Come back with a producer id. A second caller waits for the first one: each asking fences the other."""
+        """Take a producer id. A second caller waits for the first one: each asking fences the other."""
         async with self._beginning:
             await self._take_id()
 
     async def _take_id(self) -> None:
         while self._producer is None:
             try:
-                coordinator = await self._to_coordinator()
-                producer = await self.context.take_id(coordinator, self.tally, self._transactional_id)
+                coordinator = await self._coordinator.connection()
+                producer = await take_id(coordinator, self.tally, self.transactional_id)
             except (NoProducerId, LoginRefused):
                 await asyncio.sleep(_REFUSED_AGAIN_S)
             except (OSError, KafkaProtocolError):
-                self._drop_coordinator()
+                self._coordinator.drop()
                 await asyncio.sleep(RETRY_BACKOFF_S)
             else:
                 self._producer, self._sequence = producer, 0
@@ -69,8 +70,8 @@ class Transactional(OneByOne):
 
     def over(self, end_s: float) -> None:
         super().over(end_s)
-        self._drop_coordinator()
-        self._drop_leader()
+        self._coordinator.drop()
+        self._leader.drop()
 
     async def one(self, due_s: float) -> None:
         self._give_up_s = due_s + self.context.plan.delivery_timeout_s
@@ -88,9 +89,9 @@ class Transactional(OneByOne):
     async def _add_partition(self) -> None:
         producer, topic = self._known_producer(), self.context.plan.topic
 
-        def build(n: int) -> bytes:
+        def build(n: int, client_id: str) -> bytes:
             return producer_requests.add_partition_to_txn_request(
-                n, self.context.plan.client_id, self._transactional_id, producer, topic, self._partition
+                n, client_id, self.transactional_id, producer, topic, self._partition
             )
 
         await self._settle(build, producer_requests.add_partition_to_txn_answer)
@@ -98,9 +99,9 @@ class Transactional(OneByOne):
     async def _commit(self) -> float:
         producer = self._known_producer()
 
-        def build(n: int) -> bytes:
+        def build(n: int, client_id: str) -> bytes:
             return producer_requests.end_txn_request(
-                n, self.context.plan.client_id, self._transactional_id, producer, commit=True
+                n, client_id, self.transactional_id, producer, commit=True
             )
 
         def error_code(frame: bytes) -> int:
@@ -110,11 +111,11 @@ class Transactional(OneByOne):
         return (await self._settle(build, error_code)).arrived_s
 
     async def _settle(self, build: Build, error_code_of: Callable[[bytes], int]) -> Answer:
-        """Ask the coordinator until it has done it. Raises _Broken."""
+        """Send a request to the coordinator until it succeeds. Raises _Broken."""
         while self.loop.time() < self._give_up_s:
             pause_s = _BUSY_S
             try:
-                answer = await (await self._to_coordinator()).ask(build)
+                answer = await (await self._coordinator.connection()).ask(build)
                 error_code = error_code_of(answer.frame)
                 throttle_ms = producer_requests.throttle_time_ms(answer.frame)
                 self.tally.throttled(throttle_ms)
@@ -124,10 +125,10 @@ class Transactional(OneByOne):
                 if error_code not in _LATER:
                     break
                 if error_code in _COORDINATOR_MOVED:
-                    self._drop_coordinator()
+                    self._coordinator.drop()
                 pause_s = max(pause_s, throttle_ms / 1_000)
             except FAILURES:
-                self._drop_coordinator()
+                self._coordinator.drop()
                 self.tally.connection_errors += 1
                 pause_s = RETRY_BACKOFF_S
             await asyncio.sleep(pause_s)
@@ -138,16 +139,11 @@ class Transactional(OneByOne):
         while self.loop.time() < self._give_up_s:
             tries += 1
             try:
-                error_code, throttle_ms, _ = await produce(
-                    self.context,
-                    self.tally,
-                    await self._to_leader(),
-                    self._partition,
-                    producer,
-                    self._sequence,
-                    tries,
-                    self._transactional_id,
+                connection = await self._leader.connection()
+                answer, _ = await self.try_once(
+                    connection, (self._partition,), producer, self._sequence, tries
                 )
+                error_code, throttle_ms = answer.error_code, answer.throttle_time_ms
             except FAILURES:
                 self.tally.connection_errors += 1
                 error_code, throttle_ms = ErrorCode.NOT_LEADER_OR_FOLLOWER, 0
@@ -158,7 +154,7 @@ class Transactional(OneByOne):
             if error_code not in RETRIABLE:
                 break
             if error_code in MOVED:
-                self._drop_leader()
+                self._leader.drop()
                 await self.context.cluster.refresh()
             await asyncio.sleep(max(RETRY_BACKOFF_S, throttle_ms / 1_000))
         raise _Broken
@@ -166,26 +162,3 @@ class Transactional(OneByOne):
     def _known_producer(self) -> Producer:
         assert self._producer is not None
         return self._producer
-
-    async def _to_coordinator(self) -> Connection:
-        if self._coordinator is None or not self._coordinator.is_open:
-            cluster = self.context.cluster
-            address = await cluster.coordinator(self._transactional_id)
-            self._coordinator = await cluster.connect(address, self.tally)
-        return self._coordinator
-
-    async def _to_leader(self) -> Connection:
-        if self._leader is None or not self._leader.is_open:
-            cluster = self.context.cluster
-            self._leader = await cluster.connect(cluster.leader(self._partition), self.tally)
-        return self._leader
-
-    def _drop_coordinator(self) -> None:
-        if self._coordinator is not None:
-            self._coordinator.close()
-        self._coordinator = None
-
-    def _drop_leader(self) -> None:
-        if self._leader is not None:
-            self._leader.close()
-        self._leader = None

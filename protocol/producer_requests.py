@@ -1,4 +1,4 @@
-"""The requests of a producer, framed, in versions that Kafka 3.9 to 4.3 have in common; their answers read.
+"""Framed requests of a producer, in versions that Kafka 3.9 to 4.3 have in common, and readers of their answers.
 
 Produce v11, the newest one that names topics and needs the partition added to a transaction before; the others are
 the last ones without compact types, which are short to write. Answers that others read, too, are in messages.py
@@ -15,6 +15,7 @@ from pidgate.protocol import throttle
 from pidgate.protocol.frames import Reader, encode_string, framed, uvarint
 from pidgate.protocol.messages import END_TXN, INIT_PRODUCER_ID, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from pidgate.protocol.produce import PRODUCE
+from pidgate.protocol.produce_answers import may_hold_errors
 
 ADD_PARTITIONS_TO_TXN: Final = 24
 FIND_COORDINATOR: Final = 10
@@ -35,8 +36,17 @@ _NO_TAGS: Final = b"\x00"
 _ONE: Final = b"\x00\x00\x00\x01"
 
 
+class ProduceAnswer(NamedTuple):
+    error_code: int
+    """The first error among the partitions; 0: each was appended."""
+    error_message: str | None
+    throttle_time_ms: int
+    failed: int = 0
+    """Partitions with an error."""
+
+
 class Coordinator(NamedTuple):
-    """Who coordinates a transactional id."""
+    """The broker that coordinates a transactional id."""
 
     error_code: int
     host: str
@@ -53,7 +63,7 @@ def produce_request(
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
 ) -> bytes:
-    """Batches as (partition, record batch), at most one of each partition."""
+    """Return a Produce of batches as (partition, record batch), at most one of each partition."""
     entries = [
         (struct.pack(">i", partition), uvarint(len(batch) + 1), batch, _NO_TAGS)
         for partition, batch in batches
@@ -72,10 +82,38 @@ def produce_request(
     )
 
 
+def produce_answer(buf: bytes) -> ProduceAnswer:
+    """Read an answer without its size prefix. Raises KafkaProtocolError."""
+    answer = Reader(buf, 0, len(buf), flexible=True)
+    if not may_hold_errors(buf, 0, len(buf), PRODUCE_VERSION):
+        at = throttle.produce_throttle_at(buf, 0, len(buf), PRODUCE_VERSION)
+        return ProduceAnswer(0, None, 0 if at is None else throttle.read(buf, at))
+    answer.skip(_CORRELATION_ID_BYTES)
+    answer.skip_tags()
+    error_code, error_message, failed = 0, None, 0
+    for _ in range(answer.count(3)):
+        answer.skip_string()
+        for _ in range(answer.count(30)):
+            answer.i32()  # partition
+            code = answer.i16()
+            answer.skip(24)  # base_offset, log_append_time_ms, log_start_offset
+            for _ in range(answer.count(4)):  # record_errors
+                answer.i32()
+                answer.skip_string()
+                answer.skip_tags()
+            message = answer.nullable_string()
+            answer.skip_tags()
+            failed += code != 0
+            if code and not error_code:
+                error_code, error_message = code, message
+        answer.skip_tags()
+    return ProduceAnswer(error_code, error_message, answer.i32(), failed)
+
+
 def init_producer_id_request(
     correlation_id: int, client_id: str, transactional_id: str | None = None, timeout_ms: int = 60_000
 ) -> bytes:
-    """Ask for a new id, or for that of a transactional id with a new epoch. `timeout_ms`: of its transactions."""
+    """Ask for a new id, or for that of a transactional id with a new epoch; `timeout_ms` is its transactions'."""
     return framed(
         _head(INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, correlation_id, client_id),
         encode_string(transactional_id, flexible=False),
@@ -93,7 +131,7 @@ def find_coordinator_request(correlation_id: int, client_id: str, transactional_
 
 
 def find_coordinator_answer(buf: bytes) -> Coordinator:
-    """Without size prefix. Raises MalformedFrame."""
+    """Read an answer without its size prefix. Raises MalformedFrame."""
     answer = _after_throttle(buf)
     error_code = answer.i16()
     answer.skip_string()
@@ -109,7 +147,7 @@ def add_partition_to_txn_request(
     topic: str,
     partition: int,
 ) -> bytes:
-    """One partition. `producer`: id and epoch."""
+    """Add one partition to the transaction of a producer (id, epoch)."""
     return framed(
         _head(ADD_PARTITIONS_TO_TXN, ADD_PARTITIONS_TO_TXN_VERSION, correlation_id, client_id),
         encode_string(transactional_id, flexible=False),
@@ -122,7 +160,7 @@ def add_partition_to_txn_request(
 
 
 def add_partition_to_txn_answer(buf: bytes) -> int:
-    """The error code of the one partition. Without size prefix. Raises MalformedFrame."""
+    """Return the error code of the one partition of an answer without its size prefix. Raises MalformedFrame."""
     answer = _after_throttle(buf)
     answer.count(6)
     answer.skip_string()
@@ -134,7 +172,7 @@ def add_partition_to_txn_answer(buf: bytes) -> int:
 def end_txn_request(
     correlation_id: int, client_id: str, transactional_id: str, producer: tuple[int, int], *, commit: bool
 ) -> bytes:
-    """Commit or abort. `producer`: id and epoch."""
+    """Commit or abort the transaction of a producer (id, epoch)."""
     return framed(
         _head(END_TXN, END_TXN_VERSION, correlation_id, client_id),
         encode_string(transactional_id, flexible=False),
@@ -151,7 +189,7 @@ def sasl_handshake_request(correlation_id: int, client_id: str, mechanism: str) 
 
 
 def sasl_authenticate_request(correlation_id: int, client_id: str, token: bytes) -> bytes:
-    """A token. It may hold a password: keep the frame nowhere."""
+    """Send a token. It may hold a password: keep the frame nowhere."""
     return framed(
         _head(SASL_AUTHENTICATE, SASL_AUTHENTICATE_VERSION, correlation_id, client_id),
         struct.pack(">i", len(token)),
@@ -160,10 +198,7 @@ def sasl_authenticate_request(correlation_id: int, client_id: str, token: bytes)
 
 
 def throttle_time_ms(buf: bytes) -> int:
-    """How long an answer tells its client to wait; of all requests here but Produce and those of SASL.
-
-    Raises MalformedFrame.
-    """
+    """Return throttle_time_ms of any answer but Produce's and SASL's. Raises MalformedFrame."""
     return throttle.read(buf, _CORRELATION_ID_BYTES)
 
 

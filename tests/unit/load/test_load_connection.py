@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pidgate.load.connection import Connection, ConnectionLost, connect
-from pidgate.load.ending import end_task
+from pidgate.load.context import end_task
 from pidgate.load.pacing import new_event_loop, pace
 from pidgate.load.plan import Kind
 from pidgate.load.schedule import Due
@@ -50,6 +50,10 @@ def before(serve: Serve, scenario: Callable[[Connection], Awaitable[None]], time
 def frame(correlation_id: int, body: bytes = b"") -> bytes:
     request = struct.pack(">hhi", 18, 0, correlation_id) + body
     return struct.pack(">i", len(request)) + request
+
+
+def built(correlation_id: int, _client_id: str) -> bytes:
+    return frame(correlation_id)
 
 
 async def correlation_id_of_next(reader: asyncio.StreamReader) -> int:
@@ -105,7 +109,7 @@ def test_everything_in_flight_is_lost_with_its_connection(wrong: bytes, why: str
                 await one
         assert not connection.is_open
         with pytest.raises(ConnectionLost):
-            await connection.ask(frame)
+            await connection.ask(built)
 
     before(serve, scenario)
 
@@ -116,9 +120,9 @@ def test_an_answer_that_does_not_come_ends_the_connection() -> None:
         await reader.read()
 
     async def scenario(connection: Connection) -> None:
-        await connection.ask(frame)
+        await connection.ask(built)
         with pytest.raises(ConnectionLost, match=r"no answer within 0\.05 s"):
-            await connection.ask(frame)
+            await connection.ask(built)
 
     before(serve, scenario, timeout_s=0.05)
 

@@ -1,0 +1,111 @@
+"""What a client says to brokers, without I/O: generators that yield requests and take the frames of their answers.
+
+Driven by `Connection.run` (asyncio) and `BlockingConnection.run`, so that both shapes of a connection share each of
+them. Knows no addresses and no time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from pidgate.load.login import LoginRefused, tokens
+from pidgate.load.plan import Login
+from pidgate.protocol import messages, producer_requests
+from pidgate.protocol.producer_requests import ACKS_ALL, ProduceAnswer
+from pidgate.version import version
+
+T = TypeVar("T")
+Build = Callable[[int, str], bytes]
+"""The framed request of a correlation id and a client id."""
+Exchange = Generator[Build, bytes, T]
+
+
+class ProducerIdAnswer(NamedTuple):
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+    throttle_time_ms: int
+
+
+def hello(login: Login | None = None) -> Exchange[None]:
+    """Begin as every client does: ApiVersions, then SASL with a login. Raises LoginRefused, KafkaProtocolError."""
+    yield lambda n, client_id: messages.api_versions_request(n, client_id, version())
+    if login is not None:
+        yield from log_in(login)
+
+
+def log_in(login: Login) -> Exchange[None]:
+    """SaslHandshake and SaslAuthenticate. Raises LoginRefused, KafkaProtocolError."""
+    frame = yield lambda n, client_id: producer_requests.sasl_handshake_request(n, client_id, login.mechanism)
+    if messages.sasl_handshake_answer(frame, 0, len(frame), producer_requests.SASL_HANDSHAKE_VERSION):
+        raise LoginRefused(f"the brokers do not offer {login.mechanism}")
+    dialog = tokens(login, secrets.token_urlsafe(24))
+    token: bytes | None = next(dialog)
+    while token is not None:
+        frame = yield _authenticate(token)
+        error_code, theirs = messages.sasl_answer(
+            frame, 0, len(frame), producer_requests.SASL_AUTHENTICATE_VERSION
+        )
+        if error_code:
+            raise LoginRefused(f"{login.user} cannot log in with {login.mechanism} (code {error_code})")
+        try:
+            token = dialog.send(theirs)
+        except StopIteration:
+            token = None
+
+
+def _authenticate(token: bytes) -> Build:
+    return lambda n, client_id: producer_requests.sasl_authenticate_request(n, client_id, token)
+
+
+def init_producer_id(transactional_id: str | None = None) -> Exchange[ProducerIdAnswer]:
+    """Ask for a producer id once. Raises KafkaProtocolError."""
+    frame = yield lambda n, client_id: producer_requests.init_producer_id_request(
+        n, client_id, transactional_id
+    )
+    answer = messages.init_producer_id_answer(
+        frame, 0, len(frame), producer_requests.INIT_PRODUCER_ID_VERSION
+    )
+    return ProducerIdAnswer(*answer, producer_requests.throttle_time_ms(frame))
+
+
+def produce(
+    topic: str,
+    batches: Sequence[tuple[int, bytes]],
+    *,
+    acks: int = ACKS_ALL,
+    transactional_id: str | None = None,
+) -> Exchange[ProduceAnswer]:
+    """Send batches as (partition, record batch), at most one of each partition. Raises KafkaProtocolError."""
+    frame = yield lambda n, client_id: producer_requests.produce_request(
+        n, client_id, topic, batches, acks=acks, transactional_id=transactional_id
+    )
+    return producer_requests.produce_answer(frame)
+
+
+def call(api_key: int, api_version: int, body: Mapping[str, Any] | None = None) -> Exchange[Any]:
+    """Send any request through the cold codec; return the decoded answer. Raises KafkaProtocolError."""
+    message = message_of(messages.message_class(api_key, "request"), api_version, body or {})
+    frame = yield lambda n, client_id: messages.encode_request(n, client_id, message)
+    return messages.decode_response(api_key, api_version, frame, 0, len(frame))
+
+
+def message_of(cls: Any, api_version: int, body: Mapping[str, Any]) -> Any:
+    """Return a message or struct of the codec; fields that this version does not have are left out."""
+    fields: dict[str, Any] = {}
+    for field in cls._struct._fields:
+        if not field.for_version_q(api_version):
+            continue
+        if field.name not in body:
+            if field.is_struct_array():
+                fields[field.name] = []
+            continue
+        value = body[field.name]
+        if value is not None and field.is_struct_array():
+            value = [message_of(getattr(cls, field.type_str), api_version, element) for element in value]
+        elif value is not None and field.is_struct():
+            value = message_of(getattr(cls, field.type_str), api_version, value)
+        fields[field.name] = value
+    return cls(version=api_version, **fields)
