@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.replay.recorded import settings_of
-from pidgate.quota import ProducerIdSettings
+from pidgate.quota import Mode, ProducerIdSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,8 +24,25 @@ def newest(configs: DataFrame) -> InForce | None:
 
 
 def settings(config: InForce | None) -> ProducerIdSettings:
-    """The quota's shape; the gateway's own defaults when no event tells it."""
+    """Return the quota's shape, the same for all users; the gateway's defaults without a config event."""
     return ProducerIdSettings() if config is None else settings_of(config)
+
+
+def settings_of(config: Mapping[str, Any]) -> ProducerIdSettings:
+    """Return the shape of the quota that a config event holds."""
+    return ProducerIdSettings(
+        window_ms=config["window_ms"],
+        # By way of its decimal digits, as the gateway reads its file.
+        burst=Fraction(str(config["burst"])),
+        remember_ms=config["remember_ms"],
+        layers=config["layers"],
+        false_positive_rate=config["false_positive_rate"],
+        transactional=Mode(config["transactional"]),
+        max_throttle_ms=config["max_throttle_ms"],
+        max_live_ids=config["max_live_ids"],
+        queue=config["queue"],
+        sticky_entries=config["sticky_entries"],
+    )
 
 
 def users_in_force(configs: DataFrame) -> DataFrame:

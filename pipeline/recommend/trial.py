@@ -1,11 +1,11 @@
-"""One user's history at several rates at once: what each would have let in, and how long the healthy would have waited.
+"""One user's history at several rates at once: what each would have admitted, and how long healthy ids would have
+waited.
 
-Every rate has a bucket of quota's own (`TokenBucket`), and is asked as `ProducerIdQuota.decide` asks it: an id that
-comes for the first time is let in when a token is there for it behind those who wait; who was refused and is healthy
-comes again and is served first; who is not is gone. Whether an id is remembered does not depend on the rate, and the
-arrivals say it exactly; so the filter of the gateway (`LayeredFilter`) runs once beside them, its errors are counted.
+Each rate is a bucket of quota's own (`TokenBucket`). Whether an id is remembered does not depend on the rate, and the
+arrivals say it exactly; so the gateway's filter (`LayeredFilter`) runs once beside them, to count its errors.
 
-tests/pipeline/test_recommend_trial.py holds it against `decide` itself.
+Proof: tests/pipeline/test_replay.py lets `RateTrial.admits` decide what real gateways decided, test_recommend_trial.py
+holds whole trials against `ProducerIdQuota.decide`. Knows no Spark. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRAIN, TEST = 0, 1
 
 @dataclass(slots=True)
 class Outcome:
-    """Of one rate in one period. `longest_wait_ms`: of a healthy id, at most GIVES_UP_AFTER_MS."""
+    """Counts of one rate in one period. `longest_wait_ms`: of a healthy id, at most GIVES_UP_AFTER_MS."""
 
     healthy_admitted: int = 0
     healthy_refused: int = 0
@@ -38,25 +38,35 @@ class Outcome:
 
 
 class RateTrial:
-    """One rate (thousandths of an id per window, above 0) from the first arrival on."""
+    """One rate (thousandths of an id per window, above 0), and how clients would have fared under it.
 
-    __slots__ = ("_at_ms", "_bucket", "_most_waiting", "_waiting", "outcomes", "rate_milli")
+    `admits` is the gateway's decision. `arrives` and `end` add clients: a healthy id that is refused comes back when
+    its turn is there, until it gives up; another one is gone.
+    """
+
+    __slots__ = ("_at_ms", "_most_waiting", "_waiting", "bucket", "outcomes", "rate_milli")
 
     def __init__(self, rate_milli: int, settings: ProducerIdSettings, at_ms: int) -> None:
         self.rate_milli = rate_milli
-        self._bucket = TokenBucket(rate_milli, settings.window_ms, settings.burst, at_ms)
+        self.bucket = TokenBucket(rate_milli, settings.window_ms, settings.burst, at_ms)
         self._most_waiting = settings.queue
         self._waiting: deque[tuple[int, Outcome]] = deque()
         self._at_ms = at_ms
         self.outcomes = (Outcome(), Outcome())
 
+    def admits(self, ahead: int, at_ms: int) -> bool:
+        """Decide on an unseen id that has so many ids before it, and charge it if it is admitted."""
+        if self.bucket.wait_ms(ahead, at_ms):
+            return False
+        self.bucket.charge(at_ms)
+        return True
+
     def arrives(self, at_ms: int, *, healthy: bool, period: int) -> None:
-        """A new id. Times do not go back."""
+        """Let a new id come, behind all that wait. Times do not go back."""
         if self._waiting:
             self._serve(at_ms)
-        outcome, bucket = self.outcomes[period], self._bucket
-        if bucket.wait_ms(len(self._waiting), at_ms) == 0:
-            bucket.charge(at_ms)
+        outcome = self.outcomes[period]
+        if self.admits(len(self._waiting), at_ms):
             if healthy:
                 outcome.healthy_admitted += 1
             else:
@@ -72,28 +82,27 @@ class RateTrial:
         self._at_ms = at_ms
 
     def end(self) -> None:
-        """The history is over: who still waits is served after it."""
+        """Serve those that still wait when the history is over."""
         self._serve(1 << 62)
 
     def _serve(self, until_ms: int) -> None:
-        """Who waits is let in when a token is there, in the order in which they came, or has given up before."""
-        waiting, bucket = self._waiting, self._bucket
+        """Admit those that wait, first come first served, each when its turn is there; or let it give up."""
+        waiting = self._waiting
         while waiting:
             since_ms, outcome = waiting[0]
-            due_ms = self._at_ms + bucket.wait_ms(0, self._at_ms)
+            due_ms = self._at_ms + self.bucket.wait_ms(0, self._at_ms)
             gives_up_ms = since_ms + GIVES_UP_AFTER_MS
             if min(due_ms, gives_up_ms) > until_ms:
                 return
             waiting.popleft()
-            if due_ms <= gives_up_ms:
-                bucket.charge(due_ms)
+            if due_ms <= gives_up_ms and self.admits(0, due_ms):
                 self._at_ms = due_ms
             waited_ms = min(due_ms, gives_up_ms) - since_ms
             outcome.longest_wait_ms = max(outcome.longest_wait_ms, waited_ms)
 
 
 class FilterTrial:
-    """The gateway's filter of one user, beside what is known exactly."""
+    """The gateway's filter of one user, compared with what is known exactly."""
 
     __slots__ = ("_filter", "_floor", "false_positives", "ids")
 
@@ -105,7 +114,7 @@ class FilterTrial:
         self.false_positives = 0
 
     def uses(self, producer_id: int, at_ms: int, *, is_new: bool) -> None:
-        """The id is used; `is_new`: it was never used before."""
+        """Look an id up and insert it; `is_new`: it was never used before."""
         pair = self._filter.hashed(producer_id)
         if is_new:
             self.ids += 1
@@ -114,7 +123,7 @@ class FilterTrial:
 
 
 class UserTrial:
-    """All of it for one user, or for a part of its rates. `with_filter`: one of the parts has it."""
+    """Trials of one user's rates, or of a part of them. `with_filter`: one of the parts has it."""
 
     __slots__ = ("_split_ms", "filter", "rates")
 
@@ -134,7 +143,7 @@ class UserTrial:
         self.filter = FilterTrial(settings, largest, seed) if with_filter else None
 
     def arrives(self, producer_id: int, at_ms: int, *, healthy: bool, is_first: bool) -> None:
-        """An id that is not remembered; `is_first`: it was never seen before."""
+        """Let an id come that is not remembered; `is_first`: it was never seen before."""
         period = TEST if at_ms >= self._split_ms else TRAIN
         for rate in self.rates:
             rate.arrives(at_ms, healthy=healthy, period=period)
@@ -142,12 +151,12 @@ class UserTrial:
             self.filter.uses(producer_id, at_ms, is_new=is_first)
 
     def is_used(self, producer_id: int, at_ms: int) -> None:
-        """An id that is remembered, in a new slice: free of charge."""
+        """Note the use of an id that is remembered, in a new slice: free of charge."""
         if self.filter is not None:
             self.filter.uses(producer_id, at_ms, is_new=False)
 
     def outcomes(self) -> Iterator[tuple[int, int, Outcome]]:
-        """(rate_milli, period, outcome) of each, once the history is over."""
+        """Yield (rate_milli, period, outcome) of each; ends the history."""
         for rate in self.rates:
             rate.end()
             for period, outcome in enumerate(rate.outcomes):

@@ -46,6 +46,7 @@ def _sockets_of_tests(request: pytest.FixtureRequest) -> Iterator[None]:
         _collect()
 
 
+ROOT = str(Path(__file__).parents[2])
 BRIEF_JVM = "--conf spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 pyspark-shell"
 """Half of the processor time of a JVM that lives for minutes goes into optimizing code that soon ends. What is computed
 stays the same: only its speed depends on the compiler.
@@ -68,6 +69,8 @@ def spark() -> Iterator[SparkSession]:
         connector_jars()
     with pytest.MonkeyPatch.context() as only_here:
         only_here.setenv("PYSPARK_SUBMIT_ARGS", BRIEF_JVM)
+        # Python workers import what tests hand them, from tests/support.
+        only_here.setenv("PYTHONPATH", os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]))
         session = spark_session("tests", master="local[2]", memory="1g", with_kafka=True)
     session.conf.set("spark.sql.shuffle.partitions", "2")
     # What was imported by now stays: the collector need not look through it after each test.

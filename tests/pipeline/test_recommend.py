@@ -14,11 +14,11 @@ from pidgate.pipeline.commands.recommend import rates_of, write_files, write_rec
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
 from pidgate.pipeline.recommend.trials import Course, trials
-from pidgate.pipeline.replay.frame import differences, recomputed
 from pidgate.pipeline.schemas import table_schema
 from pidgate.quota import ProducerIdSettings
 from tests.support.recommend_events import BEGIN_MS, DAY_MS, History, config, topology
-from tests.support.replayed_fleet import recorded_fleet
+from tests.support.replay.fleet import recorded_fleet
+from tests.support.replay.frame import differences, recomputed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -1,4 +1,7 @@
-"""A replay decides as the gateways did: real ones, recorded, and two of a fleet whose clocks are known."""
+"""A replay decides as the gateways did: real ones, recorded, and two of a fleet whose clocks are known.
+
+What `recommend` runs, `RateTrial.admits`, decides them beside it: of one user's arrivals, each that tokens decide.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,13 @@ from typing import Any
 
 import pytest
 
-from pidgate.pipeline.replay import gateway as replayed_gateway
-from pidgate.pipeline.replay import replayed, without_decision
-from pidgate.pipeline.replay.frame import COMPARED
-from tests.support.replayed_fleet import recorded_fleet
+from pidgate.pipeline.recommend.in_force import settings_of
+from pidgate.pipeline.recommend.trial import RateTrial
+from tests.support.replay import gateway as replayed_gateway
+from tests.support.replay.engine import replayed
+from tests.support.replay.fleet import recorded_fleet
+from tests.support.replay.frame import COMPARED
+from tests.support.replay.recorded import without_decision
 
 RECORDINGS = Path(__file__).parent / "recordings"
 Events = list[dict[str, Any]]
@@ -157,3 +163,90 @@ def test_what_a_fleet_tells_of_itself_is_needed(
 
 def test_who_is_deaf_decides_otherwise(two_gateways: Events) -> None:
     assert different(two_gateways, _deaf(two_gateways))["decision"] > 0
+
+
+class Tried:
+    """Arrivals of a recording as `recommend` decides them.
+
+    Each user of each process has a `RateTrial` at the rate in force. It keeps its own balance; where something else
+    moved the recorded one (another gateway's charge, what passed while the user was observed, a reload), it is set to
+    that, and counted in `moved`.
+    """
+
+    def __init__(self, events: Events, trial: type[RateTrial] = RateTrial) -> None:
+        self.agreed: Counter[str] = Counter()
+        self.different: Counter[str] = Counter()
+        self.moved = 0
+        self._kind = trial
+        self._trials: dict[tuple[str, str, str], RateTrial] = {}
+        self._configs = [event for event in events if event["type"] == "config"]
+        recorded = {_name(event): event for event in events if event["type"] == "decision"}
+        for one in replayed(map(without_decision, events)):
+            event = recorded[one.gateway_id, one.incarnation, one.seq]
+            if event["reason"] in ("first_seen", "queue") and event["tokens_before"] is not None:
+                self._decide(event, one.waiting)
+
+    def _decide(self, event: dict[str, Any], waiting: int) -> None:
+        now_ms, trial = event["decision_time_ms"], self._trial(event)
+        if trial.bucket.units(now_ms) != event["tokens_before"]:
+            trial.bucket.restore(event["tokens_before"], event["token_units"], now_ms)
+            self.moved += 1
+        # In line: by its place (of who is admitted there is none any more); else behind all that wait.
+        ahead = (event["queue_position"] or 0) if event["reason"] == "queue" else waiting
+        is_same = trial.admits(ahead, now_ms) is (event["decision"] == "admit")
+        is_same &= trial.bucket.units(now_ms) == event["tokens_after"]
+        (self.agreed if is_same else self.different)[event["decision"]] += 1
+
+    def _trial(self, event: dict[str, Any]) -> RateTrial:
+        *process, seq = _name(event)
+        config = [one for one in self._configs if [*_name(one)][:2] == process and one["seq"] < seq][-1]
+        rates = {one["user"]: one["rate_milli"] for one in config["quotas"]}
+        rate_milli = rates.get(event["user"], config["default_rate_milli"])
+        name = (*_name(event)[:2], event["user"])
+        trial = self._trials.get(name)
+        if trial is None or trial.rate_milli != rate_milli:
+            assert rate_milli, "tokens decide"
+            settings = settings_of(config)
+            trial = self._trials[name] = self._kind(rate_milli, settings, event["decision_time_ms"])
+        return trial
+
+
+@pytest.mark.parametrize(
+    ("events_of", "agreed", "moved"),
+    [
+        ("one_gateway", {"refuse": 870, "admit": 157}, 2),
+        ("two_gateways", {"refuse": 1105, "admit": 182}, 126),
+    ],
+)
+def test_recommend_decides_what_gateways_decided(
+    request: pytest.FixtureRequest, events_of: str, agreed: dict[str, int], moved: int
+) -> None:
+    tried = Tried(request.getfixturevalue(events_of))
+    assert tried.different == Counter()
+    assert tried.agreed == agreed
+    assert tried.moved == moved, "else it is the recording that keeps the balance"
+
+
+class _ForgetsWhoWaits(RateTrial):
+    def admits(self, ahead: int, at_ms: int) -> bool:
+        return super().admits(0, at_ms)
+
+
+class _ChargesNothing(RateTrial):
+    def admits(self, ahead: int, at_ms: int) -> bool:
+        return not self.bucket.wait_ms(ahead, at_ms)
+
+
+class _ChargesTheRefused(RateTrial):
+    def admits(self, ahead: int, at_ms: int) -> bool:
+        is_admitted = not self.bucket.wait_ms(ahead, at_ms)
+        self.bucket.charge(at_ms)
+        return is_admitted
+
+
+@pytest.mark.parametrize("mutant", [_ForgetsWhoWaits, _ChargesNothing, _ChargesTheRefused])
+@pytest.mark.parametrize("events_of", ["one_gateway", "two_gateways"])
+def test_a_recommend_that_decides_otherwise_is_noticed(
+    request: pytest.FixtureRequest, events_of: str, mutant: type[RateTrial]
+) -> None:
+    assert Tried(request.getfixturevalue(events_of), mutant).different.total() > 10

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
-from pidgate.pipeline.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
-from pidgate.pipeline.replay.silent import pass_in_silence
-from pidgate.pipeline.replay.topic import Record, Topic, Watch, follow, restore
 from pidgate.quota import Admission, Decision, Forward, ProducerIdQuota, Quotas, Reason, Refuse, Session
 from pidgate.quota.admission import PendingDecision
 from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
 from pidgate.quota.verdicts import ProducerBatch, Verdict
+from tests.support.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
+from tests.support.replay.silent import pass_in_silence
+from tests.support.replay.topic import Record, Topic, Watch, follow, restore
 
 SWEPT_EVERY_MS = 1_000
 _CHANGING = frozenset({"config", "lifecycle"})
@@ -115,6 +115,10 @@ class GatewayReplay:
     def token_units(self) -> int:
         """Of one token now."""
         return self._quotas.producer_ids.window_ms * 1000
+
+    def waiting(self, event: RecordedEvent) -> int:
+        """Return how many ids of the event's user wait in its queue."""
+        return self._real.waiting(event["user"] or None) if self._real is not None else 0
 
     def _set_quotas(self, event: RecordedEvent, now_ms: int) -> None:
         """Quotas that are told once more are no change."""

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pidgate.pipeline.errors import TableUnreadable
-from pidgate.pipeline.replay.gateway import GatewayReplay
-from pidgate.pipeline.replay.recorded import RecordedEvent, by_process
-from pidgate.pipeline.replay.topic import Topic
 from pidgate.quota import Decision
+from tests.support.replay.gateway import GatewayReplay
+from tests.support.replay.recorded import RecordedEvent, by_process
+from tests.support.replay.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,7 @@ class Recomputed:
     """What an arrival comes to. The first three fields name its event; the others are as in `events`.
 
     decision: `admit`, `refuse`, or empty when nothing is to be decided (the id is known, or the connection is closed).
+    waiting: ids in the user's queue once that is decided.
     """
 
     gateway_id: str
@@ -33,6 +34,7 @@ class Recomputed:
     throttle_time_ms: int = 0
     queue_position: int | None = None
     waited_ms: int | None = None
+    waiting: int = 0
 
 
 class _Process:
@@ -60,7 +62,7 @@ class _Process:
             self._next += 1
             if event is arrival:
                 self._topic.decided(event, decision, self._gateway.token_units)
-                yield _recomputed(event, decision)
+                yield _recomputed(event, decision, self._gateway.waiting(event))
 
 
 def _next_arrivals(events: list[RecordedEvent]) -> list[RecordedEvent | None]:
@@ -96,7 +98,7 @@ def replayed(events: Iterable[RecordedEvent]) -> Iterator[Recomputed]:
         waiting = still
 
 
-def _recomputed(event: RecordedEvent, decision: Decision | None) -> Recomputed:
+def _recomputed(event: RecordedEvent, decision: Decision | None, waiting: int) -> Recomputed:
     name = event["gateway_id"], event["incarnation"], event["seq"]
     if decision is None:
         return Recomputed(*name)
@@ -110,4 +112,5 @@ def _recomputed(event: RecordedEvent, decision: Decision | None) -> Recomputed:
         decision.throttle_time_ms,
         decision.queue_position,
         decision.waited_ms,
+        waiting,
     )

@@ -9,10 +9,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pidgate.pipeline.replay.recorded import RecordedEvent, run_of
 from pidgate.quota import Decision, ProducerIdQuota, Reason
 from pidgate.quota.entities import User
 from pidgate.quota.sticky import WATCH_MS
+from tests.support.replay.recorded import RecordedEvent, run_of
 
 Watch = Callable[[User, int], None]
 

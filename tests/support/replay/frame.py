@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.replay.engine import Recomputed, replayed
-from pidgate.pipeline.replay.recorded import DECISION_COLUMNS, REPLAYED_TYPES
+from tests.support.replay.engine import Recomputed, replayed
+from tests.support.replay.recorded import DECISION_COLUMNS, REPLAYED_TYPES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ COMPARED = (
 RECOMPUTED = (
     "cluster string, gateway_id string, incarnation string, seq bigint, decision string, reason string, "
     "would_refuse boolean, tokens_before bigint, tokens_after bigint, throttle_time_ms bigint, "
-    "queue_position bigint, waited_ms bigint"
+    "queue_position bigint, waited_ms bigint, waiting bigint"
 )
 
 

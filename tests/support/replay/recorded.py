@@ -7,11 +7,11 @@ append_time_ms; all null when it was never there).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 from pidgate.events import EVENT_TYPES
-from pidgate.quota import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.pipeline.recommend.in_force import settings_of
+from pidgate.quota import Mode, Quotas, UserQuota
 
 RecordedEvent = Mapping[str, Any]
 
@@ -63,23 +63,6 @@ def quotas_of(config: RecordedEvent) -> Quotas:
         default=UserQuota(config["default_rate_milli"]),
         users={one["user"]: _user_quota(one) for one in config["quotas"]},
         cluster_rate_milli=config["cluster_rate_milli"],
-    )
-
-
-def settings_of(config: RecordedEvent) -> ProducerIdSettings:
-    """The shape of the quota, the same for all users."""
-    return ProducerIdSettings(
-        window_ms=config["window_ms"],
-        # By way of its decimal digits, as the gateway reads its file.
-        burst=Fraction(str(config["burst"])),
-        remember_ms=config["remember_ms"],
-        layers=config["layers"],
-        false_positive_rate=config["false_positive_rate"],
-        transactional=Mode(config["transactional"]),
-        max_throttle_ms=config["max_throttle_ms"],
-        max_live_ids=config["max_live_ids"],
-        queue=config["queue"],
-        sticky_entries=config["sticky_entries"],
     )
 
 
