@@ -13,8 +13,8 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from pidgate.gateway.metrics.byte_reports import ByteState
 from pidgate.gateway.metrics.families import PREFIX, counter
+from pidgate.gateway.metrics.reports import ByteState
 from pidgate.quota.byte_quota import ByteSnapshot
 
 LABELLED_ROWS: Final = 1_000

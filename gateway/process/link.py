@@ -17,7 +17,6 @@ from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.process import wire
 from pidgate.gateway.process.wire import Kind, WireError
 from pidgate.gateway.quotas.administering import Done
-from pidgate.gateway.quotas.administration import Kept
 from pidgate.quota.admission import PendingDecision
 from pidgate.quota.changes import Change
 from pidgate.quota.entities import User
@@ -84,7 +83,7 @@ class StateOwnerLink(asyncio.Protocol):
         """Close once what was written has left, or the time is over; `run` has been cancelled before."""
         if self._transport is not None:
             self._is_closing = True
-            self._write(wire.encoded(Kind.BYE, []))
+            self._write(wire.encoded(Kind.BYE, None))
             self._transport.close()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
@@ -101,7 +100,7 @@ class StateOwnerLink(asyncio.Protocol):
         number = self._number
         timer = self._loop.call_later(PATIENCE_S, self._not_answered, number)
         self._asked[number] = (asked, answered, timer)
-        self._write(wire.encoded(Kind.ASK, [number, asked.asked_ms, wire.packed_question(asked.question)]))
+        self._write(wire.encoded(Kind.ASK, (number, asked.asked_ms, asked.question)))
 
     def _not_answered(self, number: int) -> None:
         # Timers come before sockets: what lies there unread has come in time.
@@ -132,7 +131,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._number += 1
         timer = self._loop.call_later(CHANGE_PATIENCE_S, self._not_changed, self._number)
         self._changes[self._number] = done, timer
-        self._write(wire.encoded(Kind.CHANGE, [self._number, only_check, wire.packed(list(changes))]))
+        self._write(wire.encoded(Kind.CHANGE, (self._number, only_check, list(changes))))
 
     def _not_changed(self, number: int) -> None:
         done, _ = self._changes.pop(number)
@@ -143,13 +142,13 @@ class StateOwnerLink(asyncio.Protocol):
     def passed_uncharged(self, user: User, producer_id: int) -> None:
         """The id counts as admitted; kept until the holder can be told."""
         if self._can_write:
-            self._write(wire.encoded(Kind.UNCHARGED, [[user, producer_id]]))
+            self._write(wire.encoded(Kind.UNCHARGED, [(user, producer_id)]))
         else:
             self._passed.append((user, producer_id))
 
     def inherited(self, user: User, old_producer_id: int, new_producer_id: int) -> None:
         if self._can_write:
-            self._write(wire.encoded(Kind.INHERIT, [user, old_producer_id, new_producer_id]))
+            self._write(wire.encoded(Kind.INHERIT, (user, old_producer_id, new_producer_id)))
         else:
             self._passed.append((user, new_producer_id))
 
@@ -158,7 +157,7 @@ class StateOwnerLink(asyncio.Protocol):
         if len(self._events) >= MOST_KEPT:
             self.events_dropped += 1
             return
-        self._events.append(wire.encoded_event(key, value))
+        self._events.append(wire.encoded(Kind.EVENT, (key, value)))
         self._write_events()
 
     def _write_events(self) -> None:
@@ -184,7 +183,7 @@ class StateOwnerLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._decoder = wire.Decoder()
-        self._write(wire.encoded(Kind.HELLO, [wire.WIRE_VERSION, self._worker, os.getpid()]))
+        self._write(wire.encoded(Kind.HELLO, (wire.WIRE_VERSION, self._worker, os.getpid())))
         if self._passed:
             self._write(wire.encoded(Kind.UNCHARGED, list(self._passed)))
             self._passed.clear()
@@ -203,28 +202,27 @@ class StateOwnerLink(asyncio.Protocol):
 
     def _take(self, message: wire.Message) -> None:
         if message.kind is Kind.ANSWER:
-            number, packed = message.body
+            number, answer = message.body
             self._heard_s = self._loop.time()
             waiting = self._asked.pop(number, None)
             if waiting is not None:  # else it came too late, and the request has passed
                 asked, answered, timer = waiting
                 timer.cancel()
-                asked.answer = wire.unpacked_answer(packed)
+                asked.answer = answer
                 answered(asked)
         elif message.kind is Kind.REFUSED:
             self.on_refused_elsewhere(*message.body)
         elif message.kind is Kind.TOPIC_ID:
-            self.on_topic_id(bytes.fromhex(message.body))
+            self.on_topic_id(message.body)
         elif message.kind is Kind.QUOTAS:
-            version, quotas = message.body
-            self.on_quotas(wire.unpacked(quotas), version)
+            self.on_quotas(*message.body)
         elif message.kind is Kind.CHANGED:
             number, problems, kept = message.body
             waiting_change = self._changes.pop(number, None)
             if waiting_change is not None:  # else it was told that nobody answered
                 done, timer = waiting_change
                 timer.cancel()
-                done(problems, None if kept is None else Kept(kept))
+                done(problems, kept)
         elif message.kind is Kind.OFFSETS:
             self.applied_offsets = message.body
 

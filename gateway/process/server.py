@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.metrics.byte_reports import state_of
 from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.metrics.reports import byte_state_of
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.quotas.administering import Administering
 from pidgate.gateway.quotas.administration import InForce
@@ -139,5 +139,5 @@ class Gateway:
             KeeperCollector(self._keeper),
             ReloadCollector(self._reloading),
             BookCollector(self.administration),
-            ByteCollector(lambda: state_of(self.traffic.byte_quota, self.traffic.shared.now_ms())),
+            ByteCollector(lambda: byte_state_of(self.traffic.byte_quota, self.traffic.shared.now_ms())),
         )

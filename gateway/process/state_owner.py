@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.metrics.byte_reports import ByteReports
-from pidgate.gateway.metrics.worker_reports import Reports
+from pidgate.gateway.metrics.reports import Reports
 from pidgate.gateway.process import wire
 from pidgate.gateway.process.wire import Kind, Message, WireError
 from pidgate.gateway.quotas.administering import Administering
@@ -25,6 +24,7 @@ from pidgate.gateway.quotas.reloading import Reloading, kept_beside
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.recording.setup import recorder_of
 from pidgate.gateway.state.manager import QuotaStateManager
+from pidgate.quota.changes import Change
 from pidgate.quota.counters import UserCounters, UserSnapshot
 from pidgate.quota.entities import User, resolve
 from pidgate.quota.producer_ids import Answer, Question
@@ -56,7 +56,7 @@ class StateOwner:
         self._clock_ms = monotonic_ms(self._loop)
         self.keeper = QuotaStateManager(settings, run=incarnation.split(".")[0])
         self.keeper.on_topic_id = self._topic_id_known
-        self._topic_ids: list[str] = []
+        self._topic_ids: list[bytes] = []
         self.administration = QuotaStore(settings)
         self.administration.on_change = self._quotas_changed
         self._reloading = Reloading(
@@ -74,7 +74,6 @@ class StateOwner:
         )
         self._refusals = SharedRefusals()
         self._reports = Reports()
-        self._byte_reports = ByteReports()
         self._sessions: set[WorkerSession] = set()
         self._told_refused: deque[tuple[int, User, int]] = deque(maxlen=MOST_TOLD_AGAIN)
         self._gave_up: dict[User, int] = {}
@@ -134,12 +133,12 @@ class StateOwner:
         while self._told_refused and self._told_refused[0][0] < oldest_ms:
             self._told_refused.popleft()
         for _, user, producer_id in self._told_refused:
-            session.send(Kind.REFUSED, [user, producer_id])
+            session.send(Kind.REFUSED, (user, producer_id))
 
     def _topic_id_known(self, topic_id: bytes) -> None:
-        self._topic_ids.append(topic_id.hex())
+        self._topic_ids.append(topic_id)
         for session in self._sessions:
-            session.send(Kind.TOPIC_ID, topic_id.hex())
+            session.send(Kind.TOPIC_ID, topic_id)
 
     def _quotas_changed(self, in_force: InForce) -> None:
         self._quotas = in_force.quotas
@@ -149,20 +148,19 @@ class StateOwner:
 
     def _tell_quotas(self, session: WorkerSession) -> None:
         version = self.keeper.recorder.quota_version if self.keeper.recorder is not None else 0
-        session.send(Kind.QUOTAS, [version, wire.packed(self._quotas)])
+        session.send(Kind.QUOTAS, (self._quotas, version))
 
-    def _change(self, session: WorkerSession, number: int, only_check: bool, changes: str) -> None:
+    def _change(self, session: WorkerSession, number: int, only_check: bool, changes: list[Change]) -> None:
         self._administer(
-            wire.unpacked(changes),
+            changes,
             only_check,
-            lambda problems, kept: session.send(Kind.CHANGED, [number, problems, kept]),
+            lambda problems, kept: session.send(Kind.CHANGED, (number, problems, kept)),
         )
 
     def worker_lost(self, session: WorkerSession) -> None:
         self._sessions.discard(session)
         if session.process:
             self._reports.retire(session.process)
-            self._byte_reports.retire(session.process)
         if session.process and not session.said_bye:
             log.warning(Event.WORKER_LOST, worker=session.worker, pid=session.process)
             self.keeper.worker_lost(session.worker)
@@ -175,8 +173,7 @@ class StateOwner:
         elif message.kind is Kind.ASK:
             self._answer(session, *body)
         elif message.kind is Kind.REPORT:
-            self._reports.take(session.process, body)
-            self._byte_reports.take(session.process, body["bytes"], self._clock_ms())
+            self._reports.take(session.process, body, self._clock_ms())
         elif message.kind is Kind.CHANGE:
             self._change(session, *body)
         elif message.kind is Kind.BYE:
@@ -193,14 +190,13 @@ class StateOwner:
         self._latest_ms = max(self._latest_ms, asked_ms)
         return self._latest_ms
 
-    def _answer(self, session: WorkerSession, number: int, asked_ms: int, packed: list[object]) -> None:
-        question = wire.unpacked_question(packed)
+    def _answer(self, session: WorkerSession, number: int, asked_ms: int, question: Question) -> None:
         now_ms = self._now_ms(asked_ms)
         answer, refused = self._refusals.decide(self._decided, question, now_ms)
         if answer.decisions:
             # Its event says what the decision knew of other gateways; the worker writes it.
             session.tell_offsets(self.keeper.applied_offsets)
-        session.send(Kind.ANSWER, [number, wire.packed_answer(answer)])
+        session.send(Kind.ANSWER, (number, answer))
         if refused:
             self.tell_refused(question.user, refused, but=session)
 
@@ -222,7 +218,7 @@ class StateOwner:
             self._told_refused.append((now_ms, user, producer_id))
             for session in self._sessions:
                 if session is not but:
-                    session.send(Kind.REFUSED, [user, producer_id])
+                    session.send(Kind.REFUSED, (user, producer_id))
 
     # ---- what the admin site asks ----------------------------------------------------------------------
 
@@ -252,7 +248,7 @@ class StateOwner:
             KeeperCollector(self.keeper),
             ReloadCollector(self._reloading),
             BookCollector(self.administration),
-            ByteCollector(lambda: self._byte_reports.state(self._quotas.bytes, self._clock_ms())),
+            ByteCollector(lambda: self._reports.bytes.state(self._quotas.bytes, self._clock_ms())),
         )
 
     def _users(self) -> list[UserSnapshot]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.metrics.byte_reports import byte_report_of
 from pidgate.gateway.metrics.counters import Counters
-from pidgate.gateway.metrics.worker_reports import report_of
+from pidgate.gateway.metrics.reports import byte_changes_of, report_of
 from pidgate.gateway.process.byte_cells import ByteCells, NotTheFile, cells_path
 from pidgate.gateway.process.link import RemoteState, StateOwnerLink
 from pidgate.gateway.process.traffic import Traffic
@@ -123,10 +122,15 @@ class Worker:
         since_ms = self._reported_ms - 2 * SAMPLE_MS - int(2000 * REPORT_S)
         users = self._admission.user_snapshots(now_ms, counted_since_ms=since_ms)
         self._reported_ms = now_ms
-        report = report_of(
-            traffic.counters, users, is_reached=traffic.is_reached, failure=traffic.probe.last_failure
+        self._link.report(
+            report_of(
+                traffic.counters,
+                users,
+                byte_changes_of(traffic.byte_quota, now_ms),
+                is_reached=traffic.is_reached,
+                failure=traffic.probe.last_failure,
+            )
         )
-        self._link.report({**report, "bytes": byte_report_of(traffic.byte_quota, now_ms)})
 
 
 def _cells(socket_path: Path, number: int) -> ByteCells | None:

@@ -101,8 +101,7 @@ def play(plan: Plan, act: Act, cluster: Cluster, quotas: Mapping[str, Any], say:
         mallory=BatchJournal.load(members[MALLORY].journal_path),
         mallory_ids_in_log=len(read_topic(data, act.clicks).ids),
         gateway_exit_code=exit_code,
-        gateway_trouble=trouble
-        & {"unexpected_error", "quota_failed_open", "events_dropped"},
+        gateway_trouble=trouble & {"unexpected_error", "quota_failed_open", "events_dropped"},
     )
 
 

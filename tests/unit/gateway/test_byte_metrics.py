@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pidgate.gateway.metrics.byte_rates import ByteCollector
-from pidgate.gateway.metrics.byte_reports import (
+from pidgate.gateway.metrics.reports import (
     REPORT_LATE_MS,
     ByteReports,
     ByteState,
-    byte_report_of,
-    pack,
-    state_of,
-    unpack,
+    byte_changes_of,
+    byte_state_of,
 )
+from pidgate.gateway.process.wire import Decoder, encoded
+from pidgate.gateway.process.wire import Kind as MessageKind
 from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ByteSnapshot
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas
@@ -29,9 +28,15 @@ WINDOW_MS = 11_000
 ROW = ByteSnapshot("alice", None, Kind.PRODUCE, 500, 620.5, 4, 1, 2_100.0, 6_300)
 
 
-def report(*rows: ByteSnapshot, no_room: int = 0, not_shared: int = 0) -> dict[str, object]:
-    said = {"rows": [pack(row) for row in rows], "no_room": no_room, "not_shared": not_shared}
-    return dict(json.loads(json.dumps(said)))
+def carried(state: ByteState) -> ByteState:
+    """As it comes out of the socket."""
+    (message,) = Decoder().feed(encoded(MessageKind.REPORT, state))
+    assert isinstance(message.body, ByteState)
+    return message.body
+
+
+def report(*rows: ByteSnapshot, no_room: int = 0, not_shared: int = 0) -> ByteState:
+    return carried(ByteState(list(rows), no_room, not_shared))
 
 
 def scraped(collector: ByteCollector) -> dict[str, float]:
@@ -91,7 +96,7 @@ def test_a_single_process_shows_its_own() -> None:
     assert sensors is not None
     sensors.record(5_500, 0)
 
-    shown = scraped(ByteCollector(lambda: state_of(quota, 0)))
+    shown = scraped(ByteCollector(lambda: byte_state_of(quota, 0)))
 
     assert shown["pidgate_byte_rate|produce|alice|"] == 550
     assert shown["pidgate_byte_throttle_time_ms|produce|alice|"] == 1_000
@@ -99,7 +104,7 @@ def test_a_single_process_shows_its_own() -> None:
 
 def test_what_goes_over_the_wire_comes_back_the_same() -> None:
     for row in (ROW, ByteSnapshot(None, "", Kind.FETCH, 700, 1 / 3, 0, 2**40, 0.5, 2**60)):
-        assert unpack(json.loads(json.dumps(pack(row)))) == row
+        assert report(row).rows == [row]
 
 
 def test_workers_totals_add_up_and_their_rate_is_already_that_of_all() -> None:
@@ -162,10 +167,13 @@ def test_a_report_holds_what_changed_since_the_last() -> None:
         assert sensors is not None
         sensors.record(5_600, 1)
 
-    first = byte_report_of(quota, 2)
-    assert [fields[:3] for fields in first["rows"]] == [["bob", "app", "fetch"], ["alice", None, "produce"]]
-    reports.take(1, json.loads(json.dumps(first)), 2)
-    assert byte_report_of(quota, 3)["rows"] == []
+    first = byte_changes_of(quota, 2)
+    assert [(row.user, row.client_id, row.kind) for row in first.rows] == [
+        ("bob", "app", "fetch"),
+        ("alice", None, "produce"),
+    ]
+    reports.take(1, carried(first), 2)
+    assert byte_changes_of(quota, 3).rows == []
     assert reports.state(BYTES, 3).rows == [
         replace(row, bytes_per_s=row.total_bytes * 1_000 / 10_001) for row in quota.snapshots(2)
     ]

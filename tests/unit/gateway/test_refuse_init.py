@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import structlog
@@ -208,18 +208,21 @@ def test_a_client_that_does_not_wait_for_its_authentication_does_not_get_around_
 # ---- with the state in another process ---------------------------------------------------------------------
 
 
-def over_the_wire(body: list[Any]) -> list[Any]:
+_T = TypeVar("_T")
+
+
+def over_the_wire(body: _T) -> _T:
     (message,) = wire.Decoder().feed(wire.encoded(wire.Kind.ASK, body))
-    decoded: list[Any] = message.body
+    decoded: _T = message.body
     return decoded
 
 
 def answered_by(state: ProducerIdQuota, ask: PendingDecision) -> None:
     """What the holder does, with the real bytes in between."""
-    question = wire.unpacked_question(over_the_wire(wire.packed_question(ask.question)))
+    question = over_the_wire(ask.question)
     answer, refused = SharedRefusals().decide(state.decide, question, ask.asked_ms)
     assert refused == [], "no id that other workers would have to know"
-    ask.answer = wire.unpacked_answer(over_the_wire(wire.packed_answer(answer)))
+    ask.answer = over_the_wire(answer)
 
 
 @pytest.mark.parametrize(

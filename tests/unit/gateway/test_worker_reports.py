@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.gateway.metrics.counters import NAMES, Counters
-from pidgate.gateway.metrics.worker_reports import LEVELS, Report, Reports, report_of
+from pidgate.gateway.metrics.reports import LEVELS, Report, Reports, report_of
+from pidgate.gateway.process.wire import Decoder, Kind, encoded
 from pidgate.quota import Admission, Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.counters import UserCounters, UserSnapshot
 from pidgate.quota.entities import resolve
@@ -21,8 +21,9 @@ QUOTAS = Quotas(Mode.ENFORCE, ProducerIdSettings(), default=UserQuota.per_window
 
 def carried(report: Report) -> Report:
     """As it comes out of the socket."""
-    decoded: Report = json.loads(json.dumps(report))
-    return decoded
+    (message,) = Decoder().feed(encoded(Kind.REPORT, report))
+    assert isinstance(message.body, Report)
+    return message.body
 
 
 def told(admission: Admission | None = None, *, is_reached: bool = True, **counted: Any) -> Report:
@@ -63,7 +64,7 @@ def test_every_counter_is_summed() -> None:
                 getattr(counters, name).update({"why": times})
             else:
                 setattr(counters, name, times)
-        reports.take(process, carried(report_of(counters, [], is_reached=True, failure="")))
+        reports.take(process, carried(report_of(counters, [], is_reached=True, failure="")), 0)
     for name in NAMES:
         value = getattr(reports.counters, name)
         if isinstance(value, list):
@@ -83,7 +84,7 @@ def test_totals_never_fall_whoever_dies_and_levels_end_with_their_process(
     for worker, more, dies in steps:
         counted[worker] += more
         expected += more
-        reports.take(process_of[worker], told(connections_total=counted[worker], connections_open=1))
+        reports.take(process_of[worker], told(connections_total=counted[worker], connections_open=1), 0)
         assert reports.counters.connections_total == expected
         if dies:
             reports.retire(process_of[worker])
@@ -100,8 +101,8 @@ def test_totals_never_fall_whoever_dies_and_levels_end_with_their_process(
 
 def test_a_user_is_the_sum_of_what_its_workers_counted_and_what_the_state_knows() -> None:
     reports = Reports()
-    reports.take(11, told(worked(1, 2, 3, 4)))  # three pass, one is refused
-    reports.take(12, told(worked(5)))
+    reports.take(11, told(worked(1, 2, 3, 4)), 0)  # three pass, one is refused
+    reports.take(12, told(worked(5)), 0)
     user = alice(reports)
     assert (sum(user.admitted.values()), sum(user.refused.values())) == (4, 1)
     assert user.outcomes["gave_up"] == 3
@@ -114,10 +115,10 @@ def test_a_user_is_the_sum_of_what_its_workers_counted_and_what_the_state_knows(
 
 def test_what_the_holder_itself_let_pass_stays_in_the_sum() -> None:
     reports = Reports()
-    reports.take(11, told(quota_failed_open=2))
+    reports.take(11, told(quota_failed_open=2), 0)
     reports.failed_open(3)
     assert reports.counters.quota_failed_open == 5
-    reports.take(11, told(quota_failed_open=2))
+    reports.take(11, told(quota_failed_open=2), 0)
     assert reports.counters.quota_failed_open == 5, "the next report takes nothing back"
 
 
@@ -125,8 +126,8 @@ def test_the_gateway_is_reached_when_one_worker_has_reached_the_cluster() -> Non
     reports = Reports()
     assert not reports.is_reached
     assert reports.failure == "no worker process is connected yet"
-    reports.take(11, told(is_reached=False))
+    reports.take(11, told(is_reached=False), 0)
     assert not reports.is_reached
     assert reports.failure == "nobody answers"
-    reports.take(12, told(is_reached=True))
+    reports.take(12, told(is_reached=True), 0)
     assert reports.is_reached

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from pidgate.quota.shared_refusals import SharedRefusals
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Bound, Decision, Forward, ProducerBatch, Reason, Refuse, Session
 
+_T = TypeVar("_T")
 SETTINGS = ProducerIdSettings(window_ms=60_000, max_throttle_ms=5_000)
 QUOTAS = Quotas(Mode.ENFORCE, SETTINGS, default=UserQuota.per_window(4))
 
@@ -32,18 +34,19 @@ class Holder:
         self.workers: list[Admission] = []
 
     def ask(self, asked: PendingDecision, by: Admission) -> None:
-        question = wire.unpacked_question(_over_the_wire(wire.packed_question(asked.question)))
+        question = _over_the_wire(asked.question)
         answer, refused = self.refusals.decide(self.state.decide, question, asked.asked_ms)
-        asked.answer = wire.unpacked_answer(_over_the_wire(wire.packed_answer(answer)))
+        asked.answer = _over_the_wire(answer)
         for worker in self.workers:
             if worker is not by:
                 for producer_id in refused:
                     worker.refused_elsewhere(question.user, producer_id, asked.asked_ms)
 
 
-def _over_the_wire(body: list[object]) -> list[object]:
+def _over_the_wire(body: _T) -> _T:
     (message,) = wire.Decoder().feed(wire.encoded(wire.Kind.ASK, body))
-    decoded: list[object] = message.body
+    assert type(message.body) is type(body)
+    decoded: _T = message.body
     return decoded
 
 
@@ -163,17 +166,17 @@ def test_a_question_and_an_answer_survive_the_wire() -> None:
         2,
         [AskedId(7, 1, 2, b"\x00" + bytes(range(240, 256)), 3, True, False, 9, 8)],
     )
-    assert wire.unpacked_question(_over_the_wire(wire.packed_question(question))) == question
+    assert _over_the_wire(question) == question
     decision = Decision("ü", 7, 1, True, b"\x00\xff", 3, 2, 1, False, Reason.QUEUE, -5, -5, 100, 3, 8, True)
     answer = Answer(True, (decision,), Bound.CLUSTER)
-    assert wire.unpacked_answer(_over_the_wire(wire.packed_answer(answer))) == answer
+    assert _over_the_wire(answer) == answer
 
 
 @given(st.lists(st.tuples(st.text(max_size=9), st.binary(max_size=40)), max_size=5), st.integers(1, 7))
 def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(
     events: list[tuple[str, bytes]], step: int
 ) -> None:
-    sent = b"".join(wire.encoded_event(key, value) for key, value in events)
+    sent = b"".join(wire.encoded(wire.Kind.EVENT, event) for event in events)
     decoder = wire.Decoder()
     got = [message.body for at in range(0, len(sent), step) for message in decoder.feed(sent[at : at + step])]
     assert got == events

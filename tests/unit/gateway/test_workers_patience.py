@@ -47,7 +47,7 @@ class ScriptedHolder(asyncio.Protocol):
 
     def _answer(self, number: int) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            body = [number, wire.packed_answer(REFUSED)]
+            body = (number, REFUSED)
             self._transport.write(wire.encoded(wire.Kind.ANSWER, body))
 
 
@@ -121,8 +121,8 @@ def test_a_change_is_answered_or_given_up(
                 if answers and message.kind is wire.Kind.CHANGE and self._transport is not None:
                     number, only_check, changes = message.body
                     assert not only_check
-                    assert wire.unpacked(changes) == [CHANGE]
-                    self._transport.write(wire.encoded(wire.Kind.CHANGED, [number, ["no"], "topic"]))
+                    assert changes == [CHANGE]
+                    self._transport.write(wire.encoded(wire.Kind.CHANGED, (number, ["no"], Kept.TOPIC)))
 
     async def scenario() -> tuple[list[str | None] | None, Kept | None]:
         loop = asyncio.get_running_loop()

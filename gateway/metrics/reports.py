@@ -1,0 +1,263 @@
+"""Reports of workers and their sum: metrics are of the gateway, not of one of its processes. PURE.
+
+A worker reports its totals, not what was added, so that a lost report loses nothing; of users and buckets those that
+changed. What a worker had counted when it ended stays in the sum: totals never fall. Byte rates are not added: workers
+share their windows, so each of them reports the rate of all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pidgate.gateway.metrics.counters import NAMES, Counters
+from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ByteSnapshot
+from pidgate.quota.byte_rates import Kind, rate_of_bucket
+from pidgate.quota.counters import UserSnapshot
+from pidgate.quota.entities import User
+from pidgate.quota.settings import ByteQuotas
+
+LEVELS: Final = ("connections_open", "muted_connections", "buffered_bytes")
+"""What ends with its process; everything else is a total."""
+
+REPORT_ROWS: Final = 2_000
+"""Buckets in one report, some 200 KB; what has no room is in one of the next."""
+
+REPORT_LATE_MS: Final = 2_000
+"""A rate that was not reported again for a window and as long is over."""
+
+_Key = tuple[Kind, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class ByteState:
+    """Byte buckets, and how often there was no room for one, or none in what workers share."""
+
+    rows: list[ByteSnapshot]
+    no_room: int
+    not_shared: int
+
+
+def byte_state_of(quota: ByteQuota, now_ms: int) -> ByteState:
+    """Return all buckets of this process."""
+    return ByteState(quota.snapshots(now_ms), quota.no_room, quota.not_shared)
+
+
+def byte_changes_of(quota: ByteQuota, now_ms: int) -> ByteState:
+    """Return the buckets that changed since the last call, REPORT_ROWS at most."""
+    return ByteState(quota.changes(now_ms, REPORT_ROWS), quota.no_room, quota.not_shared)
+
+
+NO_BYTES: Final = ByteState([], 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the state owner has to know of a worker. `failure`: why it has not reached the cluster."""
+
+    counters: Mapping[str, Any]
+    users: list[UserSnapshot]
+    bytes: ByteState
+    is_reached: bool
+    failure: str
+
+
+def report_of(
+    counters: Counters,
+    users: Iterable[UserSnapshot],
+    byte_state: ByteState = NO_BYTES,
+    *,
+    is_reached: bool,
+    failure: str,
+) -> Report:
+    """Return the report of a worker; `users` and `byte_state` need to hold only what changed."""
+    return Report(_by_name(counters), list(users), byte_state, is_reached, failure)
+
+
+class Reports:
+    """The latest report of each worker, by its process id, and what ended workers had counted."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        """The sum, always the same object; brought up to date by `take` and `retire`."""
+        self._latest: dict[int, Report] = {}
+        self._kept = Counters()
+        """What ended workers had counted, and the state owner itself."""
+        self._users: dict[int, dict[User, UserSnapshot]] = {}
+        self._users_gone: dict[User, UserSnapshot] = {}
+        self.bytes = ByteReports()
+
+    def take(self, process: int, report: Report, now_ms: int) -> None:
+        """Replace the report of this process id."""
+        self._latest[process] = report
+        self._users.setdefault(process, {}).update((user.user, user) for user in report.users)
+        self.bytes.take(process, report.bytes, now_ms)
+        self._sum()
+
+    def failed_open(self, times: int) -> None:
+        """Count requests that the state owner let pass because it could not decide."""
+        self._kept.quota_failed_open += times
+        self._sum()
+
+    def retire(self, process: int) -> None:
+        """The worker has ended: keep its totals, not its levels."""
+        report = self._latest.pop(process, None)
+        if report is None:
+            return
+        self.bytes.retire(process)
+        _add(self._kept, {**report.counters, **dict.fromkeys(LEVELS, 0)})
+        for user, snapshot in self._users.pop(process, {}).items():
+            ended = replace(snapshot, admitted_per_s=0.0, throttle_time_ms=0.0, sticky_entries=0)
+            before = self._users_gone.get(user)
+            self._users_gone[user] = ended if before is None else _together(before, ended)
+        self._sum()
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether some worker has reached the cluster."""
+        return any(report.is_reached for report in self._latest.values())
+
+    @property
+    def failure(self) -> str:
+        """Why no worker has reached the cluster."""
+        return next(
+            (report.failure for report in self._latest.values()), "no worker process is connected yet"
+        )
+
+    def users(self, of_state: Callable[[User], UserSnapshot], known: Iterable[User]) -> list[UserSnapshot]:
+        """Return every user that the state or a worker knows; `of_state` gives the state's part of one."""
+        tables = [*self._users.values(), self._users_gone]
+        found = dict.fromkeys([*known, *(user for table in tables for user in table)])
+        whole = []
+        for user in found:
+            snapshot = of_state(user)
+            for table in tables:
+                if user in table:
+                    snapshot = _together(snapshot, table[user])
+            whole.append(snapshot)
+        return whole
+
+    def _sum(self) -> None:
+        fresh = Counters()
+        for counted in (_by_name(self._kept), *(report.counters for report in self._latest.values())):
+            _add(fresh, counted)
+        for name in NAMES:
+            setattr(self.counters, name, getattr(fresh, name))
+
+
+def _by_name(counters: Counters) -> dict[str, Any]:
+    return {name: getattr(counters, name) for name in NAMES}
+
+
+def _add(total: Counters, counted: Mapping[str, Any]) -> None:
+    for name, value in counted.items():
+        if isinstance(value, list):
+            mine = getattr(total, name)
+            setattr(total, name, [one + more for one, more in zip(mine, value[: len(mine)], strict=True)])
+        elif isinstance(value, Mapping):
+            getattr(total, name).update(value)
+        else:
+            setattr(total, name, getattr(total, name) + value)
+
+
+def _together(one: UserSnapshot, other: UserSnapshot) -> UserSnapshot:
+    """Return `one` with what `other` counted added; the quota's fields are those of `one`."""
+    return replace(
+        one,
+        admitted_per_s=one.admitted_per_s + other.admitted_per_s,
+        throttle_time_ms=max(one.throttle_time_ms, other.throttle_time_ms),
+        sticky_entries=one.sticky_entries + other.sticky_entries,
+        admitted=Counter(one.admitted) + Counter(other.admitted),
+        refused=Counter(one.refused) + Counter(other.refused),
+        closed=Counter(one.closed) + Counter(other.closed),
+        would_refuse=one.would_refuse + other.would_refuse,
+        outcomes={key: one.outcomes.get(key, 0) + other.outcomes.get(key, 0) for key in one.outcomes},
+        waited_ms_buckets=Counter(one.waited_ms_buckets) + Counter(other.waited_ms_buckets),
+        waited_ms_sum=one.waited_ms_sum + other.waited_ms_sum,
+        unused_ids=one.unused_ids + other.unused_ids,
+        inits_refused=one.inits_refused + other.inits_refused,
+        inits_would_refuse=one.inits_would_refuse + other.inits_would_refuse,
+    )
+
+
+@dataclass(slots=True)
+class _Row:
+    """One bucket: each worker's latest snapshot and its time, and the sum of ended workers."""
+
+    parts: dict[int, tuple[ByteSnapshot, int]] = field(default_factory=dict)
+    gone: ByteSnapshot | None = None
+    last_ms: int = 0
+
+
+class ByteReports:
+    """Sum of the byte buckets of all workers."""
+
+    def __init__(self) -> None:
+        self._rows: dict[_Key, _Row] = {}
+        self._counts: dict[int, tuple[int, int]] = {}
+        self._counts_gone = (0, 0)
+
+    def take(self, process: int, report: ByteState, now_ms: int) -> None:
+        """Replace the snapshots of the buckets that changed in this process."""
+        self._counts[process] = (report.no_room, report.not_shared)
+        for part in report.rows:
+            row = self._rows.setdefault((part.kind, part.user, part.client_id), _Row())
+            before = row.parts.get(process)
+            if before is not None and before[0].total_bytes > part.total_bytes:
+                _leave(row, before[0])  # the worker had dropped the bucket and counts from 0 again
+            row.parts[process] = (part, now_ms)
+            row.last_ms = now_ms
+
+    def retire(self, process: int) -> None:
+        """The worker has ended: keep its totals."""
+        mine, gone = self._counts.pop(process, (0, 0)), self._counts_gone
+        self._counts_gone = (gone[0] + mine[0], gone[1] + mine[1])
+        for row in self._rows.values():
+            part = row.parts.pop(process, None)
+            if part is not None:
+                _leave(row, part[0])
+
+    def state(self, quotas: ByteQuotas, now_ms: int) -> ByteState:
+        """Return the sums with the bounds in force now; drop buckets idle for an hour."""
+        for key in [key for key, row in self._rows.items() if now_ms - row.last_ms >= IDLE_MS]:
+            del self._rows[key]
+        fresh_ms = now_ms - quotas.samples * quotas.sample_ms - REPORT_LATE_MS
+        rows = []
+        for (kind, user, client_id), row in self._rows.items():
+            joined = _joined(row, fresh_ms)
+            if client_id != OTHER_CLIENTS:
+                rate = rate_of_bucket(quotas, kind, (user, client_id))
+                if rate is None:
+                    continue
+                joined = replace(joined, rate_bytes_per_s=rate)
+            rows.append(joined)
+        counts = [*self._counts.values(), self._counts_gone]
+        return ByteState(rows, sum(count[0] for count in counts), sum(count[1] for count in counts))
+
+
+def join(snapshots: list[ByteSnapshot]) -> ByteSnapshot:
+    """Return one bucket as several processes see it: totals add up, the rate is that of all already."""
+    return replace(
+        snapshots[0],
+        rate_bytes_per_s=max(one.rate_bytes_per_s for one in snapshots),
+        bytes_per_s=max(one.bytes_per_s for one in snapshots),
+        throttled=sum(one.throttled for one in snapshots),
+        would_throttle=sum(one.would_throttle for one in snapshots),
+        throttle_time_ms=max(one.throttle_time_ms for one in snapshots),
+        total_bytes=sum(one.total_bytes for one in snapshots),
+    )
+
+
+def _joined(row: _Row, fresh_ms: int) -> ByteSnapshot:
+    parts = [part if at_ms >= fresh_ms else _ended(part) for part, at_ms in row.parts.values()]
+    return join(parts if row.gone is None else [*parts, row.gone])
+
+
+def _leave(row: _Row, part: ByteSnapshot) -> None:
+    row.gone = _ended(part) if row.gone is None else join([row.gone, _ended(part)])
+
+
+def _ended(part: ByteSnapshot) -> ByteSnapshot:
+    return replace(part, bytes_per_s=0.0, throttle_time_ms=0.0)
