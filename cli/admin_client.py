@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
+from pidgate import units
 from pidgate.cli.health import DEFAULT_ADMIN
-from pidgate.gateway.config import units
-from pidgate.gateway.config.units import WILDCARD_HOSTS, Address
+from pidgate.units import WILDCARD_HOSTS, Address
 
 if TYPE_CHECKING:
     from pidgate.gateway.config.settings import AdminSettings

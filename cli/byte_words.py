@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pidgate.gateway.config.units import show_size
 from pidgate.quota.settings import DEFAULT, ByteEntity, ByteQuotas, ByteRates
+from pidgate.units import show_size
 
 
 def in_words(quotas: ByteQuotas) -> Iterator[str]:

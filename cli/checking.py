@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pidgate import units
 from pidgate.cli import byte_words
 from pidgate.cli.worst_case import Assumptions, WorstCase, as_json, worst_case
 from pidgate.cli.worst_case_text import in_words
 from pidgate.cli.worst_case_text import warnings as heap_warnings
 from pidgate.gateway.cluster.nodes import NodePorts
-from pidgate.gateway.config import conflicts, units
+from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Told, Where, for_each
 from pidgate.cli.quota_words import MODE, RATE
-from pidgate.who.wording import clock, counted, duration, moment, shown
+from pidgate.units import about_duration, clock, counted, moment, number, printable
 
 _SOON_MS: Final = 1_000
 
@@ -60,11 +60,11 @@ def _said(told: Told, zone: tzinfo | None) -> Iterator[str]:
         said = told[setting]
         by = words.who_and_when(said, zone)
         source = words.where_from(said, zone) + (f", by {by}" if by else "")
-        yield f"{shown(told['user'])}: {title} {words.value(setting, said['value'], told['window_ms'])} ({source})"
+        yield f"{printable(told['user'])}: {title} {words.value(setting, said['value'], told['window_ms'])} ({source})"
         if said["note"]:
-            yield f"  note: {shown(said['note'])}"
+            yield f"  note: {printable(said['note'])}"
     if told["owner"]:
-        yield f"owner: {shown(told['owner'])}"
+        yield f"owner: {printable(told['owner'])}"
     if told["is_exempt"]:
         yield "Exempt in the file: counted, never charged or refused."
 
@@ -72,16 +72,18 @@ def _said(told: Told, zone: tzinfo | None) -> Iterator[str]:
 def _balance(told: Told) -> Iterator[str]:
     if told["tokens"] is not None:
         wait_ms = told["next_token_in_ms"]
-        soon = "a new id is admitted at once" if not wait_ms else f"the next new id in {duration(wait_ms)}"
+        soon = (
+            "a new id is admitted at once" if not wait_ms else f"the next new id in {about_duration(wait_ms)}"
+        )
         yield f"Tokens: {words.tokens(told)}: {soon}."
     if told["cluster_tokens"] is not None:
-        yield f"All users together: {words.number(told['cluster_tokens'])} tokens left."
+        yield f"All users together: {number(told['cluster_tokens'])} tokens left."
     if told["waiting"]:
-        oldest = duration(told["oldest_waiting_ms"])
+        oldest = about_duration(told["oldest_waiting_ms"])
         yield f"In line: {counted(told['waiting'], 'id')}, the one that waits longest for {oldest}."
     if told["grace_left_ms"]:
         yield (
-            f"Cold start: for another {duration(told['grace_left_ms'])} unseen ids are let in uncharged "
+            f"Cold start: for another {about_duration(told['grace_left_ms'])} unseen ids are let in uncharged "
             f"({told['grace_admitted']:,} so far)."
         )
 
@@ -106,12 +108,12 @@ def _of_id(told_id: Told, told: Told, zone: tzinfo | None) -> Iterator[str]:
         yield f"{name} is not remembered: it is new, or was not used for long."
     waiting = told_id["waiting"]
     if waiting is not None:
-        since = duration(max(0, told["wall_ms"] - waiting["first_refused_wall_ms"]))
+        since = about_duration(max(0, told["wall_ms"] - waiting["first_refused_wall_ms"]))
         place = waiting["queue_position"]
         ahead = "is next" if place == 0 else f"has {counted(place, 'id')} before it"
         yield (
             f"{name} waits since {since}, {ahead}, was refused {counted(waiting['attempts'], 'time')} "
-            f"(address {shown(waiting['address'])}, client id {shown(waiting['client_id'])!r})."
+            f"(address {printable(waiting['address'])}, client id {printable(waiting['client_id'])!r})."
         )
     refusal = told_id["last_refusal"]
     if refusal is not None and refusal != told["last_refusal"]:
@@ -122,11 +124,11 @@ def _of_id(told_id: Told, told: Told, zone: tzinfo | None) -> Iterator[str]:
 
 def _refusal(refusal: Told, told: Told, zone: tzinfo | None) -> str:
     until_ms, now_ms = refusal["until_wall_ms"], told["wall_ms"]
-    ago = duration(max(0, now_ms - refusal["refused_wall_ms"]))
+    ago = about_duration(max(0, now_ms - refusal["refused_wall_ms"]))
     if until_ms > now_ms:
-        until = f"it may come back in {duration(until_ms - now_ms)}, at {_time(until_ms, zone)}"
+        until = f"it may come back in {about_duration(until_ms - now_ms)}, at {_time(until_ms, zone)}"
     else:
-        until = f"its throttle of {duration(refusal['throttle_time_ms'])} is over"
+        until = f"its throttle of {about_duration(refusal['throttle_time_ms'])} is over"
     producer_id = refusal["producer_id"]
     what = "a new producer id (InitProducerId)" if producer_id < 0 else f"producer id {producer_id}"
     return f"{what} {ago} ago, because {_why(refusal, told)}; {until}."

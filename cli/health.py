@@ -17,7 +17,7 @@ def health(file: Path | None, admin: str | None, *, ready: bool, timeout_s: floa
 
     `file` may be missing: a container's health check names it even when the gateway was started by options.
     """
-    from pidgate.gateway.config import units
+    from pidgate import units
     from pidgate.gateway.config.loading import ConfigError, load
 
     try:

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pidgate.gateway.config import loading, units
+from pidgate import units
+from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError
 from pidgate.gateway.config.source import Problem
 from pidgate.load.plan import MOST_BATCH_BYTES, RECORD_OVERHEAD_BYTES, Address, Kind, Login, Plan

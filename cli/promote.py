@@ -15,20 +15,21 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
+from pidgate import units
 from pidgate.cli import quota_change
 from pidgate.cli.admin_client import Where
 from pidgate.cli.would_refuse import Count, History, WouldRefuse, would_refuse
 from pidgate.events import ConfigEvent
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import wall_ms
-from pidgate.gateway.config import loading, units
+from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import EffectiveQuota, resolve
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.units import about_duration, moment, printable
 from pidgate.who.reading import CannotRead, read
 from pidgate.who.span import Span
-from pidgate.who.wording import duration, moment, shown
 
 SHOWN: Final = 0
 USAGE_ERROR: Final = 2
@@ -107,9 +108,9 @@ def told(
     quotas, where = quotas_now(settings, history.config, user, in_events)
     quota, ids = resolve(quotas, user), quotas.producer_ids
     span = units.show_duration(since_ms)
-    yield f"User {shown(user)}, quota {_quota(quota, ids)} ({where})."
+    yield f"User {printable(user)}, quota {_quota(quota, ids)} ({where})."
     if quota.enforces:
-        yield f"{shown(user)} is enforced already."
+        yield f"{printable(user)} is enforced already."
     if history.refused:
         yield f"It was enforced in the last {span}, too: {history.refused:,} refusals are told of."
     new = history.new_ids(ids.remember_ms)
@@ -147,7 +148,7 @@ def quotas_now(
         default=UserQuota(told_last.default_rate_milli),
         users={user: own},
     )
-    return quotas, f"as {shown(told_last.gateway_id)} told last"
+    return quotas, f"as {printable(told_last.gateway_id)} told last"
 
 
 def _quota(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
@@ -200,7 +201,7 @@ def _by_place(outcome: WouldRefuse) -> Iterator[str]:
     if not refused:
         return
     names = {
-        place: f"{shown(place[0]) or '(no client id)'}, {shown(place[1])}"
+        place: f"{printable(place[0]) or '(no client id)'}, {printable(place[1])}"
         for place, _ in refused[:MOST_PLACES]
     }
     title = "client id, address"
@@ -221,7 +222,7 @@ def _cells(count: Count) -> str:
 
 
 def _wait(wait_ms: int | None) -> str:
-    return "for ever" if wait_ms is None else duration(wait_ms)
+    return "for ever" if wait_ms is None else about_duration(wait_ms)
 
 
 # ---- switching -----------------------------------------------------------------------------------------

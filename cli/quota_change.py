@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any, Final
 
+from pidgate import units
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, Told, Where, Wrong, for_each
 from pidgate.cli.quota_words import MODE, RATE
-from pidgate.gateway.config import units
-from pidgate.who.wording import moment, shown
+from pidgate.quota.settings import rate_milli
+from pidgate.units import moment, printable
 
 _MODES: Final = ("observe", "enforce")
 _BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
@@ -70,11 +71,11 @@ def raise_rate(where: Where, user: str, rate: str, extra: Words) -> int:
     def changes(told: Told) -> list[Told]:
         holds, wanted = told["entries"][0]["effective_rate"]["value"], _rate(rate)
         if holds is None:
-            raise Wrong(f"{shown(user)} has no limit at {told['gateway']}: there is nothing to raise")
-        if units.rate_milli(wanted) <= units.rate_milli(holds):
+            raise Wrong(f"{printable(user)} has no limit at {told['gateway']}: there is nothing to raise")
+        if rate_milli(wanted) <= rate_milli(holds):
             now = words.value(RATE, holds, told["window_ms"])
             raise Wrong(
-                f"{shown(user)} has {now} at {told['gateway']} already; a lower rate is set with "
+                f"{printable(user)} has {now} at {told['gateway']} already; a lower rate is set with "
                 "pidgate quotas alter"
             )
         return [_set(user, RATE, wanted, extra)]
@@ -126,7 +127,7 @@ def command(where: Where, deed: str, user: str, producer_id: int | None) -> int:
             "its bucket is full" if producer_id is None else f"producer id {producer_id} is let in, uncharged"
         )
         fleet = "told to every gateway" if told["kept"] == "topic" else "done by this gateway only"
-        print(f"{shown(user)}: {what}\n{told['gateway']}: done; {fleet}")
+        print(f"{printable(user)}: {what}\n{told['gateway']}: done; {fleet}")
         if told["kept"] != "topic":
             print("  for the others: repeat it with --admin HOST:PORT for each")
 
@@ -244,11 +245,10 @@ def _check_setting(setting: str, user: str | None) -> None:
 
 def _rate(text: str) -> float:
     try:
-        rate = float(text)
-        units.rate_milli(rate)
+        rate = units.rate(float(text))
     except ValueError as error:
         raise Wrong(f"{text!r} is not a rate; write a number of ids per window: 100 or 0.5") from error
-    return int(rate) if rate.is_integer() else rate
+    return int(rate) if rate == int(rate) else rate
 
 
 def _set(user: str | None, setting: str, value: float | str, extra: Words) -> Told:

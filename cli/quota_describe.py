@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, Told, Where, for_each
 from pidgate.cli.quota_words import MODE, RATE
-from pidgate.who.wording import moment, shown
+from pidgate.units import moment, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +71,7 @@ def _show_described(told: Told, asked: Asked) -> None:
 
 def headline(told: Told, zone: tzinfo | None) -> Iterator[str]:
     """The gateway, and the mode of all."""
-    cluster = f", cluster {shown(told['cluster'])}" if told["cluster"] else ""
+    cluster = f", cluster {printable(told['cluster'])}" if told["cluster"] else ""
     yield f"{told['gateway']} at {told['address']}{cluster}, quota version {told['quota_version']}"
     mode = told["mode"]
     by = words.who_and_when(mode, zone)
@@ -110,8 +110,8 @@ def rows_of(entry: Mapping[str, Any], told: Told, asked: Asked) -> Iterator[tupl
             words.where_from({**one, "of": "user"} if entry["user"] is None else one, asked.zone),
             words.who_and_when(one, asked.zone),
             words.tokens(entry) if setting == RATE else "",
-            shown(entry["owner"]) if place == 0 else "",
-            shown(one["note"] or (entry["note"] if place == 0 else "")),
+            printable(entry["owner"]) if place == 0 else "",
+            printable(one["note"] or (entry["note"] if place == 0 else "")),
         )
     yield from _byte_rows(entry, "" if place >= 0 else name)
 
@@ -120,7 +120,7 @@ def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]
     """The file's byte rates of the user; which of them holds for a client is in docs/byte-quotas.md."""
     for rates in entry["byte_rates"]:
         client_id = rates["client_id"]
-        of_client = "" if client_id is None else f" of client {shown(client_id) or '(default)'}"
+        of_client = "" if client_id is None else f" of client {printable(client_id) or '(default)'}"
         for setting in ("producer_byte_rate", "consumer_byte_rate"):
             if rates[setting] is not None:
                 value = words.bytes_per_s(rates[setting]) + of_client
@@ -175,7 +175,7 @@ def _diff_row(row: Told, window_ms: int, zone: tzinfo | None) -> tuple[str, ...]
         words.value(setting, row["in_file"], window_ms, nothing),
         words.who_and_when(row, zone),
         "" if row["until_wall_ms"] is None else moment(row["until_wall_ms"], zone),
-        shown(row["note"]),
+        printable(row["note"]),
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any, Final
 
-from pidgate.gateway.config import units
-from pidgate.who.wording import moment, shown
+from pidgate import units
+from pidgate.quota.settings import rate_milli
+from pidgate.units import moment, number, printable
 
 DEFAULT_USER: Final = "(default)"
 ALL_USERS: Final = "(all users)"
@@ -25,10 +26,10 @@ def nothing_said(user: str | None) -> str:
 def whom(user: str | None, setting: str = RATE) -> str:
     if user is None:
         return ALL_USERS if setting == MODE else DEFAULT_USER
-    return shown(user)
+    return printable(user)
 
 
-def value(setting: str, told: object, window_ms: int, nothing: str = "no limit") -> str:
+def value(setting: str, told: float | str | None, window_ms: int, nothing: str = "no limit") -> str:
     """100 per 1h, blocked; or a mode. `nothing`: in place of a rate that is not said."""
     if setting == MODE:
         return "not set" if told is None else str(told)
@@ -36,7 +37,7 @@ def value(setting: str, told: object, window_ms: int, nothing: str = "no limit")
         return nothing
     if told == 0:
         return "0 (blocked)"
-    return f"{units.show_milli(units.rate_milli(told))} per {units.show_duration(window_ms)}"
+    return f"{units.show_milli(rate_milli(float(told)))} per {units.show_duration(window_ms)}"
 
 
 def bytes_per_s(told: int) -> str:
@@ -59,7 +60,7 @@ def who_and_when(said: Mapping[str, Any], zone: tzinfo | None) -> str:
     """cli:root at 2026-11-21 14:02; nothing for what a file says."""
     if said["set_wall_ms"] is None:
         return ""
-    by = shown(said["set_by"]) or "somebody"
+    by = printable(said["set_by"]) or "somebody"
     return f"{by} at {moment(said['set_wall_ms'], zone)}"
 
 
@@ -67,11 +68,6 @@ def tokens(entry: Mapping[str, Any]) -> str:
     """41.5 of 100; nothing without a limit."""
     left, full = entry.get("tokens"), entry.get("full_tokens")
     return "" if left is None or full is None else f"{number(left)} of {number(full)}"
-
-
-def number(told: float) -> str:
-    """41.5, 100, 1,000: with one digit behind the point where there is something."""
-    return f"{told:,.1f}".removesuffix(".0")
 
 
 def kept(told: Mapping[str, Any], topic: str | None) -> str:

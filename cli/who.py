@@ -11,9 +11,10 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Final
 
+from pidgate import units
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import wall_ms
-from pidgate.gateway.config import loading, units
+from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.gateway.topics.own_client import OwnClient

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from pidgate.cli.worst_case import Share, Unbounded, WorstCase, ceiling_that_fits
-from pidgate.gateway.config.units import show_duration, show_milli, show_size
 from pidgate.quota.settings import ProducerIdSettings
+from pidgate.units import about_size, show_duration, show_milli, show_size
 
 MOST_SHOWN: Final = 10
 _WHY: Final = {
@@ -38,7 +38,7 @@ def warnings(worst: WorstCase, ids: ProducerIdSettings) -> Iterator[str]:
         fits = ceiling_that_fits(worst, ids)
         remedy = f", or write cluster_producer_ids_rate: {fits}, which fits" if fits else ""
         yield (
-            f"{_megabytes(worst.heap_bytes)} of producer states exceed the heap given ({show_size(heap_bytes)}); "
+            f"{about_size(worst.heap_bytes)} of producer states exceed the heap given ({show_size(heap_bytes)}); "
             f"lower the rates{remedy}"
         )
     if worst.unbounded:
@@ -86,7 +86,7 @@ def _states(worst: WorstCase) -> Iterator[str]:
     )
     yield (
         f"  {worst.states_per_broker:,} states x {assumed.bytes_per_state} bytes "
-        f"= {_megabytes(worst.heap_bytes)} of heap on each broker"
+        f"= {about_size(worst.heap_bytes)} of heap on each broker"
     )
     yield (
         f"  Assumed: --partitions-per-id {assumed.partitions_per_id}, --replication-factor "
@@ -107,7 +107,3 @@ def _beyond(worst: WorstCase, *, shares_quota: bool) -> Iterator[str]:
         yield f"  The grace after a cold start lets in {worst.grace_ids:,} ids more, once."
     if not shares_quota:
         yield "  Without the events topic each gateway counts for itself: with n gateways it is n times as much."
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Final
 
-from pidgate.gateway.config import units
+from pidgate import units
 from pidgate.who import wording
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage

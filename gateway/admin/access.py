@@ -17,7 +17,7 @@ from typing import Final
 
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.config.token_file import TokenFile, TokenUnreadable
-from pidgate.gateway.config.units import is_loopback
+from pidgate.units import is_loopback
 
 _SCHEME: Final = "Bearer "
 

@@ -14,9 +14,9 @@ from pydantic import (
     model_validator,
 )
 
-from pidgate.gateway.config import units
+from pidgate import units
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
-from pidgate.quota.settings import Mode
+from pidgate.quota.settings import Mode, rate_milli
 
 MOST_CHANGES: Final = 1_000
 HIGHEST_RATE: Final = 10**9
@@ -38,8 +38,7 @@ def _rate(value: object) -> float:
         raise ValueError(f"{value!r} is not a number of ids per window; write for example 100 or 0.5")
     if value > HIGHEST_RATE:
         raise ValueError(f"{value} is too high; {HIGHEST_RATE:,} is the most, and remove means no limit")
-    units.rate_milli(value)
-    return value
+    return units.rate(value)
 
 
 def _duration(value: object) -> int:
@@ -90,7 +89,7 @@ class RateChange(_PostedChange):
 
     @property
     def said(self) -> int | None:
-        return None if self.value is None else units.rate_milli(self.value)
+        return None if self.value is None else rate_milli(self.value)
 
 
 class ModeChange(_PostedChange):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pidgate.gateway.config.listening import listening_on
-from pidgate.gateway.config.units import Address
+from pidgate.units import Address
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -6,7 +6,7 @@ from pathlib import Path
 from pidgate.gateway.config.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
 from pidgate.gateway.config.source import KeyPath
 from pidgate.gateway.config.token_file import TokenUnreadable, token_in
-from pidgate.gateway.config.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
+from pidgate.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
 # Without node_ids nobody knows which ids a cluster has. Most have 1-3; reserved.broker.max.id is 1000.

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pidgate.gateway.config.units import Address
+from pidgate.units import Address
 
 
 class CannotListen(Exception):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from pidgate.gateway.config import units
+from pidgate import units
 from pidgate.gateway.config.settings import Settings
 
 UNTIL_RESTART_IDS: Final = (

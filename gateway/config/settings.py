@@ -10,9 +10,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
 
-from pidgate.gateway.config import units
-from pidgate.gateway.config.units import Address
+from pidgate import units
 from pidgate.quota import settings as quota
+from pidgate.units import Address
 
 Mode = Literal["observe", "enforce"]
 
@@ -59,7 +59,7 @@ def _server(value: object) -> Address:
 DurationMs = Annotated[int, PlainValidator(units.duration_ms)]
 PositiveDurationMs = Annotated[int, PlainValidator(units.duration_ms), AfterValidator(_positive("10s"))]
 SizeBytes = Annotated[int, PlainValidator(units.size_bytes), AfterValidator(_positive("100MiB"))]
-RateMilli = Annotated[int, PlainValidator(units.rate_milli)]
+RateMilli = Annotated[int, PlainValidator(units.rate), AfterValidator(quota.rate_milli)]
 BindAddress = Annotated[Address, PlainValidator(units.address)]
 ServerAddress = Annotated[Address, PlainValidator(_server)]
 Advertised = Annotated[Advertise, PlainValidator(_advertise)]

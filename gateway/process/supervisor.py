@@ -20,12 +20,12 @@ from typing import Final
 from pidgate.child_python import python_module
 from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.config.units import Address
 from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.process import byte_cells
 from pidgate.gateway.process.child import Role, Task
 from pidgate.gateway.quotas.reloading import kept_beside, kept_settings, nothing_to_reload
+from pidgate.units import Address
 
 log = logger()
 

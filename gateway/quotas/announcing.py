@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from pidgate.gateway.config.units import show_milli
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.quotas.administration import InForce, Kept
 from pidgate.quota.changes import Change, Setting, Target
 from pidgate.quota.in_force import has_ended, value_in_force
 from pidgate.quota.settings import Mode
+from pidgate.units import show_milli
 
 log = logger()
 

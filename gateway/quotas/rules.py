@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from pidgate.gateway.config.settings import RuntimeChangesSettings
-from pidgate.gateway.config.units import show_duration
 from pidgate.gateway.quotas.administration import NotAllowed
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.in_force import ALL_MODES, has_ended, is_said
 from pidgate.quota.settings import Mode, Quotas
+from pidgate.units import show_duration
 
 LONGEST_USER: Final = 4_096
 LONGEST_NOTE: Final = 4_096

@@ -8,9 +8,9 @@ from functools import partial
 from typing import ClassVar, Final
 
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.config.units import show_duration
 from pidgate.gateway.logs import Event
 from pidgate.gateway.topics.gateway_topic import OwnTopic, TopicLines
+from pidgate.units import show_duration
 
 _READABLE_COMPRESSION: Final = frozenset({"producer", "uncompressed", "gzip"})
 

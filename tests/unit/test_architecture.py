@@ -4,6 +4,7 @@
     gateway                     joins them, room by room
     who  load                   beside the gateway: of it they know clocks, configuration and the topics' reader
     pipeline                    imports quota and events only
+    pidgate/ itself             what all share: units, version; its __main__ alone imports cli
     sandbox, bench              see the gateway as a process: they import neither it nor (sandbox) quota
     cli                         knows all but the pipeline and the sandbox, which are processes of their own
 
@@ -31,6 +32,7 @@ from tests.support.import_graph import (
 MOST_FILES_OF_THE_GATEWAY_ITSELF = 5
 PURE_PACKAGES = frozenset({"protocol", "quota", "events"})
 MAY_IMPORT = {
+    "pidgate": {"cli"},
     "protocol": set[str](),
     "quota": set[str](),
     "events": set[str](),
@@ -163,6 +165,7 @@ def test_the_pure_packages_are_there_to_be_checked() -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
+        ("pidgate/new.py", "import pidgate.quota"),
         ("protocol/new.py", "import pidgate.quota"),
         ("protocol/new.py", "from pidgate.gateway.process.server import Gateway"),
         ("protocol/new.py", "from kafka.protocol import metadata"),

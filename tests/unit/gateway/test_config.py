@@ -9,8 +9,8 @@ from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config import conflicts, loading
 from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import dotted
-from pidgate.gateway.config.units import Address
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, UserQuota
+from pidgate.units import Address
 
 MINIMAL = """\
 cluster: {bootstrap_servers: [127.0.0.1:19092]}

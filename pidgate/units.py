@@ -1,15 +1,18 @@
-"""Durations, sizes, rates and addresses as people write them, and back into words.
+"""Durations, sizes, rates, addresses and times as people write and read them: the product's one parser and formatter.
+PURE. Imports nothing of pidgate; the time zone is given.
 
-Every function raises ValueError with a sentence that says what was wrong and what to write.
+`show_*` is exact and reads back (90m, 100MiB); `about_*` rounds, for people only (1.5 h, 104.9 MB).
 """
+
+from __future__ import annotations
 
 import ipaddress
 import math
 import re
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
 from fractions import Fraction
-from typing import NamedTuple
-
-from pidgate.quota import settings as quota_settings
+from typing import Final, NamedTuple
 
 _DURATION_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE_BYTES = {
@@ -24,6 +27,15 @@ _SIZE_BYTES = {
 }
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 WILDCARD_HOSTS = frozenset({"0.0.0.0", "::", "*"})
+ABOUT_DURATIONS: Final = (
+    (84_600_000, 86_400_000, "d"),
+    (3_570_000, 3_600_000, "h"),
+    (59_500, 60_000, "min"),
+    (1_000, 1_000, "s"),
+)
+"""Units of `about_duration`: used from this many ms on, length in ms, name. What would round to 60 min is 1 h."""
+MOST_CHARACTERS: Final = 60
+"""Shown of a name; client ids may have 32 KiB."""
 
 
 class Address(NamedTuple):
@@ -37,7 +49,10 @@ class Address(NamedTuple):
 
 
 def duration_ms(value: object) -> int:
-    """Read a duration such as "1h", "90s", "500ms" or "1.5h" as whole milliseconds."""
+    """Read a duration such as "1h", "90s", "500ms" or "1.5h" as whole milliseconds.
+
+    Raises ValueError when it is none; the text says what to write, as that of every parser here.
+    """
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         raise ValueError(f"{value} has no unit; write {value}s, {value}ms, {value}m or {value}h")
     match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
@@ -47,7 +62,7 @@ def duration_ms(value: object) -> int:
 
 
 def size_bytes(value: object) -> int:
-    """Read a size such as 65536, "64KiB" (2^10) or "100MB" (10^6) as bytes."""
+    """Read a size such as 65536, "64KiB" (2^10) or "100MB" (10^6) as bytes. Raises ValueError when it is none."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     match = _NUMBER_AND_UNIT.fullmatch(value) if isinstance(value, str) else None
@@ -56,8 +71,8 @@ def size_bytes(value: object) -> int:
     return round(Fraction(match[1]) * _SIZE_BYTES[match[2] or "B"])
 
 
-def rate_milli(value: object) -> int:
-    """Read a rate (a number of 0 or more) as whole thousandths, the unit in which quotas are computed."""
+def rate(value: object) -> int | float:
+    """Return a rate as it is. Raises ValueError unless it is a finite number of 0 or more."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} is not a number; write for example 100, without quotes or unit")
     if not math.isfinite(value):
@@ -66,11 +81,11 @@ def rate_milli(value: object) -> int:
         raise ValueError(
             f"{value} is negative; write 0 to block every new id, leave the key out for no limit"
         )
-    return quota_settings.rate_milli(value)
+    return value
 
 
 def address(value: object) -> Address:
-    """Read "host:port" or "[ipv6]:port"."""
+    """Read "host:port" or "[ipv6]:port". Raises ValueError when it is neither."""
     host, port = split_host_port(value)
     if port is None:
         raise ValueError(f"{value!r} has no port; write {host}:PORT")
@@ -78,7 +93,10 @@ def address(value: object) -> Address:
 
 
 def split_host_port(value: object) -> tuple[str, int | None]:
-    """Read "host", "host:port", "[ipv6]" or "[ipv6]:port"; the port is None when none is written."""
+    """Read "host", "host:port", "[ipv6]" or "[ipv6]:port"; the port is None when none is written.
+
+    Raises ValueError when it is none of them.
+    """
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"{value!r} is not an address; write host:port")
     text = value.strip()
@@ -100,7 +118,7 @@ def split_host_port(value: object) -> tuple[str, int | None]:
 
 
 def port_number(value: object) -> int:
-    """Read a TCP port, 0 to 65535."""
+    """Read a TCP port, 0 to 65535. Raises ValueError when it is none."""
     text = str(value)
     if isinstance(value, bool) or not text.isascii() or not text.isdigit() or int(text) > 65_535:
         raise ValueError(f"{value!r} is not a port; write a number from 0 to 65535")
@@ -108,7 +126,7 @@ def port_number(value: object) -> int:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a listener on `host`. A name other than localhost may be anything."""
+    """Return whether only this machine can reach a listener on `host`; of names, only localhost is taken for that."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -116,7 +134,10 @@ def is_loopback(host: str) -> bool:
 
 
 def node_id_list(value: object) -> tuple[int, ...]:
-    """Read node ids: a list of numbers and ranges, [0-5, 101-105], or the same as one string."""
+    """Read node ids: a list of numbers and ranges, [0-5, 101-105], or the same as one string.
+
+    Raises ValueError when it is no such list, is empty, or names an id twice.
+    """
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list):
         raise ValueError(f"{value!r} is not a list of node ids; write for example [0-5, 101-105]")
@@ -147,11 +168,8 @@ def show_duration(milliseconds: int) -> str:
     """Write milliseconds in the largest unit that divides them: 3600000 as "1h"."""
     for unit in ("d", "h", "m", "s"):
         # 24h reads better than 1d next to a window of 1h.
-        if (
-            milliseconds
-            and milliseconds % _DURATION_MS[unit] == 0
-            and (unit, milliseconds) != ("d", 86_400_000)
-        ):
+        is_one_day = unit == "d" and milliseconds == _DURATION_MS["d"]
+        if milliseconds and milliseconds % _DURATION_MS[unit] == 0 and not is_one_day:
             return f"{milliseconds // _DURATION_MS[unit]}{unit}"
     return f"{milliseconds}ms"
 
@@ -167,3 +185,61 @@ def show_size(size: int) -> str:
 def show_milli(thousandths: int) -> str:
     """Write thousandths as a number without needless zeros: 100000 as "100", 2500 as "2.5"."""
     return f"{thousandths / 1_000:,.3f}".rstrip("0").rstrip(".")
+
+
+def about_duration(milliseconds: float) -> str:
+    """Round to one unit: 350 ms, 4 s, 1.2 s, 12 min, 3.5 h."""
+    for from_ms, unit_ms, unit in ABOUT_DURATIONS:
+        if milliseconds >= from_ms:
+            value = milliseconds / unit_ms
+            text = f"{value:.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
+            return f"{text} {unit}"
+    return f"{milliseconds:.0f} ms"
+
+
+def about_size(size: float) -> str:
+    """Round bytes to one decimal unit (MB = 10^6): 850 bytes, 54.5 MB."""
+    for unit in ("GB", "MB", "kB"):
+        if size >= _SIZE_BYTES[unit]:
+            return f"{size / _SIZE_BYTES[unit]:,.1f} {unit}"
+    return f"{size:,.0f} bytes"
+
+
+def number(value: float) -> str:
+    """Write with thousands separators and at most one decimal, small fractions with two digits: 1,000, 41.5, 0.25."""
+    if 0 < abs(value) < 0.95:
+        return f"{value:.2g}"
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def counted(value: float, one: str, many: str = "") -> str:
+    """Write a number with its noun: 1 id, 4,812 ids."""
+    return f"{number(value)} {one if value == 1 else many or one + 's'}"
+
+
+def listed(names: Sequence[str], at_most: int = 2) -> str:
+    """Join names: a, a and b, a, b and 3 more."""
+    if len(names) <= 1:
+        return "".join(names)
+    left = len(names) - at_most
+    return (
+        f"{', '.join(names[: at_most if left > 0 else -1])} and {f'{left:,} more' if left > 0 else names[-1]}"
+    )
+
+
+def clock(wall_ms: int, zone: tzinfo | None) -> str:
+    """Write a time of day: 14:02. `zone` None is the machine's."""
+    return datetime.fromtimestamp(wall_ms / 1_000, zone).strftime("%H:%M")
+
+
+def moment(wall_ms: int, zone: tzinfo | None) -> str:
+    """Write date and time: 2026-11-21 14:02. `zone` None is the machine's."""
+    return datetime.fromtimestamp(wall_ms / 1_000, zone).strftime("%Y-%m-%d %H:%M")
+
+
+def printable(name: str) -> str:
+    """Escape and cut a name that comes from outside, so that nothing in it moves a terminal's cursor."""
+    text = "".join(
+        sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in name
+    )
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "\u2026"

@@ -1,9 +1,12 @@
-"""Durations, sizes, rates, addresses and node ids as people write them."""
+"""Durations, sizes, rates, addresses and times as people write and read them."""
+
+from datetime import UTC
 
 import pytest
 
-from pidgate.gateway.config import units
-from pidgate.gateway.config.units import Address
+from pidgate import units
+from pidgate.quota.settings import rate_milli
+from pidgate.units import Address
 
 
 @pytest.mark.parametrize(
@@ -50,13 +53,13 @@ def test_what_is_no_size_is_refused_with_an_example(value: object) -> None:
 
 @pytest.mark.parametrize(("value", "thousandths"), [(0, 0), (100, 100_000), (2.5, 2_500), (0.001, 1)])
 def test_rates(value: object, thousandths: int) -> None:
-    assert units.rate_milli(value) == thousandths
+    assert rate_milli(units.rate(value)) == thousandths
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), True, "100", None])
 def test_what_is_no_rate_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"; (write|leave) "):
-        units.rate_milli(value)
+        units.rate(value)
 
 
 @pytest.mark.parametrize(
@@ -108,3 +111,62 @@ def test_a_shown_size_reads_back_as_the_same(text: str) -> None:
 )
 def test_thousandths_are_shown_without_needless_zeros(thousandths: int, text: str) -> None:
     assert units.show_milli(thousandths) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "words"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_000, "1 s"),
+        (1_240, "1.2 s"),
+        (59_400, "59 s"),
+        (59_600, "1 min"),
+        (750_000, "12 min"),
+        (3_575_000, "1 h"),
+        (12_600_000, "3.5 h"),
+        (86_400_000, "1 d"),
+    ],
+)
+def test_durations_are_rounded_to_one_unit(milliseconds: int, words: str) -> None:
+    assert units.about_duration(milliseconds) == words
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(0, "0 bytes"), (850, "850 bytes"), (1_500, "1.5 kB"), (122_525_000, "122.5 MB"), (52 << 30, "55.8 GB")],
+)
+def test_sizes_are_rounded_to_one_decimal_unit(size: int, words: str) -> None:
+    assert units.about_size(size) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0, "0"), (1_234_567, "1,234,567"), (12.5, "12.5"), (41.04, "41"), (0.25, "0.25")]
+)
+def test_numbers(value: float, words: str) -> None:
+    assert units.number(value) == words
+
+
+def test_counts_carry_their_noun() -> None:
+    assert units.counted(1, "user") == "1 user"
+    assert units.counted(2_000, "user") == "2,000 users"
+    assert units.counted(0, "address", "addresses") == "0 addresses"
+
+
+def test_lists_of_names() -> None:
+    assert units.listed([]) == ""
+    assert units.listed(["a"]) == "a"
+    assert units.listed(["a", "b"]) == "a and b"
+    assert units.listed(["a", "b", "c", "d"]) == "a, b and 2 more"
+    assert units.listed(["a", "b", "c"], 5) == "a, b and c"
+    assert units.listed(["a", "b", "c"], 1) == "a and 2 more"
+
+
+def test_times() -> None:
+    assert units.clock(1_763_733_720_000, UTC) == "14:02"
+    assert units.moment(1_763_733_720_000, UTC) == "2025-11-21 14:02"
+
+
+def test_names_from_outside_move_no_cursor_and_have_an_end() -> None:
+    assert units.printable("a\x1b[2Jb\n\u202e\udc80") == "a\\x1b[2Jb\\n\\u202e\\udc80"
+    assert len(units.printable("x" * 32_000)) == units.MOST_CHARACTERS
