@@ -1,8 +1,8 @@
-"""Does a request name an own topic, and the answer that says "not authorised" to all of it.
+"""Requests that name a gateway topic, and the answer that refuses all of such a request.
 
 Through kafka.protocol, whose schemas mark every field that holds a topic's name: a consumer group, a client or a
-setting that happens to be called the same is told from the topic. Only for requests in which the name or the id was
-found already (own_topics.py): none of this is fast.
+setting of the same name is no topic. Only for requests in which the name or the id was found already
+(gateway_topics.py): none of this is fast.
 
 The answer repeats what was asked, topic by topic and partition by partition, each with TOPIC_AUTHORIZATION_FAILED
 (29): a request is refused as a whole, other topics in it included, because half of it cannot be done here. Where an
@@ -16,7 +16,7 @@ from uuid import UUID
 from pidgate.protocol import messages
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.frames import Buffer
-from pidgate.protocol.gateway_topics import OwnTopicSet
+from pidgate.protocol.gateway_topics import GatewayTopicSet
 from pidgate.protocol.headers import peek_request
 
 GUARDED: Final = frozenset(
@@ -30,6 +30,9 @@ GUARDED: Final = frozenset(
 )
 """API keys of all requests with a field for a topic's name or id, Produce excepted. Literal for the same reason as
 versions.SPOKEN; a test holds it to the schemas."""
+
+_CURSOR: Final = "cursor"
+"""Where a listing goes on (DescribeTopicPartitions): a broker's own word, and nothing is asked about that topic."""
 
 _TOPIC_RESOURCE: Final = 2  # org.apache.kafka.common.resource.ResourceType.TOPIC; ConfigResource.Type.TOPIC
 _ANY_RESOURCE: Final = 1  # in filters of ACLs
@@ -70,14 +73,14 @@ _SAME: Final = {
 }
 
 
-def names_gateway_topic(buf: Buffer, start: int, end: int, own: OwnTopicSet) -> Any | None:
-    """The decoded request in buf[start:end] if a field that is meant for a topic holds one of `own`, else None.
+def names_gateway_topic(buf: Buffer, start: int, end: int, topics: GatewayTopicSet) -> Any | None:
+    """The decoded request in buf[start:end] if a field that is meant for a topic holds one of `topics`, else None.
 
     Raises as messages.decode_request does; FrameTooLarge above messages.MAX_DECODED_BYTES.
     """
     message = messages.decode_request(buf, start, end)
-    names = frozenset(name.decode() for name in own.names)
-    return message if _is_about(message, names, frozenset(own.ids)) else None
+    names = frozenset(name.decode() for name in topics.names)
+    return message if _is_about(message, names, frozenset(topics.ids)) else None
 
 
 def _is_about(node: Any, names: frozenset[str], ids: frozenset[bytes]) -> bool:
@@ -91,7 +94,7 @@ def _is_about(node: Any, names: frozenset[str], ids: frozenset[bytes]) -> bool:
             if any(_is_about(element, names, ids) for element in value):
                 return True
         elif field.is_struct():
-            if _is_about(value, names, ids):
+            if field.name != _CURSOR and _is_about(value, names, ids):
                 return True
         elif isinstance(value, UUID):
             if field.name == "topic_id" and value.bytes in ids:

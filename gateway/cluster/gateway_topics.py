@@ -1,7 +1,7 @@
-"""The gateway's own topics are not for clients: what becomes of a request that names one. PURE.
+"""What becomes of a request that names a topic of the gateway's own, and of an answer that lists one. PURE.
 
-Whoever may write events could tell the gateways anything about ids that were admitted. The brokers' ACLs are the
-first line; this is the second, for clusters without them: see "The events topic" in docs/operating.md.
+Whoever may write events could have the gateways believe anything about ids that were admitted. The brokers' ACLs are
+the first line; this is the second, for clusters without them: see "The events topic" in docs/operating.md.
 """
 
 from __future__ import annotations
@@ -9,26 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from pidgate.protocol.gateway_topics import DISGUISED, OwnTopicSet, conceal, disguise
+from pidgate.protocol.gateway_topics import (
+    GatewayTopicSet,
+    cut_metadata_request,
+    filter_response,
+    with_refusals,
+)
 from pidgate.protocol.headers import is_flexible, peek_request
+from pidgate.protocol.metadata import METADATA
 from pidgate.protocol.topic_refusals import GUARDED, names_gateway_topic, refused
 
 Buffer = bytes | bytearray | memoryview
 
 LOOKED_INTO_BYTES: Final = 8 * 1024
-"""Longest request that is decoded: whoever asks for thousands of things and an own topic may not stall others."""
+"""Longest request that is decoded: whoever asks for thousands of things and a gateway topic may not stall others."""
 
 CLOSE_CAUSE: Final = "own_topic"
 CLOSE_REASON: Final = "a request that cannot be answered otherwise names a topic of the gateway's own"
 
 
 class Refused(NamedTuple):
-    """What to do with a request that names an own topic; without both: close the connection."""
+    """What to do with a request that names a gateway topic; without both: close the connection."""
 
     answer: bytes | None = None
     """Framed: give it instead of asking the broker."""
     instead: bytes | None = None
-    """Framed: forward it instead of the request; the answer passes through `conceal`."""
+    """Framed: forward it instead of the request."""
+    refusals: tuple[bytes, ...] = ()
+    """With `instead`: what `add_refusals` puts into its answer."""
 
 
 class GatewayTopics:
@@ -37,7 +45,7 @@ class GatewayTopics:
     __slots__ = ("_topics", "guarded", "produced")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._topics = OwnTopicSet(names)
+        self._topics = GatewayTopicSet(names)
         self.guarded: frozenset[int] = GUARDED if self._topics else frozenset()
         """API keys of requests that `look` has to see."""
         self.produced: set[bytes] = self._topics.produced
@@ -45,6 +53,7 @@ class GatewayTopics:
 
     @property
     def names(self) -> frozenset[str]:
+        """Names of the topics."""
         return frozenset(name.decode() for name in self._topics.names)
 
     @property
@@ -53,7 +62,7 @@ class GatewayTopics:
         return any(True for _ in self._topics.ids)
 
     def learn_id(self, topic_id: bytes) -> None:
-        """An own topic has this id, 16 bytes: from now on requests that name it by id are refused, too."""
+        """Refuse requests that name a topic by this id (16 bytes) from now on, too."""
         if self._topics:
             self._topics.learn_id(topic_id)
 
@@ -63,8 +72,8 @@ class GatewayTopics:
         """Look at a request whose API is in `guarded`; None: it names none of these topics.
 
         One search of the frame's bytes per name and id, nearly always in vain; what is found is decoded. Above
-        LOOKED_INTO_BYTES nothing is decoded: a string that is exactly an own topic's name, or its id, is enough
-        there to close. Raises MalformedFrame.
+        LOOKED_INTO_BYTES nothing is decoded: a string that is exactly a topic's name, or its id, is enough there to
+        close. Raises MalformedFrame.
         """
         topics = self._topics
         for needle in topics.needles:
@@ -77,19 +86,22 @@ class GatewayTopics:
             return None
         if end - start > LOOKED_INTO_BYTES:
             return Refused()
-        if api_key in DISGUISED:
-            instead = disguise(buf, start, end, topics)
-            return None if instead is None else Refused(instead=instead)
+        if api_key == METADATA:
+            cut = cut_metadata_request(buf, start, end, topics)
+            if cut is None:
+                return None
+            if api_version > 0 or not cut.is_empty:
+                return Refused(instead=cut.request, refusals=cut.refusals)
         message = names_gateway_topic(buf, start, end, topics)
         return None if message is None else Refused(answer=refused(buf, start, end, message))
 
-    def conceal(
-        self, api_key: int, api_version: int, buf: Buffer, start: int, end: int, *, was_disguised: bool
+    def filter_response(
+        self, api_key: int, api_version: int, buf: Buffer, start: int, end: int
     ) -> bytes | None:
-        """The framed answer without these topics, in place of buf[start:end]; None: as it came.
+        """The framed answer without these topics, in place of buf[start:end]; None: as it came."""
+        return filter_response(api_key, api_version, buf, start, end, self._topics) if self._topics else None
 
-        `was_disguised`: another request was forwarded for its own.
-        """
-        if not self._topics:
-            return None
-        return conceal(api_key, api_version, buf, start, end, self._topics, was_disguised=was_disguised)
+
+def add_refusals(answer: bytes, api_version: int, refusals: tuple[bytes, ...]) -> bytes:
+    """The framed Metadata answer with what was cut out of its request (see Refused)."""
+    return with_refusals(answer, 4, len(answer), api_version, refusals)

@@ -34,7 +34,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
+from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics, Refused
 from pidgate.gateway.metrics.counters import INIT_REFUSED, Counters
 from pidgate.gateway.proxy.in_flight_requests import Forwarded, InFlightRequests
 from pidgate.gateway.proxy.notes import note_of_request
@@ -104,9 +104,6 @@ FORWARD: Final = Step.FORWARD
 TAKEN: Final = Step.TAKEN
 CLOSE: Final = Step.CLOSE
 INSTEAD: Final = Step.INSTEAD
-
-DISGUISED: Final = "disguised"
-"""The note of a request for which another one was forwarded."""
 
 GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
@@ -361,11 +358,12 @@ class Conversation:
         note: object = None
         step = FORWARD
         if api_key in self._guarded:
-            step = self._look_for_gateway_topic(api_key, api_version, buf, start, end)
-            if step is TAKEN or step is CLOSE:
-                return step
-            if step is INSTEAD:
-                note = DISGUISED
+            named = self._gateway_topics.look(api_key, api_version, buf, start, end)
+            if named is not None:
+                step = self._refuse_gateway_topic(api_key, named)
+                if step is not INSTEAD:
+                    return step
+                note = named.refusals
         if api_key in _FETCHES and self._byte_quota.is_on:
             sensors = self._meters_now(now_ms)[1]
             if sensors is not None:
@@ -553,12 +551,7 @@ class Conversation:
         self._answer(refusal(buf, start, end, 0, GATEWAY_TOPIC_MESSAGE, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
         return TAKEN
 
-    def _look_for_gateway_topic(
-        self, api_key: int, api_version: int, buf: Buffer, start: int, end: int
-    ) -> Step:
-        named = self._gateway_topics.look(api_key, api_version, buf, start, end)
-        if named is None:
-            return FORWARD
+    def _refuse_gateway_topic(self, api_key: int, named: Refused) -> Step:
         self._count_gateway_topic(api_key)
         if named.answer is not None:
             self._answer(named.answer)

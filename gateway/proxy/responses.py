@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pidgate.gateway.cluster.gateway_topics import GatewayTopics
+from pidgate.gateway.cluster.gateway_topics import GatewayTopics, add_refusals
 from pidgate.gateway.cluster.topic_names import TopicNames
-from pidgate.gateway.proxy.conversation import DISGUISED
 from pidgate.gateway.proxy.in_flight_requests import Forwarded
 from pidgate.gateway.proxy.treatments import METADATA, Treatment
 from pidgate.gateway.quotas.kafka_api import QuotaExchange, described
@@ -66,15 +65,12 @@ class Answers:
                 if self._recorder is not None:
                     self._recorder.metadata_passes(memoryview(buf)[start:end], api_version)
                 answer = addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
-                without_own = self._gateway_topics.conceal(
-                    api_key, api_version, answer, 4, len(answer), was_disguised=note is DISGUISED
-                )
-                return without_own or answer
+                listed = self._gateway_topics.filter_response(api_key, api_version, answer, 4, len(answer))
+                answer = listed or answer
+                return add_refusals(answer, api_version, note) if isinstance(note, tuple) else answer
             return addresses.rewrite(api_key, api_version, buf, start, end, self._translate)
         if treatment is Treatment.TOPICS:
-            return self._gateway_topics.conceal(
-                api_key, api_version, buf, start, end, was_disguised=note is DISGUISED
-            )
+            return self._gateway_topics.filter_response(api_key, api_version, buf, start, end)
         if treatment is Treatment.API_VERSIONS:
             return messages.cap_api_versions(buf, start, end, api_version)
         if treatment is Treatment.SASL_AUTHENTICATE:

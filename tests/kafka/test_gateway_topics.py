@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
+import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import TopicAuthorizationFailedError as AiokafkaNotAuthorized
@@ -179,7 +180,10 @@ def test_descriptions_page_by_page(broker: Cluster, gateway: GatewayProcess) -> 
     with RawClient(gateway.bootstrap_servers) as client, RawClient(broker.bootstrap_servers()) as direct:
         answer = client.call(DESCRIBE_TOPIC_PARTITIONS, 0, asked)
         found = {topic["name"]: topic["error_code"] for topic in answer["topics"]}
-        assert found == {OWN: REFUSED, f"us.{OWN}": 0}
+        # As in every API but Metadata, a request that names it is refused as a whole.
+        assert found == {OWN: REFUSED, f"us.{OWN}": REFUSED}
+        other = client.call(DESCRIBE_TOPIC_PARTITIONS, 0, {**asked, "topics": [{"name": f"us.{OWN}"}]})
+        assert {topic["name"]: topic["error_code"] for topic in other["topics"]} == {f"us.{OWN}": 0}
 
         def is_all_the_rest() -> bool:
             through, directly = (
@@ -299,6 +303,30 @@ def test_a_pattern_consumer_of_aiokafka_works_on(gateway: GatewayProcess, topic:
     assert OWN not in assigned | seen
 
 
+def test_a_pattern_consumer_of_librdkafka_works_on(gateway: GatewayProcess, topic: str) -> None:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": gateway.bootstrap_servers,
+            "group.id": f"{topic}-l",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        consumer.subscribe(["^.*"])
+        seen: set[str] = set()
+        deadline = time.monotonic() + 40
+        while topic not in seen and time.monotonic() < deadline:
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                seen.add(str(message.topic()))
+        assert topic in seen
+        assigned = {partition.topic for partition in consumer.assignment()}
+        assert f"us.{OWN}" in assigned
+        assert OWN not in assigned | seen
+    finally:
+        consumer.close()
+
+
 def test_a_pattern_consumer_of_java_works_on(broker: Cluster, gateway: GatewayProcess, topic: str) -> None:
     result = broker.java_tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
@@ -331,6 +359,23 @@ def test_clients_are_told_that_they_are_not_authorised(gateway: GatewayProcess) 
 
     with pytest.raises(AiokafkaNotAuthorized):
         asyncio.run(produce())
+
+    failed: list[object] = []
+    librdkafka = confluent_kafka.Producer({"bootstrap.servers": gateway.bootstrap_servers})
+    librdkafka.produce(OWN, MARKER, on_delivery=lambda error, _message: failed.append(error and error.code()))
+    librdkafka.flush(20)
+    assert failed == [REFUSED]
+
+
+def test_a_producer_of_java_is_refused_at_once(broker: Cluster, gateway: GatewayProcess) -> None:
+    result = broker.java_tool(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", OWN, "--num-records", "1", "--record-size", "10", "--throughput", "-1"),
+        *("--producer-props", f"bootstrap.servers={gateway.bootstrap_servers}", "max.block.ms=20000"),
+        check=False,
+    )
+    assert "TopicAuthorizationException" in result.stdout + result.stderr
+    assert "TimeoutException" not in result.stdout + result.stderr
 
 
 # ---- by hand -----------------------------------------------------------------------------------------------
