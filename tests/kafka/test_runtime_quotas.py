@@ -44,7 +44,7 @@ from tests.support.log_checker import read_log
 from tests.support.swarm import SwarmProducer
 from tests.support.topics import create_topic
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
-from tests.unit.gateway.test_runtime_quotas_ledger import ByWallClock
+from tests.unit.gateway.quotas.test_change_log import ByWallClock
 
 pytestmark = pytest.mark.kafka
 

@@ -20,13 +20,13 @@ WITH_STAND_INS = (
     "test_refusal_model.py::test_random_schedules_of_two_processes_that_tell_each_other",
 )
 SAME_TESTS = (
-    "tests/unit/gateway/test_conversation.py",
-    "tests/unit/gateway/test_client_channel.py",
-    "tests/unit/gateway/test_buffers.py",
-    "tests/unit/gateway/test_gateway_topics.py",
-    "tests/unit/gateway/test_refuse_init.py",
-    "tests/unit/gateway/test_recorder_in_conversation.py",
-    "tests/unit/gateway/test_refusal_model.py",
+    "tests/unit/gateway/proxy/test_conversation.py",
+    "tests/unit/gateway/proxy/test_client_channel.py",
+    "tests/unit/gateway/proxy/test_buffers.py",
+    "tests/unit/gateway/proxy/test_gateway_topics.py",
+    "tests/unit/gateway/proxy/test_refuse_init.py",
+    "tests/unit/gateway/recording/test_recorder_in_conversation.py",
+    "tests/unit/gateway/proxy/test_refusal_model.py",
     "tests/unit/protocol/test_produce.py",
     "tests/unit/protocol/test_produce_answers.py",
     "tests/unit/protocol/test_repeated_produce.py",
@@ -69,7 +69,7 @@ def test_the_compiled_modules_are_what_runs(folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_tests_of_the_hot_path_hold_on_it(folder: Path) -> None:
-    left_out = [f"--deselect=tests/unit/gateway/{test}" for test in WITH_STAND_INS]
+    left_out = [f"--deselect=tests/unit/gateway/proxy/{test}" for test in WITH_STAND_INS]
     ran = python(
         folder,
         "-m",

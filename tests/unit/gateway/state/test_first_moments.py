@@ -13,7 +13,7 @@ from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import AskedId, ProducerIdQuota, Question
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Reason
-from tests.unit.gateway.test_event_log_scan import decision
+from tests.unit.gateway.state.test_decision_scan import decision
 
 HOUR_MS = 3_600_000
 NOW_MS, WALL_MS = 50 * HOUR_MS, 1_763_000_000_000

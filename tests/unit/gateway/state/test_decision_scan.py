@@ -12,7 +12,7 @@ from pidgate.gateway.state import decision_scan
 from pidgate.gateway.state.decision_scan import scan, type_of
 from pidgate.quota.verdicts import Reason
 
-CORPUS = Path(__file__).parents[2] / "data" / "events-v1.jsonl"
+CORPUS = Path(__file__).parents[3] / "data" / "events-v1.jsonl"
 
 
 def decision(**changes: Any) -> DecisionEvent:

@@ -20,7 +20,7 @@ import yaml
 
 from pidgate.sandbox.ports import free_block, free_port
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "Dockerfile"
 CONFIG = "/etc/pidgate/pidgate.yaml"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pidgate.events import ConfigEvent
 from pidgate.gateway.state.fleet import GONE_AFTER_MS, SPREADS_MS, Fleet, FleetChange, OwnSettings
-from tests.unit.gateway.test_event_log_absorber import HOUR_MS, lifecycle
+from tests.unit.gateway.state.test_event_applier import HOUR_MS, lifecycle
 
 OWN = OwnSettings(HOUR_MS, 24 * HOUR_MS, "enforce")
 

@@ -24,7 +24,7 @@ from tests.unit.quota.kafka_rate import PlainSensor
 
 SAMPLES, SAMPLE_MS = 11, 1_000
 WINDOW_MS = SAMPLES * SAMPLE_MS
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def quotas_of(rates: dict[ByteEntity, ByteRates], sample_ms: int = SAMPLE_MS) -> Quotas:

@@ -173,7 +173,7 @@ def test_another_process_is_refused_and_a_killed_one_is_not_in_the_way(tmp_path:
         "print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     with subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         while b"held" not in (line := child.stdout.readline()):

@@ -11,7 +11,7 @@ from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
-from tests.unit.gateway.test_event_log_scan import decision
+from tests.unit.gateway.state.test_decision_scan import decision
 
 HOUR_MS = 3_600_000
 TOKEN = HOUR_MS * 1_000

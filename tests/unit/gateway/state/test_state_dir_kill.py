@@ -12,7 +12,7 @@ import structlog
 from tests.support.state_dir_child import STAMP, TIMES_BYTES, lines_in
 from tests.support.state_dirs import opened
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 KILLS = 30
 PROMISED_MS = 200
 

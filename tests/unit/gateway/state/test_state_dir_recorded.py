@@ -16,7 +16,7 @@ from tests.support import record_state
 from tests.support.record_state import HOUR_MS
 from tests.support.state_dirs import opened
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 RECORDED = sorted(DATA.glob("state-v*"))
 
 
