@@ -1,4 +1,4 @@
-"""The gateway with its hot path compiled (setup.py), in a folder of its own beside the checkout.
+"""pidgate as `pip install .` makes it, its hot path compiled: the wheel, unpacked in a folder beside the checkout.
 
 Not in place: a compiled module would hide its source, and whoever changes that would go on to run the old one.
 """
@@ -9,62 +9,64 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / "build" / "compiled"
 PACKAGE: Final = ROOT / "pidgate"
-_COPIED: Final = ("setup.py", "pyproject.toml", "README.md")
 
 
 class CannotCompile(Exception):
-    """There is no C compiler, or it failed; the message holds the end of its output."""
+    """There is no C compiler, or the build failed; the message holds the end of its output."""
 
 
 def has_compiler() -> bool:
-    """Whether this machine can compile at all."""
+    """Return True where there is a C compiler."""
     return shutil.which(os.environ.get("CC", "cc")) is not None
 
 
-def compiled(opt_level: int = 2) -> Path:
-    """The folder whose packages are to be taken (see `environment`): made anew when a source has changed, which takes
-    half a minute. `opt_level`: the C compiler's. Raises CannotCompile.
+def compiled() -> Path:
+    """Return the folder that holds the compiled package (see `environment`).
+
+    Built when a source has changed, which takes half a minute. Raises CannotCompile.
     """
+    packages, stamp = FOLDER / "packages", FOLDER / "stamp"
     FOLDER.mkdir(parents=True, exist_ok=True)
-    folder = FOLDER / f"O{opt_level}"
-    with (FOLDER / f"O{opt_level}.lock").open("w") as lock:
+    with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be compiling just now
-        stamp, wanted = folder / ".compiled", _digest()
+        wanted = _digest()
         if not stamp.exists() or stamp.read_text() != wanted:
-            _compile(folder, opt_level)
+            stamp.unlink(missing_ok=True)
+            shutil.rmtree(packages, ignore_errors=True)
+            _build(packages)
             stamp.write_text(wanted)
-    return folder
+    return packages
 
 
-def _compile(folder: Path, opt_level: int) -> None:
-    if not has_compiler():
-        raise CannotCompile("no C compiler: install gcc, or measure the uncompiled gateway alone")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    shutil.copytree(PACKAGE, folder / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in _COPIED:
-        shutil.copy(ROOT / name, folder)
-    built = subprocess.run(
-        [sys.executable, "setup.py", "build_ext", "--inplace"],
-        cwd=folder,
-        env={**os.environ, "PIDGATE_OPT_LEVEL": str(opt_level)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if built.returncode:
-        raise CannotCompile((built.stdout + built.stderr)[-3000:])
-    shutil.rmtree(folder / "build")
+def _build(packages: Path) -> None:
+    with tempfile.TemporaryDirectory() as wheels:
+        # Without isolation: the environment holds the build's requirements, and needs no network.
+        options = ["--no-deps", "--no-build-isolation", "--disable-pip-version-check", "--wheel-dir", wheels]
+        built = subprocess.run(
+            [sys.executable, "-m", "pip", "wheel", *options, ROOT],
+            env={**os.environ, "PIDGATE_PURE": "0"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if built.returncode:
+            raise CannotCompile(built.stdout[-3000:])
+        (wheel,) = Path(wheels).glob("*.whl")
+        if wheel.name.endswith("-none-any.whl"):
+            raise CannotCompile("no C compiler: install gcc, or measure the uncompiled gateway alone")
+        shutil.unpack_archive(wheel, packages, "zip")
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """For a `python -m` that takes the packages from that folder, whatever its working directory holds."""
+    """Return the environment in which `python -m` takes the package from that folder, in any working directory."""
     return {**os.environ, "PYTHONPATH": str(folder), "PYTHONSAFEPATH": "1"}
 
 
@@ -76,5 +78,6 @@ def _digest() -> str:
                 path = Path(folder, name)
                 sources.update(str(path.relative_to(ROOT)).encode())
                 sources.update(path.read_bytes())
-    sources.update((ROOT / "setup.py").read_bytes())
+    for name in ("setup.py", "pyproject.toml"):
+        sources.update((ROOT / name).read_bytes())
     return sources.hexdigest()

@@ -43,7 +43,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    return compiled(opt_level=0)
+    return compiled()
 
 
 def python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
