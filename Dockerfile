@@ -6,17 +6,17 @@
 # Inside a container `bind` has to be 0.0.0.0:PORT and `advertise` the name by which clients reach the host.
 # tests/unit/test_dockerfile.py runs these steps and the health command without an engine.
 
-FROM python:3.11-slim AS build
+# Not slim: the hot path is compiled.
+FROM python:3.11 AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 COPY requirements/ requirements/
 RUN python -m venv /opt/pidgate
 RUN /opt/pidgate/bin/pip install --require-hashes -r requirements/run.lock
-# The build backend is pinned too; it stays in an environment of its own that the image does not keep.
+# What builds is pinned too; it stays in an environment of its own that the image does not keep.
 RUN python -m venv /opt/backend
-RUN sed -n '/^setuptools==/,/[^\\]$/p' requirements/dev.lock > /opt/backend/backend.lock
-RUN /opt/backend/bin/pip install --require-hashes -r /opt/backend/backend.lock
-COPY pyproject.toml README.md ./
+RUN /opt/backend/bin/pip install --require-hashes -r requirements/build.lock
+COPY pyproject.toml setup.py README.md LICENSE NOTICE ./
 COPY pidgate/ pidgate/
 COPY protocol/ protocol/
 COPY quota/ quota/

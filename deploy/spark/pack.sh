@@ -21,14 +21,12 @@ sed -n 's/^\([A-Za-z0-9._-]*==[^\\]*\)\\*$/\1/p' requirements/dev.lock > "$work/
 in_it="$work/environment/bin/python -m pip --disable-pip-version-check --quiet"
 $in_it install --constraint "$work/constraints.txt" --requirement deploy/spark/requirements.txt
 
-# Built from a copy: setuptools would reuse whatever an older build left in build/.
-mkdir "$work/source"
-cp -R pyproject.toml setup.py README.md LICENSE pidgate protocol quota events gateway pipeline sandbox who load cli "$work/source"
-$in_it wheel --no-deps --wheel-dir "$work" "$work/source"
+# Plain: compiled here it would run only on nodes with a C library as new as this machine's.
+PIDGATE_PURE=1 $in_it wheel --no-deps --wheel-dir "$work" .
 $in_it install --no-deps "$work"/pidgate-*.whl
 
 # Whatever is missing shows here and not on the cluster. Spark brings pyspark, so jobs themselves cannot start yet.
-"$work/environment/bin/python" -c 'import mmh3, numpy, pandas, plotly, pyarrow, yaml, quota, events, pidgate.pipeline.cli'
+"$work/environment/bin/python" -c 'import mmh3, numpy, pandas, plotly, pyarrow, yaml, pidgate.quota, pidgate.events, pidgate.pipeline.cli'
 $in_it uninstall --yes setuptools pip
 
 # In an environment of its own: what packs need not be shipped.

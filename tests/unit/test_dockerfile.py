@@ -11,13 +11,16 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
+from bench.compiled import has_compiler
 from pidgate.sandbox.ports import free_block, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +110,7 @@ class Container:
 
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copy(source, target if target.is_dir() else target.parent)
 
@@ -125,7 +128,8 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
 def test_the_image_is_slim_staged_and_does_not_run_as_root() -> None:
     build, final = stages()
 
-    assert all(stage[0].rest.startswith("python:3.11-slim") for stage in (build, final))
+    assert build[0].rest == "python:3.11 AS build"  # the same Python, with a C compiler
+    assert final[0].rest == "python:3.11-slim"
     assert the(final, "USER").rest == "10001"
     assert f"--uid {the(final, 'USER').rest} " in the(final, "RUN").rest
     assert the(final, "ENTRYPOINT").exec_form() == ["pidgate"]
@@ -145,25 +149,37 @@ def test_every_package_that_the_gateway_imports_is_copied() -> None:
         match[1]
         for source in sources()
         for file in (ROOT / source).rglob("*.py")
-        for match in re.finditer(r"^\s*(?:from|import) (\w+)", file.read_text(), re.MULTILINE)
+        for match in re.finditer(r"^\s*(?:from|import) pidgate\.(\w+)", file.read_text(), re.MULTILINE)
     }
-    ours = {entry.name for entry in ROOT.iterdir() if (entry / "__init__.py").exists()}
+    ours = {entry.name for entry in (ROOT / "pidgate").iterdir() if entry.is_symlink()}
 
-    assert packages & ours <= {source.strip("/") for source in sources()}
+    assert {"gateway", "quota", "protocol"} <= packages & ours <= {source.strip("/") for source in sources()}
 
 
 def test_everything_that_is_installed_is_pinned_by_hash() -> None:
     installs = [step.rest for step in stages()[0] if step.word == "RUN" and "pip install" in step.rest]
+    wheels = [step.rest for step in stages()[0] if step.word == "RUN" and "pip wheel" in step.rest]
 
     assert len(installs) == 3
     assert all("--require-hashes" in step or "--no-index" in step for step in installs)
+    assert len(wheels) == 1
+    assert "--no-build-isolation" in wheels[0]  # with isolation pip would fetch what builds anew, unpinned
+
+
+def test_what_builds_is_pinned_for_every_requirement_of_the_build() -> None:
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    pins = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / "build.lock").read_text(), re.MULTILINE)
+
+    for requirement in map(Requirement, required):
+        assert requirement.specifier.contains(dict(pins)[requirement.name])
 
 
 @pytest.mark.slow
 def test_the_steps_give_a_working_command(container: Container) -> None:
     done = container.run(["pidgate", "version"])
+    build = "compiled" if has_compiler() else "in plain Python"
 
-    assert (done.returncode, done.stdout) == (0, "pidgate 0.1.0\n")
+    assert (done.returncode, done.stdout) == (0, f"pidgate 0.1.0 (hot path {build})\n")
     imported = subprocess.run(
         [*container.command(["python"]), "-c", "import pidgate; print(pidgate.__file__)"],
         cwd="/",
