@@ -1,8 +1,7 @@
-"""Where a child process of the supervisor begins: `python -m pidgate.gateway.process.child`.
+"""Entry point of the supervisor's child processes: `python -m pidgate.gateway.process.child`.
 
-What it is to be comes through its standard input, from the very process that started it. That pipe stays open: when
-it ends, the supervisor is gone, and nobody is left who would end this process. It drains then, or it would go on
-sharing its ports with the gateway that is started next.
+Its task comes through standard input, pickled by the process that started it. That pipe stays open: when it ends, the
+supervisor is gone, and the child drains, or it would go on sharing its ports with the gateway that is started next.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CANNOT_START: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a child is to be. `incarnation` is its own, `number` 0 for the holder, who watches `file`."""
+    """A child's role and settings. `incarnation` is its own, `number` 0 for the state owner, which watches `file`."""
 
     role: Role
     settings: Settings
@@ -45,8 +44,8 @@ class Task:
 
 
 def main() -> int:
-    """Returns the exit code."""
-    # A terminal sends these to all; the supervisor says what to do.
+    """Run the child to its end; return the exit code."""
+    # A terminal sends these to the whole group; the supervisor forwards what counts.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Written by our own parent into our own pipe: nobody else can reach it.
@@ -83,16 +82,16 @@ async def _serve(task: Task) -> None:
 
 def _made(task: Task) -> RunsAndDrains:
     if task.role == "holder":
-        from pidgate.gateway.process.state_owner import StateOwner
+        from pidgate.gateway.process.server import Gateway
 
-        return StateOwner(task.settings, task.socket_path, task.incarnation, task.file)
+        return Gateway(task.settings, task.file, incarnation=task.incarnation, socket_path=task.socket_path)
     from pidgate.gateway.process.worker import Worker
 
     return Worker(task.settings, task.number, task.socket_path, task.incarnation)
 
 
 class _ParentWatch(asyncio.Protocol):
-    """The pipe's end is the parent's."""
+    """Drains when the pipe from the parent ends."""
 
     def __init__(self, drain: Callable[[], None]) -> None:
         self._drain = drain

@@ -1,7 +1,7 @@
-"""A worker's end of the socket to the holder of the state: questions out, answers in, at most 50 ms apart.
+"""A worker's end of the socket to the state owner: questions out, answers in, at most 50 ms apart.
 
-Whatever becomes of the holder, traffic goes on: a question that is not answered in time, or cannot be put, is
-answered here by letting the request pass; the holder is told of the id when it listens again.
+Whatever becomes of the state owner, traffic goes on: a question that is not answered in time, or cannot be sent, is
+answered here by letting the request pass; the id is sent as uncharged when the state owner reads again.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
+from pidgate.events import Heard
 from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire
 from pidgate.gateway.process.wire import Kind, WireError
 from pidgate.gateway.quotas.administering import Done
@@ -26,47 +28,62 @@ from pidgate.quota.settings import Quotas
 log = logger()
 
 PATIENCE_S: Final = 0.05
-"""What one unseen id may cost when the holder is silent."""
+"""What one unseen id may cost when the state owner is silent."""
 LONGEST_PATIENCE_MS: Final = 1_000
-"""What it may cost when the holder answers others all the time: it is behind, and whoever brings thousands of ids
-at once does not get around the quota by that.
+"""What it may cost when the state owner answers others all the time: it is behind, and a client with thousands of ids
+does not get around the quota by that.
 """
 LOOK_S: Final = 0.002
 CHANGE_PATIENCE_S: Final = 10.0
-"""A holder that hangs must not keep an administrator's connection for ever; it waits for the topic for 3 s itself."""
+"""A state owner that hangs must not keep an administrator's connection; it waits for the topic for 3 s itself."""
 RECONNECT_S: Final = 0.05
 MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""Beyond it the holder counts as silent: nothing more is written until it reads."""
+"""Beyond it the state owner counts as silent: nothing more is written until it reads."""
 MOST_KEPT: Final = 100_000
-"""Ids that passed while nobody listened, and events, each."""
+"""Ids that passed while there was no connection, and events, each."""
 
 Answered = Callable[[PendingDecision], None]
 
 
-class StateOwnerLink(asyncio.Protocol):
-    """The connection to the holder, made again whenever it is lost."""
+class StateListener(Protocol):
+    """Who is notified of what the state owner sends, and answers in its place."""
 
-    def __init__(self, path: str, worker: int, failed_open: Callable[[Question, int], Answer]) -> None:
+    def connected(self) -> None:
+        """The state owner is connected; it may be a new one, which knows nothing of this worker."""
+
+    def failed_open(self, question: Question, now_ms: int) -> Answer:
+        """Return the answer to a question that the state owner did not answer."""
+
+    def quotas_changed(self, quotas: Quotas, version: int) -> None:
+        """These are in force; sent at each connection, too, as what is cached here may be older."""
+
+    def refused_elsewhere(self, user: User, producer_id: int) -> None:
+        """Another worker or gateway has refused the id."""
+
+    def topic_id_learnt(self, topic_id: bytes) -> None:
+        """A gateway topic has this id, 16 bytes."""
+
+
+class StateOwnerLink(asyncio.Protocol):
+    """The connection to the state owner, made again whenever it is lost. An EventSink."""
+
+    def __init__(self, path: str, worker: int, listener: StateListener) -> None:
         self._path = path
         self._worker = worker
-        self._failed_open = failed_open
+        self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._decoder = wire.Decoder()
         self._lost = asyncio.Event()
         self._is_closing = False
         self._number = 0
-        self._heard_s = 0.0
+        self._answered_s = 0.0
         self._asked: dict[int, tuple[PendingDecision, Answered, asyncio.TimerHandle]] = {}
         self._passed: deque[tuple[User, int]] = deque(maxlen=MOST_KEPT)
         self._events: deque[bytes] = deque()
         self.events_dropped = 0
         self.applied_offsets: list[int] = []
         self._changes: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
-        self.on_quotas: Callable[[Quotas, int], None] = lambda _quotas, _version: None
-        self.on_connected: Callable[[], None] = lambda: None
-        self.on_topic_id: Callable[[bytes], None] = lambda _topic_id: None
-        self.on_refused_elsewhere: Callable[[User, int], None] = lambda _user, _producer_id: None
 
     async def run(self) -> None:
         """Connect, and connect again; until cancelled."""
@@ -92,7 +109,7 @@ class StateOwnerLink(asyncio.Protocol):
     # ---- asking ----------------------------------------------------------------------------------------
 
     def ask(self, asked: PendingDecision, answered: Answered) -> None:
-        """`answered` is called once, within PATIENCE_S of the holder's silence, and never before this returns."""
+        """Put a question; `answered` is called once, within PATIENCE_S of silence, and never before this returns."""
         if not self._can_write:
             self._loop.call_soon(self._pass, asked, answered)
             return
@@ -109,7 +126,7 @@ class StateOwnerLink(asyncio.Protocol):
     def _still_not_answered(self, number: int) -> None:
         asked, answered, _ = self._asked[number]
         now_s = self._loop.time()
-        if now_s - self._heard_s < PATIENCE_S and now_s * 1000 - asked.asked_ms < LONGEST_PATIENCE_MS:
+        if now_s - self._answered_s < PATIENCE_S and now_s * 1000 - asked.asked_ms < LONGEST_PATIENCE_MS:
             self._wait(number, PATIENCE_S, self._not_answered)
         else:
             del self._asked[number]
@@ -120,11 +137,11 @@ class StateOwnerLink(asyncio.Protocol):
         self._asked[number] = (asked, answered, self._loop.call_later(delay_s, then, number))
 
     def _pass(self, asked: PendingDecision, answered: Answered) -> None:
-        asked.answer = self._failed_open(asked.question, asked.asked_ms)
+        asked.answer = self._listener.failed_open(asked.question, asked.asked_ms)
         answered(asked)
 
     def administer(self, changes: Sequence[Change], only_check: bool, done: Done) -> None:
-        """Has the holder make changes of the quotas, or check them."""
+        """Have the state owner make changes of the quotas, or check them (see Administer)."""
         if not self._can_write:
             self._loop.call_soon(done, None, None)
             return
@@ -137,23 +154,24 @@ class StateOwnerLink(asyncio.Protocol):
         done, _ = self._changes.pop(number)
         done(None, None)
 
-    # ---- telling ---------------------------------------------------------------------------------------
+    # ---- sending ---------------------------------------------------------------------------------------
 
     def passed_uncharged(self, user: User, producer_id: int) -> None:
-        """The id counts as admitted; kept until the holder can be told."""
+        """Send an id that counts as admitted, or keep it until there is a connection."""
         if self._can_write:
             self._write(wire.encoded(Kind.UNCHARGED, [(user, producer_id)]))
         else:
             self._passed.append((user, producer_id))
 
     def inherited(self, user: User, old_producer_id: int, new_producer_id: int) -> None:
+        """Send an id that EndTxn gave in place of an old one."""
         if self._can_write:
             self._write(wire.encoded(Kind.INHERIT, (user, old_producer_id, new_producer_id)))
         else:
             self._passed.append((user, new_producer_id))
 
     def publish(self, key: str, value: bytes) -> None:
-        """An event for the topic; kept for a while when the holder does not listen, then dropped and counted."""
+        """Send an event for the topic; while the state owner does not read, MOST_KEPT are kept."""
         if len(self._events) >= MOST_KEPT:
             self.events_dropped += 1
             return
@@ -161,13 +179,18 @@ class StateOwnerLink(asyncio.Protocol):
         self._write_events()
 
     def _write_events(self) -> None:
-        """In the order in which they were made, as many as the holder takes."""
+        """In the order in which they were made, as many as the state owner takes."""
         while self._events and self._can_write:
             self._write(self._events.popleft())
 
-    def report(self, body: object) -> None:
+    def applied_ranges(self) -> list[Heard]:
+        """Return nothing: when others' events were applied, only the state owner knows."""
+        return []
+
+    def report(self, report: Report) -> None:
+        """Send what was counted; dropped when the state owner does not read, as the next report holds it too."""
         if self._can_write:
-            self._write(wire.encoded(Kind.REPORT, body))
+            self._write(wire.encoded(Kind.REPORT, report))
 
     @property
     def _can_write(self) -> bool:
@@ -189,7 +212,7 @@ class StateOwnerLink(asyncio.Protocol):
             self._passed.clear()
         self._write_events()
         log.info(Event.HOLDER_CONNECTED, worker=self._worker)
-        self.on_connected()
+        self._listener.connected()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -203,7 +226,7 @@ class StateOwnerLink(asyncio.Protocol):
     def _take(self, message: wire.Message) -> None:
         if message.kind is Kind.ANSWER:
             number, answer = message.body
-            self._heard_s = self._loop.time()
+            self._answered_s = self._loop.time()
             waiting = self._asked.pop(number, None)
             if waiting is not None:  # else it came too late, and the request has passed
                 asked, answered, timer = waiting
@@ -211,15 +234,15 @@ class StateOwnerLink(asyncio.Protocol):
                 asked.answer = answer
                 answered(asked)
         elif message.kind is Kind.REFUSED:
-            self.on_refused_elsewhere(*message.body)
+            self._listener.refused_elsewhere(*message.body)
         elif message.kind is Kind.TOPIC_ID:
-            self.on_topic_id(message.body)
+            self._listener.topic_id_learnt(message.body)
         elif message.kind is Kind.QUOTAS:
-            self.on_quotas(*message.body)
+            self._listener.quotas_changed(*message.body)
         elif message.kind is Kind.CHANGED:
             number, problems, kept = message.body
             waiting_change = self._changes.pop(number, None)
-            if waiting_change is not None:  # else it was told that nobody answered
+            if waiting_change is not None:  # else it came too late, and was given up
                 done, timer = waiting_change
                 timer.cancel()
                 done(problems, kept)
@@ -242,7 +265,7 @@ class StateOwnerLink(asyncio.Protocol):
 
 
 class RemoteState:
-    """The quota's state as a worker sees it: asked over the link. What is shown of users is the holder's to tell."""
+    """The QuotaState of a worker: asked over the link. What is shown of users, the state owner shows."""
 
     def __init__(self, link: StateOwnerLink) -> None:
         self._link = link
@@ -256,12 +279,12 @@ class RemoteState:
         self._link.passed_uncharged(user, producer_id)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Told to the holder, who knows whether the old one is remembered."""
+        """Sent to the state owner, which knows whether the old id is remembered."""
         self._link.inherited(user, old_producer_id, new_producer_id)
         return True
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """The holder has its own."""
+        """The state owner has its own."""
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
         return []

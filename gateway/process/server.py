@@ -1,10 +1,17 @@
-"""The gateway in one process: its traffic, its quota, its admin site, and how they start and end."""
+"""The gateway but for its connections: quota state, quotas, admin site, and how all of it starts and ends.
+
+The one composition root. The traffic is in this process (`Traffic`) or in workers (`Workers`, then this process is the
+state owner); which of the two, nothing else here knows.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -12,60 +19,86 @@ from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
-from pidgate.gateway.metrics.reports import byte_state_of
+from pidgate.gateway.metrics.reports import ByteState
 from pidgate.gateway.process.traffic import Traffic
+from pidgate.gateway.process.workers import Workers
 from pidgate.gateway.quotas.administering import Administering
 from pidgate.gateway.quotas.administration import InForce
-from pidgate.gateway.quotas.reloading import Reloading
+from pidgate.gateway.quotas.reloading import Reloading, kept_beside
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.gateway.recording.setup import recorder_of
+from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
-from pidgate.quota.admission import Admission
+from pidgate.quota.changes import Command
+from pidgate.quota.counters import UserSnapshot
+from pidgate.quota.entities import User
+from pidgate.quota.settings import Quotas
+from pidgate.quota.state import QuotaState
 from pidgate.version import version
 
 log = logger()
 
 
-class Gateway:
-    """One gateway process. `start`, then `until_stopped`; `drain` from a signal handler's task ends it.
+class GatewayTraffic(Protocol):
+    """All connections of a gateway, wherever they are."""
 
-    `file`: where the settings are from, if they are from one.
+    async def start(self) -> None: ...
+    async def drain(self) -> int | None:
+        """End all connections; return how many had to be cut, None when they are not of this process."""
+
+    # What they show: `failure` says why the cluster is not reached, `sticky_entries` counts those of a user.
+    @property
+    def counters(self) -> Counters: ...
+    @property
+    def is_reached(self) -> bool: ...
+    @property
+    def failure(self) -> str: ...
+    @property
+    def sticky_entries(self) -> Callable[[User], int] | None: ...
+    def users(self) -> list[UserSnapshot]: ...
+    def byte_state(self) -> ByteState: ...
+
+    # What they are notified of: quotas in force, the restored state, an id refused elsewhere, a gateway topic's id.
+    def set_quotas(self, quotas: Quotas) -> None: ...
+    def use_state(self, state: QuotaState) -> None: ...
+    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
+    def learn_topic_id(self, topic_id: bytes) -> None: ...
+
+
+class Gateway:
+    """`start`, then `until_stopped`; `drain` from a signal handler's task ends it.
+
+    `file`: where the settings are from, if they are from one. `socket_path`: where workers connect; without it the
+    traffic is in this process. `incarnation`: of this process, beginning with the run's.
     """
 
-    def __init__(self, settings: Settings, file: Path | None = None) -> None:
+    def __init__(
+        self, settings: Settings, file: Path | None = None, *, incarnation: str = "", socket_path: str = ""
+    ) -> None:
         self._settings = settings
-        now_ms = monotonic_ms(asyncio.get_running_loop())()
-        self._keeper = QuotaStateManager(settings)
-        self._admission = Admission(
-            settings.to_quotas(), self._keeper.random_seed, now_ms, state=self._keeper.state
+        self._now_ms = monotonic_ms(asyncio.get_running_loop())
+        run, _, _ = (incarnation := incarnation or secrets.token_hex(6)).partition(".")
+        events = EventLog(settings, self.topic_id_learnt)
+        recorder = recorder_of(settings, events, incarnation)
+        self._quotas = QuotaStore(settings, self)
+        self._manager = QuotaStateManager(
+            settings, self._quotas.in_force.provenance, events, recorder, self, run
         )
-        self._keeper.recorder = recorder = recorder_of(
-            settings,
-            self._keeper.publish,
-            self._keeper.run,
-            applied_offsets=lambda: self._keeper.applied_offsets,
-            applied_ranges=self._keeper.heard.take,
-        )
-        self._keeper.on_state = self._admission.use_state
-        self._keeper.on_refused_elsewhere = self._admission.refused_elsewhere
-        self.traffic = Traffic(settings, self._admission, Counters(), recorder)
-        self._keeper.on_topic_id = self.traffic.shared.gateway_topics.learn_id
-        self._keeper.is_reached = lambda: self.traffic.is_reached
-        self.administration = book = QuotaStore(settings)
-        book.on_change = self._quotas_changed
-        book.on_command = self._keeper.apply
-        book.on_topic_id = self.traffic.shared.gateway_topics.learn_id
-        self._reloading = Reloading(
-            file, settings, book, lambda: self._admission.user_snapshots(self.traffic.shared.now_ms())
-        )
-        self.traffic.shared.administer = Administering(book).administer
+        administer = Administering(self._quotas).administer
+        self.traffic: GatewayTraffic
+        if socket_path:
+            self.traffic = Workers(settings, socket_path, self._manager, events, recorder, administer)
+        else:
+            self.traffic = Traffic(settings, self._manager.state, recorder, administer)
+        kept = kept_beside(Path(socket_path)) if socket_path else None
+        self._reloading = Reloading(file, settings, self._quotas, self.traffic.users, kept)
         self._stopped = asyncio.Event()
         self._is_draining = False
 
     async def start(self) -> None:
         """Listen, then reach for the cluster and for what is remembered. Raises CannotListen, StateDirInUse."""
-        self._keeper.open()
-        self.administration.open()
+        self._manager.open()
+        self._quotas.open()
         await self.traffic.start()
         # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
         from pidgate.gateway.admin import site
@@ -73,22 +106,22 @@ class Gateway:
 
         quotas = QuotasApi(
             self._settings,
-            self.administration,
-            lambda: self._keeper.state,
-            self.traffic.shared.now_ms,
-            sticky_entries=self._admission.sticky.entries_of,
+            self._quotas,
+            lambda: self._manager.state,
+            self._now_ms,
+            sticky_entries=self.traffic.sticky_entries,
         )
         self._admin = await site.start(self._settings.admin.bind, self, quotas)
-        self._keeper.start()
-        self.administration.start()
+        self._manager.start()
+        self._quotas.start()
         self._reloading.start()
 
     async def until_stopped(self) -> None:
-        """Returns when a drain has ended."""
+        """Return when a drain has ended."""
         await self._stopped.wait()
 
     async def drain(self) -> None:
-        """End the traffic, then tell the topic and keep the state; see Traffic.drain."""
+        """End the traffic (see Traffic.drain), publish the last events and save the state."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -96,48 +129,65 @@ class Gateway:
         began = loop.time()
         await self._reloading.stop()
         cut = await self.traffic.drain()
-        await self.administration.stop()
-        await self._keeper.stop()
+        await self._quotas.stop()
+        await self._manager.stop()
         await self._admin.close()
-        log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
+        if cut is not None:
+            log.info(Event.STOPPED, connections_cut=cut, seconds=round(loop.time() - began, 3))
         self._stopped.set()
 
     def reload(self) -> None:
-        """SIGHUP came: the file is read again."""
+        """Read the file again, on SIGHUP."""
         self._reloading.reload()
 
-    def _quotas_changed(self, in_force: InForce) -> None:
-        self._keeper.set_quotas(in_force.quotas, in_force.provenance)
+    # ---- QuotaObserver and StateObserver ---------------------------------------------------------------
+
+    def quotas_changed(self, in_force: InForce) -> None:
+        self._manager.set_quotas(in_force.quotas, in_force.provenance)
         self.traffic.set_quotas(in_force.quotas)
 
-    # ---- what the admin site asks ----------------------------------------------------------------------
+    def command_given(self, command: Command) -> None:
+        self._manager.apply(command)
+
+    def topic_id_learnt(self, topic_id: bytes) -> None:
+        self.traffic.learn_topic_id(topic_id)
+
+    def state_restored(self, state: QuotaState) -> None:
+        self.traffic.use_state(state)
+
+    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
+        self.traffic.refused_elsewhere(user, producer_id, now_ms)
+
+    @property
+    def is_reached(self) -> bool:
+        return self.traffic.is_reached
+
+    # ---- GatewayView, for the admin site ---------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """The cluster was reached once, what is remembered is restored, and the gateway is not draining."""
-        return self.traffic.is_reached and self._keeper.is_restored and not self._is_draining
+        """Return whether the cluster was reached once, the state is restored, and the gateway is not draining."""
+        return self.traffic.is_reached and self._manager.is_restored and not self._is_draining
 
     def not_ready_reason(self) -> str:
-        """Why not, for /readyz."""
+        """Return why `is_ready` is false, for /readyz."""
         if self._is_draining:
             return "the gateway drains"
-        return self.traffic.probe.last_failure if not self.traffic.is_reached else self._keeper.progress
+        return self._manager.progress if self.traffic.is_reached else self.traffic.failure
 
     @cached_property
     def registry(self) -> CollectorRegistry:
         """Everything that /metrics shows."""
         from pidgate.gateway.metrics.byte_rates import ByteCollector
-        from pidgate.gateway.metrics.quota_store import BookCollector
+        from pidgate.gateway.metrics.collectors import QuotaStoreCollector, ReloadCollector, StateCollector
         from pidgate.gateway.metrics.registry import build_registry
-        from pidgate.gateway.metrics.reloading import ReloadCollector
-        from pidgate.gateway.metrics.state import KeeperCollector
 
         return build_registry(
             self.traffic.counters,
-            lambda: self._admission.user_snapshots(self.traffic.shared.now_ms()),
+            self.traffic.users,
             self.is_ready,
             version(),
-            KeeperCollector(self._keeper),
+            StateCollector(self._manager),
             ReloadCollector(self._reloading),
-            BookCollector(self.administration),
-            ByteCollector(lambda: byte_state_of(self.traffic.byte_quota, self.traffic.shared.now_ms())),
+            QuotaStoreCollector(self._quotas),
+            ByteCollector(self.traffic.byte_state),
         )

@@ -1,12 +1,15 @@
-"""What a process needs to serve clients: listeners, connections, the way to the brokers, the once-a-second work.
+"""The connections of one process: listeners, admission, the way to the brokers, the once-a-second work.
 
-The whole of a gateway of one process but for its quota state and its admin site, and the whole of a worker.
+In a gateway of one process all of its traffic; a worker is one of these with a link to the state owner.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
+from collections.abc import Callable
+from typing import Final
 
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
@@ -16,47 +19,59 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
+from pidgate.gateway.metrics.reports import ByteState, byte_state_of
 from pidgate.gateway.proxy.buffers import BufferBudget
-from pidgate.gateway.proxy.connection import Shared
+from pidgate.gateway.proxy.connection import Asker, Shared
 from pidgate.gateway.proxy.listeners import Listener
+from pidgate.gateway.quotas.administering import Administer
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, Cells
+from pidgate.quota.counters import UserSnapshot
+from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import Answer, Question
 from pidgate.quota.settings import Quotas
+from pidgate.quota.state import QuotaState
 
 log = logger()
 
-TICK_S = 1.0
-BYTES_SWEPT_EVERY_MS = 60_000
-CUT_OFF_S = 1.0
-"""How long sockets that were cut off may take to say so."""
+TICK_S: Final = 1.0
+BYTES_SWEPT_EVERY_MS: Final = 60_000
+CUT_OFF_S: Final = 1.0
+"""How long sockets that were cut off may take to close."""
 
 
 class Traffic:
-    """`start`, then `drain` once. `worker` is 0 in a gateway of one process, else this process's number from 1 on."""
+    """A GatewayTraffic: `start`, then `drain` once.
+
+    `ask`: puts questions that `state` does not answer itself. `worker`: 0 in a gateway of one process, else from 1 on.
+    """
 
     def __init__(
         self,
         settings: Settings,
-        admission: Admission,
-        counters: Counters,
-        recorder: Recorder | None = None,
+        state: QuotaState,
+        recorder: Recorder | None,
+        administer: Administer,
         *,
+        ask: Asker | None = None,
         worker: int = 0,
         byte_cells: Cells | None = None,
     ) -> None:
+        loop = asyncio.get_running_loop()
+        quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
-        self._admission = admission
-        self.counters = counters
+        self._admission = admission = Admission(quotas, lambda: secrets.randbits(32), now_ms, state=state)
+        self.counters = counters = Counters()
         self._recorder = recorder
         limits = settings.limits
         self.nodes = Nodes(settings.cluster.bootstrap_servers)
         self.nodes.on_new_node = self._node_learnt
         self.nodes.on_address = self._node_found
-        self.byte_quota = ByteQuota(admission.quotas, monotonic_ms(asyncio.get_running_loop())(), byte_cells)
+        self.byte_quota = ByteQuota(quotas, now_ms, byte_cells)
         self._budget = BufferBudget(limits.buffered_total_bytes)
         self.shared = Shared(
-            loop=asyncio.get_running_loop(),
+            loop=loop,
             admission=admission,
             nodes=self.nodes,
             counters=counters,
@@ -71,6 +86,9 @@ class Traffic:
             byte_quota=self.byte_quota,
         )
         self.shared.recorder = recorder
+        self.shared.administer = administer
+        if ask is not None:
+            self.shared.ask = ask
         if recorder is not None:
             recorder.topic_name = admission.sticky.topics.canonical
         self.shared.number_connections(first=max(worker, 1), step=settings.workers)
@@ -95,22 +113,57 @@ class Traffic:
             loop.create_task(self._tick()),
         ]
 
+    # ---- GatewayTraffic --------------------------------------------------------------------------------
+
     def set_quotas(self, quotas: Quotas) -> None:
-        """These are in force from now on."""
         now_ms = self.shared.now_ms()
         self._admission.set_quotas(quotas, now_ms)
         self.byte_quota.set_quotas(quotas, now_ms)
 
     @property
+    def quotas(self) -> Quotas:
+        """Those in force."""
+        return self._admission.quotas
+
+    @property
     def is_reached(self) -> bool:
-        """The cluster has answered once."""
         return self.probe.reached.is_set()
+
+    @property
+    def failure(self) -> str:
+        return self.probe.last_failure
+
+    def users(self, *, counted_since_ms: int | None = None) -> list[UserSnapshot]:
+        return self._admission.user_snapshots(self.shared.now_ms(), counted_since_ms=counted_since_ms)
+
+    @property
+    def sticky_entries(self) -> Callable[[User], int]:
+        return self._admission.sticky.entries_of
+
+    def byte_state(self) -> ByteState:
+        return byte_state_of(self.byte_quota, self.shared.now_ms())
+
+    def use_state(self, state: QuotaState) -> None:
+        self._admission.use_state(state)
+
+    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
+        self._admission.refused_elsewhere(user, producer_id, now_ms)
+
+    def learn_topic_id(self, topic_id: bytes) -> None:
+        self.shared.gateway_topics.learn_id(topic_id)
+
+    def failed_open(self, question: Question, now_ms: int) -> Answer:
+        """Return the answer when the state gives none, and count it."""
+        self._admission.failures += 1
+        return self._admission.failed_open(question, now_ms)
+
+    # ---- the end ---------------------------------------------------------------------------------------
 
     async def drain(self) -> int:
         """Accept nothing new, let what is in flight be answered, close; at most `drain_timeout` long.
 
         Mutes are not waited for: what is held behind one was never forwarded, and its client sends it again.
-        Returns how many connections had to be cut.
+        Return how many connections had to be cut.
         """
         self.is_draining = True
         timeout_ms = self._settings.drain_timeout_ms
@@ -132,17 +185,12 @@ class Traffic:
         for task in [*self._background, *self.shared.connecting]:
             task.cancel()
         self._lateness.stop()
-        await self._tell_what_was_counted()
+        while self._recorder is not None and self._recorder.flush():  # noqa: ASYNC110 - it counts nothing meanwhile
+            await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CUT_OFF_S):
                 await self.shared.all_closed.wait()
         return cut
-
-    async def _tell_what_was_counted(self) -> None:
-        has_more = self._recorder is not None
-        while has_more and self._recorder is not None:
-            has_more = self._recorder.flush()
-            await asyncio.sleep(0)
 
     # ---- inside ----------------------------------------------------------------------------------------
 
@@ -155,14 +203,14 @@ class Traffic:
     def _node_found(self, node_id: int) -> None:
         if self._recorder is not None:
             self._recorder.broker_learnt(node_id, *self.nodes.known[node_id])
-        # Not at once: the answer that tells the address has to leave first.
+        # Not at once: the answer that holds the address has to leave first.
         self.shared.loop.call_soon(self._close_misled, node_id)
 
     def _close_misled(self, node_id: int) -> None:
-        """Close what came for this node and was connected elsewhere: to a stand-in, or where the node was.
+        """Close connections for this node that lead elsewhere: to a stand-in, or to where the node was.
 
-        Whoever is there is not the leader of this node's partitions, and no client would ever leave it for
-        that: by its Metadata this connection is the right one.
+        That broker does not lead this node's partitions, and no client would leave it for that: by its Metadata
+        this connection is the right one.
         """
         address = self.nodes.known.get(node_id)
         for channel in list(self.shared.channels):

@@ -8,7 +8,6 @@ from typing import Final
 
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.gateway.recording.setup import provenance_of
 from pidgate.quota.changes import Change
 from pidgate.quota.in_force import ALL_MODES
 
@@ -20,7 +19,8 @@ def provenance_in_force(settings: Settings, changes: Iterable[Change]) -> dict[s
 
     Owner and note are the file's always. The mode of all users is nobody's own, and not told here.
     """
-    found = provenance_of(settings)
+    users = settings.quotas.users.items()
+    found = {name: Provenance(owner=user.owner, note=user.note) for name, user in users}
     for change in sorted(changes, key=lambda change: change.set_wall_ms):
         if (change.target.setting, change.target.user) == ALL_MODES:
             continue

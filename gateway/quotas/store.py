@@ -12,7 +12,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pidgate.gateway import clock
 from pidgate.gateway.config.settings import Settings
@@ -46,26 +46,42 @@ Written = asyncio.Future[str | None]
 """Ends with None when the topic has taken a record, or with the reason why it never will."""
 
 
+class QuotaObserver(Protocol):
+    """Who is notified of what becomes of the quotas."""
+
+    def quotas_changed(self, in_force: InForce) -> None:
+        """Other quotas are in force: by a change here or elsewhere, the end of a temporary one, another file."""
+
+    def command_given(self, command: Command) -> None:
+        """Apply this command now."""
+
+    def topic_id_learnt(self, topic_id: bytes) -> None:
+        """The quotas topic has this id, 16 bytes."""
+
+
 class QuotaStore:
     """`open`, `start`, `stop`; then `change`, `command` and `file_changed` at any time. An Administration.
 
-    `on_change` is told of every other state of `in_force`, in the event loop: a change made here or elsewhere, an
-    end of a temporary one, another file. `on_command`: a deed to be done now. `on_topic_id`: the quotas topic's id,
-    16 bytes.
+    `observer` is notified in the event loop, from `open` on.
     """
 
-    def __init__(self, settings: Settings, *, wall_ms: WallMs = clock.wall_ms, run: str = "") -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        observer: QuotaObserver,
+        *,
+        wall_ms: WallMs = clock.wall_ms,
+        run: str = "",
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._wall_ms = wall_ms
         self._settings = settings
         self._in_file = settings.to_quotas()
-        self.on_change: Callable[[InForce], None] = lambda _in_force: None
-        self.on_command: Callable[[Command], None] = lambda _command: None
-        self.on_topic_id: Callable[[bytes], None] = lambda _topic_id: None
+        self._observer = observer
         self._ledger = Ledger(run or secrets.token_hex(6), has_topic=settings.events.enabled)
         self._topic: TopicStore | None = None
         if settings.events.enabled:
-            self._topic = TopicStore.from_settings(settings, lambda topic_id: self.on_topic_id(topic_id))
+            self._topic = TopicStore.from_settings(settings, observer.topic_id_learnt)
         self._dir = DirStore(settings.state_dir, self._ledger.to_keep) if settings.state_dir else None
         self._waiters: dict[bytes, list[tuple[int, Written]]] = {}
         """By key: who waits for which telling to be written."""
@@ -319,7 +335,7 @@ class QuotaStore:
             set_through=command.set_through,
         )
         with self._guarded("doing a command"):
-            self.on_command(command)
+            self._observer.command_given(command)
 
     # ---- what is in force ------------------------------------------------------------------------------
 
@@ -345,7 +361,7 @@ class QuotaStore:
             if announces:
                 announce(before, after, self._ledger.latest, self._wall_ms())
             with self._guarded("putting quotas in force"):
-                self.on_change(after)
+                self._observer.quotas_changed(after)
         if self._timer is not None:
             self._look_later()
 

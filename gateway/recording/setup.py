@@ -1,46 +1,47 @@
-"""The recorder of one process, out of its settings."""
+"""The recorder of one process, made from its settings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Protocol
 
 from pidgate.events import Heard
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.recording.config_event import Provenance
-from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings, Sink
+from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 
 log = logger()
 
 
-def provenance_of(settings: Settings) -> dict[str, Provenance]:
-    """Of the quotas that the configuration sets."""
-    users = settings.quotas.users.items()
-    return {name: Provenance(owner=user.owner, note=user.note) for name, user in users}
+class EventSink(Protocol):
+    """Where events go: the gateway's event log, or the state owner behind a socket."""
+
+    def publish(self, key: str, value: bytes) -> None:
+        """Take an event. Neither waits nor raises."""
+
+    @property
+    def applied_offsets(self) -> list[int]:
+        """By partition of the events topic: the next offset to apply."""
+
+    def applied_ranges(self) -> list[Heard]:
+        """Return what was applied when, since the last call."""
 
 
 def recorder_of(
-    settings: Settings,
-    sink: Sink,
-    incarnation: str,
-    *,
-    worker: int = 0,
-    applied_offsets: Callable[[], list[int]] = list,
-    applied_ranges: Callable[[], list[Heard]] = list,
+    settings: Settings, events: EventSink, incarnation: str, *, worker: int = 0
 ) -> Recorder | None:
-    """None when nobody would read what it tells: no topic, and no state directory."""
+    """Return the recorder; None when nobody would read its events: no topic, and no state directory."""
     if not settings.events.enabled and settings.state_dir is None:
         return None
     return Recorder(
-        sink,
+        events.publish,
         Identity(settings.gateway_id, incarnation, worker),
         Clocks(monotonic_ms(asyncio.get_running_loop()), wall_ms),
         RecorderSettings(settings.events.redact, sampled=settings.events.refusals == "sampled"),
         settings.to_quotas(),
         cluster=settings.cluster.name,
-        applied_offsets=applied_offsets,
-        applied_ranges=applied_ranges,
+        applied_offsets=lambda: events.applied_offsets,
+        applied_ranges=events.applied_ranges,
         on_failure=lambda error: log.error(Event.UNEXPECTED_ERROR, reason=f"recording events: {error!r}"),
     )

@@ -29,7 +29,7 @@ from pidgate.gateway import clock
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas import store as book_module
-from pidgate.gateway.quotas.administration import Kept
+from pidgate.gateway.quotas.administration import InForce, Kept
 from pidgate.gateway.quotas.change_log import Ledger
 from pidgate.gateway.quotas.records import key_of_target
 from pidgate.gateway.quotas.store import QuotaStore
@@ -104,13 +104,21 @@ quotas:
     )
 
 
-@dataclass
 class Gateway:
-    """A book, and what it told."""
+    """A quota store, and what it notified. `ahead_ms`: how wrong its clock is."""
 
-    book: QuotaStore
-    commands: list[Command] = field(default_factory=list)
-    changed_at_s: dict[Quotas, float] = field(default_factory=dict)
+    def __init__(self, settings: Settings, ahead_ms: int = 0) -> None:
+        self.book = QuotaStore(settings, self, wall_ms=lambda: clock.wall_ms() + ahead_ms)
+        self.commands: list[Command] = []
+        self.topic_ids: list[bytes] = []
+
+    def quotas_changed(self, in_force: InForce) -> None: ...
+
+    def command_given(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def topic_id_learnt(self, topic_id: bytes) -> None:
+        self.topic_ids.append(topic_id)
 
     def rate(self, user: str = "alice") -> int | None:
         return resolve(self.book.in_force.quotas, user).rate_milli
@@ -118,13 +126,6 @@ class Gateway:
     @property
     def quotas(self) -> Quotas:
         return self.book.in_force.quotas
-
-
-def gateway_of(settings: Settings, *, ahead_ms: int = 0) -> Gateway:
-    """`ahead_ms`: how wrong its clock is."""
-    gateway = Gateway(QuotaStore(settings, wall_ms=lambda: clock.wall_ms() + ahead_ms))
-    gateway.book.on_command = gateway.commands.append
-    return gateway
 
 
 @asynccontextmanager
@@ -142,7 +143,7 @@ async def running(gateway: Gateway, *, is_read: bool = True) -> AsyncIterator[Ga
 @asynccontextmanager
 async def fleet(cluster: Cluster, topic: str, number: int = 3) -> AsyncIterator[list[Gateway]]:
     async with AsyncExitStack() as stack:
-        made = [gateway_of(settings_of(cluster, topic, n)) for n in range(number)]
+        made = [Gateway(settings_of(cluster, topic, n)) for n in range(number)]
         yield await asyncio.gather(*(stack.enter_async_context(running(one)) for one in made))
 
 
@@ -252,7 +253,7 @@ def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
             await until(lambda: there.quotas == here.quotas)
             assert here.commands == there.commands
             assert there.commands[0].set_through == "gw-0"
-            async with running(gateway_of(settings_of(cluster, topic, 9))) as late:
+            async with running(Gateway(settings_of(cluster, topic, 9))) as late:
                 assert late.quotas == here.quotas
                 assert late.rate("user-7") == 5
                 assert late.book.in_force.provenance == here.book.in_force.provenance
@@ -320,7 +321,7 @@ async def told_at_two_at_once(cluster: Cluster, topic: str, number: int) -> Roun
     found = Rounds()
     async with AsyncExitStack() as stack:
         made = [
-            gateway_of(settings_of(cluster, topic, n), ahead_ms=ahead_ms)
+            Gateway(settings_of(cluster, topic, n), ahead_ms)
             for n, ahead_ms in enumerate((HOUR_MS, -HOUR_MS, 0))
         ]
         gateways = await asyncio.gather(*(stack.enter_async_context(running(one)) for one in made))
@@ -340,7 +341,7 @@ async def told_at_two_at_once(cluster: Cluster, topic: str, number: int) -> Roun
                 await gateways[1].book.change([rate(value + 3, user)])
                 found.later_held += await soon(lambda: rates(user) == {value + 3})  # noqa: B023
         await soon(lambda: len({str(gateway.quotas) for gateway in gateways}) == 1)
-        async with running(gateway_of(settings_of(cluster, topic, 9))) as late:
+        async with running(Gateway(settings_of(cluster, topic, 9))) as late:
             found.ends = [gateway.quotas for gateway in (*gateways, late)]
     return found
 
@@ -372,7 +373,7 @@ def test_a_late_copy_of_what_was_said_before_does_not_hold(cluster: Cluster, top
             await here.book.change([rate(1, "bob")])
             await until(lambda: there.rate("bob") == 1)
             assert here.rate() == there.rate() == 2
-            async with running(gateway_of(settings_of(cluster, topic, 9))) as late:
+            async with running(Gateway(settings_of(cluster, topic, 9))) as late:
                 assert late.rate() == 2
 
     run(test())
@@ -401,7 +402,7 @@ def test_a_restart_without_a_directory_finds_all_in_the_topic(
 
     async def test() -> None:
         for number in range(3):
-            async with running(gateway_of(settings_of(cluster, topic))) as gateway:
+            async with running(Gateway(settings_of(cluster, topic))) as gateway:
                 assert gateway.rate() == (100_000 if number == 0 else number)
                 assert await gateway.book.change([rate(number + 1)]) is Kept.TOPIC
 
@@ -417,7 +418,7 @@ def test_while_kafka_is_down_one_gateway_has_it_and_the_others_get_it_later(
 
     async def test() -> None:
         async with fleet(own_cluster, topic, 2) as others:
-            async with running(gateway_of(settings)) as told:
+            async with running(Gateway(settings)) as told:
                 await told.book.change([rate(1, "bob"), rate(1, "carol")])
                 await until(lambda: all(other.rate("carol") == 1 for other in others))
                 own_cluster.kill_node(1)
@@ -430,7 +431,7 @@ def test_while_kafka_is_down_one_gateway_has_it_and_the_others_get_it_later(
                 assert await told.book.change([rate(9), reset(Target(RATE, "bob"))]) is Kept.STATE_DIR
             assert [other.rate() for other in others] == [100_000] * 2
             # It starts again, and Kafka is still away.
-            async with running(gateway_of(settings), is_read=False) as told:
+            async with running(Gateway(settings), is_read=False) as told:
                 assert [told.rate(user) for user in ("alice", "bob", "carol")] == [9, None, 1]
                 assert not told.book.is_read
                 assert await told.book.change([rate(8, "dave")]) is Kept.STATE_DIR
@@ -442,7 +443,7 @@ def test_while_kafka_is_down_one_gateway_has_it_and_the_others_get_it_later(
                 assert others[0].rate("bob") is None
                 await others[0].book.change([rate(11)])
                 await until(lambda: told.rate() == 11)
-            async with running(gateway_of(settings)) as told:
+            async with running(Gateway(settings)) as told:
                 assert told.rate() == 11, "what was written is not written again"
 
     run(test())
@@ -502,7 +503,7 @@ def test_compaction_loses_nothing(own_cluster: Cluster, topic_name: TopicName) -
             print(f"compacted: {len(left)} records left of {left[-1].offset + 1}")
             assert len(left) < 60 < left[-1].offset
             await until(lambda: here.quotas == there.quotas)
-            async with running(gateway_of(settings_of(own_cluster, topic, 9))) as late:
+            async with running(Gateway(settings_of(own_cluster, topic, 9))) as late:
                 assert late.quotas == here.quotas
                 assert set(late.book.in_force.changes) == set(here.book.in_force.changes)
                 assert late.book.in_force.provenance == here.book.in_force.provenance
@@ -516,15 +517,15 @@ def test_a_missing_topic_is_made_compacted_and_another_kind_is_told_of(
     cluster: Cluster, topic_name: TopicName, lines: list[MutableMapping[str, Any]]
 ) -> None:
     topic = topic_name("quotas")
-    ids: list[bytes] = []
+    gateways: list[Gateway] = []
 
     async def test() -> None:
-        gateway = gateway_of(settings_of(cluster, topic))
-        gateway.book.on_topic_id = ids.append
+        gateway = Gateway(settings_of(cluster, topic))
+        gateways.append(gateway)
         async with running(gateway):
             pass
         set_topic(cluster, topic, cleanup_policy="compact,delete")
-        async with running(gateway_of(settings_of(cluster, topic))):
+        async with running(Gateway(settings_of(cluster, topic))):
             pass
 
     run(test())
@@ -532,7 +533,7 @@ def test_a_missing_topic_is_made_compacted_and_another_kind_is_told_of(
     assert (made["partitions"], made["topic"]) == (1, topic)
     (unsafe,) = named(lines, "quotas_topic_unsafe")
     assert (unsafe["setting"], unsafe["value"]) == ("cleanup.policy", "compact,delete")
-    assert {len(topic_id) for topic_id in ids} == {16}
+    assert {len(topic_id) for topic_id in gateways[0].topic_ids} == {16}
 
 
 def test_what_the_brokers_never_take_is_told_of_and_stops_nothing_else(
@@ -560,7 +561,7 @@ def test_the_gateway_takes_no_producer_id(cluster: Cluster, topic_name: TopicNam
     topic = topic_name("quotas")
 
     async def test() -> None:
-        async with running(gateway_of(settings_of(cluster, topic))) as gateway:
+        async with running(Gateway(settings_of(cluster, topic))) as gateway:
             await gateway.book.change([rate(1)])
 
     run(test())

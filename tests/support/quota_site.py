@@ -12,7 +12,9 @@ from pidgate.gateway.admin import site
 from pidgate.gateway.admin.quotas_api import QuotasApi
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.quota.changes import Command
 from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
 
 FILE = """
@@ -39,11 +41,17 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.now_ms = 1_000_000
         self.registry = CollectorRegistry()
-        self.book = QuotaStore(settings)
+        self.book = QuotaStore(settings, self)
         self.quota = ProducerIdQuota(settings.to_quotas(), lambda: 7, self.now_ms)
-        self.book.on_change = lambda in_force: self.quota.set_quotas(in_force.quotas, self.now_ms)
-        self.book.on_command = lambda command: self.quota.apply(command, self.now_ms)
         self.api = QuotasApi(settings, self.book, lambda: self.quota, lambda: self.now_ms)
+
+    def quotas_changed(self, in_force: InForce) -> None:
+        self.quota.set_quotas(in_force.quotas, self.now_ms)
+
+    def command_given(self, command: Command) -> None:
+        self.quota.apply(command, self.now_ms)
+
+    def topic_id_learnt(self, topic_id: bytes) -> None: ...
 
     def is_ready(self) -> bool:
         return True

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from pidgate.gateway.config.listening import CannotListen
+from pidgate.gateway.process.traffic import Traffic
 from pidgate.sandbox.ports import free_block
 from tests.support.loopback import HOST, ScriptedBroker, gateway_before, run, until
 
@@ -101,6 +102,7 @@ def test_a_port_that_is_taken_when_its_broker_comes_is_opened_later() -> None:
                 client = await gateway.connect()
                 assert len((await client.ask(METADATA, 12, {"topics": []}))["brokers"]) == 2
                 taken.close()
+                assert isinstance(gateway.gateway.traffic, Traffic)
                 gateway.gateway.traffic.open_missing_ports(0)
                 node = await gateway.connect(first + 2)
                 assert (await node.ask(HEARTBEAT, 0))["error_code"] == 0

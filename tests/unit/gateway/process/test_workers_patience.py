@@ -1,4 +1,4 @@
-"""How long a worker waits for its holder: 50 ms of silence, and longer while the holder answers others."""
+"""How long a worker waits for its state owner: 50 ms of silence, and longer while the state owner answers others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from pidgate.gateway.process import link, wire
 from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import Answer, AskedId, Question
+from pidgate.quota.settings import Quotas
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Bound
 
@@ -22,7 +24,24 @@ REFUSED = Answer(True, (), Bound.USER)
 CHANGE = Change(target=Target(Setting.PRODUCER_IDS_RATE, "alice"), action=Action.SET, value=5_000)
 
 
-class ScriptedHolder(asyncio.Protocol):
+class Listener:
+    """Answers in place of a silent state owner."""
+
+    def __init__(self) -> None:
+        self.is_connected = asyncio.Event()
+
+    def connected(self) -> None:
+        self.is_connected.set()
+
+    def failed_open(self, question: Question, now_ms: int) -> Answer:
+        return PASSED
+
+    def quotas_changed(self, quotas: Quotas, version: int) -> None: ...
+    def refused_elsewhere(self, user: User, producer_id: int) -> None: ...
+    def topic_id_learnt(self, topic_id: bytes) -> None: ...
+
+
+class ScriptedOwner(asyncio.Protocol):
     """`answers`: which of the questions, by their order, are answered; each after a pause."""
 
     def __init__(self, answers: Callable[[int], bool], pause_s: float) -> None:
@@ -58,12 +77,11 @@ def waits(
 
     async def scenario() -> list[tuple[Answer, float]]:
         loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(lambda: ScriptedHolder(answers, pause_s), str(path))
-        to_holder = StateOwnerLink(str(path), 1, lambda _question, _now_ms: PASSED)
-        connected = asyncio.Event()
-        to_holder.on_connected = connected.set
-        running = asyncio.ensure_future(to_holder.run())
-        await connected.wait()
+        server = await loop.create_unix_server(lambda: ScriptedOwner(answers, pause_s), str(path))
+        listener = Listener()
+        to_owner = StateOwnerLink(str(path), 1, listener)
+        running = asyncio.ensure_future(to_owner.run())
+        await listener.is_connected.wait()
         found: list[tuple[Answer, float]] = []
         done = asyncio.Event()
         began_s = time.monotonic()
@@ -76,10 +94,10 @@ def waits(
 
         for number in range(questions):
             asked = Question("alice", "10.0.0.1", "app", False, 1, [AskedId(number, 0, 0, b"t", 0)])
-            to_holder.ask(PendingDecision(asked, int(loop.time() * 1000)), answered)
+            to_owner.ask(PendingDecision(asked, int(loop.time() * 1000)), answered)
         await asyncio.wait_for(done.wait(), 10)
         running.cancel()
-        await to_holder.close(1.0)
+        await to_owner.close(1.0)
         server.close()
         await server.wait_closed()
         return found
@@ -87,13 +105,13 @@ def waits(
     return asyncio.run(scenario())
 
 
-def test_a_silent_holder_costs_50_ms(tmp_path: Path) -> None:
+def test_a_silent_owner_costs_50_ms(tmp_path: Path) -> None:
     found = waits(tmp_path / "s", lambda _number: False, 0.0, 3)
     assert [answer for answer, _ in found] == [PASSED] * 3
     assert all(link.PATIENCE_S <= waited_s < 0.2 for _, waited_s in found)
 
 
-def test_a_holder_that_answers_others_is_behind_and_not_silent(tmp_path: Path) -> None:
+def test_an_owner_that_answers_others_is_behind_and_not_silent(tmp_path: Path) -> None:
     found = waits(tmp_path / "s", lambda _number: True, 0.02, 15)
     assert [answer for answer, _ in found] == [REFUSED] * 15
     assert found[-1][1] >= 0.3
@@ -115,7 +133,7 @@ def test_a_change_is_answered_or_given_up(
     """None: nobody knows what came of it; the connection that asked goes on."""
     monkeypatch.setattr(link, "CHANGE_PATIENCE_S", 0.2)
 
-    class Holder(ScriptedHolder):
+    class Owner(ScriptedOwner):
         def data_received(self, data: bytes) -> None:
             for message in self._decoder.feed(data):
                 if answers and message.kind is wire.Kind.CHANGE and self._transport is not None:
@@ -126,18 +144,17 @@ def test_a_change_is_answered_or_given_up(
 
     async def scenario() -> tuple[list[str | None] | None, Kept | None]:
         loop = asyncio.get_running_loop()
-        state_owner = lambda: Holder(lambda _number: False, 0.0)  # noqa: E731
+        state_owner = lambda: Owner(lambda _number: False, 0.0)  # noqa: E731
         server = await loop.create_unix_server(state_owner, str(tmp_path / "s"))
-        to_holder = StateOwnerLink(str(tmp_path / "s"), 1, lambda _question, _now_ms: PASSED)
-        connected = asyncio.Event()
-        to_holder.on_connected = connected.set
-        running = asyncio.ensure_future(to_holder.run())
-        await connected.wait()
+        listener = Listener()
+        to_owner = StateOwnerLink(str(tmp_path / "s"), 1, listener)
+        running = asyncio.ensure_future(to_owner.run())
+        await listener.is_connected.wait()
         told: asyncio.Future[tuple[list[str | None] | None, Kept | None]] = loop.create_future()
-        to_holder.administer([CHANGE], False, lambda problems, kept: told.set_result((problems, kept)))
+        to_owner.administer([CHANGE], False, lambda problems, kept: told.set_result((problems, kept)))
         outcome = await asyncio.wait_for(told, 5)
         running.cancel()
-        await to_holder.close(1.0)
+        await to_owner.close(1.0)
         server.close()
         await server.wait_closed()
         return outcome

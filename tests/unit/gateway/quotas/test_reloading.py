@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 from pidgate.gateway.config.loading import load, parse
 from pidgate.gateway.config.reloadable import differences, taken_over
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.metrics.reloading import ReloadCollector
+from pidgate.gateway.metrics.collectors import ReloadCollector
 from pidgate.gateway.quotas import reloading
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.file_watch import FileWatch

@@ -64,17 +64,20 @@ class Gateway:
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
-        self.book = QuotaStore(settings, wall_ms=self.clock)
+        self.book = QuotaStore(settings, self, wall_ms=self.clock)
         self.administration: Administration = self.book
         self.told: list[InForce] = []
         self.commands: list[Command] = []
         self._changed = asyncio.Event()
-        self.book.on_change = self._on_change
-        self.book.on_command = self.commands.append
 
-    def _on_change(self, in_force: InForce) -> None:
+    def quotas_changed(self, in_force: InForce) -> None:
         self.told.append(in_force)
         self._changed.set()
+
+    def command_given(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def topic_id_learnt(self, topic_id: bytes) -> None: ...
 
     async def changed(self) -> None:
         async with asyncio.timeout(10):
@@ -343,12 +346,15 @@ def test_what_was_done_is_remembered_within_bounds() -> None:
 
 
 def test_who_is_told_and_fails_is_in_nobodys_way(lines: list[MutableMapping[str, Any]]) -> None:
-    def fail(_anything: object) -> None:
-        raise RuntimeError("broken")
+    class Failing(Gateway):
+        def quotas_changed(self, in_force: InForce) -> None:
+            raise RuntimeError("broken")
+
+        def command_given(self, command: Command) -> None:
+            raise RuntimeError("broken")
 
     async def test() -> None:
-        gateway = Gateway(settings_of())
-        gateway.book.on_change = gateway.book.on_command = fail
+        gateway = Failing(settings_of())
         await gateway.book.change([rate("alice", 1)])
         await gateway.book.command(Command(deed=CommandType.REFILL, user="alice"))
         assert gateway.rate("alice") == 1

@@ -1,0 +1,104 @@
+"""Metrics of the quota's state, its quotas and the configuration file: read from their owners at each scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from pidgate.gateway.metrics.families import counter, gauge
+from pidgate.gateway.quotas.reloading import Reloading
+from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.state.manager import QuotaStateManager
+
+
+class StateCollector(Collector):
+    """The state, the events topic, the state directory, the fleet, a cold start's grace."""
+
+    def __init__(self, manager: QuotaStateManager) -> None:
+        self._manager = manager
+
+    def collect(self) -> Iterator[Metric]:
+        manager = self._manager
+        restored = "1 once what is remembered is restored; until then nothing is refused."
+        yield gauge("state_restored", restored, int(manager.is_restored))
+        left = "How long unseen ids are still admitted uncharged after a cold start; 0: no grace."
+        yield gauge("grace_left_seconds", left, manager.grace_left_ms / 1000)
+        memory = "Memory of the filters of remembered ids, all users."
+        yield gauge("producer_ids_filter_bytes", memory, manager.state.filter_bytes)
+        overfull = "Ids put into filters beyond what max_live_ids allows: false positives may rise."
+        yield counter("producer_ids_overfull_inserts", overfull, manager.state.overfull_inserts)
+        yield from self._topic()
+        yield from self._directory()
+
+    def _topic(self) -> Iterator[Metric]:
+        publisher, follower = self._manager.log.publisher, self._manager.log.follower
+        if publisher is None or follower is None:
+            return
+        connected = {"write": int(publisher.is_connected), "read": int(follower.is_connected)}
+        yield gauge("events_topic_connected", "1 while the events topic works.", connected, "direction")
+        yield counter("events_published", "Events that the brokers acknowledged.", publisher.published)
+        dropped = "Events given up because the topic was slow or gone for long: their seq is missing there."
+        yield counter("events_dropped", dropped, publisher.dropped)
+        yield gauge("events_buffered", "Events not acknowledged yet.", publisher.buffered)
+        yield gauge("events_buffered_bytes", "The same in bytes.", publisher.buffered_bytes)
+        yield counter("events_followed", "Records of the topic that were read.", follower.followed)
+        unreadable = "Events of the topic that could not be read: another version, or not a gateway's."
+        yield counter("events_unreadable", unreadable, self._manager.unreadable_events)
+        yield gauge("fleet_members", "Other gateways that are there.", len(self._manager.fleet))
+
+    def _directory(self) -> Iterator[Metric]:
+        directory = self._manager.log.state_dir
+        if directory is None:
+            return
+        yield counter("state_saves", "Snapshots taken.", directory.saves)
+        yield counter("state_save_failures", "Snapshots that could not be written.", directory.save_failures)
+        yield counter("state_dropped", "Decisions that went into no journal.", directory.dropped)
+        yield gauge(
+            "state_journal_bytes", "What a restart reads beside the snapshot.", directory.journal_bytes
+        )
+        yield gauge("state_snapshot_bytes", "Size of the newest snapshot.", directory.snapshot_bytes)
+
+
+class QuotaStoreCollector(Collector):
+    """Changes made at run time, and whether the fleet has them."""
+
+    def __init__(self, store: QuotaStore) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Metric]:
+        store = self._store
+        changes = "Changes made at run time that are kept, whether or not the file overrules them."
+        yield gauge("quota_changes", changes, len(store.in_force.changes))
+        version = "Counts up whenever other quotas are in force."
+        yield gauge("quotas_version", version, store.in_force.version)
+        read = "1 once the topic of quotas was read to its end, or when there is none."
+        yield gauge("quotas_topic_read", read, int(store.is_read))
+        failing = "1 while the topic of quotas cannot be read or written; quotas_topic_unavailable says why."
+        yield gauge("quotas_topic_failing", failing, int(bool(store.last_failure)))
+        unwritten = "Changes that the topic has not got yet: they hold at this gateway only."
+        yield gauge("quota_changes_unwritten", unwritten, store.unwritten)
+        unreadable = "Records of the topic that could not be read: another version, or not a gateway's."
+        yield counter("quotas_topic_unreadable", unreadable, store.unreadable_records)
+
+
+class ReloadCollector(Collector):
+    """Whether the configuration file was taken when it was last read; nothing without a file."""
+
+    def __init__(self, reloading: Reloading) -> None:
+        self._reloading = reloading
+
+    def collect(self) -> Iterator[Metric]:
+        reloading = self._reloading
+        if reloading.file is None:
+            return
+        good = "1 when the configuration file was taken the last time it was read; 0: refused, the old one holds."
+        yield gauge("config_last_reload_successful", good, int(reloading.is_last_good))
+        when = "When the configuration file was last taken, since 1970."
+        yield gauge("config_last_reload_timestamp_seconds", when, reloading.last_good_wall_ms / 1000)
+        results = {result: reloading.results[result] for result in ("applied", "unchanged", "refused")}
+        reads = "Times the configuration file was read again while the gateway runs."
+        yield counter("config_reloads", reads, results, "result")
+        waiting = "Settings of the file that wait for a restart; config_restart_needed in the log names them."
+        yield gauge("config_restart_needed", waiting, len(reloading.restart_needed))

@@ -1,0 +1,284 @@
+"""The traffic of a gateway whose connections are in workers: they ask this process, the state owner, over a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from typing import Final, cast
+
+from pidgate.gateway.clock import monotonic_ms
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.metrics.reports import ByteState, Reports
+from pidgate.gateway.process import wire
+from pidgate.gateway.process.wire import Kind, Message, WireError
+from pidgate.gateway.quotas.administering import Administer
+from pidgate.gateway.recording.recorder import Recorder
+from pidgate.gateway.state.event_log import EventLog
+from pidgate.gateway.state.manager import QuotaStateManager
+from pidgate.quota.changes import Change
+from pidgate.quota.counters import UserCounters, UserSnapshot
+from pidgate.quota.entities import User, resolve
+from pidgate.quota.producer_ids import Answer, Question
+from pidgate.quota.settings import Quotas
+from pidgate.quota.shared_refusals import SharedRefusals
+from pidgate.quota.snapshots import snapshot
+from pidgate.quota.state import QuotaState, failed_open
+from pidgate.quota.sticky import WATCH_MS
+
+log = logger()
+
+TICK_S: Final = 1.0
+MOST_REFUSED_KEPT: Final = 50_000
+"""Refused ids that are sent to a worker that connects later."""
+MOST_UNREAD_BYTES: Final = 16 * 1024 * 1024
+"""A worker that reads nothing is sent nothing more; its questions answer themselves."""
+
+
+class Workers:
+    """A GatewayTraffic: `start`, then `drain` once, after the workers have ended."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        socket_path: str,
+        manager: QuotaStateManager,
+        events: EventLog,
+        recorder: Recorder | None,
+        administer: Administer,
+    ) -> None:
+        self._quotas = settings.to_quotas()
+        self._socket_path = socket_path
+        self._manager = manager
+        self._events = events
+        self._recorder = recorder
+        self._administer = administer
+        self._loop = asyncio.get_running_loop()
+        self._clock_ms = monotonic_ms(self._loop)
+        self._refusals = SharedRefusals()
+        self._reports = Reports()
+        self._sessions: set[WorkerSession] = set()
+        self._topic_ids: list[bytes] = []
+        self._refused: deque[tuple[int, User, int]] = deque(maxlen=MOST_REFUSED_KEPT)
+        self._gave_up: dict[User, int] = {}
+        self._latest_ms = 0
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Answer workers. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._socket_path)
+        self._server = await self._loop.create_unix_server(lambda: WorkerSession(self), self._socket_path)
+        self._ticking = self._loop.create_task(self._tick())
+
+    async def drain(self) -> None:
+        """Answer nobody any more."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._server.close()
+
+    # ---- GatewayTraffic --------------------------------------------------------------------------------
+
+    @property
+    def counters(self) -> Counters:
+        return self._reports.counters
+
+    @property
+    def sticky_entries(self) -> None:
+        """Workers have those."""
+
+    @property
+    def is_reached(self) -> bool:
+        return self._reports.is_reached
+
+    @property
+    def failure(self) -> str:
+        return self._reports.failure
+
+    def users(self) -> list[UserSnapshot]:
+        return self._reports.users(self._snapshot, self._manager.state.users())
+
+    def byte_state(self) -> ByteState:
+        return self._reports.bytes.state(self._quotas.bytes, self._clock_ms())
+
+    def set_quotas(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+        for session in self._sessions:
+            self._send_quotas(session)
+
+    def use_state(self, state: QuotaState) -> None:
+        """Nothing to do: each question is put to the manager's state of the moment."""
+
+    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
+        self._send_refused(user, [producer_id])
+
+    def learn_topic_id(self, topic_id: bytes) -> None:
+        self._topic_ids.append(topic_id)
+        for session in self._sessions:
+            session.send(Kind.TOPIC_ID, topic_id)
+
+    # ---- sessions --------------------------------------------------------------------------------------
+
+    def worker_connected(self, session: WorkerSession) -> None:
+        """Send what the worker has to know before its first question is answered."""
+        self._sessions.add(session)
+        log.info(Event.WORKER_CONNECTED, worker=session.worker, pid=session.process)
+        session.send_offsets(self._events.applied_offsets)
+        for topic_id in self._topic_ids:
+            session.send(Kind.TOPIC_ID, topic_id)
+        self._send_quotas(session)
+        # It may be a successor, or the others were faster: what was refused before it came holds for it, too.
+        oldest_ms = self._clock_ms() - WATCH_MS
+        while self._refused and self._refused[0][0] < oldest_ms:
+            self._refused.popleft()
+        for _, user, producer_id in self._refused:
+            session.send(Kind.REFUSED, (user, producer_id))
+
+    def worker_lost(self, session: WorkerSession) -> None:
+        """Keep what the worker had counted."""
+        self._sessions.discard(session)
+        if session.process:
+            self._reports.retire(session.process)
+        if session.process and not session.is_leaving:
+            log.warning(Event.WORKER_LOST, worker=session.worker, pid=session.process)
+            self._manager.worker_lost(session.worker)
+
+    def take(self, session: WorkerSession, message: Message) -> None:
+        """Handle one message of a worker."""
+        body = message.body
+        if message.kind is Kind.EVENT:
+            self._events.publish(*body)
+        elif message.kind is Kind.ASK:
+            self._answer(session, *body)
+        elif message.kind is Kind.REPORT:
+            self._reports.take(session.process, body, self._clock_ms())
+        elif message.kind is Kind.CHANGE:
+            self._change(session, *body)
+        elif message.kind is Kind.BYE:
+            session.is_leaving = True
+        elif message.kind is Kind.UNCHARGED:
+            for user, producer_id in body:
+                self._manager.state.insert_uncharged(user, producer_id, self._now_ms(0))
+        elif message.kind is Kind.INHERIT:
+            user, old, new = body
+            self._manager.state.inherit(user, old, new, self._now_ms(0))
+
+    def _now_ms(self, asked_ms: int) -> int:
+        """Never goes back: workers read the machine's one monotonic clock, but their messages overtake each other."""
+        self._latest_ms = max(self._latest_ms, asked_ms)
+        return self._latest_ms
+
+    def _answer(self, session: WorkerSession, number: int, asked_ms: int, question: Question) -> None:
+        answer, refused = self._refusals.decide(self._decide, question, self._now_ms(asked_ms))
+        if answer.decisions:
+            # Its event holds what the decision knew of other gateways; the worker writes it.
+            session.send_offsets(self._events.applied_offsets)
+        session.send(Kind.ANSWER, (number, answer))
+        if refused:
+            self._send_refused(question.user, refused, but=session)
+
+    def _decide(self, question: Question, now_ms: int) -> Answer:
+        try:
+            answer = self._manager.state.decide(question, now_ms)
+        except Exception as problem:
+            log.exception(Event.QUOTA_FAILED_OPEN, reason=str(problem))
+            answer = None
+        if answer is None:
+            answer, failures = failed_open(self._manager.state, question, now_ms)
+            self._reports.failed_open(1 + failures)
+        return answer
+
+    def _change(self, session: WorkerSession, number: int, only_check: bool, changes: list[Change]) -> None:
+        self._administer(
+            changes,
+            only_check,
+            lambda problems, kept: session.send(Kind.CHANGED, (number, problems, kept)),
+        )
+
+    def _send_quotas(self, session: WorkerSession) -> None:
+        version = self._recorder.quota_version if self._recorder is not None else 0
+        session.send(Kind.QUOTAS, (self._quotas, version))
+
+    def _send_refused(self, user: User, producer_ids: list[int], *, but: WorkerSession | None = None) -> None:
+        """Have every other worker watch the ids: the first batch above 0 of one there is refused once."""
+        now_ms = self._clock_ms()
+        for producer_id in producer_ids:
+            self._refused.append((now_ms, user, producer_id))
+            for session in self._sessions:
+                if session is not but:
+                    session.send(Kind.REFUSED, (user, producer_id))
+
+    def _snapshot(self, user: User) -> UserSnapshot:
+        counted = UserCounters(gave_up=self._gave_up.get(user, 0))
+        return snapshot(user, counted, resolve(self._quotas, user), self._manager.state, 0, self._clock_ms())
+
+    async def _tick(self) -> None:
+        """Once a second: forget what is over, publish who gave up, send applied offsets."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_ms = self._now_ms(self._clock_ms())
+            try:
+                self._refusals.sweep(now_ms)
+                gave_up = self._manager.state.sweep(now_ms)
+            except Exception as error:
+                log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
+                continue
+            for gone in gave_up:
+                self._gave_up[gone.user] = self._gave_up.get(gone.user, 0) + 1
+            if gave_up and self._recorder is not None:
+                self._recorder.gave_up(gave_up)
+            for session in self._sessions:
+                session.send_offsets(self._events.applied_offsets)
+
+
+class WorkerSession(asyncio.Protocol):
+    """The connection of one worker process."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._decoder = wire.Decoder()
+        self._transport: asyncio.Transport | None = None
+        self.worker = 0
+        self.process = 0
+        self.is_leaving = False
+        self._sent_offsets: list[int] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._decoder.feed(data):
+                if self.process:
+                    self._workers.take(self, message)
+                else:
+                    self._welcome(message)
+        except Exception as error:
+            log.exception(Event.UNEXPECTED_ERROR, reason=f"worker {self.worker}: {error}")
+            if self._transport is not None:
+                self._transport.abort()
+
+    def _welcome(self, message: Message) -> None:
+        if message.kind is not Kind.HELLO or message.body[0] != wire.WIRE_VERSION:
+            raise WireError("a worker of another version; restart the whole gateway")
+        _, self.worker, self.process = message.body
+        self._workers.worker_connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._workers.worker_lost(self)
+
+    def send(self, kind: Kind, body: object) -> None:
+        """Send a message, unless the worker reads nothing."""
+        transport = self._transport
+        if transport is not None and transport.get_write_buffer_size() < MOST_UNREAD_BYTES:
+            transport.write(wire.encoded(kind, body))
+
+    def send_offsets(self, offsets: list[int]) -> None:
+        """Send how far others' events are applied, if that has changed."""
+        if offsets != self._sent_offsets:
+            self._sent_offsets = offsets
+            self.send(Kind.OFFSETS, offsets)
