@@ -1,4 +1,4 @@
-"""Pictures -> findings in plain words: what kind of client this is, the evidence, and what to do. Pure.
+"""Findings of one user, from its picture. Pure.
 
 Every rule looks at a picture alone; its thresholds are constants beside it, and each has near misses in the
 tests. A place (address and kind of client id) gets at most one finding (place_findings.py); what several places
@@ -8,28 +8,25 @@ have in common, a deployment, steady producers, transactions, is a user's findin
 from __future__ import annotations
 
 from datetime import tzinfo
-from typing import Final
 
+from pidgate.events.patterns import CALM
 from pidgate.who import place_findings, user_findings
-from pidgate.who.finding import Finding, Kind
+from pidgate.who.finding import Finding
 from pidgate.who.picture import UserPicture, Window
-
-CALM: Final = frozenset({Kind.TRANSACTIONAL, Kind.DEPLOY, Kind.STEADY})
-"""Kinds that need nobody's attention."""
 
 
 def findings(user: UserPicture, window: Window, zone: tzinfo | None = None) -> list[Finding]:
-    """All that can be said of one user, trouble first. Never empty."""
+    """Return all findings of one user, trouble first. Never empty."""
     found = place_findings.of_places(user.places)
-    told = {address for finding in found for address in finding.addresses}
-    calm_places = [place for place in user.places if place.address not in told]
-    deploy = user_findings.deploy(calm_places, window, zone)
+    with_findings = {address for finding in found for address in finding.addresses}
+    calm_places = [place for place in user.places if place.address not in with_findings]
+    deploy = user_findings.rolling_deployment(calm_places, window, zone)
     if not found and deploy is None:
         found += _given(user_findings.scattered(user))
     found += _given(user_findings.unused(user), user_findings.transactional(user), deploy)
     if all(finding.kind in CALM for finding in found):
         found += _given(user_findings.steady(user, 0 if deploy is None else deploy.ids))
-    return found or [user_findings.no_pattern(user)]
+    return found or [user_findings.unknown(user)]
 
 
 def _given(*findings: Finding | None) -> list[Finding]:

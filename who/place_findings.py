@@ -1,24 +1,24 @@
-"""What the producers of one place do: a restart loop, an id per batch, a producer per task or thread. Pure."""
+"""Findings about the producers of one place: restart loops; producers per batch, task or thread. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pidgate.who import wording
+from pidgate.events.patterns import Pattern
 from pidgate.who.cadence import Cadence, cadence
-from pidgate.who.finding import Finding, Kind
+from pidgate.who.finding import Finding, sentence
 from pidgate.who.picture import Place
-from pidgate.who.place_words import addresses, each_used_for, from_places, ids_of, mean
+from pidgate.who.place_words import addresses, clients, ids_of, in_use_for, lived, mean
 from pidgate.who.user_tally import MOST_PLACE_NAMES
-from pidgate.who.wording import counted
+from pidgate.who.wording import counted, duration
 
 FEWEST_IDS: Final = 20
 """Below this many new ids a place is not worth a finding about batches, tasks or threads."""
 FEWEST_OVER: Final = 10
 """Ids that are over, before anything is said about how they are used."""
 BATCH_REQUESTS_P90: Final = 2
-"""One id per batch: half of the ids make one request, nine in ten at most this many."""
+"""A producer per batch: half of the ids make one request, nine in ten at most this many."""
 SHORT_LIFE_MS: Final = 60_000
 """A producer that lives less (median) was made for one task; one that lives longer, for a thread."""
 THREADS: Final = 10
@@ -36,7 +36,7 @@ LOOP_OVERLAP: Final = 2
 
 
 def loop_of(place: Place) -> Cadence | None:
-    """The beat of a place whose process starts again and again."""
+    """Return the beat of a place whose process starts again and again; None: there is none."""
     beat = cadence(place.starts_ms)
     if beat is None or is_counted_up(place):
         return None
@@ -48,7 +48,7 @@ def loop_of(place: Place) -> Cadence | None:
 
 
 def is_counted_up(place: Place) -> bool:
-    """Client ids are made by counting, nearly one for each id: one process opens one producer after another."""
+    """Return whether client ids are counted up, nearly one for each id: one process opens producer after producer."""
     starts = max(place.new_ids, len(place.starts_ms))
     return place.counted_up and place.distinct_client_ids >= COUNTED_UP_SHARE * min(starts, MOST_PLACE_NAMES)
 
@@ -59,26 +59,28 @@ def _is_loop(place: Place) -> bool:
 
 def _loop_words(places: Sequence[Place]) -> Finding:
     beats = [beat for place in places if (beat := loop_of(place)) is not None]
-    beat = max(beats, key=lambda one: one.bursts)
+    return loop_finding(places, max(beats, key=lambda one: one.bursts), clients(places), addresses(places))
+
+
+def loop_finding(
+    places: Sequence[Place], beat: Cadence, who: dict[str, str], where: tuple[str, ...]
+) -> Finding:
+    """Return the finding of a restart loop with this beat, at these addresses."""
     ids = ids_of(places)
-    text = (
-        f"restart loop every {wording.duration(beat.interval_ms)}{backing_off(beat)} {from_places(places)}: "
-        f"{counted(ids, 'id')}, {_per_start(beat)}{each_used_for(places)}"
-    )
+    words = {
+        "bursts": f"{beat.bursts:,}",
+        "interval": duration(beat.interval_ms),
+        "backing_off": ", with growing pauses" if beat.backing_off else "",
+        "new_ids": f"{ids:,}",
+        "per_start": "" if beat.per_burst == 1 else f", {beat.per_burst} at each start",
+        "lived": lived(places),
+    }
+    text = sentence(Pattern.RESTART_LOOP, {**who, **words})
     evidence = {"interval_ms": beat.interval_ms, "starts": beat.bursts, "ids_per_start": beat.per_burst}
-    return Finding(Kind.RESTART_LOOP, text, ids, addresses(places), evidence)
+    return Finding(Pattern.RESTART_LOOP, text, ids, where, evidence)
 
 
-def backing_off(beat: Cadence) -> str:
-    """Words to put behind the interval."""
-    return ", with growing pauses," if beat.backing_off else ""
-
-
-def _per_start(beat: Cadence) -> str:
-    return "one after another" if beat.per_burst == 1 else f"{beat.per_burst} at each start"
-
-
-# One id per batch.
+# A producer per batch.
 
 
 def _is_per_batch(place: Place) -> bool:
@@ -94,12 +96,10 @@ def _is_per_batch(place: Place) -> bool:
 def _per_batch_words(places: Sequence[Place]) -> Finding:
     ids = ids_of(places)
     requests, records = mean(place.requests for place in places), mean(place.records for place in places)
-    text = (
-        f"one id per batch: {requests:.1f} requests and {records:,.1f} records per id, {counted(ids, 'id')} "
-        f"{from_places(places)}{_on_connections(places)}"
-    )
+    sent = f"{requests:.1f} requests and {records:,.1f} records per id{_on_connections(places)}"
+    text = sentence(Pattern.PRODUCER_PER_BATCH, {**clients(places), "new_ids": f"{ids:,}", "sent": sent})
     evidence = {"requests_per_id": round(requests, 3), "records_per_id": round(records, 3)}
-    return Finding(Kind.ONE_ID_PER_BATCH, text, ids, addresses(places), evidence)
+    return Finding(Pattern.PRODUCER_PER_BATCH, text, ids, addresses(places), evidence)
 
 
 def _on_connections(places: Sequence[Place]) -> str:
@@ -112,7 +112,7 @@ def _on_connections(places: Sequence[Place]) -> str:
     return f", {counted(median, 'id')} per connection: one pool of connections"
 
 
-# One producer per task or thread.
+# A producer per task or thread.
 
 
 def _is_per_task(place: Place) -> bool:
@@ -126,20 +126,29 @@ def _is_per_task(place: Place) -> bool:
 
 
 def _per_task_words(places: Sequence[Place]) -> Finding:
-    ids, top = ids_of(places), places[0]
+    top, peak = places[0], max(place.peak_alive for place in places)
     assert top.life_ms is not None
     assert top.requests is not None
-    text = (
-        f"one producer per request or job: {counted(ids, 'id')} {from_places(places)}, each in use for "
-        f"{wording.duration(top.life_ms.median)} and {counted(top.requests.median, 'request')}, "
-        f"up to {max(place.peak_alive for place in places):,} at once"
+    return task_finding(
+        clients(places), ids_of(places), top.life_ms.median, top.requests.median, peak, addresses(places)
     )
-    evidence = {
-        "life_ms_median": top.life_ms.median,
-        "requests_median": top.requests.median,
-        "peak_alive": max(place.peak_alive for place in places),
+
+
+def task_finding(
+    who: dict[str, str], ids: int, life_ms: int, requests: int, peak: int = 0, where: tuple[str, ...] = ()
+) -> Finding:
+    """Return the finding of a producer per task. `life_ms`, `requests`: medians; `peak`: ids at once, 0: not known."""
+    words = {
+        "new_ids": f"{ids:,}",
+        "lived": in_use_for(life_ms),
+        "requests": counted(requests, "request"),
+        "at_once": f", up to {peak:,} at once" if peak else "",
     }
-    return Finding(Kind.PRODUCER_PER_TASK, text, ids, addresses(places), evidence)
+    text = sentence(Pattern.PRODUCER_PER_TASK, {**who, **words})
+    evidence = {"life_ms_median": life_ms, "requests_median": requests}
+    return Finding(
+        Pattern.PRODUCER_PER_TASK, text, ids, where, evidence | ({"peak_alive": peak} if peak else {})
+    )
 
 
 def _is_per_thread(place: Place) -> bool:
@@ -153,27 +162,23 @@ def _is_per_thread(place: Place) -> bool:
 
 def _per_thread_words(places: Sequence[Place]) -> Finding:
     peak = sum(place.peak_alive for place in places)
-    text = (
-        f"one producer per thread: {counted(peak, 'id')} in use at the same time {from_places(places)} "
-        "(or as many instances behind one address)"
-    )
-    return Finding(
-        Kind.PRODUCER_PER_THREAD, text, max(peak, ids_of(places)), addresses(places), {"peak_alive": peak}
-    )
+    text = sentence(Pattern.PRODUCER_PER_THREAD, {**clients(places), "alive": counted(peak, "id")})
+    ids = max(peak, ids_of(places))
+    return Finding(Pattern.PRODUCER_PER_THREAD, text, ids, addresses(places), {"peak_alive": peak})
 
 
-_RULES: Final[tuple[tuple[Kind, Callable[[Place], bool], Callable[[Sequence[Place]], Finding]], ...]] = (
-    (Kind.RESTART_LOOP, _is_loop, _loop_words),
-    (Kind.ONE_ID_PER_BATCH, _is_per_batch, _per_batch_words),
-    (Kind.PRODUCER_PER_TASK, _is_per_task, _per_task_words),
-    (Kind.PRODUCER_PER_THREAD, _is_per_thread, _per_thread_words),
+_RULES: Final[tuple[tuple[Pattern, Callable[[Place], bool], Callable[[Sequence[Place]], Finding]], ...]] = (
+    (Pattern.RESTART_LOOP, _is_loop, _loop_words),
+    (Pattern.PRODUCER_PER_BATCH, _is_per_batch, _per_batch_words),
+    (Pattern.PRODUCER_PER_TASK, _is_per_task, _per_task_words),
+    (Pattern.PRODUCER_PER_THREAD, _is_per_thread, _per_thread_words),
 )
 """In this order: a restart loop that sends one batch each time is a restart loop."""
 
 
 def of_places(places: Iterable[Place]) -> list[Finding]:
-    """At most one finding for each place; the same kind at several places is one finding."""
-    by_kind: dict[Kind, list[Place]] = {}
+    """Return at most one finding for each place; the same pattern at several places is one finding."""
+    by_kind: dict[Pattern, list[Place]] = {}
     for place in places:
         kind = next((kind for kind, rule, _ in _RULES if rule(place)), None)
         if kind is not None:

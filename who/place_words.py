@@ -1,4 +1,4 @@
-"""Words and sums about several places, which findings share. Pure. Places come with the most ids first."""
+"""Words and sums about several places, for findings. Pure. Places come with the most ids first."""
 
 from __future__ import annotations
 
@@ -11,42 +11,52 @@ from pidgate.who.user_tally import pattern_of
 
 
 def ids_of(places: Iterable[Place]) -> int:
-    """Ids brought; those that were only handed out, where none was brought."""
+    """Count the ids brought; those that were only handed out, where none was brought."""
     places = list(places)
     return sum(place.new_ids for place in places) or sum(len(place.starts_ms) for place in places)
 
 
 def addresses(places: Iterable[Place]) -> tuple[str, ...]:
-    """Each once."""
+    """Return each address once."""
     return tuple(dict.fromkeys(place.address for place in places))
 
 
-def clients(places: Sequence[Place]) -> str:
-    """For example "client producer-*, Java 3.7.0": the first place's, if they are not all alike."""
+def clients(places: Sequence[Place], where: str = "") -> dict[str, str]:
+    """Return {who}, for example "clients producer-* at 10.0.3.7 (Java 3.7.0)", and the words that agree with it.
+
+    `where`: instead of the places' addresses.
+    """
     names = dict.fromkeys(place.client_ids for place in places)
     if len(names) > 1:
         names = dict.fromkeys(map(pattern_of, names))
-    client = (wording.shown(next(iter(names))) or "without name") + (" and others" if len(names) > 1 else "")
-    software = wording.software(places[0].software)
-    return f"client {client}, {software}" if software else f"client {client}"
+    first = wording.shown(next(iter(names), ""))
+    are_several = len(names) != 1 or not first or "*" in first
+    client = ("clients" if are_several else "client") + (f" {first}" if first else " without a name")
+    client += " and others" if len(names) > 1 else ""
+    at = where or wording.listed([wording.shown(address) for address in addresses(places)])
+    software = wording.software(places[0].software) if places else ""
+    return {
+        "who": f"{client} at {at}{f' ({software})' if software else ''}" if names else "its clients",
+        "s": "" if are_several else "s",
+        "is_": "are" if are_several else "is",
+        "was": "were" if are_several else "was",
+        "in_active": "",
+    }
 
 
-def from_places(places: Sequence[Place]) -> str:
-    """Where from: addresses and clients."""
-    return f"from {wording.listed([wording.shown(address) for address in addresses(places)])} ({clients(places)})"
-
-
-def each_used_for(places: Sequence[Place]) -> str:
-    """How long one id is in use, if that is known; to be put at the end."""
+def lived(places: Sequence[Place]) -> str:
+    """Return {lived}: how long one id is in use, where that is known."""
     lives = [place.life_ms for place in places if place.life_ms is not None]
-    if not lives:
-        return ""
-    median = max(lives, key=lambda life: life.count).median
-    return f", each in use for {wording.duration(median)}"
+    return in_use_for(max(lives, key=lambda life: life.count).median) if lives else ""
+
+
+def in_use_for(life_ms: int) -> str:
+    """Return {lived} for a life in milliseconds."""
+    return f", each in use for about {wording.duration(life_ms)}"
 
 
 def mean(spreads: Iterable[Spread | None]) -> float:
-    """Over all of them together; 0 when nothing is known."""
+    """Return the mean over all of them together; 0 when nothing is known."""
     known = [one for one in spreads if one is not None]
     count = sum(one.count for one in known)
     return sum(one.total for one in known) / count if count else 0.0

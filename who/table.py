@@ -10,11 +10,11 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Final
 
 from pidgate import units
+from pidgate.events.patterns import CALM, Pattern
 from pidgate.who import wording
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
-from pidgate.who.finding import Finding, Kind
-from pidgate.who.findings import CALM
+from pidgate.who.finding import Finding
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 from pidgate.who.wording import counted
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 WIDTH_WITHOUT_TERMINAL: Final = 120
 _SHOWN_NAMES: Final = 2
-_QUIET: Final = CALM | {Kind.NO_PATTERN}
+_QUIET: Final = CALM | {Pattern.UNKNOWN}
 """Findings without a remedy below them."""
 
 

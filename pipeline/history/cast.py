@@ -13,8 +13,8 @@ from zlib import crc32
 
 import numpy as np
 
+from pidgate.events.patterns import HARMFUL, Pattern
 from pidgate.pipeline.history.world import World, dice
-from pidgate.pipeline.patterns import HARMFUL, Pattern
 
 
 class Kind(StrEnum):

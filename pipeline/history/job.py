@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from pidgate.events.patterns import Pattern
 from pidgate.pipeline.history.cast import DAILY, Deployment, Kind, User, cast
 from pidgate.pipeline.history.fleets import planned, rollouts
 from pidgate.pipeline.history.loops import is_crashing
 from pidgate.pipeline.history.shard import day_of
 from pidgate.pipeline.history.world import DAY_MS, USAGE_MS, World
-from pidgate.pipeline.patterns import Pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

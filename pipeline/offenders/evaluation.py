@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pidgate.pipeline.patterns import Pattern
+from pidgate.pipeline.offenders.rules import PATTERNS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,7 +28,7 @@ def accuracy(findings: DataFrame, labels: DataFrame) -> DataFrame:
     """
     both = _compared(findings, labels)
     patterns = labels.sparkSession.createDataFrame(
-        [(pattern.value,) for pattern in Pattern], "pattern string"
+        [(pattern.value,) for pattern in PATTERNS], "pattern string"
     )
     counts = both.groupBy("pattern").agg(
         f.count_if("labelled").alias("users"),

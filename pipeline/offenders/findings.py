@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
+from pidgate.events.patterns import HARMFUL, PATTERN_WORDS, Pattern
 from pidgate.pipeline.offenders import words
 from pidgate.pipeline.offenders.places import ANYTHING
 from pidgate.pipeline.offenders.rules import APPS, SOURCES, Rule, pattern_of
-from pidgate.pipeline.patterns import HARMFUL, Pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,24 +37,26 @@ WORDS: dict[str, str] = {
     "s": _if_several("", "s"),
     "is_": _if_several("are", "is"),
     "was": _if_several("were", "was"),
-    "active": words.duration("active_ms"),
+    "in_active": f"' in ' || {words.duration('active_ms')}",
     "interval": words.duration("interval_ms"),
-    "life": words.duration("life_ms"),
+    "lived": f"', each in use for about ' || {words.duration('life_ms')}",
     "backing_off": "if(grown >= 3, ', with growing pauses', '')",
+    "per_start": "''",
     "new_ids": words.count("new_ids"),
     "bursts": words.count("bursts"),
     "per_burst": words.count("greatest(ids_per_burst, 1)"),
-    "names": words.count("names"),
-    "one_request": words.per_cent("one_request"),
-    "short_lived": words.per_cent("short_lived"),
+    "kept": f"{words.count('names')} || ' different transactional ids'",
+    "sent": f"{words.per_cent('one_request')} || ' of them sent one request, ' || {words.per_cent('short_lived')}"
+    " || ' lived under a second'",
     "failed": words.per_cent("failed"),
     "error_code": "cast(error_code as string)",
-    "replacements": words.count("replacements"),
-    "instances": words.count("instances"),
+    "replaced": f"{words.count('replacements')} || ' times all instances (up to ' || {words.count('instances')}"
+    " || ') were replaced, one after the other'",
     "alive_least": words.count("alive_least"),
     "alive_most": words.count("alive_most"),
     "late_ids": words.count("late_ids"),
-    "long_ids": words.count("long_ids"),
+    "long_lived": f"{words.count('long_ids')} || ' long-lived producers'",
+    "beside": f"', ' || {words.count('late_ids')} || ' new ids beside them'",
     "met_at_address": words.count("met_at_address"),
     "alive_at_address": words.count("alive_at_address"),
     "crowd_address": words.name("crowd_address"),
@@ -62,7 +64,7 @@ WORDS: dict[str, str] = {
     "alive_at_client_id": words.count("alive_at_client_id"),
     "crowd_client_id": words.name("crowd_client_id"),
 }
-"""What stands for the {words} in the rules' sentences."""
+"""Spark SQL for the {places} in the sentences of events/patterns.py."""
 
 
 def judged_sources(features: DataFrame, places: DataFrame) -> DataFrame:
@@ -99,9 +101,7 @@ def _new_ids(sources: DataFrame, apps: DataFrame) -> DataFrame:
 def _found(judged: DataFrame, rules: tuple[Rule, ...]) -> DataFrame:
     """Sources (or apps) of a user with the same story are one finding, told of the largest."""
     told = f.struct(
-        _of_rule(rules, {rule.pattern: words.sentence(rule.sentence, WORDS) for rule in rules}).alias(
-            "sentence"
-        ),
+        _of_rule(rules, {rule.pattern: _sentence(rule.pattern, WORDS) for rule in rules}).alias("sentence"),
         _of_rule(rules, {rule.pattern: _numbers(rule.evidence) for rule in rules}).alias("evidence"),
         "client",
         "address",
@@ -129,6 +129,10 @@ def _found(judged: DataFrame, rules: tuple[Rule, ...]) -> DataFrame:
     )
 
 
+def _sentence(pattern: Pattern, filled: dict[str, str]) -> str:
+    return words.sentence(PATTERN_WORDS[pattern].sentence, filled)
+
+
 def _of_rule(rules: tuple[Rule, ...], texts: dict[Pattern, str]) -> Column:
     """What belongs to the rule that was found, each written in SQL."""
     cases = " ".join(f"when '{rule.pattern.value}' then {texts[rule.pattern]}" for rule in rules)
@@ -144,7 +148,8 @@ def _numbers(names: tuple[str, ...]) -> str:
 def _unknown(users: DataFrame) -> DataFrame:
     rest = "all_ids - explained"
     many = f"{rest} > {MOSTLY} * all_ids and {rest} >= {FEWEST_UNKNOWN}"
-    of_all = f"{words.count(rest)} || ' of ' || {words.count('all_ids')} || ' new ids fit no pattern that is known'"
+    ids = f"{words.count(rest)} || ' of ' || {words.count('all_ids')} || ' new ids'"
+    of_all = _sentence(Pattern.UNKNOWN, {"ids": ids})
     too_few = f"'too little is known, ' || {words.count(rest)} || ' new ids'"
     said = f"{words.name('user')} || ': ' || if({many}, {of_all}, {too_few})"
     return users.where(f"found = 0 or ({many})").select(

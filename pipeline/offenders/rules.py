@@ -1,4 +1,4 @@
-"""The rules: which numbers make which pattern, and how that is said. The only place to change what is found.
+"""The rules: which numbers make which pattern. The only place to change what is found (events/patterns.py: the words).
 
 Two tables, each read from the top; the first rule that fits counts. SOURCES judges one source (a place, an address,
 an application: places.py) by source_features; what none of them fits is calm, and APPS judges the calm producers of
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.patterns import Pattern
+from pidgate.events.patterns import Pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -70,11 +70,10 @@ SHORTEST_INSTANCE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`condition`: Spark SQL. `sentence`: its {words} are columns of findings.py. `evidence`: columns to show."""
+    """One row of a table. `condition`: Spark SQL; `evidence`: columns to show. The sentence: events/patterns.py."""
 
     pattern: Pattern
     condition: str
-    sentence: str
     evidence: tuple[str, ...]
 
 
@@ -93,8 +92,6 @@ SOURCES: tuple[Rule, ...] = (
         Pattern.RANDOM_TRANSACTIONAL_IDS,
         f"new_ids >= {FEWEST_IDS} and transactional >= {MADE_UP} and names >= {MADE_UP} * (new_ids + refused_ids)"
         f" and (new_ids >= {TURNOVER} * alive or new_ids >= {SHORT_TURNOVER} * alive and life_ms < {SHORT_TERM_MS})",
-        "{who} make{s} up a transactional id at each start: {new_ids} new ids in {active}, {names} different "
-        "transactional ids",
         ("names", "transactional", "alive"),
     ),
     Rule(
@@ -102,29 +99,21 @@ SOURCES: tuple[Rule, ...] = (
         f"bursts >= {FEWEST_BURSTS} and ids_per_burst <= {CRON_IDS} and overlap_share <= {MOST}"
         f" and clock >= if(clock_ms > 3600000, {DAILY_CLOCK}, {CLOCK}) and clock_periods >= {MOST} * bursts"
         f" and beat_share >= {BEAT}",
-        "{who} run{s} by the clock, every {interval}: {bursts} runs with {per_burst} new ids each, in use for about "
-        "{life}",
         ("bursts", "ids_per_burst", "interval_ms", "clock", "clock_ms"),
     ),
     Rule(
         Pattern.RESTART_LOOP,
         f"{_IN_TURN} and ({_AT_A_BEAT} or {_CRASHING}) and {_NO_BATCHES} and {_OTHER_PROCESS}",
-        "{who} {is_} in a restart loop: {bursts} starts, one after the other, every {interval}{backing_off}, "
-        "{new_ids} new ids in {active}, each in use for about {life}",
         ("bursts", "interval_ms", "pause_ms", "beat_share", "grown", "overlap_share", "resets"),
     ),
     Rule(
         Pattern.PRODUCER_PER_ERROR,
         f"new_ids >= {FEWEST_IDS} and failed >= {MOST} and new_ids >= {ERROR_TURNOVER} * alive",
-        "{who} open{s} a producer on each error: {failed} of its {new_ids} new ids in {active} ended with one "
-        "(code {error_code}), each in use for about {life}",
         ("failed", "error_code", "pause_ms"),
     ),
     Rule(
         Pattern.PRODUCER_PER_BATCH,
         f"new_ids >= {FEWEST_IDS} and used >= {MOST} * new_ids and ({_SHORT} or {_AT_ONCE})",
-        "{who} open{s} a producer per batch: {new_ids} new ids in {active}, {one_request} of them sent one request, "
-        "{short_lived} lived under a second",
         ("requests", "one_request", "two_requests", "short_lived", "connections"),
     ),
 )
@@ -139,41 +128,37 @@ APPS: tuple[Rule, ...] = (
     Rule(
         Pattern.ROLLING_DEPLOYMENT,
         f"replacements >= 1 and replaced_ids >= {MOST} * late_ids and late_long >= {MOST}",
-        "{who} {was} deployed: {replacements} times all instances (up to {instances}) were replaced, one after the "
-        "other",
         ("replacements", "instances", "replaced_ids", "sessions"),
     ),
     Rule(
         Pattern.SHARED_ADDRESS,
         f"met_at_address >= {CROWD} and alive_at_address >= {CROWD / 2}",
-        "{user} has {met_at_address} clients behind one address, {crowd_address}: {alive_at_address} producers at "
-        "once, {new_ids} new ids",
         ("met_at_address", "alive_at_address"),
     ),
     Rule(
         Pattern.AUTOSCALING,
         f"late_ids >= {FEWEST_IDS} and growths >= 3 and alive_most > alive_least and alive >= 1"
         f" and ({_BY_DAY} or {_COME_AND_GO})",
-        "{who} scale{s} with the load: {alive_least} to {alive_most} instances, {late_ids} starts",
         ("alive_least", "alive_most", "starts_rhythm", "ends_rhythm", "growths"),
     ),
     Rule(
         Pattern.SHARED_CLIENT_ID,
         f"met_at_client_id >= {CROWD} and alive_at_client_id >= {CROWD / 2}",
-        "{user} has {met_at_client_id} addresses that call themselves {crowd_client_id}: {alive_at_client_id} "
-        "producers at once, {new_ids} new ids",
         ("met_at_client_id", "alive_at_client_id"),
     ),
     Rule(
         Pattern.STEADY,
         f"long_ids >= 1 and long_time >= {NEARLY_ALL}",
-        "{who} {is_} steady: {long_ids} long-lived producers, {late_ids} new ids beside them",
         ("long_ids", "late_ids", "alive"),
     ),
 )
 
 
+PATTERNS = frozenset((*(rule.pattern for rule in (*SOURCES, *APPS)), Pattern.UNKNOWN))
+"""All that is found."""
+
+
 def pattern_of(rules: tuple[Rule, ...]) -> Column:
-    """The pattern of the first rule that fits; null: none does."""
+    """Return the pattern of the first rule that fits; null: none does."""
     cases = " ".join(f"when {rule.condition} then '{rule.pattern.value}'" for rule in rules)
     return f.expr(f"case {cases} end")

@@ -8,9 +8,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
+from pidgate.events.patterns import HARMFUL
 from pidgate.pipeline.arrivals import KNOWN, arrivals
 from pidgate.pipeline.offenders.places import ANYTHING, family
-from pidgate.pipeline.patterns import HARMFUL
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report import charts
 from pidgate.pipeline.report.findings import name_of
 from pidgate.pipeline.report.markup import Content, Html, tag
 from pidgate.pipeline.report.parts import Charts, Column, not_run, section, table
 from pidgate.pipeline.report.rows import Confused, Detector, Filters, Found, PatternAccuracy
-from pidgate.pipeline.report.words import count, counted, pattern_words, share
+from pidgate.pipeline.report.words import count, counted, share
 
 _ACCURACY_COLUMNS = (
     Column("Pattern"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report.findings import name_of
 from pidgate.pipeline.report.markup import Content, Html, tag
 from pidgate.pipeline.report.parts import Column, not_run, section, table, tiles
 from pidgate.pipeline.report.rows import Advice, Found, UserRow
-from pidgate.pipeline.report.words import NOTHING, count, counted, no, pattern_words, rate
+from pidgate.pipeline.report.words import NOTHING, count, counted, no, rate
 
 _MOST = 200
 _CHANGING = ("set", "block")

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report.markup import chart_text
 from pidgate.pipeline.report.rows import Candidate, Heaps, PatternAccuracy, Series
 from pidgate.pipeline.report.series import Span
-from pidgate.pipeline.report.words import count, pattern_words, size
+from pidgate.pipeline.report.words import count, size
 
 Chart = dict[str, Any]
 OTHERS = "all others"

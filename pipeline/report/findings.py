@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
 from pidgate.pipeline.report.words import (
     count,
@@ -18,7 +19,6 @@ from pidgate.pipeline.report.words import (
     listed,
     moment,
     no,
-    pattern_words,
     sentence,
     share,
 )

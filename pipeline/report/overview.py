@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report import charts
 from pidgate.pipeline.report.findings import Finding, Weight, findings, name_of, summary
 from pidgate.pipeline.report.markup import Content, Html, joined, tag
 from pidgate.pipeline.report.parts import Charts, Column, badge, not_run, section, table, tiles
 from pidgate.pipeline.report.rows import Found, UserRow
-from pidgate.pipeline.report.words import NOTHING, count, moment, pattern_words, rate
+from pidgate.pipeline.report.words import NOTHING, count, moment, rate
 
 _LABELS = {Weight.BAD: "Act", Weight.WARN: "Check", Weight.GOOD: "Good"}
 _COLUMNS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report import charts
 from pidgate.pipeline.report.findings import advice_sentence, name_of
 from pidgate.pipeline.report.markup import Content, Html, tag
@@ -17,7 +18,6 @@ from pidgate.pipeline.report.words import (
     duration,
     evidence,
     moment,
-    pattern_words,
     rate,
     sentence,
     share,

@@ -6,11 +6,8 @@ Pure; knows nothing of HTML.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import floor
-
-from pidgate.pipeline.patterns import Pattern
 
 NOTHING = "-"
 _SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -111,71 +108,3 @@ def evidence(name: str, value: str) -> tuple[str, str]:
     if name.endswith("_ms"):
         return name.removesuffix("_ms").replace("_", " "), duration(number)
     return name.replace("_", " "), count(number) if abs(number) >= 10 else f"{number:.3g}"
-
-
-@dataclass(frozen=True, slots=True)
-class PatternWords:
-    """A pattern: its name, what such a user does, and what its owner can do about it."""
-
-    name: str
-    does: str
-    remedy: str = ""
-
-
-_HEALTHY_REMEDY = "Nothing has to change."
-
-PATTERN_WORDS: dict[Pattern, PatternWords] = {
-    Pattern.PRODUCER_PER_BATCH: PatternWords(
-        "Producer per batch",
-        "opens a new producer for each batch",
-        "Open one producer when the process starts, share it between all threads, and close it when the process "
-        "ends. Producers are thread-safe; opening one per message or per batch costs a producer id each time.",
-    ),
-    Pattern.PRODUCER_PER_ERROR: PatternWords(
-        "Producer per error",
-        "opens a new producer on each error",
-        "Keep the producer when a send fails: the client retries by itself, for delivery.timeout.ms. Only a fatal "
-        "error needs a new producer; wait longer before each next one.",
-    ),
-    Pattern.RESTART_LOOP: PatternWords(
-        "Restart loop",
-        "crashes and is started again, over and over",
-        "Find out why the process ends (exit code, out of memory, a liveness probe that is too strict), and let the "
-        "supervisor wait longer after each crash.",
-    ),
-    Pattern.RANDOM_TRANSACTIONAL_IDS: PatternWords(
-        "Random transactional ids",
-        "makes up a new transactional id at each start",
-        "Derive transactional.id from something that outlives a restart (the ordinal of a StatefulSet, the input "
-        "partition). Then a restarted process takes its old producer id over, and old transactions are fenced.",
-    ),
-    Pattern.STEADY: PatternWords("Steady", "keeps its producers for long", _HEALTHY_REMEDY),
-    Pattern.ROLLING_DEPLOYMENT: PatternWords(
-        "Rolling deployment", "replaces all its instances, one after the other", _HEALTHY_REMEDY
-    ),
-    Pattern.AUTOSCALING: PatternWords(
-        "Autoscaling", "starts and ends instances with the load", _HEALTHY_REMEDY
-    ),
-    Pattern.CRON_JOB: PatternWords(
-        "Cron job", "starts a few short-lived producers by the clock", _HEALTHY_REMEDY
-    ),
-    Pattern.SHARED_ADDRESS: PatternWords(
-        "Shared address", "is many processes behind one address", _HEALTHY_REMEDY
-    ),
-    Pattern.SHARED_CLIENT_ID: PatternWords(
-        "Shared client id", "is many processes that call themselves alike", _HEALTHY_REMEDY
-    ),
-    Pattern.UNKNOWN: PatternWords(
-        "Unknown",
-        "fits no known pattern, or too little is known",
-        "Look at the evidence, then ask the owner.",
-    ),
-}
-
-
-def pattern_words(pattern: str) -> PatternWords:
-    """Also for a word that a newer detector made up."""
-    try:
-        return PATTERN_WORDS[Pattern(pattern)]
-    except ValueError:
-        return PatternWords(pattern.replace("_", " ").capitalize(), f"shows the pattern {pattern}")

@@ -100,7 +100,7 @@ def test_everything_is_told_from_a_topic(cluster: Cluster, filled: str) -> None:
     users = {user["user"]: user for user in found["users"]}
     assert list(users) == ["etl", "mallory", "billing"]
     kinds = {name: [finding["kind"] for finding in user["findings"]] for name, user in users.items()}
-    assert kinds == {"etl": ["restart_loop"], "mallory": ["one_id_per_batch"], "billing": ["steady"]}
+    assert kinds == {"etl": ["restart_loop"], "mallory": ["producer_per_batch"], "billing": ["steady"]}
     assert 298 <= users["etl"]["new_ids"] <= 300
     assert users["etl"]["quota"]["producer_ids_rate"] == 100
     assert users["billing"]["quota"]["producer_ids_rate"] == 5
@@ -116,9 +116,12 @@ def test_as_a_table(cluster: Cluster, filled: str) -> None:
     answer = who("--bootstrap-servers", cluster.bootstrap_servers(), "--topic", filled, "--since", "61m")
 
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert "etl: restart loop every 12 s from 10.0.3.7 (client etl, Java 3.7.0): " in answer.stdout
-    assert "mallory: one id per batch: 1.0 requests and 1.0 records per id, " in answer.stdout
-    assert "billing: steady: 5 long-lived producers" in answer.stdout
+    text = " ".join(answer.stdout.split())
+    assert "etl: client etl at 10.0.3.7 (Java 3.7.0) is in a restart loop: " in text
+    assert "starts, one after the other, every 12 s, " in text
+    assert "mallory: clients producer-* at 10.0.9.9 (Java 3.7.0) open a producer per batch: " in text
+    assert " new ids, 1.0 requests and 1.0 records per id, " in text
+    assert "is steady: 5 long-lived producers" in text
     assert "3 events were lost (dropped by a gateway, of gw-a:9290)." in answer.stdout
 
 
@@ -296,7 +299,7 @@ def test_behind_a_real_gateway(sasl_cluster: Cluster, topic_name: TopicName, tmp
     assert users["alice"]["addresses"]["top"] == [{"name": "127.0.0.1", "ids": 30}]
     assert users["alice"]["quota"]["producer_ids_rate"] == 5
     [finding] = users["alice"]["findings"]
-    assert finding["kind"] == "one_id_per_batch"
+    assert finding["kind"] == "producer_per_batch"
     assert users["bob"]["new_ids"] == 1
     assert (found["coverage"]["allocated"], found["coverage"]["around"]) == (34, 3)
     assert (found["lost_events"], found["events"]["unreadable"]) == (0, 0)

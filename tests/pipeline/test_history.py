@@ -14,11 +14,12 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.events import EVENT_TYPES
+from pidgate.events.patterns import HARMFUL
 from pidgate.pipeline.history import events_of_day, job, loops
 from pidgate.pipeline.history.cast import STORIES, cast
 from pidgate.pipeline.history.events_of_day import Told, told
 from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, World, dice
-from pidgate.pipeline.patterns import HARMFUL, Pattern
+from pidgate.pipeline.offenders.rules import PATTERNS
 from pidgate.pipeline.schemas import table_schema
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def test_each_connection_opens_and_closes_once(story: Story) -> None:
 
 def test_every_pattern_is_there_and_each_id_has_its_truth(spark: SparkSession, story: Story) -> None:
     labels = job.labels(spark, story.world).toPandas()
-    assert set(labels.pattern) == {pattern.value for pattern in Pattern}
+    assert set(labels.pattern) == {pattern.value for pattern in PATTERNS}
     assert labels.groupby("user").ngroups == story.world.users
     assert not labels.duplicated().any()
     ids = story.ids

@@ -18,7 +18,8 @@ from pidgate.events.definitions import (
     ProduceErrorEvent,
     RefusalOutcomeEvent,
 )
-from pidgate.pipeline.patterns import HARMFUL, Pattern
+from pidgate.events.patterns import HARMFUL
+from pidgate.pipeline.offenders.rules import PATTERNS
 from tests.support.recordings import Recording, load, names
 
 _E = TypeVar("_E", bound=Event)
@@ -124,7 +125,7 @@ def test_two_gateways_knew_of_each_other() -> None:
 
 def test_each_pattern_was_played() -> None:
     recording = load("patterns")
-    assert {word for words in recording.labels.values() for word in words} == {one.value for one in Pattern}
+    assert {word for words in recording.labels.values() for word in words} == {one.value for one in PATTERNS}
     decided = of(recording, DecisionEvent)
     assert {event.reason for event in decided} == {"observe"}
     ids: dict[str, set[int]] = defaultdict(set)

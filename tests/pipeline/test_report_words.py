@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidgate.pipeline.patterns import Pattern
+from pidgate.events.patterns import PATTERN_WORDS, Pattern
 from pidgate.pipeline.report.charts import line_with_limit, stacked
 from pidgate.pipeline.report.findings import Weight, findings, summary
 from pidgate.pipeline.report.markup import Html, as_json, tag
@@ -17,7 +17,6 @@ from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, Se
 from pidgate.pipeline.report.series import DAY_MS, HOUR_MS, MINUTE_MS, Span, running, span_between
 from pidgate.pipeline.report.source import JOB_OF
 from pidgate.pipeline.report.words import (
-    PATTERN_WORDS,
     count,
     counted,
     duration,

@@ -55,19 +55,23 @@ quiet-too              1   client etl                    life 1 ms (1 ms)       
                            Java 3.7.0                    ids/connection 1 (1)     observe
                            10.0.3.7                      1 in use
 
-ingest: one id per batch: 1.0 requests and 1.0 records per id, 150 ids from 10.0.3.7 (client ingest,
-Java 3.7.0), 75 ids per connection: one pool of connections
-    -> create the producer once and keep it: send() is thread-safe; flush() instead of close() after
-    a batch
-etl: restart loop every 4 s from 10.0.3.8 (client etl, Java 3.7.0): 120 ids, one after another, each
-in use for 1.3 s
-    -> find out why it exits (its own log, exit code, OOM kill); a job that runs so often should
-    keep one process with one producer
-payments: deploy: 40 ids at 13:42 from 40 addresses, then quiet
-payments: steady: 40 long-lived producers
-(unidentified): steady: 3 long-lived producers
-quiet: 3 new ids from 1 address: no pattern stands out
-quiet-too: 1 new id from 1 address: no pattern stands out
+ingest: client ingest at 10.0.3.7 (Java 3.7.0) opens a producer per batch: 150 new ids, 1.0 requests
+and 1.0 records per id, 75 ids per connection: one pool of connections
+    -> Open one producer when the process starts, share it between all threads, and close it when
+    the process ends; flush() after a batch instead. Producers are thread-safe; opening one per
+    message or per batch costs a producer id each time.
+etl: client etl at 10.0.3.8 (Java 3.7.0) is in a restart loop: 120 starts, one after the other,
+every 4 s, 120 new ids, each in use for about 1.3 s
+    -> Find out why the process ends (its log, exit code, out of memory, a liveness probe that is
+    too strict), and let the supervisor wait longer after each crash. A job that runs so often
+    should keep one process with one producer.
+payments: clients pay-*-* at 40 addresses (librdkafka 2.3.0) were deployed: 40 new ids at 13:42,
+then quiet
+payments: clients pay-*-* at 10.4.1.0, 10.4.1.1 and 38 more (librdkafka 2.3.0) are steady: 40
+long-lived producers
+(unidentified): client x\\x1b[31m[bold] at 10.6.0.1 (Java 3.7.0) is steady: 3 long-lived producers
+quiet: 3 new ids from 1 address fit no known pattern
+quiet-too: 1 new id from 1 address fit no known pattern
 1 id of 312 allocated since 13:40 was not seen; lost events or summed-up storms account for that.
 2 events were lost (dropped by a gateway, of gw-a:9290).
 """

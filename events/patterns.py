@@ -1,0 +1,168 @@
+"""The ways in which users come by new producer ids: the words, the sentence and the advice of each. Pure.
+
+`pidgate who` finds some of them in the last hours, `pidgate pipeline offenders` some in months; both use these words. A
+user may show several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Pattern(StrEnum):
+    """One way of opening producers."""
+
+    RESTART_LOOP = "restart_loop"  # KIP-936: a process that crashes and is started again, over and over
+    PRODUCER_PER_ERROR = "producer_per_error"  # KIP-936: a new producer on each error
+    PRODUCER_PER_BATCH = "producer_per_batch"  # KIP-936: a new producer for each batch or record
+    PRODUCER_PER_TASK = "producer_per_task"  # a new producer for each request or job
+    PRODUCER_PER_THREAD = "producer_per_thread"  # many producers of one process at the same time
+    UNUSED_IDS = "unused_ids"  # producers that are opened and never send
+    RANDOM_TRANSACTIONAL_IDS = "random_transactional_ids"  # a transactional id made up at each start
+    TRANSACTIONAL = "transactional"  # transactional ids that are kept
+    STEADY = "steady"  # producers that live long
+    ROLLING_DEPLOYMENT = "rolling_deployment"  # all instances once, one after the other
+    AUTOSCALING = "autoscaling"  # instances come and go with the load
+    CRON_JOB = "cron_job"  # a few short-lived producers, by the clock
+    SHARED_ADDRESS = "shared_address"  # many processes behind one NAT address
+    SHARED_CLIENT_ID = "shared_client_id"  # many processes with one client id
+    UNKNOWN = "unknown"  # too little is known, or it fits nothing
+
+
+HARMFUL: Final = frozenset(
+    (
+        Pattern.RESTART_LOOP,
+        Pattern.PRODUCER_PER_ERROR,
+        Pattern.PRODUCER_PER_BATCH,
+        Pattern.RANDOM_TRANSACTIONAL_IDS,
+    )
+)
+"""Patterns that `offenders` calls harmful."""
+CALM: Final = frozenset((Pattern.TRANSACTIONAL, Pattern.ROLLING_DEPLOYMENT, Pattern.STEADY))
+"""Patterns of `who` that need nobody's attention."""
+
+
+@dataclass(frozen=True, slots=True)
+class PatternWords:
+    """A pattern for people: its name, what such a user does, a sentence with {places} to fill, what to do about it.
+
+    In a sentence {who} are clients, {s}, {is_} and {was} agree with them.
+    """
+
+    name: str
+    does: str
+    sentence: str = ""
+    remedy: str = "Nothing has to change."
+
+
+PATTERN_WORDS: Final[dict[Pattern, PatternWords]] = {
+    Pattern.RESTART_LOOP: PatternWords(
+        "Restart loop",
+        "crashes and is started again, over and over",
+        "{who} {is_} in a restart loop: {bursts} starts, one after the other, every {interval}{backing_off}, "
+        "{new_ids} new ids{in_active}{per_start}{lived}",
+        "Find out why the process ends (its log, exit code, out of memory, a liveness probe that is too strict), and "
+        "let the supervisor wait longer after each crash. A job that runs so often should keep one process with one "
+        "producer.",
+    ),
+    Pattern.PRODUCER_PER_ERROR: PatternWords(
+        "Producer per error",
+        "opens a new producer on each error",
+        "{who} open{s} a producer on each error: {failed} of its {new_ids} new ids{in_active} ended with one "
+        "(code {error_code}){lived}",
+        "Keep the producer when a send fails: the client retries by itself, for delivery.timeout.ms. Only a fatal "
+        "error needs a new producer; wait longer before each next one.",
+    ),
+    Pattern.PRODUCER_PER_BATCH: PatternWords(
+        "Producer per batch",
+        "opens a new producer for each batch",
+        "{who} open{s} a producer per batch: {new_ids} new ids{in_active}, {sent}",
+        "Open one producer when the process starts, share it between all threads, and close it when the process "
+        "ends; flush() after a batch instead. Producers are thread-safe; opening one per message or per batch costs "
+        "a producer id each time.",
+    ),
+    Pattern.PRODUCER_PER_TASK: PatternWords(
+        "Producer per task",
+        "opens a new producer for each request or job",
+        "{who} open{s} a producer per request or job: {new_ids} new ids{lived} and {requests}{at_once}",
+        "Share one producer in the process over requests and jobs, and close it only when the process ends.",
+    ),
+    Pattern.PRODUCER_PER_THREAD: PatternWords(
+        "Producer per thread",
+        "opens a producer for each thread",
+        "{who} open{s} a producer per thread: {alive} in use at the same time (or as many instances behind one "
+        "address)",
+        "Share one producer between the threads: it is thread-safe, batches better and costs one id. Nothing has to "
+        "change if these are instances behind one address.",
+    ),
+    Pattern.UNUSED_IDS: PatternWords(
+        "Unused ids",
+        "opens producers that never send",
+        "{who} open{s} producers that never send: {unused} of {allocated} handed out (InitProducerId) were never "
+        "produced with",
+        "Open a producer only where something is sent; without need for idempotence set enable.idempotence=false. "
+        "Probes and health checks should use an admin client.",
+    ),
+    Pattern.RANDOM_TRANSACTIONAL_IDS: PatternWords(
+        "Random transactional ids",
+        "makes up a new transactional id at each start",
+        "{who} make{s} up a transactional id at each start: {new_ids} new ids{in_active}, {kept}",
+        "Derive transactional.id from something that outlives a restart (the ordinal of a StatefulSet, the input "
+        "partition). Then a restarted process takes its old producer id over, and old transactions are fenced.",
+    ),
+    Pattern.TRANSACTIONAL: PatternWords(
+        "Transactional",
+        "keeps its transactional ids",
+        "{who} use{s} transactions: {ids}, {bumps}",
+        "Nothing has to change: a stable transactional.id keeps its producer id.",
+    ),
+    Pattern.STEADY: PatternWords(
+        "Steady",
+        "keeps its producers for long",
+        "{who} {is_} steady: {long_lived}{beside}",
+    ),
+    Pattern.ROLLING_DEPLOYMENT: PatternWords(
+        "Rolling deployment",
+        "replaces all its instances, one after the other",
+        "{who} {was} deployed: {replaced}",
+        "Nothing has to change: set the quota above what one deployment and its roll-back bring.",
+    ),
+    Pattern.AUTOSCALING: PatternWords(
+        "Autoscaling",
+        "starts and ends instances with the load",
+        "{who} scale{s} with the load: {alive_least} to {alive_most} instances, {late_ids} starts",
+    ),
+    Pattern.CRON_JOB: PatternWords(
+        "Cron job",
+        "starts a few short-lived producers by the clock",
+        "{who} run{s} by the clock, every {interval}: {bursts} runs with {per_burst} new ids each{lived}",
+    ),
+    Pattern.SHARED_ADDRESS: PatternWords(
+        "Shared address",
+        "is many processes behind one address",
+        "{user} has {met_at_address} clients behind one address, {crowd_address}: {alive_at_address} producers at "
+        "once, {new_ids} new ids",
+    ),
+    Pattern.SHARED_CLIENT_ID: PatternWords(
+        "Shared client id",
+        "is many processes with one client id",
+        "{user} has {met_at_client_id} addresses with the client id {crowd_client_id}: {alive_at_client_id} producers "
+        "at once, {new_ids} new ids",
+    ),
+    Pattern.UNKNOWN: PatternWords(
+        "Unknown",
+        "fits no known pattern, or too little is known",
+        "{ids} fit no known pattern",
+        "Look at the addresses and client ids, or take a longer time; then ask the owner.",
+    ),
+}
+
+
+def pattern_words(pattern: str) -> PatternWords:
+    """Return the words of a pattern; plain ones for a pattern that a newer version made up."""
+    try:
+        return PATTERN_WORDS[Pattern(pattern)]
+    except ValueError:
+        return PatternWords(pattern.replace("_", " ").capitalize(), f"shows the pattern {pattern}", remedy="")
