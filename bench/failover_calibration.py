@@ -11,7 +11,6 @@ until it dies. Needs a JDK's `jcmd` on the PATH, of any version. Prints a table;
 """
 
 import argparse
-import asyncio
 import json
 import re
 import shutil
@@ -26,8 +25,11 @@ from typing import Final
 from confluent_kafka.admin import AdminClient
 
 from bench.machine import describe
+from pidgate.load.blocking import BlockingConnection
+from pidgate.load.exchanges import produce
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.record_batch import record_batch
 from pidgate.sandbox import Cluster, ClusterSpec
-from pidgate.sandbox.producers.raw import NO_ERROR, RawClientError, RawConnection, idempotent_batch
 from pidgate.sandbox.topics import create_topic
 
 RESULTS: Final = Path(__file__).parent / "results" / "failover-calibration"
@@ -40,7 +42,7 @@ _STATE_CLASS: Final = "org.apache.kafka.storage.internals.log.ProducerStateEntry
 #   17:        200000        6400000  org.apache.kafka...ProducerStateEntry (org.apache.kafka.storage@...)
 _LINE: Final = re.compile(r"^\s*\d+:\s+(\d+)\s+(\d+)\s+(\S+)", re.MULTILINE)
 _SETTLE_S: Final = 30.0
-_NOT_LEADER: Final = 6
+_ANSWER_S: Final = 120.0  # a broker that is short of memory is slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,38 +103,37 @@ def look(cluster: Cluster, node_id: int, moment: str) -> Heap:
 # Writing
 
 
-async def _write(address: tuple[str, int], topic: str, ids: Iterator[int], base_sequence: int) -> int:
-    """One batch of each id to every partition; states acknowledged until the ids or the broker end."""
-    connection = await RawConnection.open(address, "calibration")
+def _write(address: tuple[str, int], topic: str, ids: Iterator[int], base_sequence: int) -> int:
+    """Write one batch of each id to every partition; return the states acknowledged until ids or broker end."""
     acknowledged = 0
     try:
-        for producer_id in ids:
-            batch = idempotent_batch(producer_id, base_sequence, [b"x"])
-            acknowledged += await _append(connection, topic, batch)
-    except (OSError, RawClientError) as error:
+        with BlockingConnection(address, client_id="calibration", timeout_s=_ANSWER_S) as connection:
+            for producer_id in ids:
+                batch = record_batch([b"x"], producer_id, 0, base_sequence, time.time_ns() // 1_000_000)
+                _append(connection, topic, batch)
+                acknowledged += PARTITIONS
+    except OSError as error:
         print(f"the broker is gone after {acknowledged} states: {error}", file=sys.stderr)
-    finally:
-        await connection.close()
     return acknowledged
 
 
-async def _append(connection: RawConnection, topic: str, batch: bytes) -> int:
-    """Partitions that have the batch; all of them. Raises CalibrationFailed."""
+def _append(connection: BlockingConnection, topic: str, batch: bytes) -> None:
+    """Append the batch to all partitions. Raises CalibrationFailed, OSError."""
     for _ in range(100):
-        answer = await connection.produce(topic, range(PARTITIONS), batch)
-        if answer.error_code == NO_ERROR:
-            return answer.appended
-        if answer.error_code != _NOT_LEADER:
+        answer = connection.run(produce(topic, [(partition, batch) for partition in range(PARTITIONS)]))
+        if answer.error_code == ErrorCode.NONE:
+            return
+        if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
             break
         # Metadata is ahead of the broker for a moment; a batch that is there already is not appended twice.
-        await asyncio.sleep(0.1)
+        time.sleep(0.1)
     raise CalibrationFailed(f"Produce to {topic}: code {answer.error_code} {answer.error_message}")
 
 
 def write(cluster: Cluster, node_id: int, topic: str, ids: range, batches: range = range(1)) -> None:
     for number in batches:
         wanted = len(ids) * PARTITIONS
-        if asyncio.run(_write(cluster.nodes[node_id], topic, iter(ids), number)) != wanted:
+        if _write(cluster.nodes[node_id], topic, iter(ids), number) != wanted:
             raise CalibrationFailed(f"not every batch was taken:\n{cluster.log_tail(node_id)}")
 
 
@@ -235,7 +236,7 @@ def measure_death() -> tuple[Heap, Death]:
         before = look(cluster, 1, f"{SMALL_HEAP_MB} MB heap, one id")
         began_s = time.monotonic()
         endless = iter(range(_FIRST_ID, 2 * _FIRST_ID))
-        acknowledged = asyncio.run(_write(cluster.nodes[1], "small", endless, 0))
+        acknowledged = _write(cluster.nodes[1], "small", endless, 0)
         seconds = time.monotonic() - began_s
         wait_for("the small broker is dead", lambda: cluster.exit_code(1) is not None)
         return before, Death(SMALL_HEAP_MB, acknowledged, cluster.exit_code(1), round(seconds, 1))

@@ -45,11 +45,10 @@ def log_in(login: Login) -> Exchange[None]:
     token: bytes | None = next(dialog)
     while token is not None:
         frame = yield _authenticate(token)
-        error_code, theirs = messages.sasl_answer(
-            frame, 0, len(frame), producer_requests.SASL_AUTHENTICATE_VERSION
-        )
+        error_code, reason, theirs = producer_requests.sasl_authenticate_answer(frame)
         if error_code:
-            raise LoginRefused(f"{login.user} cannot log in with {login.mechanism} (code {error_code})")
+            why = f"code {error_code}: {reason}" if reason else f"code {error_code}"
+            raise LoginRefused(f"{login.user} cannot log in with {login.mechanism} ({why})")
         try:
             token = dialog.send(theirs)
         except StopIteration:

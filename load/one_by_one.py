@@ -195,13 +195,14 @@ class IdPerBatch(OneByOne):
                     return self.acknowledged(due_s, arrived_s)
                 if error_code not in RETRIABLE:
                     break
-                self.note(
-                    "refused",
-                    producer_id=producer.producer_id,
-                    error_code=error_code,
-                    throttle_time_ms=answer.throttle_time_ms,
-                    message=answer.error_message or "",
-                )
+                if error_code not in MOVED:
+                    self.note(
+                        "refused",
+                        producer_id=producer.producer_id,
+                        error_code=error_code,
+                        throttle_time_ms=answer.throttle_time_ms,
+                        message=answer.error_message or "",
+                    )
                 pause_s = max(pause_s, answer.throttle_time_ms / 1_000)
             except FAILURES as error:
                 self.tally.connection_errors += 1

@@ -2,7 +2,8 @@
 
 Produce v11, the newest one that names topics and needs the partition added to a transaction before; the others are
 the last ones without compact types, which are short to write. Answers that others read, too, are in messages.py
-(InitProducerId, EndTxn, SASL), produce_answers.py and throttle.py. Kafka: common/message/*.json; KIP-98, KIP-482.
+(InitProducerId, EndTxn, SaslHandshake), produce_answers.py and throttle.py.
+Kafka: common/message/*.json; KIP-98, KIP-482.
 """
 
 from __future__ import annotations
@@ -195,6 +196,13 @@ def sasl_authenticate_request(correlation_id: int, client_id: str, token: bytes)
         struct.pack(">i", len(token)),
         token,
     )
+
+
+def sasl_authenticate_answer(buf: bytes) -> tuple[int, str | None, bytes]:
+    """Return (error code, error message, the broker's token). Raises MalformedFrame."""
+    answer = Reader(buf, 0, len(buf))
+    answer.skip(_CORRELATION_ID_BYTES)
+    return answer.i16(), answer.nullable_string(), bytes(answer.take(max(answer.length(wide=True), 0)))
 
 
 def throttle_time_ms(buf: bytes) -> int:

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.sandbox import guard, wire
 from pidgate.sandbox.errors import ClusterNotReady
 from pidgate.sandbox.gclog import HeapSample, heap_samples
@@ -121,7 +122,7 @@ class Node:
                 and view.controller_id >= 0
                 and wire.init_producer_id_error(self.address()) == 0
             )
-        except OSError:
+        except (OSError, KafkaProtocolError):
             return False
 
     def wait_until_ready(self, node_ids: frozenset[int], give_up_s: float) -> None:

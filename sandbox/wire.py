@@ -1,68 +1,110 @@
-"""The few bytes of Kafka protocol that tell whether a broker is ready.
+"""Questions to one broker directly, never through a gateway: its view of the cluster, a producer id, its producers."""
 
-Kafka's log says so, too, but differently in each version. Three requests are written by hand, in their
-oldest versions that Kafka 3.9 and 4.x both take: Metadata v1, InitProducerId v0 (KIP-98), CreateTopics
-is left to the clients. This module must stay tiny: the project's codec lives in `protocol`.
-"""
-
-import socket
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
-_METADATA = 3
-_INIT_PRODUCER_ID = 22
+from pidgate.load.blocking import BlockingConnection
+from pidgate.load.exchanges import Exchange, call, init_producer_id, message_of
+from pidgate.load.plan import Address
+from pidgate.protocol import messages
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.frames import Reader
+
+_DESCRIBE_PRODUCERS = 61
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerView:
-    """What one broker says of its cluster."""
+    """The cluster as one broker sees it."""
 
-    brokers: dict[int, tuple[str, int]]
-    """Node id to the address it advertises on the asked listener."""
+    brokers: dict[int, Address]
+    """Node id to the address it advertises on the listener that was asked."""
     controller_id: int
 
 
-def _request(api_key: int, api_version: int, body: bytes) -> bytes:
-    client_id = b"sandbox"
-    header = struct.pack(">hhih", api_key, api_version, 1, len(client_id)) + client_id
-    return struct.pack(">i", len(header) + len(body)) + header + body
+def broker_view(address: Address, timeout_s: float = 2.0) -> BrokerView:
+    """Ask for Metadata without topics. Raises OSError, KafkaProtocolError."""
+    with BlockingConnection(address, client_id="sandbox", timeout_s=timeout_s) as connection:
+        answer = connection.run(call(messages.METADATA, messages.METADATA_PROBE_VERSION, {"topics": []}))
+    brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+    return BrokerView(brokers, answer.controller_id)
 
 
-def _exchange(address: tuple[str, int], request: bytes, timeout_s: float) -> bytes:
-    """One request on a connection of its own; the response after its header. Raises OSError."""
-    with socket.create_connection(address, timeout=timeout_s) as connection:
-        connection.sendall(request)
-        size = struct.unpack(">i", _read(connection, 4))[0]
-        return _read(connection, size)[4:]
+def init_producer_id_error(address: Address, timeout_s: float = 2.0) -> int:
+    """Return InitProducerId's error code; 14 for a moment after a start. Spends a producer id.
+
+    Raises OSError, KafkaProtocolError.
+    """
+    with BlockingConnection(address, client_id="sandbox", timeout_s=timeout_s) as connection:
+        return connection.run(init_producer_id()).error_code
 
 
-def _read(connection: socket.socket, length: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < length:
-        part = connection.recv(length - len(parts))
-        if not part:
-            raise ConnectionResetError("closed in the middle of an answer")
-        parts += part
-    return bytes(parts)
+class BrokerSilent(Exception):
+    """The broker did not answer, or not what was asked."""
 
 
-def broker_view(address: tuple[str, int], timeout_s: float = 2.0) -> BrokerView:
-    """Metadata v1 without topics. Raises OSError while nobody answers."""
-    body = _exchange(address, _request(_METADATA, 1, struct.pack(">i", 0)), timeout_s)
-    count, at = struct.unpack_from(">i", body)[0], 4
-    brokers = {}
-    for _ in range(count):
-        node_id, length = struct.unpack_from(">ih", body, at)
-        at += 6
-        host = body[at : at + length].decode()
-        at += length
-        port, rack_length = struct.unpack_from(">ih", body, at)
-        at += 6 + max(rack_length, 0)
-        brokers[node_id] = (host, port)
-    return BrokerView(brokers=brokers, controller_id=struct.unpack_from(">i", body, at)[0])
+class ProducerStates:
+    """A connection to a broker that lists the producer ids it keeps (DescribeProducers v0, KIP-664).
+
+    Not thread-safe.
+    """
+
+    def __init__(self, address: Address, timeout_s: float = 2.0) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._connection: BlockingConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def ids(self, topic: str, partitions: Sequence[int]) -> dict[int, list[int]]:
+        """Return the producer ids whose state the leader keeps, by partition. Raises BrokerSilent."""
+        try:
+            if self._connection is None:
+                self._connection = BlockingConnection(
+                    self._address, client_id="demo-watch", timeout_s=self._timeout_s
+                )
+            return self._connection.run(_describe_producers(topic, partitions))
+        except (OSError, KafkaProtocolError) as error:
+            self.close()
+            raise BrokerSilent(str(error) or type(error).__name__) from error
 
 
-def init_producer_id_error(address: tuple[str, int], timeout_s: float = 2.0) -> int:
-    """The error code of an InitProducerId v0; 14 for a moment after a start. Spends a producer id."""
-    body = _exchange(address, _request(_INIT_PRODUCER_ID, 0, struct.pack(">hi", -1, 60_000)), timeout_s)
-    return int(struct.unpack_from(">h", body, 4)[0])
+def _describe_producers(topic: str, partitions: Sequence[int]) -> Exchange[dict[int, list[int]]]:
+    body = {"topics": [{"name": topic, "partition_indexes": list(partitions)}]}
+    message = message_of(messages.message_class(_DESCRIBE_PRODUCERS, "request"), 0, body)
+    frame = yield lambda n, client_id: messages.encode_request(n, client_id, message)
+    # By hand: the codec takes no answer as long as this one may be.
+    reader = Reader(frame, 0, len(frame), flexible=True)
+    reader.i32()  # correlation id
+    reader.skip_tags()
+    reader.i32()  # throttle_time_ms
+    found: dict[int, list[int]] = {}
+    for _ in range(reader.count(4)):
+        reader.skip_string()
+        for _ in range(reader.count(9)):
+            partition, error_code = reader.i32(), reader.i16()
+            reader.skip_string()
+            if error_code != 0:
+                raise BrokerSilent(f"partition {partition}: error code {error_code}")
+            found[partition] = [_one_id(reader) for _ in range(reader.count(37))]
+            reader.skip_tags()
+        reader.skip_tags()
+    return found
+
+
+def _one_id(reader: Reader) -> int:
+    producer_id = reader.i64()
+    # epoch (int32), last sequence, last timestamp, coordinator epoch, current transaction's start
+    reader.skip(4 + 4 + 8 + 4 + 8)
+    reader.skip_tags()
+    return producer_id

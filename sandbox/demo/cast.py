@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pidgate.child_python import python_module
+from pidgate.load.plan import Kind
 from pidgate.sandbox import guard
 from pidgate.sandbox.demo.plan import (
     ALICE,
@@ -151,10 +152,11 @@ class Rogues:
         self.crash_loop: Counter[str] = Counter()
         for n, member in enumerate(self._mallory):
             member.start(
-                "rogue",
+                "synthetic",
                 [
+                    Kind.ID_PER_BATCH,
                     *_login(bootstrap_server, MALLORY),
-                    *("--topic", CLICKS, "--partitions", str(PARTITIONS[CLICKS])),
+                    *("--topic", CLICKS),
                     *("--client-id", member.name, "--threads", str(plan.threads)),
                     *("--delivery-timeout-s", str(plan.rogue_delivery_timeout_s)),
                     *("--journal", str(member.journal_path), "--seed", str(plan.seed * 1_000 + n)),
@@ -162,8 +164,9 @@ class Rogues:
                 ],
             )
         self._carol.start(
-            "crash_loop",
+            "synthetic",
             [
+                Kind.CRASH_LOOPING,
                 *_login(bootstrap_server, CAROL),
                 *("--topic", NIGHTLY, "--client-id", self._carol.name),
                 *("--journal", str(self._carol.journal_path)),

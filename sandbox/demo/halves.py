@@ -9,11 +9,10 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
-from pidgate.sandbox import wire
+from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.sandbox.demo.cast import Bystanders, Rogues
 from pidgate.sandbox.demo.evidence import BrokerEvidence, GatewayEvidence, Half
 from pidgate.sandbox.demo.plan import CLICKS, NIGHTLY, NODE_ID, ORDERS, PARTITIONS, Plan
-from pidgate.sandbox.demo.producer_states import BrokerSilent, ProducerStates
 from pidgate.sandbox.demo.segments import read_topic
 from pidgate.sandbox.demo.stage import Scene, Stage
 from pidgate.sandbox.demo.watch import BrokerWatch
@@ -24,6 +23,7 @@ from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import LogRecord, read_log
 from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
+from pidgate.sandbox.wire import BrokerSilent, ProducerStates, broker_view, init_producer_id_error
 
 _LOOK_EVERY_S = 0.4
 _FIRST_RECORDS = 20
@@ -219,8 +219,8 @@ def _log(server: str) -> dict[str, list[LogRecord]]:
 def _answers(cluster: Cluster) -> bool:
     address = cluster.nodes[NODE_ID]
     try:
-        return NODE_ID in wire.broker_view(address).brokers and wire.init_producer_id_error(address) == 0
-    except OSError:
+        return NODE_ID in broker_view(address).brokers and init_producer_id_error(address) == 0
+    except (OSError, KafkaProtocolError):
         return False
 
 

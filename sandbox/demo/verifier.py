@@ -7,6 +7,7 @@ brokers and clients never rests on what the gateway counts. Without a quota most
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pidgate.protocol.errors import ErrorCode
 from pidgate.sandbox.demo.evidence import Evidence, Half
 from pidgate.sandbox.demo.findings import (
     bystander_saw,
@@ -18,7 +19,6 @@ from pidgate.sandbox.demo.findings import (
 )
 from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, PARTITIONS, Plan
 from pidgate.sandbox.log_checker import Verdict
-from pidgate.sandbox.producers.raw import NOT_ENOUGH_REPLICAS
 
 PROCESS = "the broker's process"
 BROKER_LOG = "the broker's own log file"
@@ -157,7 +157,7 @@ def _mallory_was_told_why(through: Half) -> Check:
     explained = MALLORY in saw.message and "producer id" in saw.message
     passed = (
         saw.refused > 0
-        and set(saw.error_codes) == {NOT_ENOUGH_REPLICAS}
+        and set(saw.error_codes) == {ErrorCode.NOT_ENOUGH_REPLICAS}
         and saw.throttle_times_ms[0] > 0
         and explained
     )

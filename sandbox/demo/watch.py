@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass
 
 from pidgate.sandbox.demo.plan import CLICKS, NODE_ID
-from pidgate.sandbox.demo.producer_states import BrokerSilent, ProducerStates
 from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.wire import BrokerSilent, ProducerStates
 
 # Each of mallory's ids is written to every partition, so that one of them shows them all. Asking for one
 # costs the broker next to nothing; asking for all 200 of a broker that is short of memory might kill it.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pidgate.load.plan import Kind
 from pidgate.sandbox.demo.cast import Member, Tail
 from pidgate.sandbox.demo.segments import read_topic
 from pidgate.sandbox.errors import SandboxError
@@ -138,10 +139,11 @@ def _start_healthy(plan: Plan, act: Act, gateway: GatewayProcess, member: Member
 
 def _start_rogue(plan: Plan, act: Act, gateway: GatewayProcess, member: Member) -> None:
     member.start(
-        "rogue",
+        "synthetic",
         [
+            Kind.ID_PER_BATCH,
             *_login(gateway, MALLORY),
-            *("--topic", act.clicks, "--partitions", str(CLICKS_PARTITIONS), "--threads", str(plan.threads)),
+            *("--topic", act.clicks, "--threads", str(plan.threads)),
             *("--client-id", "mallory-etl", "--delivery-timeout-s", str(plan.rogue_patience_s)),
             *("--journal", str(member.journal_path), "--seed", str(plan.seed)),
             *_ROGUES_HOST,

@@ -1,5 +1,5 @@
-"""Synthetic producers, each a program of its own: the well-behaved, the rogue and the one that crash-loops.
+"""Producers of the demos, each a program of its own: real clients that behave well, synthetic ones that do not.
 
-They are clients like any other: they know addresses and passwords, and nothing of gateways and quotas.
-Each writes a journal of what it was told, line by line, so that it survives its own or the broker's end.
+They know addresses and passwords, and nothing of gateways and quotas. Each writes a journal of its answers, line by
+line, so that it survives its own or the broker's end.
 """

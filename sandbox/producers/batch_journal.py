@@ -1,6 +1,6 @@
-"""The journal of producers that use each producer id for one batch: what became of each id, by its own word.
+"""The journal of producers that use each producer id for one batch: the life of each id as its producer saw it.
 
-Written by the rogue's process as JSON lines, read by whoever judges; knows no sockets.
+Written by the producers' process as JSON lines, read by the demos' checks; knows no sockets.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import IO, Any, Self
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One answer that said: not appended, come back."""
+    """An answer: not appended, come back."""
 
     at_ms: int
     error_code: int
@@ -27,9 +27,9 @@ class IdLife:
 
     producer_id: int
     producer: str
-    """Which of the journal's producers brought it; its client id, too."""
+    """Client id of the producer that brought it."""
     address: str
-    """host:port from which it was brought first."""
+    """host:port of the connection that brought it first."""
     began_ms: int
     refusals: list[Refusal] = field(default_factory=list)
     acknowledged_ms: int = -1
@@ -37,7 +37,7 @@ class IdLife:
     """Partitions that acknowledged its batch."""
     gave_up_ms: int = -1
     lost_ms: int = -1
-    """When its connection ended without an answer: in the log or not."""
+    """When it was given up though a try had no answer: in the log or not."""
 
     @property
     def is_acknowledged(self) -> bool:
@@ -53,48 +53,21 @@ class IdLife:
 
     @property
     def waited_ms(self) -> int:
-        """From its first batch to its end, when it was refused before; else 0."""
+        """Time from its first batch to its end, if it was refused in between; else 0."""
         end_ms = max(self.acknowledged_ms, self.gave_up_ms, self.lost_ms)
         return end_ms - self.began_ms if self.refusals and end_ms >= 0 else 0
 
 
 class JournalWriter:
-    """Appends what happens, each line at once."""
+    """Appends events, each line at once."""
 
     def __init__(self, file: IO[str], user: str, topic: str) -> None:
         self._file = file
-        self._write({"event": "journal", "user": user, "topic": topic})
+        self.note("journal", user=user, topic=topic)
 
-    def began(self, producer_id: int, producer: str, address: str) -> None:
-        self._note("began", producer_id, producer=producer, address=address)
-
-    def refused(self, producer_id: int, error_code: int, throttle_time_ms: int, message: str | None) -> None:
-        self._note(
-            "refused",
-            producer_id,
-            error_code=error_code,
-            throttle_time_ms=throttle_time_ms,
-            message=message or "",
-        )
-
-    def acknowledged(self, producer_id: int, partitions: int) -> None:
-        self._note("acknowledged", producer_id, partitions=partitions)
-
-    def gave_up(self, producer_id: int) -> None:
-        self._note("gave_up", producer_id)
-
-    def lost(self, producer_id: int) -> None:
-        self._note("lost", producer_id)
-
-    def trouble(self, error: BaseException) -> None:
-        """No producer id yet and no connection either."""
-        self._write({"event": "trouble", "error": str(error) or type(error).__name__, "at_ms": _now_ms()})
-
-    def _note(self, event: str, producer_id: int, **facts: object) -> None:
-        self._write({"event": event, "producer_id": producer_id, "at_ms": _now_ms(), **facts})
-
-    def _write(self, line: dict[str, object]) -> None:
-        self._file.write(json.dumps(line) + "\n")
+    def note(self, event: str, **facts: object) -> None:
+        """Write an event of a producer id (began, refused, acknowledged, gave_up, lost), or a trouble without one."""
+        self._file.write(json.dumps({"event": event, "at_ms": _now_ms(), **facts}) + "\n")
 
 
 @dataclass(slots=True)
@@ -105,11 +78,11 @@ class BatchJournal:
     topic: str = ""
     lives: dict[int, IdLife] = field(default_factory=dict)
     troubles: dict[str, int] = field(default_factory=dict)
-    """Connections that could not be had, by error."""
+    """Tries without an answer, by error."""
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """A last line that was cut off by a kill is passed over."""
+        """Read a journal; passes over a last line that was cut off by a kill."""
         journal = cls()
         with path.open() as lines:
             journal.replay(whole_lines(lines))
@@ -134,7 +107,7 @@ class BatchJournal:
 
     @property
     def refused(self) -> list[IdLife]:
-        """Refused at least once, whatever became of them."""
+        """Ids that were refused at least once."""
         return [life for life in self.lives.values() if life.refusals]
 
     @property
@@ -143,7 +116,7 @@ class BatchJournal:
 
     @property
     def waiting(self) -> list[IdLife]:
-        """Refused and not settled (when the journal ended)."""
+        """Ids that were refused and not settled when the journal ended."""
         return [life for life in self.lives.values() if life.refusals and not life.is_settled]
 
     @property
@@ -169,7 +142,7 @@ def _go_on(life: IdLife, kind: str, event: dict[str, Any]) -> None:
 
 
 def whole_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The JSON objects of all lines that were written to their end."""
+    """Yield the JSON objects of all lines that were written to their end."""
     for line in lines:
         if line.endswith("\n"):
             yield json.loads(line)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.producers.stopping import StopAsked
+from pidgate.sandbox.producers.program import StopSignal, parser_of
 
 # More than a leader election takes, less than the patience of whoever looks on.
 _LAST_ANSWERS_S = 3.0
@@ -30,20 +30,20 @@ _WARNINGS_KEPT = 50
 
 @dataclass(slots=True)
 class Notes:
-    """What a client library says of its own work."""
+    """What a client library reports of its own work."""
 
     user: str
     client_id: str
     client: str
     refused: int = 0
-    """Answers that say refused: with a throttle time (librdkafka tells), or NOT_ENOUGH_REPLICAS (aiokafka)."""
+    """Answers with a throttle time (librdkafka), or with NOT_ENOUGH_REPLICAS (aiokafka)."""
     retries: int = 0
     """Produce requests sent again after an error."""
     warnings: list[str] = field(default_factory=list)
 
 
 class _Schedule:
-    """When which record is due: a steady rate, partitions in turn."""
+    """Records due at a steady rate, partitions in turn."""
 
     def __init__(self, per_s: float, partitions: int) -> None:
         self._interval_s = 1 / per_s
@@ -56,7 +56,7 @@ class _Schedule:
         return self._began_s + self._sent * self._interval_s
 
     def next(self) -> tuple[int, int]:
-        """(partition, number within the partition)."""
+        """Return the next partition and the number within it."""
         n, partition = divmod(self._sent, self._partitions)
         self._sent += 1
         return partition, n
@@ -94,15 +94,15 @@ def _run_confluent(arguments: argparse.Namespace, journal: ProducerJournal, note
     )
 
     def delivery(partition: int, n: int) -> Any:
-        def told(error: object, message: Any) -> None:
+        def settled(error: object, message: Any) -> None:
             if error is None:
                 journal.acknowledged(partition, n, message.offset())
             else:
                 journal.failed(partition, n, error)
 
-        return told
+        return settled
 
-    stop = StopAsked()
+    stop = StopSignal()
     schedule = _Schedule(arguments.per_s, arguments.partitions)
     while not stop:
         # Polling is the pause: it serves the callbacks as they come.
@@ -123,7 +123,7 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
     from aiokafka.errors import KafkaError
 
     logging.getLogger("aiokafka").addHandler(_Collector(notes))
-    stop = StopAsked()
+    stop = StopSignal()
     producer = AIOKafkaProducer(
         bootstrap_servers=arguments.bootstrap_server,
         client_id=arguments.client_id,
@@ -136,7 +136,7 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
     await producer.start()
 
     def delivery(partition: int, n: int) -> Any:
-        def told(future: asyncio.Future[Any]) -> None:
+        def settled(future: asyncio.Future[Any]) -> None:
             if future.cancelled():
                 return
             error = future.exception()
@@ -145,7 +145,7 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
             else:
                 journal.failed(partition, n, error)
 
-        return told
+        return settled
 
     async def send_all() -> None:
         schedule = _Schedule(arguments.per_s, arguments.partitions)
@@ -175,7 +175,7 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
 
 
 class _Collector(logging.Handler):
-    """Keeps what a client library warns of; a record sent again is told by such a line in aiokafka."""
+    """Keeps a client library's warnings; aiokafka logs each record sent again as one."""
 
     def __init__(self, notes: Notes) -> None:
         super().__init__(logging.WARNING)
@@ -191,17 +191,11 @@ class _Collector(logging.Handler):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m pidgate.sandbox.producers.bystander")
+    parser = parser_of("bystander")
     parser.add_argument("--client", choices=("confluent", "aiokafka"), required=True)
-    parser.add_argument("--bootstrap-server", required=True)
-    parser.add_argument("--user", required=True)
-    parser.add_argument("--password", required=True)
     parser.add_argument("--mechanism", default="PLAIN")
-    parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, required=True)
-    parser.add_argument("--client-id", required=True)
     parser.add_argument("--per-s", type=float, default=100.0)
-    parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--notes", type=Path, required=True)
     given = parser.parse_args(arguments)
     logging.lastResort = None

@@ -150,7 +150,7 @@ class TestProducers:
         path = tmp_path / "journal"
 
         play(
-            *("rogue", *login(sasl_cluster), "--client-id", "etl-1", "--topic", topic, "--partitions", "3"),
+            *("synthetic", "id-per-batch", *login(sasl_cluster), "--client-id", "etl-1", "--topic", topic),
             *("--threads", "2", "--journal", str(path)),
             until=lambda: written(path).count("acknowledged") >= 20,
         )
@@ -169,8 +169,8 @@ class TestProducers:
         path = tmp_path / "journal"
 
         play(
-            *("crash_loop", *login(sasl_cluster), "--client-id", "nightly", "--topic", topic),
-            *("--patience-s", "10", "--journal", str(path)),
+            *("synthetic", "crash-loops", *login(sasl_cluster), "--client-id", "nightly", "--topic", topic),
+            *("--journal", str(path)),
             until=lambda: written(path).count("acknowledged") >= 2,
         )
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster
-from pidgate.sandbox.demo.producer_states import ProducerStates
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.wire import ProducerStates
 from tests.support.log_checker import read_log
 from tests.support.topics import create_topic
 

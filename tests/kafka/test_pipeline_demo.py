@@ -52,9 +52,9 @@ def test_the_rogue_is_named_and_held_and_nobody_else_is_harmed(tmp_path: Path) -
 def _refused(producer_id: int) -> BatchJournal:
     file = io.StringIO()
     journal = JournalWriter(file, "mallory", "clicks")
-    journal.began(producer_id, "mallory-etl", "127.0.0.66:1")
+    journal.note("began", producer_id=producer_id, producer="mallory-etl", address="127.0.0.66:1")
     why = f"producer_ids_rate quota of user mallory exceeded: producer id {producer_id} is new"
-    journal.refused(producer_id, 19, 9_000, why)
+    journal.note("refused", producer_id=producer_id, error_code=19, throttle_time_ms=9_000, message=why)
     read = BatchJournal()
     read.replay(whole_lines(file.getvalue().splitlines(keepends=True)))
     return read

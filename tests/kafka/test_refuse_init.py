@@ -16,10 +16,15 @@ from typing import Final
 
 import pytest
 
+from pidgate.gateway.clock import wall_ms
+from pidgate.load.connection import connect
+from pidgate.load.context import take_id
+from pidgate.load.exchanges import produce
+from pidgate.load.tally import Tally
+from pidgate.protocol.record_batch import record_batch
 from pidgate.sandbox import Cluster, guard
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome, ProducerJournal
-from pidgate.sandbox.producers.raw import RawClientError, RawConnection, idempotent_batch
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.raw import RawClient
@@ -82,11 +87,11 @@ def until(is_true: Callable[[], object], within_s: float = 20.0) -> None:
 
 
 class CrashLoop:
-    """`pidgate.sandbox.producers.crash_loop`: librdkafka, one process and one id a life."""
+    """`tests.support.clients.crash_loop`: librdkafka, one process and one id a life."""
 
     def __init__(self, gateway: GatewayProcess, topic: str, directory: Path, number: int) -> None:
         self._path = directory / f"crash-{number}.jsonl"
-        module = "pidgate.sandbox.producers.crash_loop"
+        module = "tests.support.clients.crash_loop"
         options = {
             "--bootstrap-server": gateway.bootstrap_servers,
             "--user": "alice",
@@ -173,18 +178,19 @@ def test_a_crash_loop_stops_burning_ids(
 async def _live_once(gateway: GatewayProcess, topic: str, lane: int) -> tuple[bool, bool]:
     """(got an id, was acknowledged); it loses its patience after a third of a second and crashes."""
     host, _, port = gateway.bootstrap_servers.rpartition(":")
-    connection = await RawConnection.open((host, int(port)), f"lane-{lane}")
+    connection = await connect((host, int(port)), client_id=f"lane-{lane}")
     got_id = acknowledged = False
     try:
         async with asyncio.timeout(0.3):
-            producer_id = await connection.init_producer_id()
+            producer_id, epoch = await take_id(connection, Tally())
             got_id = True
-            answer = await connection.produce(topic, [0], idempotent_batch(producer_id, 0, [b"x"]))
+            batch = record_batch([b"x"], producer_id, epoch, 0, wall_ms())
+            answer = await connection.run(produce(topic, [(0, batch)]))
             acknowledged = answer.error_code == 0
-    except (TimeoutError, OSError, RawClientError):
+    except (TimeoutError, OSError):
         pass
     finally:
-        await connection.close()
+        connection.close()
     return got_id, acknowledged
 
 
@@ -243,14 +249,15 @@ def test_of_all_that_wait_for_one_token_one_gets_an_id(
         async def lane(number: int) -> None:
             nonlocal given, acknowledged
             while time.monotonic() < until_s:
-                connection = await RawConnection.open((host, int(port)), f"lane-{number}")
+                connection = await connect((host, int(port)), client_id=f"lane-{number}")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(0.1, until_s - time.monotonic())):
-                        producer_id = await connection.init_producer_id()
+                        producer_id, epoch = await take_id(connection, Tally())
                         given += 1
-                        batch = idempotent_batch(producer_id, 0, [b"x"])
-                        acknowledged += (await connection.produce(topic, [0], batch)).error_code == 0
-                await connection.close()
+                        batch = record_batch([b"x"], producer_id, epoch, 0, wall_ms())
+                        answer = await connection.run(produce(topic, [(0, batch)]))
+                        acknowledged += answer.error_code == 0
+                connection.close()
 
         await asyncio.gather(*(lane(number) for number in range(lanes)))
         return given, acknowledged

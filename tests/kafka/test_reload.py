@@ -19,10 +19,16 @@ from typing import Any
 import pytest
 import yaml
 
+from pidgate.gateway.clock import wall_ms
+from pidgate.load.connection import connect
+from pidgate.load.context import take_id
+from pidgate.load.exchanges import produce
+from pidgate.load.tally import Tally
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.record_batch import record_batch
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.log_checker import check, read_log
-from pidgate.sandbox.producers.raw import NOT_ENOUGH_REPLICAS, RawConnection, idempotent_batch
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.running_producers import USER, tokens, until
@@ -107,12 +113,13 @@ async def refusal_messages(gateway: GatewayProcess, topic: str, producers: int) 
     said = []
     host, port = gateway.bootstrap_servers.rsplit(":", 1)
     for _ in range(producers):
-        connection = await RawConnection.open((host, int(port)), "asking")
-        producer_id = await connection.init_producer_id()
-        answer = await connection.produce(topic, [0], idempotent_batch(producer_id, 0, [b"x"]))
-        assert answer.error_code == NOT_ENOUGH_REPLICAS
+        connection = await connect((host, int(port)), client_id="asking")
+        producer_id, epoch = await take_id(connection, Tally())
+        batch = record_batch([b"x"], producer_id, epoch, 0, wall_ms())
+        answer = await connection.run(produce(topic, [(0, batch)]))
+        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
         said.append(answer.error_message or "")
-        await connection.close()
+        connection.close()
     return said
 
 

@@ -37,8 +37,8 @@ from pidgate.quota.changes import Action, Change, Command, CommandType, Setting,
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.sandbox import Cluster, ClusterSpec
-from pidgate.sandbox.demo.producer_states import ProducerStates
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.wire import ProducerStates
 from tests.support.fleet import until as until_true
 from tests.support.log_checker import read_log
 from tests.support.swarm import SwarmProducer

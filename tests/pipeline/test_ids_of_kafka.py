@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from pidgate.load.connection import connect
+from pidgate.load.context import take_id
+from pidgate.load.tally import Tally
 from pidgate.pipeline.ids import BLOCK, epochs, id_blocks
 from pidgate.pipeline.schemas import event_schema, table_schema
 from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.producers.raw import RawConnection
 from tests.pipeline.made_events import event, write_events
 from tests.support.topic_values import every_value
 from tests.support.topics import create_topic
@@ -54,16 +56,16 @@ async def ask_for_ids(address: tuple[str, int], number: int) -> list[int]:
     """By several clients at once, as a fleet would."""
 
     async def one(name: str, share: int) -> list[int]:
-        connection = await RawConnection.open(address, name)
+        connection = await connect(address, client_id=name)
         try:
             given = []
             for asked in range(share):
                 if asked and asked % A_SECOND == 0:
                     await asyncio.sleep(1.1)
-                given.append(await connection.init_producer_id())
+                given.append((await take_id(connection, Tally())).producer_id)
             return given
         finally:
-            await connection.close()
+            connection.close()
 
     shares = [number // CLIENTS + (n < number % CLIENTS) for n in range(CLIENTS)]
     given = await asyncio.gather(*(one(f"client-{address[1]}-{n}", share) for n, share in enumerate(shares)))

@@ -15,15 +15,16 @@ from typing import Any, TypeVar
 import yaml
 from confluent_kafka.admin import AdminClient
 
+from pidgate.gateway.clock import wall_ms
+from pidgate.load.connection import Connection, connect
+from pidgate.load.context import take_id
+from pidgate.load.exchanges import log_in, produce
+from pidgate.load.plan import Login
+from pidgate.load.tally import Tally
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.record_batch import record_batch
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.producers.raw import (
-    NO_ERROR,
-    NOT_ENOUGH_REPLICAS,
-    RawClientError,
-    RawConnection,
-    idempotent_batch,
-)
 from pidgate.sandbox.spec import SUPER_USER
 from tests.support.fleet import Fleet
 
@@ -128,31 +129,31 @@ class LastingProducer:
         self._client_id = client_id
         self.gateway = gateway
         self._from_host = from_host
-        self._connection: RawConnection | None = None
+        self._connection: Connection | None = None
         self.producer_id = -1
         self.refused = 0
         self._sequences: dict[int, int] = {}
 
-    async def connect(self) -> RawConnection:
+    async def connect(self) -> Connection:
         if self._connection is None:
             port = self._stage.gateway(self.gateway).first_node_port + 1
-            self._connection = await RawConnection.open(
-                ("127.0.0.1", port), self._client_id, from_host=self._from_host
+            self._connection = await connect(
+                ("127.0.0.1", port), client_id=self._client_id, from_host=self._from_host
             )
-            await self._connection.log_in(self._user, password_of(self._user))
+            await self._connection.run(log_in(Login(self._user, password_of(self._user))))
         return self._connection
 
     async def close(self) -> None:
         if self._connection is not None:
             connection, self._connection = self._connection, None
-            await connection.close()
+            connection.close()
 
     async def move_to(self, gateway: int) -> None:
         await self.close()
         self.gateway = gateway
 
     async def begin(self) -> int:
-        self.producer_id = await (await self.connect()).init_producer_id()
+        self.producer_id = (await take_id(await self.connect(), Tally())).producer_id
         return self.producer_id
 
     async def send(self, partition: int = 0, *, give_up_s: float = 60.0) -> bool:
@@ -160,20 +161,20 @@ class LastingProducer:
         if self.producer_id < 0:
             await self._unless_cut_off(self.begin)
         sequence = self._sequences.get(partition, 0)
-        batch = idempotent_batch(self.producer_id, sequence, [b"x" * random.randrange(100, 400)])
+        batch = record_batch([b"x" * random.randrange(100, 400)], self.producer_id, 0, sequence, wall_ms())
         until_s = time.monotonic() + give_up_s
         while True:
 
             async def once() -> tuple[int, int]:
                 connection = await self.connect()
-                answer = await connection.produce(self._stage.topic, [partition], batch)
+                answer = await connection.run(produce(self._stage.topic, [(partition, batch)]))
                 return answer.error_code, answer.throttle_time_ms
 
             code, throttle_time_ms = await self._unless_cut_off(once)
-            if code == NO_ERROR:
+            if code == ErrorCode.NONE:
                 self._sequences[partition] = sequence + 1
                 return True
-            assert code == NOT_ENOUGH_REPLICAS, code
+            assert code == ErrorCode.NOT_ENOUGH_REPLICAS, code
             self.refused += 1
             wait_s = max(0.1, throttle_time_ms / 1_000)
             if time.monotonic() + wait_s > until_s:
@@ -186,7 +187,7 @@ class LastingProducer:
         while True:
             try:
                 return await act()
-            except (OSError, RawClientError):
+            except OSError:
                 await self.close()
                 if time.monotonic() > give_up_s:
                     raise

@@ -17,9 +17,9 @@ def read_back(file: io.StringIO) -> BatchJournal:
 def test_an_id_that_was_refused_and_then_admitted() -> None:
     file = io.StringIO()
     writer = JournalWriter(file, "mallory", "clicks")
-    writer.began(7, "etl-1", "127.0.0.66:5")
-    writer.refused(7, 19, 9000, "7 is new")
-    writer.acknowledged(7, 200)
+    writer.note("began", producer_id=7, producer="etl-1", address="127.0.0.66:5")
+    writer.note("refused", producer_id=7, error_code=19, throttle_time_ms=9000, message="7 is new")
+    writer.note("acknowledged", producer_id=7, partitions=200)
 
     journal = read_back(file)
 
@@ -39,11 +39,11 @@ def test_each_end_is_told_from_the_others() -> None:
     file = io.StringIO()
     writer = JournalWriter(file, "mallory", "clicks")
     for producer_id in (1, 2, 3, 4):
-        writer.began(producer_id, "etl-1", "127.0.0.66:5")
+        writer.note("began", producer_id=producer_id, producer="etl-1", address="127.0.0.66:5")
     for producer_id in (1, 2):
-        writer.refused(producer_id, 19, 100, None)
-    writer.gave_up(1)
-    writer.lost(3)
+        writer.note("refused", producer_id=producer_id, error_code=19, throttle_time_ms=100, message="")
+    writer.note("gave_up", producer_id=1)
+    writer.note("lost", producer_id=3)
 
     journal = read_back(file)
 
@@ -78,9 +78,9 @@ def test_waiting_is_counted_from_the_first_batch_to_the_end_of_refused_ids_only(
 def test_connections_that_could_not_be_had_are_counted_by_error() -> None:
     file = io.StringIO()
     writer = JournalWriter(file, "mallory", "clicks")
-    writer.trouble(ConnectionRefusedError("refused"))
-    writer.trouble(ConnectionRefusedError("refused"))
-    writer.trouble(TimeoutError())
+    writer.note("trouble", error="refused")
+    writer.note("trouble", error="refused")
+    writer.note("trouble", error="TimeoutError")
 
     assert read_back(file).troubles == {"refused": 2, "TimeoutError": 1}
 

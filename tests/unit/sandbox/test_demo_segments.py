@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from pidgate.protocol.record_batch import record_batch
 from pidgate.sandbox.demo.segments import producer_ids, read_topic
-from pidgate.sandbox.producers.raw import idempotent_batch
 
 
 def batch(producer_id: int, base_sequence: int = 0) -> bytes:
-    return idempotent_batch(producer_id, base_sequence, [b"value"])
+    return record_batch([b"value"], producer_id, 0, base_sequence, 0)
 
 
 def write_segment(

@@ -1,6 +1,6 @@
 """A service that crashes after its first record and is started again, and again: a new producer id each time.
 
-    python -m pidgate.sandbox.producers.crash_loop --bootstrap-server H:P --user carol ... --journal F
+    python -m tests.support.clients.crash_loop --bootstrap-server H:P --user carol ... --journal F
 
 Each life is a process of its own with a real client (librdkafka): it sends one record, waits a little for
 the answer, and ends without saying goodbye. The journal is kept out here, where nothing crashes.
@@ -12,12 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from pidgate.child_python import python_module
 from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.producers.stopping import StopAsked
+from pidgate.sandbox.producers.program import StopSignal, parser_of
 
 _PARTITION = 0
 _EXIT_CODE = 70  # os.EX_SOFTWARE
@@ -25,10 +24,10 @@ _STARTS_WITHIN_S = 10.0
 
 
 def _one_life(arguments: argparse.Namespace) -> None:
-    """Send one record, tell stdout of its offset if it is acknowledged in time, and crash."""
+    """Send one record, print its offset if it is acknowledged in time, and crash."""
     from confluent_kafka import Producer
 
-    def told(error: object, message: Any) -> None:
+    def acknowledged(error: object, message: Any) -> None:
         if error is None:
             print(message.offset(), flush=True)
 
@@ -46,43 +45,37 @@ def _one_life(arguments: argparse.Namespace) -> None:
         }
     )
     value = record_value(arguments.user, _PARTITION, arguments.life)
-    producer.produce(arguments.topic, value, partition=_PARTITION, on_delivery=told)
+    producer.produce(arguments.topic, value, partition=_PARTITION, on_delivery=acknowledged)
     producer.flush(arguments.patience_s)
     os._exit(_EXIT_CODE)
 
 
 def _loop(arguments: argparse.Namespace, own_arguments: Sequence[str]) -> None:
     journal = ProducerJournal.to_file(arguments.journal, arguments.user, arguments.topic)
-    stop = StopAsked()
+    stop = StopSignal()
     life = 0
     while not stop:
         life += 1
         journal.sent(_PARTITION, life)
         child = subprocess.Popen(
-            python_module("pidgate.sandbox.producers.crash_loop", *own_arguments, "--life", str(life)),
+            python_module("tests.support.clients.crash_loop", *own_arguments, "--life", str(life)),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         try:
-            told, _ = child.communicate(timeout=arguments.patience_s + _STARTS_WITHIN_S)
+            offset, _ = child.communicate(timeout=arguments.patience_s + _STARTS_WITHIN_S)
         except subprocess.TimeoutExpired:
             child.kill()
-            told, _ = child.communicate()
-        if told.strip():
-            journal.acknowledged(_PARTITION, life, int(told))
+            offset, _ = child.communicate()
+        if offset.strip():
+            journal.acknowledged(_PARTITION, life, int(offset))
         time.sleep(arguments.restart_after_s)
     journal.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     own_arguments = sys.argv[1:] if arguments is None else arguments
-    parser = argparse.ArgumentParser(prog="python -m pidgate.sandbox.producers.crash_loop")
-    parser.add_argument("--bootstrap-server", required=True)
-    parser.add_argument("--user", required=True)
-    parser.add_argument("--password", required=True)
-    parser.add_argument("--topic", required=True)
-    parser.add_argument("--client-id", required=True)
-    parser.add_argument("--journal", type=Path, required=True)
+    parser = parser_of("crash_loop")
     parser.add_argument("--patience-s", type=float, default=1.5)
     parser.add_argument("--restart-after-s", type=float, default=0.3)
     parser.add_argument("--life", type=int, default=0, help="live once, as the process that crashes")

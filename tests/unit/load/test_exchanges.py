@@ -1,4 +1,4 @@
-"""The raw client against requests and answers that kafka.protocol decodes and encodes."""
+"""Exchanges and connections against requests and answers that kafka.protocol decodes and encodes."""
 
 import asyncio
 import struct
@@ -7,15 +7,23 @@ from typing import Any, TypeVar
 
 import pytest
 
+from pidgate.load.connection import Connection, ConnectionLost, connect
+from pidgate.load.context import take_id
+from pidgate.load.exchanges import log_in, produce
+from pidgate.load.login import LoginRefused
+from pidgate.load.plan import Login
+from pidgate.load.tally import Tally
 from pidgate.protocol import messages
-from pidgate.sandbox.producers.raw import ProduceAnswer, RawClientError, RawConnection, idempotent_batch
+from pidgate.protocol.producer_requests import ProduceAnswer
+from pidgate.protocol.record_batch import record_batch
 
 T = TypeVar("T")
 
+BATCH = record_batch([b"value"], 4711, 0, 0, 1_700_000_000_000)
 PRODUCE, SASL_HANDSHAKE, INIT_PRODUCER_ID, SASL_AUTHENTICATE = 0, 17, 22, 36
 
 
-def talk(answers: Sequence[Any], script: Callable[[RawConnection], Awaitable[T]]) -> tuple[T, list[Any]]:
+def talk(answers: Sequence[Any], script: Callable[[Connection], Awaitable[T]]) -> tuple[T, list[Any]]:
     """Run the script against a broker that gives these answers in turn; its result and what it asked."""
     asked: list[Any] = []
     waiting = list(answers)
@@ -32,11 +40,11 @@ def talk(answers: Sequence[Any], script: Callable[[RawConnection], Awaitable[T]]
 
     async def run() -> T:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            connection = await RawConnection.open(server.sockets[0].getsockname(), "etl-1")
+            connection = await connect(server.sockets[0].getsockname(), client_id="etl-1")
             try:
                 return await script(connection)
             finally:
-                await connection.close()
+                connection.close()
 
     return asyncio.run(run()), asked
 
@@ -64,21 +72,20 @@ def produce_answer(*error_codes: int, throttle_time_ms: int = 0, message: str | 
     return answer(PRODUCE, 11, responses=responses, throttle_time_ms=throttle_time_ms)
 
 
-def send(connection: RawConnection) -> Awaitable[ProduceAnswer]:
-    return connection.produce("clicks", [0, 1, 2], idempotent_batch(4711, 0, [b"value"]))
+def send(connection: Connection) -> Awaitable[ProduceAnswer]:
+    return connection.run(produce("clicks", [(partition, BATCH) for partition in range(3)]))
 
 
 def test_a_batch_goes_to_every_partition_asked() -> None:
     told, asked = talk([produce_answer(0, 0, 0)], send)
 
-    assert told == ProduceAnswer(error_code=0, error_message=None, throttle_time_ms=0, appended=3)
+    assert told == ProduceAnswer(error_code=0, error_message=None, throttle_time_ms=0, failed=0)
     (request,) = asked
     assert (request.acks, request.transactional_id) == (-1, None)
     (topic,) = request.topic_data
     assert topic.name == "clicks"
     assert [partition.index for partition in topic.partition_data] == [0, 1, 2]
-    batch = idempotent_batch(4711, 0, [b"value"])
-    assert all(len(partition.records) == len(batch) for partition in topic.partition_data)
+    assert all(partition.records == BATCH for partition in topic.partition_data)
 
 
 def test_a_refusal_is_told_with_its_reason_and_wait() -> None:
@@ -86,18 +93,18 @@ def test_a_refusal_is_told_with_its_reason_and_wait() -> None:
 
     told, _ = talk([refused], send)
 
-    assert told == ProduceAnswer(19, "4711 is new", 9_000, appended=0)
+    assert told == ProduceAnswer(19, "4711 is new", 9_000, failed=3)
 
 
 def test_the_first_error_of_a_mixed_answer_counts() -> None:
     told, _ = talk([produce_answer(0, 6, 19, message="moved")], send)
 
-    assert told == ProduceAnswer(6, "moved", 0, appended=1)
+    assert told == ProduceAnswer(6, "moved", 0, failed=2)
 
 
 def test_a_producer_id_is_asked_for_again_while_the_broker_fetches_a_block() -> None:
-    async def ask(connection: RawConnection) -> int:
-        return await connection.init_producer_id()
+    async def ask(connection: Connection) -> int:
+        return (await take_id(connection, Tally())).producer_id
 
     busy = answer(INIT_PRODUCER_ID, 1, throttle_time_ms=0, error_code=14, producer_id=-1, producer_epoch=-1)
     given = answer(INIT_PRODUCER_ID, 1, throttle_time_ms=0, error_code=0, producer_id=4711, producer_epoch=0)
@@ -109,8 +116,8 @@ def test_a_producer_id_is_asked_for_again_while_the_broker_fetches_a_block() -> 
 
 
 def test_logging_in_speaks_plain() -> None:
-    async def log_in(connection: RawConnection) -> None:
-        await connection.log_in("mallory", "secret")
+    async def logging_in(connection: Connection) -> None:
+        await connection.run(log_in(Login("mallory", "secret")))
 
     _, asked = talk(
         [
@@ -119,7 +126,7 @@ def test_logging_in_speaks_plain() -> None:
                 SASL_AUTHENTICATE, 1, error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0
             ),
         ],
-        log_in,
+        logging_in,
     )
 
     assert asked[0].mechanism == "PLAIN"
@@ -127,9 +134,9 @@ def test_logging_in_speaks_plain() -> None:
 
 
 def test_a_refused_login_is_an_error_with_the_brokers_words() -> None:
-    async def log_in(connection: RawConnection) -> None:
-        with pytest.raises(RawClientError, match="wrong password"):
-            await connection.log_in("mallory", "guess")
+    async def logging_in(connection: Connection) -> None:
+        with pytest.raises(LoginRefused, match=r"mallory cannot log in with PLAIN .*wrong password"):
+            await connection.run(log_in(Login("mallory", "guess")))
 
     talk(
         [
@@ -143,13 +150,13 @@ def test_a_refused_login_is_an_error_with_the_brokers_words() -> None:
                 session_lifetime_ms=0,
             ),
         ],
-        log_in,
+        logging_in,
     )
 
 
 def test_a_connection_closed_before_the_answer_is_an_error() -> None:
-    async def ask(connection: RawConnection) -> None:
-        with pytest.raises((RawClientError, ConnectionError)):
-            await connection.init_producer_id()
+    async def ask(connection: Connection) -> None:
+        with pytest.raises(ConnectionLost):
+            await take_id(connection, Tally())
 
     talk([], ask)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from pidgate.protocol import messages
-from pidgate.sandbox.demo.producer_states import BrokerSilent, ProducerStates
+from pidgate.sandbox.wire import BrokerSilent, ProducerStates
 
 DESCRIBE_PRODUCERS = 61
 
@@ -35,7 +35,7 @@ def broker(answer: Callable[[bytes], bytes]) -> Iterator[tuple[tuple[str, int], 
             thread.join(10)
 
 
-def described(*, error_code: int = 0) -> bytes:
+def described(request: bytes, *, error_code: int = 0) -> bytes:
     response = messages.message_class(DESCRIBE_PRODUCERS, "response")
     topic = response.TopicResponse
     partition = topic.PartitionResponse
@@ -58,16 +58,16 @@ def described(*, error_code: int = 0) -> bytes:
         for index, producers in ((0, [producer(11), producer(4711)]), (1, []))
     ]
     message = response(version=0, throttle_time_ms=0, topics=[topic(name="clicks", partitions=partitions)])
-    return messages.encode_response(1, message)
+    return messages.encode_response(struct.unpack_from(">i", request, 4)[0], message)
 
 
 def test_the_ids_of_each_partition() -> None:
-    with broker(lambda _: described()) as (address, _), ProducerStates(address) as states:
+    with broker(described) as (address, _), ProducerStates(address) as states:
         assert states.ids("clicks", [0, 1]) == {0: [11, 4711], 1: []}
 
 
 def test_the_request_asks_for_the_topics_partitions() -> None:
-    with broker(lambda _: described()) as (address, asked), ProducerStates(address) as states:
+    with broker(described) as (address, asked), ProducerStates(address) as states:
         states.ids("clicks", [0, 1])
         states.ids("clicks", [7])
 
@@ -80,7 +80,7 @@ def test_the_request_asks_for_the_topics_partitions() -> None:
 
 def test_a_partitions_error_is_silence() -> None:
     with (
-        broker(lambda _: described(error_code=3)) as (address, _),
+        broker(lambda request: described(request, error_code=3)) as (address, _),
         ProducerStates(address) as states,
         pytest.raises(BrokerSilent, match="error code 3"),
     ):
