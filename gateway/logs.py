@@ -1,14 +1,14 @@
 """The only place that configures structlog, and the names of all log events.
 
 An event is a constant with fixed keys: whoever searches logs relies on both. Never logged: tokens, passwords,
-record contents. Per frame nothing above debug. `tests/unit/gateway/test_logs.py` holds every call to KEYS.
+record contents. Per frame nothing above debug. `tests/unit/gateway/test_logs.py` holds every call to the keys of its event.
 """
 
 import logging
 import sys
 from collections.abc import MutableMapping
 from enum import StrEnum
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, Literal, Self, TextIO
 
 import structlog
 
@@ -16,151 +16,98 @@ Format = Literal["json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
 
 
+_CONNECTION: Final = "connection_id listener address user client_id node_id "
+_QUOTA_CHANGE: Final = "setting user temporary "
+_TOPIC_CREATED: Final = "topic partitions replication_factor wanted"
+_TOPIC_UNSAFE: Final = "topic setting value reason remedy"
+_TOPIC_UNAVAILABLE: Final = "topic doing cause remedy retry_ms buffered dropped"
+_TOPIC_AVAILABLE: Final = "topic doing waited_ms buffered dropped"
+
+
 class Event(StrEnum):
-    """Names of log events: `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`."""
+    """Names of log events, each with the keys it may have: `log.info(Event.CONNECTION_CLOSED, cause=..., ...)`."""
 
-    GATEWAY_STARTING = "gateway_starting"
-    LISTENING = "listening"
-    CONFIG_WARNING = "config_warning"
-    CONFIG_RELOADED = "config_reloaded"
-    CONFIG_PROBLEM = "config_problem"
-    CONFIG_REFUSED = "config_refused"
-    CONFIG_RESTART_NEEDED = "config_restart_needed"
-    NOTHING_TO_RELOAD = "nothing_to_reload"
-    ENFORCING_BEGINS = "enforcing_begins"
-    CLUSTER_REACHED = "cluster_reached"
-    CLUSTER_NOT_REACHED = "cluster_not_reached"
-    NODE_LEARNT = "node_learnt"
-    NODE_WITHOUT_PORT = "node_without_port"
-    CONNECTION_OPENED = "connection_opened"
-    CONNECTION_CLOSED = "connection_closed"
-    UPSTREAM_FAILED = "upstream_failed"
-    PRODUCER_ID_REFUSED = "producer_id_refused"
-    INIT_PRODUCER_ID_REFUSED = "init_producer_id_refused"
-    GATEWAY_TOPIC_REFUSED = "own_topic_refused"
-    QUOTA_FAILED_OPEN = "quota_failed_open"
-    EVENT_LOOP_STALLED = "event_loop_stalled"
-    STATE_LOADED = "state_loaded"
-    STATE_FILE_SET_ASIDE = "state_file_set_aside"
-    STATE_DIR_UNUSABLE = "state_dir_unusable"
-    STATE_SAVED = "state_saved"
-    STATE_NOT_SAVED = "state_not_saved"
-    STATE_JOURNAL_FAILED = "state_journal_failed"
-    STATE_JOURNAL_RECOVERED = "state_journal_recovered"
-    HOLDER_CONNECTED = "holder_connected"
-    HOLDER_LOST = "holder_lost"
-    WORKER_CONNECTED = "worker_connected"
-    WORKER_LOST = "worker_lost"
-    BYTE_CELLS_MISSING = "byte_cells_missing"
-    PROCESS_STARTED = "process_started"
-    PROCESS_ENDED = "process_ended"
-    STATE_RESTORED = "state_restored"
-    STATE_NOT_RESTORED = "state_not_restored"
-    GRACE_BEGAN = "grace_began"
-    GRACE_ENDED_EARLY = "grace_ended_early"
-    EVENTS_TOPIC_CREATED = "events_topic_created"
-    EVENTS_TOPIC_UNSAFE = "events_topic_unsafe"
-    EVENTS_TOPIC_UNAVAILABLE = "events_topic_unavailable"
-    EVENTS_TOPIC_AVAILABLE = "events_topic_available"
-    EVENTS_DROPPED = "events_dropped"
-    EVENTS_OFFSETS_GONE = "events_offsets_gone"
-    QUOTAS_CHANGED = "quotas_changed"
-    QUOTA_CHANGE_ENDED = "quota_change_ended"
-    QUOTA_CHANGE_NOT_KEPT = "quota_change_not_kept"
-    QUOTA_COMMAND = "quota_command"
-    QUOTAS_TOPIC_READ = "quotas_topic_read"
-    QUOTAS_TOPIC_UNREADABLE_RECORDS = "quotas_topic_unreadable_records"
-    QUOTAS_TOPIC_CREATED = "quotas_topic_created"
-    QUOTAS_TOPIC_UNSAFE = "quotas_topic_unsafe"
-    QUOTAS_TOPIC_UNAVAILABLE = "quotas_topic_unavailable"
-    QUOTAS_TOPIC_AVAILABLE = "quotas_topic_available"
-    FLEET_MEMBER_SEEN = "fleet_member_seen"
-    FLEET_MEMBER_GONE = "fleet_member_gone"
-    FLEET_MEMBER_DIFFERS = "fleet_member_differs"
-    DRAINING = "draining"
-    STOPPED = "stopped"
-    UNEXPECTED_ERROR = "unexpected_error"
+    keys: frozenset[str]
 
+    def __new__(cls, name: str, keys: str) -> Self:
+        event = str.__new__(cls, name)
+        event._value_ = name
+        event.keys = frozenset(keys.split())
+        return event
 
-_CONNECTION: Final = frozenset({"connection_id", "listener", "address", "user", "client_id", "node_id"})
-_TOPIC_CREATED: Final = frozenset({"topic", "partitions", "replication_factor", "wanted"})
-_TOPIC_UNSAFE: Final = frozenset({"topic", "setting", "value", "reason", "remedy"})
-_TOPIC_AVAILABLE: Final = frozenset({"topic", "doing", "waited_ms", "buffered", "dropped"})
-_TOPIC_UNAVAILABLE: Final = frozenset(
-    {"topic", "doing", "cause", "remedy", "retry_ms", "buffered", "dropped"}
-)
-_QUOTA_CHANGE: Final = frozenset({"setting", "user", "temporary"})
-
-KEYS: Final[dict[Event, frozenset[str]]] = {
-    Event.GATEWAY_STARTING: frozenset(
-        {"version", "compiled", "pid", "config", "mode", "bootstrap_servers", "open_files"}
-    ),
-    Event.LISTENING: frozenset({"listener", "bind", "node_id", "advertised"}),
-    Event.CONFIG_WARNING: frozenset({"where", "key", "text"}),
-    Event.CONFIG_RELOADED: frozenset({"config", "cause", "changed", "changes", "restart_needed", "seconds"}),
-    Event.CONFIG_PROBLEM: frozenset({"where", "key", "text"}),
-    Event.CONFIG_REFUSED: frozenset({"config", "cause", "problems", "remedy"}),
-    Event.CONFIG_RESTART_NEEDED: frozenset({"key", "running", "in_file", "remedy"}),
-    Event.NOTHING_TO_RELOAD: frozenset({"reason", "remedy"}),
-    Event.ENFORCING_BEGINS: frozenset({"user", "users", "would_refuse", "remedy"}),
-    Event.CLUSTER_REACHED: frozenset({"server", "node_ids", "waited_ms"}),
-    Event.CLUSTER_NOT_REACHED: frozenset({"server", "cause", "retry_ms"}),
-    Event.NODE_LEARNT: frozenset({"node_id", "server"}),
-    Event.NODE_WITHOUT_PORT: frozenset({"node_id", "listener", "remedy"}),
-    Event.CONNECTION_OPENED: _CONNECTION | {"server"},
-    Event.CONNECTION_CLOSED: _CONNECTION
-    | {"cause", "reason", "suppressed_count", "seconds", "requests", "bytes_in", "bytes_out"},
-    Event.UPSTREAM_FAILED: _CONNECTION | {"server", "cause", "in_flight"},
-    Event.PRODUCER_ID_REFUSED: _CONNECTION
-    | {"producer_id", "reason", "throttle_time_ms", "correlation_id", "suppressed_count"},
-    Event.INIT_PRODUCER_ID_REFUSED: _CONNECTION | {"reason", "throttle_time_ms", "suppressed_count"},
-    Event.GATEWAY_TOPIC_REFUSED: _CONNECTION | {"api", "suppressed_count"},
-    Event.QUOTA_FAILED_OPEN: _CONNECTION | {"reason", "suppressed_count", "exc_info"},
-    Event.EVENT_LOOP_STALLED: frozenset({"stalled_ms"}),
-    Event.STATE_LOADED: frozenset({"path", "snapshot", "users", "written_wall_ms", "seconds"}),
-    Event.STATE_FILE_SET_ASIDE: frozenset({"path", "reason", "kept_as"}),
-    Event.STATE_DIR_UNUSABLE: frozenset({"path", "cause", "remedy"}),
-    Event.STATE_SAVED: frozenset({"path", "users", "size_bytes", "seconds"}),
-    Event.STATE_NOT_SAVED: frozenset({"path", "cause", "failures", "remedy"}),
-    Event.STATE_JOURNAL_FAILED: frozenset({"path", "cause", "buffered_bytes", "remedy"}),
-    Event.STATE_JOURNAL_RECOVERED: frozenset({"path", "dropped"}),
-    Event.HOLDER_CONNECTED: frozenset({"worker"}),
-    Event.HOLDER_LOST: frozenset({"worker", "reason"}),
-    Event.WORKER_CONNECTED: frozenset({"worker", "pid"}),
-    Event.WORKER_LOST: frozenset({"worker", "pid"}),
-    Event.BYTE_CELLS_MISSING: frozenset({"worker", "reason"}),
-    Event.PROCESS_STARTED: frozenset({"role", "pid"}),
-    Event.PROCESS_ENDED: frozenset({"role", "pid", "exit_code", "restart_in_ms"}),
-    Event.STATE_RESTORED: frozenset({"users", "restored_from", "waited_ms", "unreadable"}),
-    Event.STATE_NOT_RESTORED: frozenset({"reason", "remedy"}),
-    Event.GRACE_BEGAN: frozenset({"reason", "grace_ms"}),
-    Event.GRACE_ENDED_EARLY: frozenset({"reason"}),
-    Event.EVENTS_TOPIC_CREATED: _TOPIC_CREATED,
-    Event.EVENTS_TOPIC_UNSAFE: _TOPIC_UNSAFE,
-    Event.EVENTS_TOPIC_UNAVAILABLE: _TOPIC_UNAVAILABLE,
-    Event.EVENTS_TOPIC_AVAILABLE: _TOPIC_AVAILABLE,
-    Event.EVENTS_DROPPED: frozenset({"topic", "dropped", "dropped_total", "reason"}),
-    Event.EVENTS_OFFSETS_GONE: frozenset({"topic", "partition", "offset", "earliest"}),
-    Event.QUOTAS_CHANGED: _QUOTA_CHANGE
-    | {"action", "value", "before", "set_by", "set_through", "set_wall_ms", "until_wall_ms", "note"},
-    Event.QUOTA_CHANGE_ENDED: _QUOTA_CHANGE | {"value", "before", "set_by", "set_through"},
-    Event.QUOTA_CHANGE_NOT_KEPT: _QUOTA_CHANGE | {"kept", "cause", "remedy"},
-    Event.QUOTA_COMMAND: frozenset({"deed", "user", "producer_id", "set_by", "set_through"}),
-    Event.QUOTAS_TOPIC_READ: frozenset({"topic", "changes", "unreadable", "waited_ms"}),
-    Event.QUOTAS_TOPIC_UNREADABLE_RECORDS: frozenset({"topic", "unreadable", "reason"}),
-    Event.QUOTAS_TOPIC_CREATED: _TOPIC_CREATED,
-    Event.QUOTAS_TOPIC_UNSAFE: _TOPIC_UNSAFE,
-    Event.QUOTAS_TOPIC_UNAVAILABLE: _TOPIC_UNAVAILABLE,
-    Event.QUOTAS_TOPIC_AVAILABLE: _TOPIC_AVAILABLE,
-    Event.FLEET_MEMBER_SEEN: frozenset({"gateway_id", "incarnation"}),
-    Event.FLEET_MEMBER_GONE: frozenset({"gateway_id", "incarnation", "reason"}),
-    Event.FLEET_MEMBER_DIFFERS: frozenset(
-        {"gateway_id", "incarnation", "setting", "ours", "theirs", "remedy"}
-    ),
-    Event.DRAINING: frozenset({"cause", "connections", "drain_timeout_ms"}),
-    Event.STOPPED: frozenset({"connections_cut", "seconds"}),
-    Event.UNEXPECTED_ERROR: _CONNECTION | {"reason", "exc_info"},
-}
+    GATEWAY_STARTING = "gateway_starting", "version compiled pid config mode bootstrap_servers open_files"
+    LISTENING = "listening", "listener bind node_id advertised"
+    CONFIG_WARNING = "config_warning", "where key text"
+    CONFIG_RELOADED = "config_reloaded", "config cause changed changes restart_needed seconds"
+    CONFIG_PROBLEM = "config_problem", "where key text"
+    CONFIG_REFUSED = "config_refused", "config cause problems remedy"
+    CONFIG_RESTART_NEEDED = "config_restart_needed", "key running in_file remedy"
+    NOTHING_TO_RELOAD = "nothing_to_reload", "reason remedy"
+    ENFORCING_BEGINS = "enforcing_begins", "user users would_refuse remedy"
+    CLUSTER_REACHED = "cluster_reached", "server node_ids waited_ms"
+    CLUSTER_NOT_REACHED = "cluster_not_reached", "server cause retry_ms"
+    NODE_LEARNT = "node_learnt", "node_id server"
+    NODE_WITHOUT_PORT = "node_without_port", "node_id listener remedy"
+    CONNECTION_OPENED = "connection_opened", _CONNECTION + "server"
+    CONNECTION_CLOSED = (
+        "connection_closed",
+        _CONNECTION + "cause reason suppressed_count seconds requests bytes_in bytes_out",
+    )
+    UPSTREAM_FAILED = "upstream_failed", _CONNECTION + "server cause in_flight"
+    PRODUCER_ID_REFUSED = (
+        "producer_id_refused",
+        _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",
+    )
+    INIT_PRODUCER_ID_REFUSED = (
+        "init_producer_id_refused",
+        _CONNECTION + "reason throttle_time_ms suppressed_count",
+    )
+    GATEWAY_TOPIC_REFUSED = "own_topic_refused", _CONNECTION + "api suppressed_count"
+    QUOTA_FAILED_OPEN = "quota_failed_open", _CONNECTION + "reason suppressed_count exc_info"
+    EVENT_LOOP_STALLED = "event_loop_stalled", "stalled_ms"
+    STATE_LOADED = "state_loaded", "path snapshot users written_wall_ms seconds"
+    STATE_FILE_SET_ASIDE = "state_file_set_aside", "path reason kept_as"
+    STATE_DIR_UNUSABLE = "state_dir_unusable", "path cause remedy"
+    STATE_SAVED = "state_saved", "path users size_bytes seconds"
+    STATE_NOT_SAVED = "state_not_saved", "path cause failures remedy"
+    STATE_JOURNAL_FAILED = "state_journal_failed", "path cause buffered_bytes remedy"
+    STATE_JOURNAL_RECOVERED = "state_journal_recovered", "path dropped"
+    HOLDER_CONNECTED = "holder_connected", "worker"
+    HOLDER_LOST = "holder_lost", "worker reason"
+    WORKER_CONNECTED = "worker_connected", "worker pid"
+    WORKER_LOST = "worker_lost", "worker pid"
+    BYTE_CELLS_MISSING = "byte_cells_missing", "worker reason"
+    PROCESS_STARTED = "process_started", "role pid"
+    PROCESS_ENDED = "process_ended", "role pid exit_code restart_in_ms"
+    STATE_RESTORED = "state_restored", "users restored_from waited_ms unreadable"
+    STATE_NOT_RESTORED = "state_not_restored", "reason remedy"
+    GRACE_BEGAN = "grace_began", "reason grace_ms"
+    GRACE_ENDED_EARLY = "grace_ended_early", "reason"
+    EVENTS_TOPIC_CREATED = "events_topic_created", _TOPIC_CREATED
+    EVENTS_TOPIC_UNSAFE = "events_topic_unsafe", _TOPIC_UNSAFE
+    EVENTS_TOPIC_UNAVAILABLE = "events_topic_unavailable", _TOPIC_UNAVAILABLE
+    EVENTS_TOPIC_AVAILABLE = "events_topic_available", _TOPIC_AVAILABLE
+    EVENTS_DROPPED = "events_dropped", "topic dropped dropped_total reason"
+    EVENTS_OFFSETS_GONE = "events_offsets_gone", "topic partition offset earliest"
+    QUOTAS_CHANGED = (
+        "quotas_changed",
+        _QUOTA_CHANGE + "action value before set_by set_through set_wall_ms until_wall_ms note",
+    )
+    QUOTA_CHANGE_ENDED = "quota_change_ended", _QUOTA_CHANGE + "value before set_by set_through"
+    QUOTA_CHANGE_NOT_KEPT = "quota_change_not_kept", _QUOTA_CHANGE + "kept cause remedy"
+    QUOTA_COMMAND = "quota_command", "deed user producer_id set_by set_through"
+    QUOTAS_TOPIC_READ = "quotas_topic_read", "topic changes unreadable waited_ms"
+    QUOTAS_TOPIC_UNREADABLE_RECORDS = "quotas_topic_unreadable_records", "topic unreadable reason"
+    QUOTAS_TOPIC_CREATED = "quotas_topic_created", _TOPIC_CREATED
+    QUOTAS_TOPIC_UNSAFE = "quotas_topic_unsafe", _TOPIC_UNSAFE
+    QUOTAS_TOPIC_UNAVAILABLE = "quotas_topic_unavailable", _TOPIC_UNAVAILABLE
+    QUOTAS_TOPIC_AVAILABLE = "quotas_topic_available", _TOPIC_AVAILABLE
+    FLEET_MEMBER_SEEN = "fleet_member_seen", "gateway_id incarnation"
+    FLEET_MEMBER_GONE = "fleet_member_gone", "gateway_id incarnation reason"
+    FLEET_MEMBER_DIFFERS = "fleet_member_differs", "gateway_id incarnation setting ours theirs remedy"
+    DRAINING = "draining", "cause connections drain_timeout_ms"
+    STOPPED = "stopped", "connections_cut seconds"
+    UNEXPECTED_ERROR = "unexpected_error", _CONNECTION + "reason exc_info"
 
 
 def configure(log_format: Format, level: Level, stream: TextIO | None = None) -> None:
