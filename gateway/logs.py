@@ -1,7 +1,7 @@
 """The only place that configures structlog, and the names of all log events.
 
 An event is a constant with fixed keys: whoever searches logs relies on both. Never logged: tokens, passwords,
-record contents. Per frame nothing above debug. `tests/unit/gateway/test_logs.py` holds every call to the keys of its event.
+record contents. Per frame nothing above debug. A test (test_logs.py) holds every call to the keys of its event.
 """
 
 import logging

@@ -8,9 +8,12 @@ summed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily as counter_family
+from prometheus_client.core import GaugeMetricFamily as gauge_family
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from pidgate.gateway.metrics.families import PREFIX, counter
@@ -35,13 +38,14 @@ class ByteCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         state = self._state()
         own, others = self._divided(state.rows)
-        for family, value_of, adds_up in _families():
+        for kind, name, field, sum_of, text in _FAMILIES:
+            family = kind(f"{PREFIX}byte_{name}", text, labels=["kind", "user", "client_id"])
+            value_of = attrgetter(field)
             for labels, row in own.items():
                 family.add_metric(labels, value_of(row))
-            for kind, rows in others.items():
-                # Bounds of many have no sum that says anything.
-                if adds_up is not None:
-                    family.add_metric((kind, OTHER, OTHER), adds_up(value_of(row) for row in rows))
+            if sum_of is not None:
+                for bucket_kind, rows in others.items():
+                    family.add_metric((bucket_kind, OTHER, OTHER), sum_of(map(value_of, rows)))
             yield family
         no_room = "Times a client's bytes were counted with its user's other clients, for want of room."
         yield counter("byte_no_room", no_room, state.no_room)
@@ -63,44 +67,18 @@ class ByteCollector(Collector):
         return own, others
 
 
-_Family = GaugeMetricFamily | CounterMetricFamily
-_Value = Callable[[ByteSnapshot], float]
-_AddsUp = Callable[[Iterable[float]], float] | None
-
-_FAMILIES: Final[tuple[tuple[type[_Family], str, str, _Value, _AddsUp], ...]] = (
+_FAMILIES: Final = (
+    (gauge_family, "rate", "bytes_per_s", sum, "Bytes per second over the quota's window."),
+    (gauge_family, "quota", "rate_bytes_per_s", None, "Bytes per second allowed."),
+    (gauge_family, "throttle_time_ms", "throttle_time_ms", max, "Average of the throttles above 0, in ms."),
+    (counter_family, "counted", "total_bytes", sum, "Bytes counted."),
+    (counter_family, "throttled", "throttled", sum, "Requests after which a client waited."),
     (
-        GaugeMetricFamily,
-        "rate",
-        "Bytes per second over the quota's window.",
-        lambda row: row.bytes_per_s,
-        sum,
-    ),
-    (GaugeMetricFamily, "quota", "Bytes per second allowed.", lambda row: row.rate_bytes_per_s, None),
-    (
-        GaugeMetricFamily,
-        "throttle_time_ms",
-        "Average of the throttles above 0, in ms.",
-        lambda row: row.throttle_time_ms,
-        max,
-    ),
-    (CounterMetricFamily, "counted", "Bytes counted.", lambda row: row.total_bytes, sum),
-    (
-        CounterMetricFamily,
-        "throttled",
-        "Requests after which a client waited.",
-        lambda row: row.throttled,
-        sum,
-    ),
-    (
-        CounterMetricFamily,
+        counter_family,
         "would_throttle",
-        "Requests after which enforce would have made a client wait.",
-        lambda row: row.would_throttle,
+        "would_throttle",
         sum,
+        "Requests after which enforce would have made a client wait.",
     ),
 )
-
-
-def _families() -> Iterator[tuple[_Family, _Value, _AddsUp]]:
-    for kind, name, text, value_of, adds_up in _FAMILIES:
-        yield kind(f"{PREFIX}byte_{name}", text, labels=["kind", "user", "client_id"]), value_of, adds_up
+"""Kind, name, field of a snapshot, how those of many are one (None: bounds have no sum that says anything), text."""

@@ -6,12 +6,14 @@ summed.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily as counter
+from prometheus_client.core import GaugeMetricFamily as gauge
+from prometheus_client.core import HistogramMetricFamily, Metric
 
 from pidgate.gateway.metrics.families import PREFIX
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
@@ -23,7 +25,7 @@ UNIDENTIFIED: Final = "(unidentified)"
 
 @dataclass(slots=True)
 class _Sum:
-    """The users without a label of their own, under the names of a snapshot."""
+    """Sum of the users without a label of their own, under the names of a snapshot."""
 
     admitted_per_s: float = 0.0
     tokens: float | None = None
@@ -46,24 +48,19 @@ class _Sum:
     waited_ms_sum: int = 0
 
     def add(self, snapshot: UserSnapshot) -> None:
-        self.admitted_per_s += snapshot.admitted_per_s
         self.throttle_time_ms = max(self.throttle_time_ms, snapshot.throttle_time_ms)
-        self.waiting += snapshot.waiting
         self.oldest_waiting_ms = max(self.oldest_waiting_ms, snapshot.oldest_waiting_ms)
-        self.live_ids += snapshot.live_ids
-        self.sticky_entries += snapshot.sticky_entries
-        self.would_refuse += snapshot.would_refuse
-        self.unused_ids += snapshot.unused_ids
-        self.inits_refused += snapshot.inits_refused
-        self.inits_would_refuse += snapshot.inits_would_refuse
-        self.admitted.update(snapshot.admitted)
-        self.refused.update(snapshot.refused)
-        self.closed.update(snapshot.closed)
-        self.outcomes.update(snapshot.outcomes)
-        self.waited_ms_buckets.update(snapshot.waited_ms_buckets)
-        self.waited_ms_sum += snapshot.waited_ms_sum
+        for name in _ADDED:
+            setattr(self, name, getattr(self, name) + getattr(snapshot, name))
+        for name in _COUNTED:
+            getattr(self, name).update(getattr(snapshot, name))
 
 
+_ADDED: Final = (
+    "admitted_per_s", "waiting", "live_ids", "sticky_entries", "would_refuse", "unused_ids", "inits_refused",
+    "inits_would_refuse", "waited_ms_sum",
+)  # fmt: skip
+_COUNTED: Final = ("admitted", "refused", "closed", "outcomes", "waited_ms_buckets")
 _Row = UserSnapshot | _Sum
 
 
@@ -77,11 +74,11 @@ class UserFamilies:
     def collect(self, snapshots: Iterable[UserSnapshot]) -> Iterator[Metric]:
         rows = self._rows(snapshots)
         yield from _numbers(rows)
-        yield _by_label(rows, "admitted", "Producer ids let in.", "reason", lambda row: row.admitted)
-        yield _by_label(rows, "refused", "Requests refused.", "reason", lambda row: row.refused)
-        yield _by_label(rows, "outcomes", "What became of refused ids.", "outcome", lambda row: row.outcomes)
+        yield _by_label(rows, "admitted", "Producer ids let in.", "reason", "admitted")
+        yield _by_label(rows, "refused", "Requests refused.", "reason", "refused")
+        yield _by_label(rows, "outcomes", "What became of refused ids.", "outcome", "outcomes")
         closed = "Connections closed to keep what was acknowledged true."
-        yield _by_label(rows, "connections_closed", closed, "reason", lambda row: row.closed)
+        yield _by_label(rows, "connections_closed", closed, "reason", "closed")
         yield _waited(rows)
 
     def _rows(self, snapshots: Iterable[UserSnapshot]) -> dict[str, _Row]:
@@ -106,84 +103,61 @@ class UserFamilies:
         return user
 
 
-GAUGE: Final = GaugeMetricFamily
-COUNTER: Final = CounterMetricFamily
-_NUMBERS: Final[
-    tuple[
-        tuple[type[GaugeMetricFamily] | type[CounterMetricFamily], str, str, Callable[[_Row], float | None]],
-        ...,
-    ]
-] = (
-    (GAUGE, "rate", "New producer ids admitted per second (KIP-936).", lambda row: row.admitted_per_s),
+_NUMBERS: Final = (
+    (gauge, "rate", "admitted_per_s", 1, "New producer ids admitted per second (KIP-936)."),
+    (gauge, "tokens", "tokens", 1, "New producer ids the user may bring now (KIP-936); below 0: throttled."),
+    (gauge, "throttle_time_ms", "throttle_time_ms", 1, "Average of the throttles above 0, in ms (KIP-936)."),
+    (gauge, "quota", "rate_milli", 1_000, "producer_ids_rate of the user, ids a window."),
+    (gauge, "waiting", "waiting", 1, "Refused producer ids that came back and wait."),
     (
-        GAUGE,
-        "tokens",
-        "New producer ids the user may bring now (KIP-936); below 0: throttled.",
-        lambda row: row.tokens,
-    ),
-    (
-        GAUGE,
-        "throttle_time_ms",
-        "Average of the throttles above 0, in ms (KIP-936).",
-        lambda row: row.throttle_time_ms,
-    ),
-    (GAUGE, "quota", "producer_ids_rate of the user, ids a window.", lambda row: _thousandth(row.rate_milli)),
-    (GAUGE, "waiting", "Refused producer ids that came back and wait.", lambda row: row.waiting),
-    (
-        GAUGE,
+        gauge,
         "oldest_waiting_seconds",
+        "oldest_waiting_ms",
+        1_000,
         "How long the first of them has waited; above 60 a client is about to lose sends.",
-        lambda row: row.oldest_waiting_ms / 1_000,
     ),
-    (GAUGE, "live", "Producer ids remembered (an estimate).", lambda row: row.live_ids),
+    (gauge, "live", "live_ids", 1, "Producer ids remembered (an estimate)."),
     (
-        GAUGE,
+        gauge,
         "sticky_entries",
+        "sticky_entries",
+        1,
         "Partitions on which a refused sequence has to come first.",
-        lambda row: row.sticky_entries,
     ),
-    (COUNTER, "would_refuse", "Ids let in that enforce would have refused.", lambda row: row.would_refuse),
+    (counter, "would_refuse", "would_refuse", 1, "Ids let in that enforce would have refused."),
+    (counter, "unused", "unused_ids", 1, "Ids allocated and never produced with by their connection."),
     (
-        COUNTER,
-        "unused",
-        "Ids allocated and never produced with by their connection.",
-        lambda row: row.unused_ids,
-    ),
-    (
-        COUNTER,
+        counter,
         "init_refused",
+        "inits_refused",
+        1,
         "InitProducerId requests refused (refuse_init_producer_id).",
-        lambda row: row.inits_refused,
     ),
     (
-        COUNTER,
+        counter,
         "init_would_refuse",
+        "inits_would_refuse",
+        1,
         "InitProducerId requests let pass that enforce would have refused.",
-        lambda row: row.inits_would_refuse,
     ),
 )
-
-
-def _thousandth(thousandths: int | None) -> float | None:
-    return None if thousandths is None else thousandths / 1_000
+"""Kind, name, field of a snapshot, its units in one of the metric's, text."""
 
 
 def _numbers(rows: Mapping[str, _Row]) -> Iterator[Metric]:
-    for kind, name, text, value_of in _NUMBERS:
+    for kind, name, field_name, units, text in _NUMBERS:
         family = kind(f"{PREFIX}producer_ids_{name}", text, labels=["user"])
         for user, row in rows.items():
-            value = value_of(row)
+            value = getattr(row, field_name)
             if value is not None:
-                family.add_metric([user], value)
+                family.add_metric([user], value / units)
         yield family
 
 
-def _by_label(
-    rows: Mapping[str, _Row], name: str, text: str, label: str, counts_of: Callable[[_Row], Mapping[str, int]]
-) -> Metric:
-    family = CounterMetricFamily(f"{PREFIX}producer_ids_{name}", text, labels=["user", label])
+def _by_label(rows: Mapping[str, _Row], name: str, text: str, label: str, field_name: str) -> Metric:
+    family = counter(f"{PREFIX}producer_ids_{name}", text, labels=["user", label])
     for user, row in rows.items():
-        for value, count in counts_of(row).items():
+        for value, count in getattr(row, field_name).items():
             family.add_metric([user, str(value)], count)
     return family
 
@@ -201,10 +175,7 @@ def _waited(rows: Mapping[str, _Row]) -> Metric:
         sums = [
             float(total) for total in accumulate(row.waited_ms_buckets.get(bound, 0) for bound in bounds_ms)
         ]
-        buckets = [*zip(map(_seconds, bounds_ms), sums, strict=True), ("+Inf", sums[-1])]
+        bounds_s = [str(bound_ms / 1_000) for bound_ms in bounds_ms]
+        buckets = [*zip(bounds_s, sums, strict=True), ("+Inf", sums[-1])]
         family.add_metric([user], buckets, sum_value=row.waited_ms_sum / 1_000)
     return family
-
-
-def _seconds(bound_ms: int) -> str:
-    return str(bound_ms / 1_000)
