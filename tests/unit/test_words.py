@@ -1,0 +1,203 @@
+"""The house's words: docstrings of the product in plain technical English, modules and commit subjects of a size."""
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from tests.support.import_graph import FOLDERS, PACKAGE, ROOT, sources
+
+PRODUCT = (*FOLDERS, PACKAGE)
+LONGEST_MODULE = 400
+LONGEST_SUBJECT = 72
+FIRST_COMMIT = "0bb162e"
+"""Subjects of commits after this one are looked at; where it is not part of the history, none."""
+
+RIDDLES = frozenset({"What", "Who", "Whom", "Whose", "How", "Whether", "Where", "When", "Why", "Which"})
+NOT_TECHNICAL = re.compile(r"\b(tells?|told|telling|said|asks? itself|hears?|heard)\b", re.IGNORECASE)
+
+OWN_AFFAIR = frozenset({"AssertionError", "NotImplementedError", "Exit"})
+"""Not for callers to catch; Exit ends a command, whose docstring is its help text."""
+
+MAY_STILL_BE: dict[str, dict[str, int]] = {
+    "riddles": {
+        "cli": 22,
+        "events": 12,
+        "gateway": 199,
+        "load": 17,
+        "pipeline": 123,
+        "protocol": 45,
+        "quota": 89,
+        "sandbox": 45,
+        "who": 30,
+    },
+    "not technical": {
+        "cli": 23,
+        "events": 3,
+        "gateway": 116,
+        "load": 8,
+        "pipeline": 47,
+        "protocol": 10,
+        "quota": 35,
+        "sandbox": 27,
+        "who": 16,
+    },
+    "raises": {"events": 2, "gateway": 4, "load": 2, "pipeline": 3, "protocol": 20, "quota": 1, "sandbox": 6},
+    "long modules": {"gateway": 3, "protocol": 3, "quota": 2},
+}
+"""Of each rule and folder how many breaches were left when the rule was made: they may only become fewer."""
+
+
+@cache
+def files() -> list[tuple[str, str, ast.Module]]:
+    """Return path, text and tree of each module of the product."""
+    texts = {path: (ROOT / path).read_text("utf-8") for path in sources(*PRODUCT)}
+    return [(path, text, ast.parse(text)) for path, text in texts.items()]
+
+
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    """Docstrings of the module, of classes, functions and attributes."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield text.strip()
+
+
+def comments(text: str) -> Iterator[str]:
+    if not NOT_TECHNICAL.search(text):  # most: cutting a text into tokens takes long
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def first_word(text: str) -> str:
+    return re.split(r"\W", text, maxsplit=1)[0]
+
+
+def public_functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Functions of the module and methods of its public classes that others may call."""
+    bodies = [
+        tree.body,
+        *(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"),
+    ]
+    for body in bodies:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                yield node
+
+
+def raised(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Names of the exceptions that the function's own statements raise; what it catches and raises again is not."""
+    names, todo = set(), list[ast.AST](function.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            continue
+        todo += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            call = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            name = call.attr if isinstance(call, ast.Attribute) else getattr(call, "id", "")
+            if name[:1].isupper() and name not in OWN_AFFAIR:
+                names.add(name)
+    return names
+
+
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """`function: exception` for what a public function raises and its docstring does not name after "Raises"."""
+    for function in public_functions(tree):
+        text = ast.get_docstring(function) or ""
+        after = text[text.find("Raise") :] if "Raise" in text else ""
+        for name in sorted(raised(function)):
+            if name not in after:
+                yield f"{function.name}: {name}"
+
+
+def breaches(rule: str) -> list[tuple[str, str]]:
+    """Folder and place of each breach of a rule."""
+    found = []
+    for path, text, tree in files():
+        folder = path.split("/", 1)[0]
+        if rule == "riddles":
+            found += [(folder, f"{path}: {doc}") for doc in docstrings(tree) if first_word(doc) in RIDDLES]
+        elif rule == "not technical":
+            words = [*docstrings(tree), *comments(text)]
+            found += [(folder, f"{path}: {word}") for word in words if NOT_TECHNICAL.search(word)]
+        elif rule == "raises":
+            found += [(folder, f"{path}: {name}") for name in undocumented(tree)]
+        elif len(text.splitlines()) > LONGEST_MODULE:
+            found.append((folder, path))
+    return found
+
+
+@pytest.mark.parametrize("rule", MAY_STILL_BE)
+def test_nothing_is_added_to_what_breaks_a_rule(rule: str) -> None:
+    found = breaches(rule)
+    counts = Counter(folder for folder, _ in found)
+    grown = {folder for folder, count in counts.items() if count > MAY_STILL_BE[rule].get(folder, 0)}
+    assert [place for folder, place in found if folder in grown] == []
+
+
+def subjects() -> list[str]:
+    """Subjects of the commits after FIRST_COMMIT, none where git or that commit is missing."""
+    command = ["git", "log", "--no-merges", "--format=%s", f"{FIRST_COMMIT}..HEAD"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def is_good(subject: str) -> bool:
+    """Return whether a commit's subject is short and, after an optional area and colon, imperative."""
+    area, _, rest = subject.partition(": ")
+    verb = first_word(rest if rest and area.count(" ") < 2 else subject).lower()
+    finite = re.search(r"(ed|ing|[^s]s)$", verb) and verb not in {
+        "need",
+        "feed",
+        "seed",
+        "embed",
+        "exceed",
+        "bring",
+    }
+    return len(subject) <= LONGEST_SUBJECT and not finite
+
+
+def test_commit_subjects_are_short_and_imperative() -> None:
+    assert [subject for subject in subjects() if not is_good(subject)] == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "good"),
+    [
+        ("Install one package, pidgate", True),
+        ("Bench: compare two commits run by run", True),
+        ("Pass the clock in", True),
+        ("Speak one encoding between processes: pickled bodies", True),
+        ("Bench: measured again", False),
+        ("Adds a word", False),
+        ("Renaming things", False),
+        ("Add " + "word " * 15, False),
+    ],
+)
+def test_a_subject_is_judged(subject: str, good: bool) -> None:
+    assert is_good(subject) is good
+
+
+def test_breaches_are_found() -> None:
+    tree = ast.parse(
+        '"""Head."""\nclass A:\n    b: int\n    """What b is."""\n    def f(self):\n        raise Bad(1)'
+    )
+    assert [doc for doc in docstrings(tree) if first_word(doc) in RIDDLES] == ["What b is."]
+    assert list(undocumented(tree)) == ["f: Bad"]
+    named = ast.parse('def f():\n    """Do it. Raises errors.Bad when it cannot."""\n    raise errors.Bad')
+    assert list(undocumented(named)) == []
+    assert NOT_TECHNICAL.search("a worker is told")
