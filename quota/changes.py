@@ -71,7 +71,7 @@ class Change:
 
 
 class CommandType(StrEnum):
-    """What is done once, by every gateway that hears of it."""
+    """What every gateway that follows the quotas topic executes once."""
 
     REFILL = "refill"
     """The user's bucket is full."""
@@ -81,9 +81,9 @@ class CommandType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One deed. `producer_id`: of a RELEASE."""
+    """One command. `producer_id`: of a RELEASE."""
 
-    deed: CommandType
+    type: CommandType
     user: str
     producer_id: int = -1
     set_by: str = ""

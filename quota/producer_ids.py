@@ -130,7 +130,7 @@ class ProducerIdQuota(RestorableUsers):
         """A released id is admitted when it comes back, as if it were remembered: uncharged, and told to others as
         any id that is used again. A user who is not known has all of its tokens anyway.
         """
-        if command.deed is CommandType.RELEASE:
+        if command.type is CommandType.RELEASE:
             self.releases.add(command.user, command.producer_id)
             return
         live = self._users.get(command.user)

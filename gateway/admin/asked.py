@@ -179,7 +179,7 @@ def command_in(body: bytes, *, through: str, wall_ms: int) -> Command:
     """The command of a posted JSON. Raises CannotUnderstand."""
     posted = _checked(PostedCommand, body)
     return Command(
-        deed=CommandType(posted.deed),
+        type=CommandType(posted.deed),
         user=posted.user,
         producer_id=-1 if posted.producer_id is None else posted.producer_id,
         set_by=posted.set_by,

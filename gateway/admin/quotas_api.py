@@ -1,11 +1,11 @@
-"""Quotas over HTTP, as JSON: what holds and who said so, changes, commands, and why a user is refused.
+"""Quotas over HTTP, as JSON: what is in force and who set it, changes, commands, and why a user is refused.
 
-    GET  /v1/quotas[?user=alice]                        who may do how much, and where that was said
-    GET  /v1/explain?user=alice[&producer_id=4711]      what is known of the user, and of the id
+    GET  /v1/quotas[?user=alice]                        each user's quotas, and where they come from
+    GET  /v1/explain?user=alice[&producer_id=4711]      the user's state, and the id's
     POST /v1/quotas/changes                             {"changes": [...], "set_by": "..."}
     POST /v1/commands                                   {"deed": "refill", "user": "alice"}
 
-Errors are {"error": "...", "problems": [...]} with the HTTP status that says whose fault it is.
+Errors are {"error": "...", "problems": [...]} with an HTTP status.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from pidgate.gateway.admin.asked import CannotUnderstand, changes_in, command_in
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import Administration, InForce, NotAllowed
-from pidgate.gateway.quotas.explain import Explanation, explanation
-from pidgate.gateway.quotas.quota_origin import QuotaOrigins, rate_or_mode
+from pidgate.gateway.quotas.explain import Moment, QuotaOrigins, explanation, rate_or_mode
 from pidgate.quota.changes import Change, Setting
 from pidgate.quota.entities import User
 from pidgate.quota.settings import DEFAULT, ByteQuotas
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 20
 
-Told = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 class QuotasApi:
-    """One gateway's quotas, for whoever may ask.
+    """Handlers of the quota API.
 
-    `state` and `now_ms`: what the quota's state is now, and its clock. `sticky_entries`: how many a user has, where
-    this process owns the connections.
+    `state` returns the quota's current state, `now_ms` its clock, `sticky_entries` the number of a user's entries
+    where this process owns the connections.
     """
 
     paths: Final = (
@@ -72,44 +71,40 @@ class QuotasApi:
         app.router.add_post("/v1/quotas/changes", self.change)
         app.router.add_post("/v1/commands", self.command)
 
-    def explanation(
-        self, user: str, producer_id: int | None, said: QuotaOrigins | None = None
-    ) -> Explanation:
-        """What is known of a user, and of one of its ids."""
+    def _explanation(
+        self, user: str, producer_id: int | None, origins: QuotaOrigins | None = None
+    ) -> JsonObject:
         return explanation(
             user,
             producer_id,
             state=self._state(),
             in_force=self._administration.in_force,
-            now_ms=self._now_ms(),
-            wall_ms=wall_ms(),
+            moment=Moment(self._now_ms(), wall_ms()),
             sticky_entries=None if self._sticky_entries is None else self._sticky_entries(user),
-            said=said,
+            origins=origins,
         )
 
-    # ---- asked -----------------------------------------------------------------------------------------
-
     async def quotas(self, request: web.Request) -> web.Response:
-        """Everybody of whom something is said, or the one user that is asked for."""
+        """Answer with every user that has a setting, or with the one in the query."""
         refusal = self._access.reading(request.headers)
         if refusal is not None:
             return _refused(refusal)
         in_force, now_wall_ms = self._administration.in_force, wall_ms()
-        said = QuotaOrigins(in_force, now_wall_ms)
-        asked_for = request.query.get("user")
+        origins = QuotaOrigins(in_force, now_wall_ms)
+        wanted = request.query.get("user")
         byte_rates = _by_user(in_force.quotas.bytes)
-        users = said.entities() if asked_for is None else [asked_for]
-        told = {
+        users = origins.entities() if wanted is None else [wanted]
+        lists = {
             "changes": await _encoded(change_as_json(change) for change in in_force.changes),
             "entries": await _encoded(
-                self._entry(said, in_force, user, byte_rates.get(user or DEFAULT, [])) for user in users
+                self._entry(origins, in_force, user, byte_rates.get(user or DEFAULT, [])) for user in users
             ),
         }
-        lists = "".join(f', "{name}": [{", ".join(parts)}]' for name, parts in told.items())
-        return _answer(json.dumps(self._told(in_force, said, now_wall_ms))[:-1] + lists + "}")
+        texts = "".join(f', "{name}": [{", ".join(parts)}]' for name, parts in lists.items())
+        return _answer(json.dumps(self._head(in_force, origins, now_wall_ms))[:-1] + texts + "}")
 
     async def explain(self, request: web.Request) -> web.Response:
-        """Why a user, or one of its ids, is refused, or is not."""
+        """Answer with why a user, or one of its ids, is refused, or is not."""
         refusal = self._access.reading(request.headers)
         if refusal is not None:
             return _refused(refusal)
@@ -118,11 +113,11 @@ class QuotasApi:
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "which user? ask for /v1/explain?user=alice"))
         if producer_id is not None and not _is_producer_id(producer_id):
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "producer_id is a number, 0 or above"))
-        told = self.explanation(user, None if producer_id is None else int(producer_id))
-        return _json({"gateway": self._settings.gateway_id, **told.as_json()})
+        found = self._explanation(user, None if producer_id is None else int(producer_id))
+        return _json({"gateway": self._settings.gateway_id, **found})
 
     async def change(self, request: web.Request) -> web.Response:
-        """All of the posted changes are in force here when this answers, or none of them."""
+        """Put all of the posted changes in force here, or none of them."""
         refusal = self._access.writing(request.headers)
         if refusal is not None:
             return _refused(refusal)
@@ -136,7 +131,7 @@ class QuotasApi:
         return self._done(str(kept), changes=[change_as_json(change) for change in changes])
 
     async def command(self, request: web.Request) -> web.Response:
-        """Done here when this answers, and told to the fleet where that can be had."""
+        """Execute the posted command here, and publish it to the fleet where that is possible."""
         refusal = self._access.writing(request.headers)
         if refusal is not None:
             return _refused(refusal)
@@ -149,9 +144,7 @@ class QuotasApi:
             return _refused(Refusal(HTTPStatus.CONFLICT, str(error)))
         return self._done(str(kept))
 
-    # ---- told ------------------------------------------------------------------------------------------
-
-    def _told(self, in_force: InForce, said: QuotaOrigins, now_wall_ms: int) -> Told:
+    def _head(self, in_force: InForce, origins: QuotaOrigins, now_wall_ms: int) -> JsonObject:
         settings = self._settings
         return {
             "gateway": settings.gateway_id,
@@ -162,15 +155,17 @@ class QuotasApi:
             "topic": settings.quotas.runtime_changes.topic if settings.events.enabled else None,
             "state_dir": settings.state_dir,
             "window_ms": in_force.quotas.producer_ids.window_ms,
-            "mode": said.own(Setting.MODE, None).as_json(),
+            "mode": origins.own(Setting.MODE, None).as_json(),
             "cluster_producer_ids_rate": rate_or_mode(in_force.quotas.cluster_rate_milli),
         }
 
-    def _entry(self, said: QuotaOrigins, in_force: InForce, user: str | None, byte_rates: list[Told]) -> Told:
-        """One user, or the default user (None), of whom there is nothing live to tell."""
-        rate = said.own(Setting.PRODUCER_IDS_RATE, user)
+    def _entry(
+        self, origins: QuotaOrigins, in_force: InForce, user: str | None, byte_rates: list[JsonObject]
+    ) -> JsonObject:
+        """Return one user, or the default user (None), which has no live state."""
+        rate = origins.own(Setting.PRODUCER_IDS_RATE, user)
         provenance = in_force.provenance.get(user or "")
-        entry: Told = {
+        entry: JsonObject = {
             "user": user,
             "producer_ids_rate": rate.as_json(),
             "owner": provenance.owner if provenance else "",
@@ -179,14 +174,14 @@ class QuotasApi:
         }
         if user is None:
             return entry
-        told = self.explanation(user, None, said).as_json()
+        live = self._explanation(user, None, origins)
         for key in ("is_exempt", "tokens", "full_tokens", "next_token_in_ms", "waiting", "live_ids"):
-            entry[key] = told[key]
+            entry[key] = live[key]
         return {
             **entry,
-            "mode": said.own(Setting.MODE, user).as_json(),
-            "effective_rate": told["producer_ids_rate"],
-            "effective_mode": told["mode"],
+            "mode": origins.own(Setting.MODE, user).as_json(),
+            "effective_rate": live["producer_ids_rate"],
+            "effective_mode": live["mode"],
         }
 
     def _done(self, kept: str, **more: Any) -> web.Response:
@@ -194,8 +189,8 @@ class QuotasApi:
         return _json({"gateway": gateway, "kept": kept, "quota_version": version, **more})
 
 
-def change_as_json(change: Change) -> Told:
-    """A change as it is posted, and who made it."""
+def change_as_json(change: Change) -> JsonObject:
+    """Return a change as it is posted, and who made it."""
     return {
         "setting": str(change.target.setting),
         "user": change.target.user,
@@ -210,9 +205,9 @@ def change_as_json(change: Change) -> Told:
     }
 
 
-def _by_user(quotas: ByteQuotas) -> dict[str | None, list[Told]]:
-    """What the file says of each user's bytes, alone (`client_id` null) and with client ids ("": those not named)."""
-    found: dict[str | None, list[Told]] = {}
+def _by_user(quotas: ByteQuotas) -> dict[str | None, list[JsonObject]]:
+    """Return the file's byte rates by user, alone (`client_id` null) and with client ids ("": those not named)."""
+    found: dict[str | None, list[JsonObject]] = {}
     for (user, client_id), rates in quotas.rates.items():
         found.setdefault(user, []).append(
             {
@@ -224,11 +219,11 @@ def _by_user(quotas: ByteQuotas) -> dict[str | None, list[Told]]:
     return found
 
 
-async def _encoded(all_told: Iterable[Told]) -> list[str]:
-    """As JSON, a few at a time: there may be thousands, and traffic goes on between them."""
+async def _encoded(entries: Iterable[JsonObject]) -> list[str]:
+    """Encode as JSON; yields to the event loop now and then, since there may be thousands."""
     parts = []
-    for number, told in enumerate(all_told):
-        parts.append(json.dumps(told))
+    for number, entry in enumerate(entries):
+        parts.append(json.dumps(entry))
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
     return parts
@@ -245,7 +240,7 @@ def _refused(refusal: Refusal, problems: list[str] | None = None) -> web.Respons
     return response
 
 
-def _json(content: Told, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
+def _json(content: JsonObject, status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     return _answer(json.dumps(content), status)
 
 

@@ -18,7 +18,7 @@ from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire
 from pidgate.gateway.process.wire import Kind, WireError
-from pidgate.gateway.quotas.administering import Done
+from pidgate.gateway.quotas.administration import OnChanged
 from pidgate.quota.admission import PendingDecision
 from pidgate.quota.changes import Change
 from pidgate.quota.entities import User
@@ -83,7 +83,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._events: deque[bytes] = deque()
         self.events_dropped = 0
         self.applied_offsets: list[int] = []
-        self._changes: dict[int, tuple[Done, asyncio.TimerHandle]] = {}
+        self._changes: dict[int, tuple[OnChanged, asyncio.TimerHandle]] = {}
 
     async def run(self) -> None:
         """Connect, and connect again; until cancelled."""
@@ -140,7 +140,7 @@ class StateOwnerLink(asyncio.Protocol):
         asked.answer = self._listener.failed_open(asked.question, asked.asked_ms)
         answered(asked)
 
-    def administer(self, changes: Sequence[Change], only_check: bool, done: Done) -> None:
+    def administer(self, changes: Sequence[Change], only_check: bool, done: OnChanged) -> None:
         """Have the state owner make changes of the quotas, or check them (see Administer)."""
         if not self._can_write:
             self._loop.call_soon(done, None, None)

@@ -22,7 +22,6 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.process.workers import Workers
-from pidgate.gateway.quotas.administering import Administering
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.reloading import Reloading, kept_beside
 from pidgate.gateway.quotas.store import QuotaStore
@@ -84,7 +83,7 @@ class Gateway:
         self._manager = QuotaStateManager(
             settings, self._quotas.in_force.provenance, events, recorder, self, run
         )
-        administer = Administering(self._quotas).administer
+        administer = self._quotas.administer
         self.traffic: GatewayTraffic
         if socket_path:
             self.traffic = Workers(settings, socket_path, self._manager, events, recorder, administer)

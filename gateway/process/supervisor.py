@@ -24,7 +24,7 @@ from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.process import byte_cells
 from pidgate.gateway.process.child import Role, Task
-from pidgate.gateway.quotas.reloading import kept_beside, kept_settings, nothing_to_reload
+from pidgate.gateway.quotas.reloading import kept_beside, kept_settings, log_nothing_to_reload
 from pidgate.units import Address
 
 log = logger()
@@ -94,7 +94,7 @@ class Supervisor:
     def reload(self) -> None:
         """The holder reads the file again. One that is being started does so anyway."""
         if self._file is None:
-            nothing_to_reload()
+            log_nothing_to_reload()
         elif self._state_owner.process is not None and self._state_owner.is_listening:
             # It may have ended a moment ago.
             with contextlib.suppress(ProcessLookupError):

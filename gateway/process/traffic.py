@@ -23,7 +23,7 @@ from pidgate.gateway.metrics.reports import ByteState, byte_state_of
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.connection import Asker, Shared
 from pidgate.gateway.proxy.listeners import Listener
-from pidgate.gateway.quotas.administering import Administer
+from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, Cells

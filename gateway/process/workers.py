@@ -15,7 +15,7 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState, Reports
 from pidgate.gateway.process import wire
 from pidgate.gateway.process.wire import Kind, Message, WireError
-from pidgate.gateway.quotas.administering import Administer
+from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager

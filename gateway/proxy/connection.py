@@ -16,7 +16,7 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.refusal_log import CloseLog, OwnTopicLog, RefusalLog
-from pidgate.gateway.quotas.administering import Administer, Done
+from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.protocol.sasl import SaslExchange
@@ -36,7 +36,7 @@ Asker = Callable[[PendingDecision, Callable[[PendingDecision], None]], None]
 """Sends a question off; calls back once, with the answer in it, or with one made in its place."""
 
 
-def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: Done) -> None:
+def _nobody_to_tell(changes: Sequence[Change], _only_check: bool, done: OnChanged) -> None:
     done(["quotas cannot be changed through this gateway" for _ in changes], None)
 
 

@@ -1,22 +1,28 @@
-"""What may be asked of a gateway's quotas, and what may be changed: by Kafka's admin API and by the admin site.
+"""The interface through which a gateway's quotas are read and changed, by Kafka's admin API and the admin site. PURE.
 
-Only the shape: `Administration` is what those know who ask.
+Also which changes may be made at run time. The store behind it is not known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.quota.changes import Change, Command
-from pidgate.quota.settings import Quotas
+from pidgate.quota.changes import Action, Change, Command, Setting, Target
+from pidgate.quota.in_force import ALL_MODES, has_ended, is_said
+from pidgate.quota.settings import Mode, Quotas
+from pidgate.units import show_duration
+
+LONGEST_USER: Final = 4_096
+LONGEST_NOTE: Final = 4_096
+"""A record of the topic has to stay far below the brokers' limit."""
 
 
 class Kept(StrEnum):
-    """Where a change is kept, once it is in force."""
+    """Where a change that is in force is kept."""
 
     TOPIC = "topic"
     """The whole fleet has it, over restarts."""
@@ -27,14 +33,14 @@ class Kept(StrEnum):
 
 
 class NotAllowed(Exception):
-    """A change that may not be made; says why and what to do."""
+    """A change that may not be made; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """The quotas that hold, and where they come from.
+    """The quotas in force, and where they come from.
 
-    `provenance` by user; the default quota's has the key "". `in_file`: what the file alone says.
+    `provenance` by user; the default quota's has the key "". `in_file`: the quotas of the file alone.
     """
 
     quotas: Quotas
@@ -44,6 +50,13 @@ class InForce:
     version: int
 
 
+OnChanged = Callable[[list[str | None] | None, Kept | None], None]
+"""Takes for each change None or why it was not made, and where the made ones are kept; None: the outcome is unknown."""
+
+Administer = Callable[[Sequence[Change], bool, OnChanged], None]
+"""Make changes, or only check them; `OnChanged` is called once, never before this returns."""
+
+
 class Administration(Protocol):
     """The one place of a gateway where its quotas are set."""
 
@@ -51,13 +64,66 @@ class Administration(Protocol):
     def in_force(self) -> InForce: ...
 
     def check(self, change: Change) -> None:
-        """Raises NotAllowed."""
+        """Raises NotAllowed when the change may not be made."""
 
     async def change(self, changes: Sequence[Change]) -> Kept:
-        """In force here when it returns, and kept where that can be had within a few seconds.
+        """Put changes in force here; return where they are kept after a few seconds at most.
 
         Raises NotAllowed; then none of them is in force.
         """
 
     async def command(self, command: Command) -> Kept:
-        """Done here when it returns, and told to the fleet (TOPIC) or not (MEMORY)."""
+        """Execute a command here; return whether the fleet has got it (TOPIC) or not (MEMORY)."""
+
+
+def check(change: Change, in_file: Quotas, wall_ms: int, *, allow: bool, file_wins: bool) -> None:
+    """Raises NotAllowed when the configuration forbids the change or it makes no sense.
+
+    `allow`, `file_wins`: quotas.runtime_changes.
+    """
+    _check_sense(change, wall_ms)
+    if not allow and not _is_emergency_switch(change):
+        raise NotAllowed(
+            "quotas are not set at run time here (quotas.runtime_changes.allow is false): change the configuration "
+            "file, or set allow to true; only the mode of all users can be set to observe, and reset"
+        )
+    target = change.target
+    if file_wins and change.action is not Action.RESET and is_said(in_file, target.setting, target.user):
+        raise NotAllowed(
+            f"the configuration file says {_named(target)}, and quotas.runtime_changes.on_conflict is file_wins: "
+            "change it in the file, or take it out there"
+        )
+
+
+def _check_sense(change: Change, wall_ms: int) -> None:
+    target = change.target
+    if target.user == "":
+        raise NotAllowed(
+            "a user has a name; for all users that are not named change the default user's quota"
+        )
+    if target.user is not None and len(target.user) > LONGEST_USER:
+        raise NotAllowed(f"a user's name of {len(target.user)} characters; at most {LONGEST_USER} are kept")
+    if len(change.note) > LONGEST_NOTE:
+        raise NotAllowed(f"a note of {len(change.note)} characters; at most {LONGEST_NOTE} are kept")
+    if (target.setting, target.user) == ALL_MODES and change.action is Action.REMOVE:
+        raise NotAllowed("there is always a mode of all users: set it, or reset it to what the file says")
+    if target.temporary and change.action is not Action.RESET:
+        if change.until_wall_ms is None:
+            raise NotAllowed("a temporary change needs an end; say for how long, or make it a standing one")
+        if has_ended(change, wall_ms):
+            ago = show_duration(wall_ms - change.until_wall_ms)
+            raise NotAllowed(f"it would have ended {ago} ago, by the gateway's clock; say a later end")
+
+
+def _is_emergency_switch(change: Change) -> bool:
+    """Return whether it is the emergency switch, which always works."""
+    target = change.target
+    return (target.setting, target.user) == ALL_MODES and (
+        change.action is Action.RESET or change.value is Mode.OBSERVE
+    )
+
+
+def _named(target: Target) -> str:
+    if target.setting is Setting.MODE:
+        return f"which mode user {target.user} has"
+    return "the default user's rate" if target.user is None else f"the rate of user {target.user}"

@@ -1,4 +1,4 @@
-"""What became of quotas that are set at run time, for the log: changed, ended, not kept."""
+"""Log lines about quotas that are set at run time: changed, ended, not kept."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _REMEDIES: Final = {
 }
 
 
-def announce(
+def log_changes(
     before: InForce, after: InForce, latest: Callable[[Target], Change | None], wall_ms: int
 ) -> None:
-    """A line for each change that came or went. `latest`: the last word on a target, also when it says to forget."""
+    """Log each change that came or went. `latest` gives the newest change of a target, resets included."""
     old = {change.target: change for change in before.changes}
     new = {change.target: change for change in after.changes}
     for target in old.keys() | new.keys():
@@ -59,8 +59,8 @@ def announce(
         )
 
 
-def say_not_kept(change: Change, kept: Kept, cause: str) -> None:
-    """In force here, and not where it should be kept."""
+def log_not_kept(change: Change, kept: Kept, cause: str) -> None:
+    """Log that a change in force is not kept where it should be."""
     log.warning(
         Event.QUOTA_CHANGE_NOT_KEPT,
         kept=kept.value,
@@ -78,7 +78,7 @@ def _named(target: Target) -> dict[str, Any]:
 
 
 def _shown(value: int | Mode | None) -> str:
-    """A rate in ids per window."""
+    """Return a mode, or a rate in ids per window."""
     if value is None:
         return "not set"
     return value.value if isinstance(value, Mode) else show_milli(value)

@@ -1,27 +1,62 @@
-"""What one gateway knows of changes: those of the topic in the topic's order, and its own that are on their way. PURE.
+"""The quota changes that one gateway knows, and their keys and JSON in the topic and the state directory. PURE.
 
-The topic's order decides, and no clock: whoever reads it to its end knows the same. An own change is on top of what
-the topic says until it is read there; then its place in the topic counts, like everybody's.
+A key names what a change is about, so that compaction keeps the newest of each:
+
+    change:<setting>:<standing|temporary>[:<user>]     without a user: the default's rate, or the mode of all users
+    command:<type>:<user>[:<producer id>]              in this order the user, who may hold colons, is last but one
+
+A value is one JSON object. `v` is the format that wrote it, `readable_since` the oldest format that can read it:
+a format that only adds keys leaves that as it is. A record without a value (a tombstone) removes its key.
+
+The topic's order decides, and no clock: whoever reads it to its end knows the same. A gateway's own change is on top
+of the topic's until it is read there; from then on its place in the topic counts.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
-from pidgate.gateway.quotas.records import LogEntry, RecordUnreadable, decode, target_of
-from pidgate.quota.changes import Action, Change, Command, Target
+from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
+from pidgate.quota.settings import Mode
+
+FORMAT: Final = 1
+READABLE_SINCE: Final = 1
+_ANY_NAME: Final = "surrogatepass"
+"""User names may be invalid Unicode."""
+
+
+class RecordUnreadable(Exception):
+    """A record that is skipped; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """A change or a command as one gateway process (`run`) published it; `seq` counts its entries."""
+
+    run: str
+    seq: int
+    what: Change | Command
+
+    @property
+    def id(self) -> str:
+        return f"{self.run}-{self.seq}"
 
 
 class Restored(NamedTuple):
-    """A change out of the state directory. `is_pending`: it was on its way to the topic."""
+    """An entry of the state directory. `is_pending`: the topic had not acknowledged it."""
 
-    told: LogEntry
+    entry: LogEntry
     is_pending: bool
 
 
-class Ledger:
-    """`run` names this process. Without a topic (`has_topic` False) a change is kept as soon as it is made."""
+class ChangeLog:
+    """Changes by target: those of the topic, and own ones that are not read there yet.
+
+    `run` names this process. Without a topic (`has_topic` False) a change is kept as soon as it is made.
+    """
 
     def __init__(self, run: str, *, has_topic: bool) -> None:
         self._run = run
@@ -31,10 +66,10 @@ class Ledger:
         self._pending: dict[Target, LogEntry] = {}
         self._acknowledged: set[str] = set()
         self._reading: dict[Target, LogEntry] | None = {} if has_topic else None
-        """What has been read so far, until the end is reached once: only then it takes the place of what is known."""
+        """Read so far; replaces `_kept` when the end is reached for the first time, then None."""
         self._read_ids: set[str] = set()
         self._newest_read: dict[Target, int] = {}
-        """The newest own telling of each target that was read."""
+        """By target: seq of the newest own entry that was read."""
         self.unreadable = 0
         self.last_unreadable = ""
 
@@ -44,115 +79,239 @@ class Ledger:
         return self._reading is None
 
     def changes(self) -> dict[Target, Change]:
-        """All that is not forgotten, in force or not."""
-        told = {**self._kept, **self._pending}.values()
+        """Return every change that is not reset, in force or not."""
+        entries = {**self._kept, **self._pending}.values()
         return {
-            one.what.target: one.what for one in told if isinstance(one.what, Change) and not _forgets(one)
+            entry.what.target: entry.what
+            for entry in entries
+            if isinstance(entry.what, Change) and not _is_reset(entry)
         }
 
     def latest(self, target: Target) -> Change | None:
-        """The last word on it, also when it says to forget."""
-        told = self._pending.get(target) or self._kept.get(target)
-        return told.what if told is not None and isinstance(told.what, Change) else None
+        """Return the newest change of a target, resets included."""
+        entry = self._pending.get(target) or self._kept.get(target)
+        return entry.what if entry is not None and isinstance(entry.what, Change) else None
 
     def to_keep(self) -> list[Restored]:
-        """For the state directory: as `restore` takes it."""
-        kept = [Restored(told, False) for told in self._kept.values() if not _forgets(told)]
-        return kept + [Restored(told, told.id not in self._acknowledged) for told in self._pending.values()]
+        """Return the entries for the state directory, as `restore` takes them."""
+        kept = [Restored(entry, False) for entry in self._kept.values() if not _is_reset(entry)]
+        return kept + [
+            Restored(entry, entry.id not in self._acknowledged) for entry in self._pending.values()
+        ]
 
     def restore(self, found: Iterable[Restored]) -> None:
-        """What the state directory holds, in that order; before anything else."""
-        for told, is_pending in found:
-            if isinstance(told.what, Change):
-                (self._pending if is_pending and self._has_topic else self._kept)[told.what.target] = told
+        """Take the entries of the state directory, before anything else."""
+        for entry, is_pending in found:
+            if isinstance(entry.what, Change):
+                (self._pending if is_pending and self._has_topic else self._kept)[entry.what.target] = entry
 
-    # Own changes
-
-    def tell(self, what: Change | Command) -> LogEntry:
-        """Made here: from now on in force here. To be written to the topic, if there is one."""
+    def append(self, what: Change | Command) -> LogEntry:
+        """Add an entry of this process; a change holds here from now on. The caller writes it to the topic."""
         self._seq += 1
-        told = LogEntry(self._run, self._seq, what)
+        entry = LogEntry(self._run, self._seq, what)
         if isinstance(what, Change):
-            (self._pending if self._has_topic else self._kept)[what.target] = told
-        return told
+            (self._pending if self._has_topic else self._kept)[what.target] = entry
+        return entry
 
-    def acknowledged(self, told: LogEntry) -> None:
-        """The topic has taken it; where in its order is known when it is read."""
-        if isinstance(told.what, Change) and self._pending.get(told.what.target) == told:
-            self._acknowledged.add(told.id)
+    def acknowledge(self, entry: LogEntry) -> None:
+        """Note that the topic has an entry; its place in the order is known when it is read."""
+        if isinstance(entry.what, Change) and self._pending.get(entry.what.target) == entry:
+            self._acknowledged.add(entry.id)
 
-    def is_own(self, told: LogEntry) -> bool:
-        return told.run == self._run
+    def is_own(self, entry: LogEntry) -> bool:
+        """Return whether this process published the entry."""
+        return entry.run == self._run
 
-    # What the topic says
+    def apply(self, key: bytes, value: bytes) -> LogEntry | None:
+        """Apply one record of the topic, in its order; an empty value is a tombstone.
 
-    def heard(self, key: bytes, value: bytes) -> LogEntry | None:
-        """One record, in the topic's order; an empty value is a tombstone.
-
-        Gives a command that is to be done, or a change that has to be told again. A record that cannot be
-        understood is counted.
+        Returns a command to execute, or a change to publish again. Counts a record that it cannot read.
         """
         if not value:
-            self._forget(key)
+            self._remove(key)
             return None
         try:
-            told = decode(key, value)
+            entry = decode(key, value)
         except RecordUnreadable as error:
             self.unreadable += 1
             self.last_unreadable = str(error)
             return None
-        if isinstance(told.what, Command):
-            # Of the past: done by those who were there.
-            return None if self._reading is not None else told
-        return self._take(told, told.what.target)
+        if isinstance(entry.what, Command):
+            # Of the past: the gateways of then executed it.
+            return None if self._reading is not None else entry
+        return self._apply_change(entry, entry.what.target)
 
-    def _take(self, told: LogEntry, target: Target) -> LogEntry | None:
+    def _apply_change(self, entry: LogEntry, target: Target) -> LogEntry | None:
         newest = self._newest_read.get(target, 0)
-        if told.run == self._run:
-            self._newest_read[target] = max(newest, told.seq)
+        if entry.run == self._run:
+            self._newest_read[target] = max(newest, entry.seq)
         if self._reading is not None:
-            self._reading[target] = told
-            self._read_ids.add(told.id)
+            self._reading[target] = entry
+            self._read_ids.add(entry.id)
             return None
         before = self._kept.get(target)
-        self._kept[target] = told
-        self._arrived(target, told.id)
+        self._kept[target] = entry
+        self._settle(target, entry.id)
         if (
-            told.run != self._run
-            or told.seq > newest
+            entry.run != self._run
+            or entry.seq > newest
             or before is None
-            or before.what == told.what
+            or before.what == entry.what
             or target in self._pending
         ):
             return None
-        # A copy that was on its way for long has come after its successors: what held before has to hold again.
-        return self.tell(before.what)
+        # A delayed copy was written after its successors: what held before has to hold again.
+        return self.append(before.what)
 
-    def _arrived(self, target: Target, told_id: str) -> None:
+    def _settle(self, target: Target, entry_id: str) -> None:
         pending = self._pending.get(target)
-        if pending is not None and pending.id == told_id:
+        if pending is not None and pending.id == entry_id:
             del self._pending[target]
-            self._acknowledged.discard(told_id)
+            self._acknowledged.discard(entry_id)
 
-    def _forget(self, key: bytes) -> None:
+    def _remove(self, key: bytes) -> None:
         target = target_of(key)
         if target is not None:
             (self._kept if self._reading is None else self._reading).pop(target, None)
 
-    def caught_up(self) -> list[LogEntry]:
-        """The topic was read to its end: it knows better than what was known.
+    def finish_reading(self) -> list[LogEntry]:
+        """Let what was read to the topic's end replace what was known before.
 
-        Gives what an earlier run did not get into it; what this run tells is on its way.
+        Returns the entries that an earlier run could not write; those of this run are being written.
         """
         if self._reading is None:
             return []
         self._kept, self._reading = self._reading, None
         for target, pending in list(self._pending.items()):
             if pending.id in self._read_ids:
-                self._arrived(target, pending.id)
+                self._settle(target, pending.id)
         self._read_ids.clear()
-        return [told for told in self._pending.values() if told.run != self._run]
+        return [entry for entry in self._pending.values() if entry.run != self._run]
 
 
-def _forgets(told: LogEntry) -> bool:
-    return isinstance(told.what, Change) and told.what.action is Action.RESET
+def _is_reset(entry: LogEntry) -> bool:
+    return isinstance(entry.what, Change) and entry.what.action is Action.RESET
+
+
+def key_of(what: Change | Command) -> bytes:
+    """Return the key of the record of a change or a command."""
+    if isinstance(what, Change):
+        return key_of_target(what.target)
+    of_id = f":{what.producer_id}" if what.type is CommandType.RELEASE else ""
+    return f"command:{what.type}:{what.user}{of_id}".encode(errors=_ANY_NAME)
+
+
+def key_of_target(target: Target) -> bytes:
+    """Return the key of the records that change a target."""
+    kept = "temporary" if target.temporary else "standing"
+    of_user = "" if target.user is None else f":{target.user}"
+    return f"change:{target.setting}:{kept}{of_user}".encode(errors=_ANY_NAME)
+
+
+def target_of(key: bytes) -> Target | None:
+    """Return the target of a change's key; None for any other key."""
+    try:
+        kind, setting, kept, *user = key.decode(errors=_ANY_NAME).split(":", 3)
+        if kind == "change" and kept in ("standing", "temporary"):
+            return Target(Setting(setting), user[0] if user else None, kept == "temporary")
+    except ValueError:
+        pass
+    return None
+
+
+def to_json(entry: LogEntry) -> dict[str, Any]:
+    """Return an entry as a JSON object."""
+    head = {"v": FORMAT, "readable_since": READABLE_SINCE, "run": entry.run, "seq": entry.seq}
+    what = entry.what
+    body: dict[str, Any]
+    if isinstance(what, Change):
+        body = {
+            "change": what.target.setting.value,
+            "user": what.target.user,
+            "temporary": what.target.temporary,
+            "action": what.action.value,
+            "value": what.value.value if isinstance(what.value, Mode) else what.value,
+            "until_wall_ms": what.until_wall_ms,
+            "note": what.note,
+        }
+    else:
+        body = {"command": what.type.value, "user": what.user, "producer_id": what.producer_id}
+    origin = {"set_by": what.set_by, "set_wall_ms": what.set_wall_ms, "set_through": what.set_through}
+    return {**head, **body, **origin}
+
+
+def encode(entry: LogEntry) -> bytes:
+    """Return the value of an entry's record."""
+    return json.dumps(to_json(entry), separators=(",", ":")).encode()
+
+
+def decode(key: bytes, value: bytes) -> LogEntry:
+    """Read a record. Raises RecordUnreadable; also when the key does not fit the value: compaction goes by the key."""
+    try:
+        entry = from_json(json.loads(value))
+    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are such
+        raise RecordUnreadable(f"no JSON of a change: {error}") from error
+    if key_of(entry.what) != key:
+        raise RecordUnreadable(f"its key {key!r} is not that of what it holds")
+    return entry
+
+
+def from_json(fields: object) -> LogEntry:
+    """Read an entry from a JSON object. Raises RecordUnreadable when it is none."""
+    if not isinstance(fields, dict):
+        raise RecordUnreadable("no JSON object")
+    try:
+        if fields["readable_since"] > FORMAT:
+            raise RecordUnreadable(f"a newer format, {fields['v']}")
+        what = _change(fields) if "change" in fields else _command(fields)
+        return LogEntry(_text(fields, "run"), _number(fields, "seq"), what)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordUnreadable(f"no change and no command: {error!r}") from error
+
+
+def _change(fields: dict[str, Any]) -> Change:
+    setting, user, value = Setting(fields["change"]), fields["user"], fields["value"]
+    until = fields.get("until_wall_ms")
+    if value is not None:
+        value = Mode(value) if setting is Setting.MODE else _number(fields, "value")
+    return Change(
+        target=Target(
+            setting, None if user is None else _text(fields, "user"), fields.get("temporary", False) is True
+        ),
+        action=Action(fields["action"]),
+        value=value,
+        until_wall_ms=None if until is None else _number(fields, "until_wall_ms"),
+        note=_text(fields, "note", ""),
+        **_origin(fields),
+    )
+
+
+def _command(fields: dict[str, Any]) -> Command:
+    return Command(
+        type=CommandType(fields["command"]),
+        user=_text(fields, "user"),
+        producer_id=_number(fields, "producer_id"),
+        **_origin(fields),
+    )
+
+
+def _origin(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "set_by": _text(fields, "set_by", ""),
+        "set_wall_ms": _number(fields, "set_wall_ms"),
+        "set_through": _text(fields, "set_through", ""),
+    }
+
+
+def _text(fields: dict[str, Any], name: str, otherwise: str | None = None) -> str:
+    value = fields[name] if otherwise is None else fields.get(name, otherwise)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}")
+    return value
+
+
+def _number(fields: dict[str, Any], name: str) -> int:
+    value = fields[name]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is {value!r}")
+    return value

@@ -2,8 +2,7 @@
 
     runtime-quotas.json    {"version": 1, "crc32": of `changes`, "changes": [{..., "is_pending": ...}, ...]}
 
-Replaced as a whole: a file that is there is whole, or damaged, and then it is set aside. Whoever holds the directory
-has locked it (state_dir/lock.py).
+Replaced as a whole; a damaged one is set aside. The owner of the directory has locked it (state_dir/lock.py).
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from typing import Final
 from zlib import crc32
 
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.quotas.change_log import Restored
-from pidgate.gateway.quotas.records import RecordUnreadable, from_json, to_json
+from pidgate.gateway.quotas.change_log import RecordUnreadable, Restored, from_json, to_json
 from pidgate.gateway.state.state_dir import files
 
 log = logger()
@@ -31,11 +29,11 @@ _REMEDY: Final = "make room on the disk, or make the directory writable for the 
 
 
 class FileUnreadable(Exception):
-    """Why nothing of the file is used."""
+    """The file is not used at all; the text is the reason."""
 
 
 class DirStore:
-    """`read` once, then `changed` after every change; `contents` gives what is to be written then."""
+    """Saves `contents()` in the background: `read` once, then `changed` after every change."""
 
     def __init__(self, directory: str | Path, contents: Callable[[], list[Restored]]) -> None:
         self._directory = Path(directory)
@@ -48,7 +46,7 @@ class DirStore:
         """Why the file could not be written last time; empty when it was."""
 
     def read(self) -> list[Restored]:
-        """Blocks for a moment. Raises nothing: a damaged file is set aside, one that cannot be read is told of."""
+        """Read the file; blocks for a moment. Sets a damaged file aside, logs an unreadable one; raises nothing."""
         path = self._directory / FILE
         try:
             return decoded(path.read_bytes())
@@ -67,7 +65,7 @@ class DirStore:
 
     def _set_aside(self, reason: str) -> None:
         kept_as: str | None = None
-        # A read-only directory: it stays where it is, and the next start says the same.
+        # In a read-only directory it stays where it is, and the next start logs the same.
         with contextlib.suppress(OSError):
             kept_as = files.set_aside(self._directory, FILE)
         log.error(
@@ -76,20 +74,21 @@ class DirStore:
 
     @property
     def is_behind(self) -> bool:
-        """What is known is not on disk, and nobody is writing it: the last attempt failed."""
+        """The newest contents are not on disk, and are not being written: the last attempt failed."""
         return self._written < self._wanted and (self._writing is None or self._writing.done())
 
     def changed(self) -> None:
-        """What is known is another: written in the background, the newest state when several come at once."""
+        """Schedule a background write of the current contents; coalesces."""
         self._wanted += 1
         self.try_again()
 
     def try_again(self) -> None:
+        """Start a background write unless one runs."""
         if self._writing is None or self._writing.done():
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def kept(self) -> bool:
-        """Whether all that `changed` was told of so far is on disk, once that is known."""
+        """Wait for the writes so far; return whether they are on disk."""
         wanted = self._wanted
         while self._written < wanted and self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing])
@@ -114,7 +113,7 @@ class DirStore:
             self._written, self.last_failure = wanted, ""
 
     def _replace(self, data: bytes) -> None:
-        """On disk for good, and only then in place. Raises OSError."""
+        """Sync the new file to disk before it replaces the old one. Raises OSError."""
         files.make_directory(self._directory)
         partial = self._directory / PARTIAL
         fd = files.create(partial)
@@ -128,13 +127,14 @@ class DirStore:
 
 
 def encoded(changes: list[Restored]) -> bytes:
-    held = [{**to_json(told), "is_pending": is_pending} for told, is_pending in changes]
+    """Return the file's content."""
+    held = [{**to_json(entry), "is_pending": is_pending} for entry, is_pending in changes]
     whole = {"version": VERSION, "crc32": crc32(_text(held)), "changes": held}
     return json.dumps(whole, indent=1).encode() + b"\n"
 
 
 def decoded(data: bytes) -> list[Restored]:
-    """Raises FileUnreadable: nothing of a file is used unless all of it is good."""
+    """Read the file's content. Raises FileUnreadable unless all of it is good."""
     try:
         whole = json.loads(data)
         if whole["version"] != VERSION:

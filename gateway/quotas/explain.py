@@ -1,108 +1,184 @@
-"""What is known of a user, and of one of its producer ids: why it is refused, since when, until when. PURE.
+"""Where quotas come from, and what is known of a user and of one of its producer ids: why refused, until when.
 
-Reads the quota's state, and changes nothing in it. What lives in the processes that own the connections (batches
-that wait for an earlier one) is told as far as it is given.
+Reads the quotas in force and the quota's state, and changes nothing in them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
 
+from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce
-from pidgate.gateway.quotas.quota_origin import QuotaOrigin, QuotaOrigins, rate_or_mode
+from pidgate.gateway.recording.config_event import Provenance
+from pidgate.quota.changes import Change, Setting
 from pidgate.quota.entities import resolve
+from pidgate.quota.in_force import ALL_MODES, deciding, value_in_force
 from pidgate.quota.latest_refusals import LatestRefusal
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.retry_queue import Waiting
+from pidgate.quota.settings import Mode
 from pidgate.quota.state import QuotaState
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser
 
-__all__ = ["Explanation", "IdExplanation", "explanation"]
+RUN_TIME: Final = "run_time"
+_PER_ID = 1_000
+
+
+class Source(StrEnum):
+    """Where a value comes from."""
+
+    FILE = "file"
+    RUN_TIME = "run_time"
+    NOTHING = "nothing"
+    """Not set: no limit."""
+
+
+class Of(StrEnum):
+    """The entity that a value is set for."""
+
+    USER = "user"
+    DEFAULT = "default"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaOrigin:
+    """One value, a rate in thousandths or a mode, and who set it; None: not set, or removed at run time.
+
+    `until_wall_ms`: end of a temporary one. `in_file`: the file's value, which holds once it is reset.
+    """
+
+    value: int | Mode | None
+    source: Source
+    of: Of
+    set_by: str = ""
+    set_wall_ms: int | None = None
+    set_through: str = ""
+    until_wall_ms: int | None = None
+    note: str = ""
+    in_file: int | Mode | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for the admin API; rates in ids per window."""
+        return {
+            "value": rate_or_mode(self.value),
+            "source": str(self.source),
+            "of": str(self.of),
+            "set_by": self.set_by,
+            "set_wall_ms": self.set_wall_ms,
+            "set_through": self.set_through,
+            "until_wall_ms": self.until_wall_ms,
+            "note": self.note,
+            "in_file": rate_or_mode(self.in_file),
+        }
+
+
+def rate_or_mode(value: int | Mode | None) -> float | str | None:
+    """Return thousandths as ids per window (100, 0.5), a mode as its word."""
+    if value is None or isinstance(value, Mode):
+        return None if value is None else str(value)
+    return value // _PER_ID if value % _PER_ID == 0 else value / _PER_ID
+
+
+class QuotaOrigins:
+    """The origin of each value of the quotas in force."""
+
+    def __init__(self, in_force: InForce, wall_ms: int) -> None:
+        self._in_force = in_force
+        # The values show whether the file wins: a change that does not decide has another one.
+        self._deciding = deciding(in_force.in_file, in_force.changes, file_wins=False, wall_ms=wall_ms)
+
+    def own(self, setting: Setting, user: str | None) -> QuotaOrigin:
+        """Return what is set for this user alone; `user` None: for the default user (rate), or for all (mode)."""
+        value = value_in_force(self._in_force.quotas, setting, user)
+        in_file = value_in_force(self._in_force.in_file, setting, user)
+        change = self._deciding.get((setting, user))
+        if user is not None and setting is Setting.MODE and ALL_MODES in self._deciding:
+            # It waits below the mode of all, which the values do not show.
+            value = in_file if change is None else change.value
+        if change is not None and (change.value == value or value is None):
+            return _from_change(change, in_file)
+        of = _of(setting, user)
+        if value is None:
+            return QuotaOrigin(None, Source.NOTHING, of, in_file=in_file)
+        provenance = self._in_force.provenance.get(user or "")
+        return QuotaOrigin(
+            value, Source.FILE, of, note=provenance.note if provenance else "", in_file=in_file
+        )
+
+    def effective_rate(self, user: str) -> QuotaOrigin:
+        """Return the user's own rate, else the default user's."""
+        own = self.own(Setting.PRODUCER_IDS_RATE, user)
+        return own if own.value is not None else self.own(Setting.PRODUCER_IDS_RATE, None)
+
+    def effective_mode(self, user: str) -> QuotaOrigin:
+        """Return the mode set for all at run time, else the user's own, else the file's for all."""
+        everybody = self.own(*ALL_MODES)
+        own = self.own(Setting.MODE, user)
+        is_switch = everybody.source is Source.RUN_TIME and everybody.value is not None
+        return everybody if is_switch or own.value is None else own
+
+    def entities(self) -> list[str | None]:
+        """Return every user with a setting or a change: the default user (None) first, then by name."""
+        users = {*self._in_force.quotas.users, *self._in_force.in_file.users}
+        users |= {change.target.user for change in self._in_force.changes if change.target.user is not None}
+        return [None, *sorted(users)]
+
+
+def _of(setting: Setting, user: str | None) -> Of:
+    if user is not None:
+        return Of.USER
+    return Of.DEFAULT if setting is Setting.PRODUCER_IDS_RATE else Of.ALL
+
+
+def _from_change(change: Change, in_file: int | Mode | None) -> QuotaOrigin:
+    return QuotaOrigin(
+        change.value,
+        Source.RUN_TIME,
+        _of(change.target.setting, change.target.user),
+        change.set_by,
+        change.set_wall_ms,
+        change.set_through,
+        change.until_wall_ms,
+        change.note,
+        in_file,
+    )
+
+
+def provenance_in_force(settings: Settings, changes: Iterable[Change]) -> dict[str, Provenance]:
+    """Return by user who set its quota; the default quota's has the key "". `changes`: those that decide something.
+
+    Owner and note are always the file's. The mode of all users is left out.
+    """
+    users = settings.quotas.users.items()
+    found = {name: Provenance(owner=user.owner, note=user.note) for name, user in users}
+    for change in sorted(changes, key=lambda change: change.set_wall_ms):
+        if (change.target.setting, change.target.user) == ALL_MODES:
+            continue
+        user = change.target.user or ""
+        found[user] = replace(
+            found.get(user, Provenance()),
+            source=RUN_TIME,
+            set_by=change.set_by,
+            set_wall_ms=change.set_wall_ms,
+            until_wall_ms=change.until_wall_ms,
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Now, by both clocks: the quota's own times are monotonic, people's are not."""
+    """Now, by both clocks: the quota's times are monotonic."""
 
     now_ms: int
     wall_ms: int
 
     def on_the_wall(self, at_ms: int) -> int:
+        """Return a time of the monotonic clock as wall time."""
         return self.wall_ms + at_ms - self.now_ms
-
-
-@dataclass(frozen=True, slots=True)
-class IdExplanation:
-    """One producer id of the user. `is_released`: it is let in when it comes back. `waiting` None: it is not in
-    line; `place`: 0 is next.
-    """
-
-    producer_id: int
-    is_remembered: bool
-    is_released: bool
-    waiting: Waiting | None
-    place: int | None
-    last_refusal: LatestRefusal | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """A user at one moment. Tokens are None without a limit; `is_restored` False: nothing is refused yet, as what
-    is remembered is still being read. `next_token_in_ms`: until a new id that has not waited would be admitted.
-    """
-
-    user: str
-    moment: Moment
-    window_ms: int
-    is_restored: bool
-    is_known: bool
-    rate: QuotaOrigin
-    mode: QuotaOrigin
-    is_exempt: bool
-    owner: str
-    note: str
-    tokens: float | None
-    full_tokens: float | None
-    next_token_in_ms: int | None
-    cluster_rate_milli: int | None
-    cluster_tokens: float | None
-    live_ids: int
-    waiting: int
-    oldest_waiting_ms: int
-    grace_left_ms: int
-    grace_admitted: int
-    sticky_entries: int | None
-    last_refusal: LatestRefusal | None
-    asked_id: IdExplanation | None
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "user": self.user,
-            "wall_ms": self.moment.wall_ms,
-            "window_ms": self.window_ms,
-            "is_restored": self.is_restored,
-            "is_known": self.is_known,
-            "producer_ids_rate": self.rate.as_json(),
-            "mode": self.mode.as_json(),
-            "is_exempt": self.is_exempt,
-            "owner": self.owner,
-            "note": self.note,
-            "tokens": _rounded(self.tokens),
-            "full_tokens": _rounded(self.full_tokens),
-            "next_token_in_ms": self.next_token_in_ms,
-            "cluster_producer_ids_rate": rate_or_mode(self.cluster_rate_milli),
-            "cluster_tokens": _rounded(self.cluster_tokens),
-            "live_ids": self.live_ids,
-            "waiting": self.waiting,
-            "oldest_waiting_ms": self.oldest_waiting_ms,
-            "grace_left_ms": self.grace_left_ms,
-            "grace_admitted": self.grace_admitted,
-            "sticky_entries": self.sticky_entries,
-            "last_refusal": _refusal(self.last_refusal, self.moment),
-            "producer_id": None if self.asked_id is None else _asked_id(self.asked_id, self.moment),
-        }
 
 
 def explanation(
@@ -111,50 +187,52 @@ def explanation(
     *,
     state: QuotaState,
     in_force: InForce,
-    now_ms: int,
-    wall_ms: int,
+    moment: Moment,
     sticky_entries: int | None = None,
-    said: QuotaOrigins | None = None,
-) -> Explanation:
-    """All that this gateway knows. `sticky_entries`: of the user, None where other processes hold them; `said`: of
-    `in_force`, for whoever asks for many users.
+    origins: QuotaOrigins | None = None,
+) -> dict[str, Any]:
+    """Return all that this gateway knows of a user, for the admin API.
+
+    Tokens are None without a limit; `is_restored` False: nothing is refused yet, since the state is still being
+    restored; `next_token_in_ms`: until a new id that has not waited would be admitted. `sticky_entries`: of the user,
+    None where other processes hold them; `origins`: of `in_force`, for a caller who asks for many users.
     """
-    moment = Moment(now_ms, wall_ms)
-    quotas, said = in_force.quotas, said or QuotaOrigins(in_force, wall_ms)
+    now_ms = moment.now_ms
+    quotas, origins = in_force.quotas, origins or QuotaOrigins(in_force, moment.wall_ms)
     real = state if isinstance(state, ProducerIdQuota) else None
     live = real.find(user) if real is not None else None
     cluster = real.cluster_bucket if real is not None else None
-    provenance = in_force.provenance.get(user)
+    provenance = in_force.provenance.get(user) or Provenance()
     bucket = _bucket(live, in_force, user, now_ms)
-    return Explanation(
-        user=user,
-        moment=moment,
-        window_ms=quotas.producer_ids.window_ms,
-        is_restored=real is not None,
-        is_known=live is not None,
-        rate=said.effective_rate(user),
-        mode=said.effective_mode(user),
-        is_exempt=resolve(quotas, user).exempt,
-        owner=provenance.owner if provenance else "",
-        note=provenance.note if provenance else "",
-        tokens=_tokens(bucket, now_ms),
-        full_tokens=bucket.capacity_units / bucket.token_units if bucket else None,
-        next_token_in_ms=_wait_ms(bucket, cluster, len(live.queue) if live else 0, now_ms),
-        cluster_rate_milli=quotas.cluster_rate_milli,
-        cluster_tokens=_tokens(cluster, now_ms),
-        live_ids=state.live_ids(user, now_ms),
-        waiting=state.waiting(user),
-        oldest_waiting_ms=state.oldest_waiting_ms(user, now_ms),
-        grace_left_ms=max(0, real.grace_until_ms - now_ms) if real is not None else 0,
-        grace_admitted=live.grace_admitted if live else 0,
-        sticky_entries=sticky_entries,
-        last_refusal=real.latest_refusals.of_user(user) if real is not None else None,
-        asked_id=None if producer_id is None else _of_id(real, live, user, producer_id, now_ms),
-    )
+    return {
+        "user": user,
+        "wall_ms": moment.wall_ms,
+        "window_ms": quotas.producer_ids.window_ms,
+        "is_restored": real is not None,
+        "is_known": live is not None,
+        "producer_ids_rate": origins.effective_rate(user).as_json(),
+        "mode": origins.effective_mode(user).as_json(),
+        "is_exempt": resolve(quotas, user).exempt,
+        "owner": provenance.owner,
+        "note": provenance.note,
+        "tokens": _tokens(bucket, now_ms),
+        "full_tokens": round(bucket.capacity_units / bucket.token_units, 3) if bucket else None,
+        "next_token_in_ms": _wait_ms(bucket, cluster, len(live.queue) if live else 0, now_ms),
+        "cluster_producer_ids_rate": rate_or_mode(quotas.cluster_rate_milli),
+        "cluster_tokens": _tokens(cluster, now_ms),
+        "live_ids": state.live_ids(user, now_ms),
+        "waiting": state.waiting(user),
+        "oldest_waiting_ms": state.oldest_waiting_ms(user, now_ms),
+        "grace_left_ms": max(0, real.grace_until_ms - now_ms) if real is not None else 0,
+        "grace_admitted": live.grace_admitted if live else 0,
+        "sticky_entries": sticky_entries,
+        "last_refusal": _refusal(real.latest_refusals.of_user(user) if real is not None else None, moment),
+        "producer_id": None if producer_id is None else _of_id(real, live, user, producer_id, moment),
+    }
 
 
 def _bucket(live: LiveUser | None, in_force: InForce, user: str, now_ms: int) -> TokenBucket | None:
-    """The user's own; for one who has not been seen, the full one that it would get."""
+    """Return the user's bucket; for a user who has not been seen, the full one that it would get."""
     if live is not None:
         return live.active_bucket
     rate_milli = resolve(in_force.quotas, user).rate_milli
@@ -163,7 +241,7 @@ def _bucket(live: LiveUser | None, in_force: InForce, user: str, now_ms: int) ->
 
 
 def _tokens(bucket: TokenBucket | None, now_ms: int) -> float | None:
-    return None if bucket is None else bucket.units(now_ms) / bucket.token_units
+    return None if bucket is None else round(bucket.units(now_ms) / bucket.token_units, 3)
 
 
 def _wait_ms(own: TokenBucket | None, cluster: TokenBucket | None, place: int, now_ms: int) -> int | None:
@@ -172,38 +250,27 @@ def _wait_ms(own: TokenBucket | None, cluster: TokenBucket | None, place: int, n
 
 
 def _of_id(
-    real: ProducerIdQuota | None, live: LiveUser | None, user: str, producer_id: int, now_ms: int
-) -> IdExplanation:
-    if real is None:
-        return IdExplanation(producer_id, False, False, None, None, None)
+    real: ProducerIdQuota | None, live: LiveUser | None, user: str, producer_id: int, moment: Moment
+) -> dict[str, Any]:
+    """Return what is known of one producer id. `is_released`: it is let in when it comes back."""
     waiting = live.queue.waiting(producer_id) if live else None
-    return IdExplanation(
-        producer_id,
-        real.remembers(user, producer_id, now_ms),
-        real.releases.holds(user, producer_id),
-        waiting,
-        live.queue.place(producer_id) if live and waiting else None,
-        real.latest_refusals.of_id(user, producer_id),
-    )
-
-
-def _asked_id(asked: IdExplanation, moment: Moment) -> dict[str, Any]:
-    waiting = asked.waiting
     return {
-        "producer_id": asked.producer_id,
-        "is_remembered": asked.is_remembered,
-        "is_released": asked.is_released,
+        "producer_id": producer_id,
+        "is_remembered": real is not None and real.remembers(user, producer_id, moment.now_ms),
+        "is_released": real is not None and real.releases.holds(user, producer_id),
         "waiting": None
-        if waiting is None
+        if live is None or waiting is None
         else {
-            "queue_position": asked.place,
+            "queue_position": live.queue.place(producer_id),
             "attempts": waiting.attempts,
             "first_refused_wall_ms": moment.on_the_wall(waiting.first_refused_ms),
             "last_seen_wall_ms": moment.on_the_wall(waiting.last_seen_ms),
             "address": waiting.address,
             "client_id": waiting.client_id,
         },
-        "last_refusal": _refusal(asked.last_refusal, moment),
+        "last_refusal": _refusal(
+            None if real is None else real.latest_refusals.of_id(user, producer_id), moment
+        ),
     }
 
 
@@ -220,7 +287,3 @@ def _refusal(refusal: LatestRefusal | None, moment: Moment) -> dict[str, Any] | 
         "throttle_time_ms": refusal.until_ms - refusal.refused_ms,
         "queue_position": refusal.queue_position,
     }
-
-
-def _rounded(tokens: float | None) -> float | None:
-    return None if tokens is None else round(tokens, 3)

@@ -1,9 +1,9 @@
-"""The configuration file is read again: on SIGHUP, and when it has changed.
+"""Reload the configuration file: on SIGHUP, and when it has changed.
 
-A file with anything wrong in it is refused as a whole, and what was in force stays in force. Of a good one the quotas
-hold at once; what else is different is named, and waits for a restart.
+A file with a problem is refused as a whole, and what was in force stays in force. Of a good one the quotas hold at
+once; other differences are logged, and wait for a restart.
 
-In a gateway of several processes this lives in the holder of the state.
+In a gateway of several processes this runs in the state owner.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -25,26 +26,97 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.config.source import Problem, Source, read_yaml
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.quotas.administration import InForce
-from pidgate.gateway.quotas.file_watch import FileWatch
-from pidgate.gateway.quotas.promotions import promotions
 from pidgate.quota.counters import UserSnapshot
+from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Quotas
 
 log = logger()
 
 LOOK_EVERY_S: Final = 1.0
 SETTLED_S: Final = 0.05
-"""After a signal: how long nobody may have written to the file."""
+"""How long nobody may have written to the file."""
 SETTLING_LOOKS: Final = 40
 MOST_NAMED: Final = 20
 """Changes, or users, in the log for one reload."""
 
+_ANYBODY: Final = ""
+"""A name that nobody has: stands for the users that are not named."""
+
+Signature = tuple[int, int, int, int]
+"""Device, inode, size and time of change (ns) of the file that the path leads to in the end."""
 Cause = Literal["start", "signal", "file"]
 Result = Literal["applied", "unchanged", "refused"]
 
 
+def signature(path: Path) -> Signature | None:
+    """Return the signature of a file; None when there is none, or it is out of reach."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class FileWatch:
+    """Notices changes of a file by polling: a swapped symbolic link, a rename and a network file system all look alike.
+
+    `mark` it and read it, then poll `has_changed`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._marked: Signature | None = None
+        self._seen: Signature | None = None
+
+    def mark(self) -> None:
+        """Note the file as it is about to be read; what is written to it from here on is a change."""
+        self._marked = self._seen = signature(self._path)
+
+    def is_still(self) -> bool:
+        """Return whether the file is as it was marked."""
+        return signature(self._path) == self._marked
+
+    def has_changed(self) -> bool:
+        """Return whether the file is not the marked one, and the same as at the last call: nobody is writing to it."""
+        now = signature(self._path)
+        settled, self._seen = now == self._seen, now
+        return settled and now != self._marked
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A user who begins to be enforced.
+
+    `would_refuse`: new producer ids that were let in since the start, and would have been refused.
+    """
+
+    user: str
+    would_refuse: int
+
+
+def promotions(before: Quotas, after: Quotas, users: Callable[[], Iterable[UserSnapshot]]) -> list[Promotion]:
+    """Return the promotions among all users that are known or named, most refused first.
+
+    `users` is called only when there may be some: thousands take a while.
+    """
+    named = dict.fromkeys([*before.users, *after.users])
+    if not any(_is_promoted(before, after, user) for user in (_ANYBODY, *named)):
+        return []
+    would_refuse = {user.user: user.would_refuse for user in users() if user.user is not None}
+    found = [
+        Promotion(user, would_refuse.get(user, 0))
+        for user in dict.fromkeys([*would_refuse, *named])
+        if _is_promoted(before, after, user)
+    ]
+    return sorted(found, key=lambda promotion: (-promotion.would_refuse, promotion.user))
+
+
+def _is_promoted(before: Quotas, after: Quotas, user: str) -> bool:
+    return resolve(after, user).enforces and not resolve(before, user).enforces
+
+
 class FileQuotas(Protocol):
-    """Where the quotas of the file go."""
+    """What takes the quotas of the file: the QuotaStore."""
 
     @property
     def in_force(self) -> InForce: ...
@@ -53,9 +125,9 @@ class FileQuotas(Protocol):
 
 
 class Reloading:
-    """`start`, `stop`; `reload` for a signal. Without a file there is nothing to reload.
+    """Follows the file from `start` to `stop`; `reload` is for a signal. Without a file it does nothing.
 
-    `settings`: what holds, as far as files say. `kept`: where that is left for a process that is started again.
+    `settings`: the file's settings in force. `kept`: where they are saved for a process that is started again.
     """
 
     def __init__(
@@ -73,7 +145,7 @@ class Reloading:
         self.last_good_wall_ms = wall_ms()
         self.restart_needed: list[Difference] = []
         self.is_watching = False
-        """The file was read once since the start: from here on a change of it is noticed."""
+        """The file was read once since the start: from here on changes are noticed."""
         self._quotas = quotas
         self._users = users
         self._kept = kept
@@ -82,23 +154,21 @@ class Reloading:
         self._background: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Watch the file, from what it says now on: it may have changed since the settings were read."""
+        """Read the file, which may have changed since the settings were read, and watch it."""
         if self._watch is not None:
             self._background = asyncio.get_running_loop().create_task(self._follow(self._watch))
 
     async def stop(self) -> None:
-        """No reload begins any more."""
+        """Cancel the watcher task and wait for it."""
         if self._background is not None:
             self._background.cancel()
             await asyncio.gather(self._background, return_exceptions=True)
 
     def reload(self) -> None:
-        """Read the file now, whether or not it looks changed. What was wrong is logged."""
+        """Read the file now, whether or not it looks changed; problems are logged."""
         if self._watch is None:
-            nothing_to_reload()
+            log_nothing_to_reload()
         self._signalled.set()
-
-    # ---- when ------------------------------------------------------------------------------------------
 
     async def _follow(self, watch: FileWatch) -> None:
         cause: Cause | None = "start"
@@ -125,7 +195,7 @@ class Reloading:
     async def _reload(self, watch: FileWatch, cause: Cause) -> None:
         began_s = asyncio.get_running_loop().time()
         try:
-            # Thousands of users are a second of work, in which the traffic goes on.
+            # Off the event loop: thousands of users take a second.
             source, in_file = await self._read(watch)
         except ConfigError as error:
             self._refuse(error.problems, cause)
@@ -140,11 +210,11 @@ class Reloading:
             log.warning(Event.CONFIG_WARNING, where=source.where(path), key=source.key(path), text=text)
 
     async def _read(self, watch: FileWatch) -> tuple[Source, Settings]:
-        """The file, as nobody was writing to it. Raises ConfigError."""
+        """Read the file while nobody writes to it. Raises ConfigError."""
         assert self.file is not None
         problem: ConfigError | None = None
         for _ in range(SETTLING_LOOKS):
-            watch.take()
+            watch.mark()
             try:
                 problem, read = None, await asyncio.to_thread(_read, self.file)
             except ConfigError as error:
@@ -157,8 +227,6 @@ class Reloading:
         if problem is not None:
             raise problem
         return read
-
-    # ---- what ------------------------------------------------------------------------------------------
 
     def _refuse(self, problems: tuple[Problem, ...], cause: Cause) -> None:
         self.results["refused"] += 1
@@ -197,7 +265,7 @@ class Reloading:
             self._log_promotions(before)
 
     def _keep(self) -> None:
-        """For a process that is started again: the file may be a bad one by then."""
+        """Save the settings for a process that is started again: the file may be a bad one by then."""
         if self._kept is None:
             return
         written = self._kept.with_suffix(".partial")
@@ -240,8 +308,8 @@ class Reloading:
             )
 
 
-def nothing_to_reload() -> None:
-    """Says so in the log."""
+def log_nothing_to_reload() -> None:
+    """Log that there is no file to reload."""
     log.warning(
         Event.NOTHING_TO_RELOAD,
         reason="the gateway runs on command-line options, without a file",
@@ -250,14 +318,14 @@ def nothing_to_reload() -> None:
 
 
 def kept_beside(socket_path: Path) -> Path:
-    """Where the holder of that socket leaves what is in force."""
+    """Return where the state owner of that socket saves the settings in force."""
     return socket_path.with_name("in-force")
 
 
 def kept_settings(kept: Path) -> Settings | None:
-    """What a process of the same gateway left in force; None when it left nothing."""
+    """Return the settings that a process of the same gateway saved; None when there are none."""
     try:
-        # Written by our own processes, into a directory that nobody else can reach.
+        # Our own processes wrote it, into a directory that nobody else can reach.
         found = pickle.loads(kept.read_bytes())
     except FileNotFoundError:
         return None

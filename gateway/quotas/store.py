@@ -1,7 +1,7 @@
-"""A gateway's quotas: what the file says with what was changed at run time, and everything that becomes of a change.
+"""The quotas of one gateway: those of the file with the changes made at run time.
 
-One per gateway: in the only process, or in the holder of the state. Who asks knows gateway/quotas/administration.py;
-how changes travel is in topic_store.py, where they outlive a process without a topic in dir_store.py.
+One per gateway: in the only process, or in the state owner. Callers know administration.py; topic_store.py carries
+changes through the fleet, dir_store.py keeps them without a topic.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from pidgate.gateway import clock
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.quotas import rules
-from pidgate.gateway.quotas.administration import InForce, Kept
-from pidgate.gateway.quotas.announcing import announce, say_not_kept
-from pidgate.gateway.quotas.change_log import Ledger
+from pidgate.gateway.quotas import administration
+from pidgate.gateway.quotas.administration import InForce, Kept, NotAllowed, OnChanged
+from pidgate.gateway.quotas.announcing import log_changes, log_not_kept
+from pidgate.gateway.quotas.change_log import ChangeLog, LogEntry, encode, key_of
 from pidgate.gateway.quotas.dir_store import DirStore
-from pidgate.gateway.quotas.provenance import provenance_in_force
-from pidgate.gateway.quotas.records import LogEntry, encode, key_of
+from pidgate.gateway.quotas.explain import provenance_in_force
 from pidgate.gateway.quotas.topic_store import Outgoing, TopicStore
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Change, Command
@@ -32,22 +31,23 @@ from pidgate.quota.in_force import applied, deciding, has_ended, next_end
 log = logger()
 
 PATIENCE_S: Final = 3.0
-"""How long a change waits to be kept before its teller is answered."""
+"""How long a change waits to be kept before its caller is answered."""
 PATIENCE_WITHOUT_TOPIC_S: Final = 0.5
 """The same while the topic is known not to work."""
-LAST_WORDS_S: Final = 2.0
-"""How long a stop waits for the topic to take what it has not got."""
-LOOK_EVERY_S: Final = 10.0
-"""The wall clock may jump: ends are looked for at least so often."""
-DEEDS_REMEMBERED: Final = 10_000
+STOP_WITHIN_S: Final = 2.0
+"""How long a stop waits until the topic has all changes."""
+CHECK_EVERY_S: Final = 10.0
+"""The wall clock may jump: ends are checked for at least so often."""
+COMMANDS_REMEMBERED: Final = 10_000
 
 WallMs = Callable[[], int]
+_Stamped = TypeVar("_Stamped", Change, Command)
 Written = asyncio.Future[str | None]
 """Ends with None when the topic has taken a record, or with the reason why it never will."""
 
 
 class QuotaObserver(Protocol):
-    """Who is notified of what becomes of the quotas."""
+    """What is notified of the quotas."""
 
     def quotas_changed(self, in_force: InForce) -> None:
         """Other quotas are in force: by a change here or elsewhere, the end of a temporary one, another file."""
@@ -60,7 +60,7 @@ class QuotaObserver(Protocol):
 
 
 class QuotaStore:
-    """`open`, `start`, `stop`; then `change`, `command` and `file_changed` at any time. An Administration.
+    """An Administration: `open`, `start`, `stop`; `change`, `command` and `file_changed` at any time between.
 
     `observer` is notified in the event loop, from `open` on.
     """
@@ -78,19 +78,20 @@ class QuotaStore:
         self._settings = settings
         self._in_file = settings.to_quotas()
         self._observer = observer
-        self._ledger = Ledger(run or secrets.token_hex(6), has_topic=settings.events.enabled)
+        self._log = ChangeLog(run or secrets.token_hex(6), has_topic=settings.events.enabled)
         self._topic: TopicStore | None = None
         if settings.events.enabled:
             self._topic = TopicStore.from_settings(settings, observer.topic_id_learnt)
-        self._dir = DirStore(settings.state_dir, self._ledger.to_keep) if settings.state_dir else None
+        self._dir = DirStore(settings.state_dir, self._log.to_keep) if settings.state_dir else None
         self._waiters: dict[bytes, list[tuple[int, Written]]] = {}
-        """By key: who waits for which telling to be written."""
+        """By key: seq of an entry that is being written, and what waits for it."""
         self._background: list[asyncio.Task[None]] = []
+        self._administering: set[asyncio.Task[None]] = set()
         self._began_s = self._loop.time()
-        self._unreadable_said = 0
-        self._done: OrderedDict[tuple[object, ...], None] = OrderedDict()
+        self._unreadable_logged = 0
+        self._executed: OrderedDict[tuple[object, ...], None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
-        self._in_force = self._reckoned(version=1)
+        self._in_force = self._compute(version=1)
 
     @property
     def in_force(self) -> InForce:
@@ -99,7 +100,7 @@ class QuotaStore:
     @property
     def is_read(self) -> bool:
         """The topic was read to its end once, or there is none."""
-        return self._ledger.is_read
+        return self._log.is_read
 
     @property
     def last_failure(self) -> str:
@@ -108,12 +109,13 @@ class QuotaStore:
 
     @property
     def unwritten(self) -> int:
-        """Records that the topic has not got yet."""
+        """Number of records that the topic has not acknowledged."""
         return self._topic.unwritten if self._topic is not None else 0
 
     @property
     def unreadable_records(self) -> int:
-        return self._ledger.unreadable
+        """Number of records of the topic that could not be read."""
+        return self._log.unreadable
 
     # ---- start and end ---------------------------------------------------------------------------------
 
@@ -123,16 +125,16 @@ class QuotaStore:
         Never raises for what is wrong with it: that is set aside, and logged. Whoever calls has locked the directory.
         """
         if self._dir is not None:
-            self._ledger.restore(self._dir.read())
-            self._settle(announces=False)
+            self._log.restore(self._dir.read())
+            self._update(logs=False)
 
     def start(self) -> None:
         """Follow the topic, in the background."""
         self._began_s = self._loop.time()
-        self._look()
+        self._check_time()
         if self._topic is not None:
-            works = (self._topic.follow(self._heard, self._read_to_the_end), self._topic.write_all())
-            self._background += [self._loop.create_task(self._going_on(work)) for work in works]
+            tasks = (self._topic.follow(self._apply_records, self._finish_reading), self._topic.write_all())
+            self._background += [self._loop.create_task(self._supervised(task)) for task in tasks]
 
     async def stop(self) -> None:
         """Keep what can be kept within a moment."""
@@ -140,64 +142,88 @@ class QuotaStore:
             self._timer.cancel()
             self._timer = None
         if self._topic is not None and self._background:
-            await self._topic.flushed(LAST_WORDS_S)
+            await self._topic.flushed(STOP_WITHIN_S)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         if self._dir is not None:
             await self._dir.kept()
 
-    # ---- being told ------------------------------------------------------------------------------------
+    # ---- changes and commands --------------------------------------------------------------------------
 
     def check(self, change: Change) -> None:
-        """Raises NotAllowed."""
-        rules.check(change, self._settings.quotas.runtime_changes, self._in_file, self._wall_ms())
+        """Raises NotAllowed when the change may not be made."""
+        rules = self._settings.quotas.runtime_changes
+        file_wins = rules.on_conflict == "file_wins"
+        administration.check(change, self._in_file, self._wall_ms(), allow=rules.allow, file_wins=file_wins)
 
     async def change(self, changes: Sequence[Change]) -> Kept:
-        """In force here at once; returns when kept, or after PATIENCE_S with where they are kept by then.
+        """Put changes in force at once; return where they are kept when that is known, after PATIENCE_S at most.
 
         Raises NotAllowed; then none of them is in force.
         """
         for change in changes:
             self.check(change)
-        told = [self._ledger.tell(self._stamped(change)) for change in changes]
-        self._settle()
-        return await self._keep(told)
+        entries = [self._log.append(self._stamped(change)) for change in changes]
+        self._update()
+        return await self._keep(entries)
 
     async def command(self, command: Command) -> Kept:
-        """Done here at once. TOPIC: every gateway that follows the topic now does it; MEMORY: nobody else does."""
-        command = replace(
-            command,
-            set_wall_ms=command.set_wall_ms or self._wall_ms(),
-            set_through=command.set_through or self._settings.gateway_id,
-        )
-        self._do(command)
+        """Execute a command at once; return TOPIC when every gateway that follows the topic does, else MEMORY."""
+        command = self._stamped(command)
+        self._execute(command)
         if self._topic is None:
             return Kept.MEMORY
-        told = self._ledger.tell(command)
-        outgoing, written = self._write(told)
+        outgoing, written = self._write(self._log.append(command))
         if not await self._why_not_written([written]):
             return Kept.TOPIC
-        # Later it would surprise: a deed is for now.
+        # Later it would surprise: a command is for now.
         self._topic.withdraw(outgoing)
         return Kept.MEMORY
 
     def file_changed(self, settings: Settings) -> None:
-        """Another file holds. Changes that it overrules now are kept, but not in force."""
+        """Take the quotas of another file. Changes that it overrules now are kept, but not in force."""
         self._settings = settings
         self._in_file = settings.to_quotas()
-        self._settle()
+        self._update()
 
-    def _stamped(self, change: Change) -> Change:
+    def administer(self, changes: Sequence[Change], only_check: bool, on_changed: OnChanged) -> None:
+        """Make the changes that may be made, or only check them, for a connection (an `Administer`)."""
+        task = self._loop.create_task(self._administer(changes, only_check, on_changed))
+        self._administering.add(task)
+        task.add_done_callback(self._administering.discard)
+
+    async def _administer(self, changes: Sequence[Change], only_check: bool, on_changed: OnChanged) -> None:
+        problems: list[str | None] = [self._problem(change) for change in changes]
+        allowed = [change for change, problem in zip(changes, problems, strict=True) if problem is None]
+        kept = None
+        if allowed and not only_check:
+            try:
+                kept = await self.change(allowed)
+            except NotAllowed as error:
+                problems = [problem or str(error) for problem in problems]
+            except Exception as error:
+                log.exception(Event.UNEXPECTED_ERROR, reason=f"changing quotas: {error}")
+                on_changed(None, None)
+                return
+        on_changed(problems, kept)
+
+    def _problem(self, change: Change) -> str | None:
+        try:
+            self.check(change)
+        except NotAllowed as error:
+            return str(error)
+        return None
+
+    def _stamped(self, what: _Stamped) -> _Stamped:
         return replace(
-            change,
-            set_wall_ms=change.set_wall_ms or self._wall_ms(),
-            set_through=change.set_through or self._settings.gateway_id,
+            what,
+            set_wall_ms=what.set_wall_ms or self._wall_ms(),
+            set_through=what.set_through or self._settings.gateway_id,
         )
 
-    async def _keep(self, told: Sequence[LogEntry]) -> Kept:
-        """Have it written wherever it can be; returns when that is known."""
-        writes = [self._write(one)[1] for one in told] if self._topic is not None else []
+    async def _keep(self, entries: Sequence[LogEntry]) -> Kept:
+        writes = [self._write(entry)[1] for entry in entries] if self._topic is not None else []
         if self._dir is not None:
             self._dir.changed()
         why_not = await self._why_not_written(writes) if writes else ""
@@ -207,9 +233,9 @@ class QuotaStore:
         if self._dir is not None and self._topic is None and kept is Kept.MEMORY:
             why_not = self._dir.last_failure or "the disk is slow"
         if why_not:
-            for one in told:
-                assert isinstance(one.what, Change)
-                say_not_kept(one.what, kept, why_not)
+            for entry in entries:
+                assert isinstance(entry.what, Change)
+                log_not_kept(entry.what, kept, why_not)
         return kept
 
     async def _is_on_disk(self, directory: DirStore) -> bool:
@@ -219,7 +245,7 @@ class QuotaStore:
         return False
 
     async def _why_not_written(self, writes: Sequence[Written]) -> str:
-        """Empty when the topic took them all within the time that there is."""
+        """Return why the topic has not got all of them in time; empty when it has."""
         patience_s = PATIENCE_WITHOUT_TOPIC_S if self.last_failure else PATIENCE_S
         done, waiting = await asyncio.wait(writes, timeout=patience_s)
         for one in waiting:
@@ -230,118 +256,110 @@ class QuotaStore:
 
     # ---- the topic -------------------------------------------------------------------------------------
 
-    def _write(self, told: LogEntry) -> tuple[Outgoing, Written]:
-        """What became of it is known when the future ends; a later one of its key speaks for it."""
+    def _write(self, entry: LogEntry) -> tuple[Outgoing, Written]:
+        """Write an entry to the topic; a later one of its key ends its future too."""
         assert self._topic is not None
-        key = key_of(told.what)
+        key = key_of(entry.what)
         written: Written = self._loop.create_future()
-        self._waiters.setdefault(key, []).append((told.seq, written))
-        outgoing = Outgoing(key, encode(told), lambda problem: self._write_ended(key, told, problem))
+        self._waiters.setdefault(key, []).append((entry.seq, written))
+        outgoing = Outgoing(key, encode(entry), lambda problem: self._write_ended(key, entry, problem))
         self._topic.write(outgoing)
         return outgoing, written
 
-    def _write_ended(self, key: bytes, told: LogEntry, problem: str | None) -> None:
+    def _write_ended(self, key: bytes, entry: LogEntry, problem: str | None) -> None:
         waiters = self._waiters.pop(key, [])
-        listening = [written for seq, written in waiters if seq <= told.seq and not written.done()]
-        if later := [waiter for waiter in waiters if waiter[0] > told.seq]:
+        listening = [written for seq, written in waiters if seq <= entry.seq and not written.done()]
+        if later := [waiter for waiter in waiters if waiter[0] > entry.seq]:
             self._waiters[key] = later
         for written in listening:
             written.set_result(problem)
         if problem is None:
-            self._ledger.acknowledged(told)
+            self._log.acknowledge(entry)
             if self._dir is not None:
                 self._dir.changed()
-        elif isinstance(told.what, Change) and not listening:
-            say_not_kept(told.what, Kept.MEMORY if self._dir is None else Kept.STATE_DIR, problem)
+        elif isinstance(entry.what, Change) and not listening:
+            log_not_kept(entry.what, Kept.MEMORY if self._dir is None else Kept.STATE_DIR, problem)
 
-    def _heard(self, records: Sequence[EventRecord]) -> None:
-        """What the topic says, in its order."""
+    def _apply_records(self, records: Sequence[EventRecord]) -> None:
+        """Apply records of the topic, in its order."""
         for record in records:
-            told = self._ledger.heard(record.key, record.value)
-            if told is None:
+            entry = self._log.apply(record.key, record.value)
+            if entry is None:
                 continue
-            if isinstance(told.what, Change):
-                self._write(told)
-            elif self._ledger.is_own(told):
-                # Done everywhere that follows; nobody needs it any more.
-                self._forget(record.key)
+            if isinstance(entry.what, Change):
+                self._write(entry)
+            elif self._log.is_own(entry):
+                # Executed by every gateway that follows; nobody needs it any more.
+                self._write_tombstone(record.key)
             else:
-                self._do(told.what)
-        self._say_unreadable()
+                self._execute(entry.what)
+        self._log_unreadable()
         if self.is_read:
-            self._settle()
+            self._update()
             if self._dir is not None:
                 self._dir.changed()
 
-    def _forget(self, key: bytes) -> None:
+    def _write_tombstone(self, key: bytes) -> None:
         assert self._topic is not None
         if key not in self._waiters:
             self._topic.write(Outgoing(key, None, lambda _problem: None))
 
-    def _read_to_the_end(self) -> None:
+    def _finish_reading(self) -> None:
         assert self._topic is not None
-        for told in self._ledger.caught_up():
-            self._write(told)
-        self._settle(announces=False)
+        for entry in self._log.finish_reading():
+            self._write(entry)
+        self._update(logs=False)
         if self._dir is not None:
             self._dir.changed()
         log.info(
             Event.QUOTAS_TOPIC_READ,
             topic=self._topic.topic.name,
             changes=len(self._in_force.changes),
-            unreadable=self._ledger.unreadable,
+            unreadable=self._log.unreadable,
             waited_ms=round((self._loop.time() - self._began_s) * 1000),
         )
 
-    def _say_unreadable(self) -> None:
-        if self._topic is not None and self._ledger.unreadable > self._unreadable_said:
-            self._unreadable_said = self._ledger.unreadable
+    def _log_unreadable(self) -> None:
+        if self._topic is not None and self._log.unreadable > self._unreadable_logged:
+            self._unreadable_logged = self._log.unreadable
             log.error(
                 Event.QUOTAS_TOPIC_UNREADABLE_RECORDS,
                 topic=self._topic.topic.name,
-                unreadable=self._ledger.unreadable,
-                reason=self._ledger.last_unreadable,
+                unreadable=self._log.unreadable,
+                reason=self._log.last_unreadable,
             )
 
-    async def _going_on(self, work: Coroutine[Any, Any, None]) -> None:
-        """What ends by itself is wrong, and must not end unheard."""
+    async def _supervised(self, task: Coroutine[Any, Any, None]) -> None:
+        """Log the exception that ends a task."""
         try:
-            await work
+            await task
         except Exception as error:
             log.exception(Event.UNEXPECTED_ERROR, reason=f"the quotas topic: {error}")
 
-    # ---- deeds -----------------------------------------------------------------------------------------
-
-    def _do(self, command: Command) -> None:
-        """Once, however often it is heard."""
-        same = (
-            command.deed,
-            command.user,
-            command.producer_id,
-            command.set_through,
-            command.set_wall_ms,
-        )
-        if same in self._done:
+    def _execute(self, command: Command) -> None:
+        """Execute a command once, however often it is read."""
+        same = (command.type, command.user, command.producer_id, command.set_through, command.set_wall_ms)
+        if same in self._executed:
             return
-        self._done[same] = None
-        while len(self._done) > DEEDS_REMEMBERED:
-            self._done.popitem(last=False)
+        self._executed[same] = None
+        while len(self._executed) > COMMANDS_REMEMBERED:
+            self._executed.popitem(last=False)
         log.info(
             Event.QUOTA_COMMAND,
-            deed=command.deed.value,
+            deed=command.type.value,
             user=command.user,
             producer_id=command.producer_id,
             set_by=command.set_by,
             set_through=command.set_through,
         )
-        with self._guarded("doing a command"):
+        with self._guarded("executing a command"):
             self._observer.command_given(command)
 
     # ---- what is in force ------------------------------------------------------------------------------
 
-    def _reckoned(self, version: int) -> InForce:
+    def _compute(self, version: int) -> InForce:
         now_ms = self._wall_ms()
-        changes = [change for change in self._ledger.changes().values() if not has_ended(change, now_ms)]
+        changes = [change for change in self._log.changes().values() if not has_ended(change, now_ms)]
         file_wins = self._settings.quotas.runtime_changes.on_conflict == "file_wins"
         found = deciding(self._in_file, changes, file_wins=file_wins, wall_ms=now_ms)
         return InForce(
@@ -352,33 +370,33 @@ class QuotaStore:
             version=version,
         )
 
-    def _settle(self, *, announces: bool = True) -> None:
-        """After anything that may have changed what is in force: tell of it, once."""
+    def _update(self, *, logs: bool = True) -> None:
+        """Recompute what is in force, and publish it when it is new."""
         before = self._in_force
-        after = self._reckoned(before.version)
+        after = self._compute(before.version)
         if after != before:
             self._in_force = after = replace(after, version=before.version + 1)
-            if announces:
-                announce(before, after, self._ledger.latest, self._wall_ms())
+            if logs:
+                log_changes(before, after, self._log.latest, self._wall_ms())
             with self._guarded("putting quotas in force"):
                 self._observer.quotas_changed(after)
         if self._timer is not None:
-            self._look_later()
+            self._schedule_check()
 
-    def _look(self) -> None:
-        """Whether a temporary change has ended, and whether the disk is writable again."""
-        self._look_later()
-        self._settle()
+    def _check_time(self) -> None:
+        """End temporary changes whose time is over, and try the disk again."""
+        self._schedule_check()
+        self._update()
         if self._dir is not None and self._dir.is_behind:
             self._dir.try_again()
 
-    def _look_later(self) -> None:
+    def _schedule_check(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         now_ms = self._wall_ms()
         end_ms = next_end(self._in_force.changes, now_ms)
-        delay_s = LOOK_EVERY_S if end_ms is None else min(LOOK_EVERY_S, (end_ms - now_ms) / 1000 + 0.001)
-        self._timer = self._loop.call_later(delay_s, self._look)
+        delay_s = CHECK_EVERY_S if end_ms is None else min(CHECK_EVERY_S, (end_ms - now_ms) / 1000 + 0.001)
+        self._timer = self._loop.call_later(delay_s, self._check_time)
 
     @contextlib.contextmanager
     def _guarded(self, doing: str) -> Iterator[None]:

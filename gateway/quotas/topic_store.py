@@ -1,25 +1,32 @@
-"""The quotas topic as one gateway uses it: followed for ever, and written to until it takes what there is to write.
+"""The topic of quotas set at run time, and its reader and writer.
 
-Of each key only the newest record that waits is written. Not idempotent on purpose: the gateway's own client takes no
-producer id from the cluster; a record that is written twice does no harm (ledger.py). What records mean is not
-known here.
+One partition, whose order is the order of changes, compacted by key. Of each key only the newest record that waits is
+written. Not idempotent on purpose: the gateway's own client takes no producer id from the cluster, and a record that
+is written twice does no harm (change_log.py). The meaning of records is not known here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple
 
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.quotas.quotas_topic import PARTITION, QuotasTopic
+from pidgate.gateway.logs import Event
 from pidgate.gateway.topics.availability import Availability, stopped
 from pidgate.gateway.topics.causes import explained
 from pidgate.gateway.topics.follower import EventFollower, OnRecords, StartAt
+from pidgate.gateway.topics.gateway_topic import OwnTopic, TopicLines
 from pidgate.gateway.topics.library_log import load
 from pidgate.gateway.topics.own_client import OwnClient
 
+PARTITION: Final = 0
+"""Of all changes, whatever partitions an existing topic has: between partitions there is no order."""
+_DAY_MS: Final = 86_400_000
+_READABLE_COMPRESSION: Final = frozenset({"producer", "uncompressed", "gzip"})
 REQUEST_TIMEOUT_MS: Final = 5_000
 STOP_WITHIN_S: Final = 1.0
 _NEVER_TAKEN: Final = frozenset({2, 10, 18, 32, 43, 87})
@@ -27,9 +34,49 @@ _NEVER_TAKEN: Final = frozenset({2, 10, 18, 32, 43, 87})
 UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: about what is in the record, so sending it again is no use."""
 
 
+@dataclass(slots=True)
+class QuotasTopic(OwnTopic):
+    """The quotas topic: small, and needed as a whole for ever."""
+
+    lines: ClassVar[TopicLines] = TopicLines(
+        Event.QUOTAS_TOPIC_CREATED,
+        Event.QUOTAS_TOPIC_UNSAFE,
+        Event.QUOTAS_TOPIC_UNAVAILABLE,
+        Event.QUOTAS_TOPIC_AVAILABLE,
+    )
+    is_compacted: ClassVar[bool] = True
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> QuotasTopic:
+        return cls(settings.quotas.runtime_changes.topic, 1, settings.events.replication_factor)
+
+    def timestamps_are_of_gateways(self) -> None:
+        """Do nothing: no time is computed from them."""
+
+    def _wanted(self, replicas: int) -> dict[str, str]:
+        return {
+            "cleanup.policy": "compact",
+            # What is not in a closed segment is not compacted: there are few records, and old ones are of no use.
+            "segment.ms": str(_DAY_MS),
+            # A gateway that was cut off for days still reads the tombstones.
+            "delete.retention.ms": str(7 * _DAY_MS),
+            "min.insync.replicas": "2" if replicas >= 3 else "1",
+            "compression.type": "producer",
+        }
+
+    def _unsafe(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        finding = partial(self._finding, settings)
+        if settings.get("cleanup.policy", "compact") != "compact":
+            reason = "what is deleted by age is forgotten by the gateways that start after it"
+            yield finding("cleanup.policy", reason, "compact")
+        if settings.get("compression.type", "producer") not in _READABLE_COMPRESSION:
+            yield finding("compression.type", "the gateway reads only gzip and uncompressed", "producer")
+
+
 class Outgoing(NamedTuple):
-    """A record to be written. `value` None: a tombstone. `on_end`: told None once the brokers have acknowledged it, or
-    why they never will take it.
+    """A record to be written; `value` None is a tombstone.
+
+    `on_end` gets None once the brokers have acknowledged it, or why they never will.
     """
 
     key: bytes
@@ -38,7 +85,7 @@ class Outgoing(NamedTuple):
 
 
 class TopicStore:
-    """`write` at any time; `follow` and `write_all` each in a task, once."""
+    """Reader and writer of the quotas topic: `write` at any time; `follow` and `write_all` each in a task, once."""
 
     def __init__(self, kafka: OwnClient, topic: QuotasTopic) -> None:
         self._kafka = kafka
@@ -65,22 +112,22 @@ class TopicStore:
         return len(self._waiting)
 
     def write(self, outgoing: Outgoing) -> None:
-        """Takes the place of what waits under the same key. Neither waits nor raises."""
+        """Queue a record; it replaces a queued one of the same key. Neither waits nor raises."""
         self._waiting.pop(outgoing.key, None)
         self._waiting[outgoing.key] = outgoing
         self._arrived.set()
 
     def withdraw(self, outgoing: Outgoing) -> None:
-        """It need not be written any more. What is under way to the brokers cannot be called back."""
+        """Take a record out of the queue; what is under way to the brokers cannot be called back."""
         if self._waiting.get(outgoing.key) is outgoing:
             del self._waiting[outgoing.key]
 
     async def follow(self, on_records: OnRecords, on_read: Callable[[], None]) -> None:
-        """From the topic's beginning; `on_read` once its end was reached."""
+        """Read the topic from its beginning; call `on_read` once its end is reached."""
         await self.follower.run(StartAt(), on_records, on_read)
 
     async def write_all(self) -> None:
-        """Whatever is given to `write`, now and later; ends when cancelled."""
+        """Write what is queued, now and later, until cancelled."""
         await load()
         while True:
             await self._arrived.wait()
@@ -91,7 +138,7 @@ class TopicStore:
                 await asyncio.sleep(self._availability.failed(cause, buffered=self.unwritten))
 
     async def _session(self) -> None:
-        """From connecting to the first failure. Raises what ended it."""
+        """Connect and write until something fails; raises that."""
         from aiokafka import AIOKafkaProducer
 
         await self.topic.ensure(self._kafka)
@@ -117,12 +164,12 @@ class TopicStore:
             await stopped(producer, wait_s)
 
     async def _write_waiting(self, producer: Any) -> None:
-        """All that waits, in the order in which it came. Raises when one was not acknowledged."""
+        """Write all that is queued, in order. Raises when a record was not acknowledged."""
         while waiting := list(self._waiting.values()):
             sent: list[asyncio.Future[Any]] = []
             for one in waiting:
                 sent.append(await producer.send(self.topic.name, one.value, one.key, partition=PARTITION))
-                # Whatever becomes of this session, somebody has looked.
+                # Retrieve the exception, or asyncio logs it when this session ends early.
                 sent[-1].add_done_callback(lambda done: done.cancelled() or done.exception())
             # Not awaited themselves: that would cancel them with this task.
             await asyncio.wait(sent)
@@ -144,7 +191,7 @@ class TopicStore:
         one.on_end(problem)
 
     async def flushed(self, within_s: float) -> bool:
-        """Whether all that waits was written in that time."""
+        """Wait until the queue is empty; return False when it is not in that time."""
         give_up_s = time.monotonic() + within_s
         while self._waiting:
             if time.monotonic() >= give_up_s:

@@ -30,8 +30,7 @@ from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas import store as book_module
 from pidgate.gateway.quotas.administration import InForce, Kept
-from pidgate.gateway.quotas.change_log import Ledger
-from pidgate.gateway.quotas.records import key_of_target
+from pidgate.gateway.quotas.change_log import ChangeLog, key_of_target
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
@@ -247,7 +246,7 @@ def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
         async with fleet(cluster, topic, 2) as (here, there):
             await here.book.change([rate(number, f"user-{number}") for number in range(500)])
             await there.book.change([reset(Target(RATE, "user-7")), rate(5, None)])
-            command = Command(deed=CommandType.RELEASE, user="alice", producer_id=7, set_by="operator")
+            command = Command(type=CommandType.RELEASE, user="alice", producer_id=7, set_by="operator")
             assert await here.book.command(command) is Kept.TOPIC
             await until(lambda: len(there.commands) == 1)
             await until(lambda: there.quotas == here.quotas)
@@ -258,9 +257,9 @@ def test_one_that_starts_later_knows_all_and_does_nothing_of_the_past(
                 assert late.rate("user-7") == 5
                 assert late.book.in_force.provenance == here.book.in_force.provenance
                 # Both are live now, and the new one hears what comes.
-                assert await late.book.command(Command(deed=CommandType.REFILL, user="bob")) is Kept.TOPIC
+                assert await late.book.command(Command(type=CommandType.REFILL, user="bob")) is Kept.TOPIC
                 await until(lambda: len(here.commands) == len(there.commands) == 2)
-                assert [command.deed for command in late.commands] == [CommandType.REFILL]
+                assert [command.type for command in late.commands] == [CommandType.REFILL]
                 # A command that was heard is taken back by the one that was told it, once it has heard it too.
                 async with asyncio.timeout(30):
                     while (await asyncio.to_thread(read_log, servers, topic))[-1].value != b"":  # noqa: ASYNC110
@@ -382,8 +381,8 @@ def test_a_late_copy_of_what_was_said_before_does_not_hold(cluster: Cluster, top
 def test_an_order_by_clocks_would_be_noticed(
     cluster: Cluster, topic_name: TopicName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book_module, "Ledger", ByWallClock)
-    assert issubclass(ByWallClock, Ledger)
+    monkeypatch.setattr(book_module, "ChangeLog", ByWallClock)
+    assert issubclass(ByWallClock, ChangeLog)
 
     async def test() -> None:
         found = await told_at_two_at_once(cluster, topic_name("quotas"), 6)

@@ -28,15 +28,15 @@ def ask(quota: ProducerIdQuota, producer_id: int, now_ms: int = 0, **asked: bool
 
 
 def release(producer_id: int) -> Command:
-    return Command(deed=CommandType.RELEASE, user="alice", producer_id=producer_id)
+    return Command(type=CommandType.RELEASE, user="alice", producer_id=producer_id)
 
 
 def test_a_refill_fills_the_bucket_whatever_was_owed() -> None:
     quota = quota_of(2)
     assert [ask(quota, number).refused for number in range(4)] == [False, False, False, True]
-    quota.apply(Command(deed=CommandType.REFILL, user="alice"), 10)
+    quota.apply(Command(type=CommandType.REFILL, user="alice"), 10)
     assert quota.tokens("alice", 10) == 2
-    quota.apply(Command(deed=CommandType.REFILL, user="nobody"), 10)
+    quota.apply(Command(type=CommandType.REFILL, user="nobody"), 10)
     assert quota.tokens("nobody", 10) is None
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pidgate.gateway.quotas.change_log import Ledger
-from pidgate.gateway.quotas.records import (
+from pidgate.gateway.quotas.change_log import (
+    ChangeLog,
     LogEntry,
     RecordUnreadable,
     decode,
@@ -49,12 +49,12 @@ def record(told: LogEntry) -> tuple[bytes, bytes]:
     return key_of(told.what), encode(told)
 
 
-def read(run: str, *records: tuple[bytes, bytes]) -> Ledger:
+def read(run: str, *records: tuple[bytes, bytes]) -> ChangeLog:
     """One that has read these to the end."""
-    ledger = Ledger(run, has_topic=True)
+    ledger = ChangeLog(run, has_topic=True)
     for key, value in records:
-        ledger.heard(key, value)
-    ledger.caught_up()
+        ledger.apply(key, value)
+    ledger.finish_reading()
     return ledger
 
 
@@ -63,21 +63,21 @@ def read(run: str, *records: tuple[bytes, bytes]) -> Ledger:
 
 def test_a_change_is_on_top_until_it_is_read_and_then_its_place_counts() -> None:
     here = read("here")
-    own, others = here.tell(rate(1)), LogEntry("there", 1, rate(2))
+    own, others = here.append(rate(1)), LogEntry("there", 1, rate(2))
 
-    here.heard(*record(others))
+    here.apply(*record(others))
     assert here.changes() == {ALICE: rate(1)}
-    here.heard(*record(own))
+    here.apply(*record(own))
     assert here.changes() == {ALICE: rate(1)}
-    here.heard(*record(replace(others, seq=2)))
+    here.apply(*record(replace(others, seq=2)))
     assert here.changes() == {ALICE: rate(2)}
 
 
 def test_an_own_change_that_was_read_before_anothers_is_overtaken_by_it() -> None:
     here = read("here")
-    own = here.tell(rate(1))
-    here.heard(*record(own))
-    here.heard(*record(LogEntry("there", 1, rate(2))))
+    own = here.append(rate(1))
+    here.apply(*record(own))
+    here.apply(*record(LogEntry("there", 1, rate(2))))
     assert here.changes() == {ALICE: rate(2)}
 
 
@@ -93,93 +93,93 @@ def test_until_the_end_is_read_what_is_known_holds_and_then_the_topic_does() -> 
     known = read(
         "a", record(LogEntry("a", 1, rate(1))), record(LogEntry("a", 2, rate(5, Target(RATE, "bob"))))
     )
-    here = Ledger("b", has_topic=True)
+    here = ChangeLog("b", has_topic=True)
     here.restore(known.to_keep())
     assert set(here.changes()) == {ALICE, Target(RATE, "bob")}
 
-    here.heard(*record(LogEntry("a", 3, rate(3))))
+    here.apply(*record(LogEntry("a", 3, rate(3))))
     assert here.changes()[ALICE] == rate(1)
     assert not here.is_read
-    assert here.caught_up() == []
+    assert here.finish_reading() == []
     assert here.is_read
     assert here.changes() == {ALICE: rate(3)}
 
 
 def test_what_an_earlier_run_did_not_get_written_is_written_by_the_next() -> None:
     before = read("a")
-    told = before.tell(rate(1))
-    here = Ledger("b", has_topic=True)
+    told = before.append(rate(1))
+    here = ChangeLog("b", has_topic=True)
     here.restore(before.to_keep())
-    here.heard(*record(LogEntry("c", 1, rate(2))))
+    here.apply(*record(LogEntry("c", 1, rate(2))))
     assert here.changes() == {ALICE: rate(1)}
-    assert here.caught_up() == [told]
+    assert here.finish_reading() == [told]
     assert here.changes() == {ALICE: rate(1)}
 
 
 @pytest.mark.parametrize("was_told", ["acknowledged", "read"])
 def test_what_it_did_get_written_is_not_written_again(was_told: str) -> None:
     before = read("a")
-    told = before.tell(rate(1))
+    told = before.append(rate(1))
     if was_told == "acknowledged":
-        before.acknowledged(told)
-    here = Ledger("b", has_topic=True)
+        before.acknowledge(told)
+    here = ChangeLog("b", has_topic=True)
     here.restore(before.to_keep())
     records = [record(told)] if was_told == "read" else []
     for one in [*records, record(LogEntry("c", 1, rate(2)))]:
-        here.heard(*one)
-    assert here.caught_up() == []
+        here.apply(*one)
+    assert here.finish_reading() == []
     assert here.changes() == {ALICE: rate(2)}
 
 
 def test_a_change_made_while_the_past_is_read_stays_on_top_of_it() -> None:
-    here = Ledger("a", has_topic=True)
-    own = here.tell(rate(1))
-    here.heard(*record(LogEntry("c", 1, rate(2))))
-    assert here.caught_up() == []
+    here = ChangeLog("a", has_topic=True)
+    own = here.append(rate(1))
+    here.apply(*record(LogEntry("c", 1, rate(2))))
+    assert here.finish_reading() == []
     assert here.changes() == {ALICE: rate(1)}
-    here.heard(*record(own))
-    here.heard(*record(LogEntry("c", 2, rate(3))))
+    here.apply(*record(own))
+    here.apply(*record(LogEntry("c", 2, rate(3))))
     assert here.changes() == {ALICE: rate(3)}
 
 
 def test_a_late_copy_of_an_own_change_is_followed_by_what_held_before_it() -> None:
     here = read("a")
-    first = here.tell(rate(1))
-    here.heard(*record(first))
-    second = here.tell(rate(2))
-    here.heard(*record(second))
+    first = here.append(rate(1))
+    here.apply(*record(first))
+    second = here.append(rate(2))
+    here.apply(*record(second))
 
-    again = here.heard(*record(first))
+    again = here.apply(*record(first))
     assert again is not None
     assert (again.what, again.seq) == (rate(2), 3)
     assert here.changes() == {ALICE: rate(2)}
-    assert here.heard(*record(again)) is None
+    assert here.apply(*record(again)) is None
     assert here.changes() == {ALICE: rate(2)}
 
 
 def test_a_second_copy_with_nothing_between_needs_no_mending() -> None:
     here = read("a")
-    first = here.tell(rate(1))
-    assert here.heard(*record(first)) is None
-    assert here.heard(*record(first)) is None
+    first = here.append(rate(1))
+    assert here.apply(*record(first)) is None
+    assert here.apply(*record(first)) is None
 
 
 def test_commands_of_the_past_are_not_done() -> None:
-    command = Command(deed=CommandType.REFILL, user="alice")
-    here = Ledger("a", has_topic=True)
-    assert here.heard(*record(LogEntry("b", 1, command))) is None
-    here.caught_up()
+    command = Command(type=CommandType.REFILL, user="alice")
+    here = ChangeLog("a", has_topic=True)
+    assert here.apply(*record(LogEntry("b", 1, command))) is None
+    here.finish_reading()
     live = LogEntry("b", 2, command)
-    assert here.heard(*record(live)) == live
-    assert here.heard(key_of(command), b"") is None
+    assert here.apply(*record(live)) == live
+    assert here.apply(key_of(command), b"") is None
 
 
 def test_without_a_topic_a_change_is_kept_at_once_and_forgotten_at_once() -> None:
-    here = Ledger("a", has_topic=False)
-    here.tell(rate(1))
+    here = ChangeLog("a", has_topic=False)
+    here.append(rate(1))
     assert here.is_read
     assert [(told.what, is_pending) for told, is_pending in here.to_keep()] == [(rate(1), False)]
-    here.tell(reset())
+    here.append(reset())
     assert (here.changes(), here.to_keep()) == ({}, [])
     assert here.latest(ALICE) == reset()
 
@@ -199,7 +199,7 @@ def test_without_a_topic_a_change_is_kept_at_once_and_forgotten_at_once() -> Non
 )
 def test_what_cannot_be_understood_is_counted_and_in_nobodys_way(value: bytes) -> None:
     here = read("a", record(LogEntry("a", 1, rate(7))))
-    assert here.heard(key_of_target(ALICE), value) is None
+    assert here.apply(key_of_target(ALICE), value) is None
     assert here.unreadable == 1
     assert here.last_unreadable
     assert here.changes() == {ALICE: rate(7)}
@@ -232,7 +232,7 @@ def test_other_keys_are_nobodys() -> None:
     ):
         assert target_of(key) is None
     command = LogEntry(
-        "a", 1, Command(deed=CommandType.RELEASE, user="a:b", producer_id=7, set_by="x", set_wall_ms=1)
+        "a", 1, Command(type=CommandType.RELEASE, user="a:b", producer_id=7, set_by="x", set_wall_ms=1)
     )
     assert decode(b"command:release:a:b:7", encode(command)) == command
     with pytest.raises(RecordUnreadable):
@@ -244,7 +244,7 @@ def test_other_keys_are_nobodys() -> None:
 
 @dataclass
 class Gateway:
-    ledger: Ledger
+    ledger: ChangeLog
     at: int = 0
     outgoing: list[LogEntry] = field(default_factory=list)
     under_way: list[LogEntry] = field(default_factory=list)
@@ -254,14 +254,14 @@ class Gateway:
 class Fleet:
     """`number` gateways; every step is drawn."""
 
-    def __init__(self, seed: int, number: int, make: Callable[[str], Ledger]) -> None:
+    def __init__(self, seed: int, number: int, make: Callable[[str], ChangeLog]) -> None:
         self.draw = random.Random(seed)
         self.make = make
         self.log: list[tuple[bytes, bytes]] = []
         self.runs = 0
         self.gateways = [Gateway(self.started()) for _ in range(number)]
 
-    def started(self) -> Ledger:
+    def started(self) -> ChangeLog:
         self.runs += 1
         return self.make(f"run{self.runs}")
 
@@ -278,7 +278,7 @@ class Fleet:
         if self.draw.random() < 0.8:
             # Clocks go wrong, too.
             change = rate(self.draw.randrange(10**6), target, wall_ms=self.draw.randrange(10**6))
-        gateway.outgoing.append(gateway.ledger.tell(change))
+        gateway.outgoing.append(gateway.ledger.append(change))
 
     def write(self, gateway: Gateway) -> None:
         if not gateway.outgoing:
@@ -291,7 +291,7 @@ class Fleet:
             gateway.under_way.append(told)
         if fate < 0.85:
             gateway.outgoing.pop(0)
-            gateway.ledger.acknowledged(told)
+            gateway.ledger.acknowledge(told)
 
     def late_copy(self, gateway: Gateway) -> None:
         if gateway.under_way:
@@ -300,11 +300,11 @@ class Fleet:
     def hear(self, gateway: Gateway) -> None:
         for key, value in self.log[gateway.at : gateway.at + self.draw.randrange(1, 6)]:
             gateway.at += 1
-            again = gateway.ledger.heard(key, value)
+            again = gateway.ledger.apply(key, value)
             if again is not None:
                 gateway.outgoing.append(again)
         if gateway.at == len(self.log) and not gateway.ledger.is_read:
-            gateway.outgoing += gateway.ledger.caught_up()
+            gateway.outgoing += gateway.ledger.finish_reading()
 
     def restart(self, gateway: Gateway) -> None:
         kept = gateway.ledger.to_keep()
@@ -329,7 +329,7 @@ class Fleet:
         return [one for at, one in enumerate(self.log) if newest[one[0]] == at]
 
 
-def disagreements(make: Callable[[str], Ledger], rounds: int, steps: int = 60) -> int:
+def disagreements(make: Callable[[str], ChangeLog], rounds: int, steps: int = 60) -> int:
     """In how many rounds not all gateways, and one that starts when all is over, end with the same."""
     found = 0
     for seed in range(rounds):
@@ -341,42 +341,42 @@ def disagreements(make: Callable[[str], Ledger], rounds: int, steps: int = 60) -
         for log in (fleet.log, fleet.compacted()):
             late = make("late")
             for key, value in log:
-                late.heard(key, value)
-            late.caught_up()
+                late.apply(key, value)
+            late.finish_reading()
             ends.append(late.changes())
         found += any(end != ends[0] for end in ends)
     return found
 
 
-def with_topic(run: str) -> Ledger:
-    return Ledger(run, has_topic=True)
+def with_topic(run: str) -> ChangeLog:
+    return ChangeLog(run, has_topic=True)
 
 
 def test_all_end_with_the_same() -> None:
     assert disagreements(with_topic, rounds=1_500) == 0
 
 
-class ByWallClock(Ledger):
+class ByWallClock(ChangeLog):
     """Mutant: the later clock wins, not the later place."""
 
-    def _take(self, told: LogEntry, target: Target) -> LogEntry | None:
+    def _apply_change(self, told: LogEntry, target: Target) -> LogEntry | None:
         known = self._reading if self._reading is not None else self._kept
         before = known.get(target)
         if before is not None and before.what.set_wall_ms > told.what.set_wall_ms:
-            self._arrived(target, told.id)
+            self._settle(target, told.id)
             return None
-        return super()._take(told, target)
+        return super()._apply_change(told, target)
 
 
-class OwnOnTopForEver(Ledger):
+class OwnOnTopForEver(ChangeLog):
     """Mutant: an own change is not given up when it is read."""
 
-    def _arrived(self, target: Target, told_id: str) -> None:
+    def _settle(self, target: Target, told_id: str) -> None:
         return
 
 
 @pytest.mark.parametrize("mutant", [ByWallClock, OwnOnTopForEver])
-def test_another_order_would_be_noticed(mutant: type[Ledger]) -> None:
+def test_another_order_would_be_noticed(mutant: type[ChangeLog]) -> None:
     assert disagreements(lambda run: mutant(run, has_topic=True), rounds=150) > 0
 
 

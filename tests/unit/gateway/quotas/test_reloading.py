@@ -24,9 +24,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.metrics.collectors import ReloadCollector
 from pidgate.gateway.quotas import reloading
 from pidgate.gateway.quotas.administration import InForce
-from pidgate.gateway.quotas.file_watch import FileWatch
-from pidgate.gateway.quotas.promotions import Promotion, promotions
-from pidgate.gateway.quotas.reloading import Reloading, kept_settings
+from pidgate.gateway.quotas.reloading import FileWatch, Promotion, Reloading, kept_settings, promotions
 from pidgate.quota import Admission, Mode, Quotas
 from pidgate.quota.counters import UserSnapshot
 from pidgate.sandbox.ports import free_block
@@ -203,7 +201,7 @@ def test_a_file_counts_as_changed_when_two_looks_are_alike(tmp_path: Path) -> No
     file = tmp_path / "pidgate.yaml"
     file.write_text("a")
     watch = FileWatch(file)
-    watch.take()
+    watch.mark()
     assert not watch.has_changed()
 
     file.write_text("ab")
@@ -212,7 +210,7 @@ def test_a_file_counts_as_changed_when_two_looks_are_alike(tmp_path: Path) -> No
     assert not watch.has_changed()
     assert watch.has_changed()
     assert watch.has_changed(), "until it is taken"
-    watch.take()
+    watch.mark()
     assert not watch.has_changed()
     file.unlink()
     assert [watch.has_changed() for _ in range(3)] == [False, True, True]
@@ -227,7 +225,7 @@ def test_a_link_that_is_swapped_is_a_change(tmp_path: Path) -> None:
     (tmp_path / "..data").symlink_to("v1")
     (tmp_path / "pidgate.yaml").symlink_to("..data/pidgate.yaml")
     watch = FileWatch(tmp_path / "pidgate.yaml")
-    watch.take()
+    watch.mark()
     (tmp_path / "..tmp").symlink_to("v2")
     os.replace(tmp_path / "..tmp", tmp_path / "..data")
 

@@ -17,10 +17,9 @@ from structlog.testing import capture_logs
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import Administration, InForce, Kept, NotAllowed
-from pidgate.gateway.quotas.change_log import Restored
+from pidgate.gateway.quotas.change_log import LogEntry, Restored
 from pidgate.gateway.quotas.dir_store import FILE, DirStore, FileUnreadable, decoded, encoded
-from pidgate.gateway.quotas.records import LogEntry
-from pidgate.gateway.quotas.store import DEEDS_REMEMBERED, QuotaStore
+from pidgate.gateway.quotas.store import COMMANDS_REMEMBERED, QuotaStore
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
@@ -209,7 +208,7 @@ def test_a_temporary_change_ends_by_itself(lines: list[MutableMapping[str, Any]]
 
 
 def test_a_clock_that_jumps_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pidgate.gateway.quotas.store.LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr("pidgate.gateway.quotas.store.CHECK_EVERY_S", 0.02)
 
     async def test() -> None:
         gateway = Gateway(settings_of())
@@ -323,7 +322,7 @@ def test_what_may_be_changed_nevertheless(rules: str, change: Change) -> None:
 def test_a_command_is_done_at_once_and_once() -> None:
     async def test() -> None:
         gateway = Gateway(settings_of())
-        command = Command(deed=CommandType.RELEASE, user="alice", producer_id=7, set_by="operator")
+        command = Command(type=CommandType.RELEASE, user="alice", producer_id=7, set_by="operator")
         assert await gateway.administration.command(command) is Kept.MEMORY
         assert await gateway.administration.command(command) is Kept.MEMORY, "in the same millisecond"
         (done,) = gateway.commands
@@ -338,9 +337,9 @@ def test_a_command_is_done_at_once_and_once() -> None:
 def test_what_was_done_is_remembered_within_bounds() -> None:
     async def test() -> None:
         gateway = Gateway(settings_of())
-        for number in range(DEEDS_REMEMBERED + 5):
-            await gateway.book.command(Command(deed=CommandType.RELEASE, user="a", producer_id=number))
-        assert len(gateway.book._done) == DEEDS_REMEMBERED
+        for number in range(COMMANDS_REMEMBERED + 5):
+            await gateway.book.command(Command(type=CommandType.RELEASE, user="a", producer_id=number))
+        assert len(gateway.book._executed) == COMMANDS_REMEMBERED
 
     run(test())
 
@@ -356,7 +355,7 @@ def test_who_is_told_and_fails_is_in_nobodys_way(lines: list[MutableMapping[str,
     async def test() -> None:
         gateway = Failing(settings_of())
         await gateway.book.change([rate("alice", 1)])
-        await gateway.book.command(Command(deed=CommandType.REFILL, user="alice"))
+        await gateway.book.command(Command(type=CommandType.REFILL, user="alice"))
         assert gateway.rate("alice") == 1
 
     run(test())
@@ -432,7 +431,7 @@ def test_a_disk_that_takes_nothing_is_in_nobodys_way(
         assert await gateway.book.change([rate("alice", 1)]) is Kept.MEMORY
         assert gateway.rate("alice") == 1
         directory.unlink()
-        gateway.book._look()
+        gateway.book._check_time()
         assert gateway.book._dir is not None
         assert await gateway.book._dir.kept()
         await gateway.book.stop()
