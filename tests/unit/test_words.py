@@ -19,6 +19,12 @@ LONGEST_SUBJECT = 72
 FIRST_COMMIT = "0bb162e"
 """Subjects of commits after this one are looked at; where it is not part of the history, none."""
 
+THIRD_PERSON = re.compile(
+    "(add|allow|ask|bring|check|drop|find|fix|give|hold|keep|let|make|merge|move|put|read|remove|rename|replace|say|send|"
+    "set|show|split|take|tell|turn|use|write)e?s"
+)
+LOOK_FINITE = frozenset({"bring", "embed", "exceed", "feed", "need", "seed", "speed"})
+
 RIDDLES = frozenset({"What", "Who", "Whom", "Whose", "How", "Whether", "Where", "When", "Why", "Which"})
 NOT_TECHNICAL = re.compile(r"\b(tells?|told|telling|said|asks? itself|hears?|heard)\b", re.IGNORECASE)
 
@@ -160,14 +166,7 @@ def is_good(subject: str) -> bool:
     """Return whether a commit's subject is short and, after an optional area and colon, imperative."""
     area, _, rest = subject.partition(": ")
     verb = first_word(rest if rest and area.count(" ") < 2 else subject).lower()
-    finite = re.search(r"(ed|ing|[^s]s)$", verb) and verb not in {
-        "need",
-        "feed",
-        "seed",
-        "embed",
-        "exceed",
-        "bring",
-    }
+    finite = THIRD_PERSON.fullmatch(verb) or (re.search("(ed|ing)$", verb) and verb not in LOOK_FINITE)
     return len(subject) <= LONGEST_SUBJECT and not finite
 
 
