@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pidgate.events.patterns import Pattern
+from pidgate.units import about_duration, counted
 from pidgate.who.cadence import Cadence, cadence
 from pidgate.who.finding import Finding, sentence
 from pidgate.who.picture import Place
 from pidgate.who.place_words import addresses, clients, ids_of, in_use_for, lived, mean
 from pidgate.who.user_tally import MOST_PLACE_NAMES
-from pidgate.who.wording import counted, duration
 
 FEWEST_IDS: Final = 20
 """Below this many new ids a place is not worth a finding about batches, tasks or threads."""
@@ -69,7 +69,7 @@ def loop_finding(
     ids = ids_of(places)
     words = {
         "bursts": f"{beat.bursts:,}",
-        "interval": duration(beat.interval_ms),
+        "interval": about_duration(beat.interval_ms),
         "backing_off": ", with growing pauses" if beat.backing_off else "",
         "new_ids": f"{ids:,}",
         "per_start": "" if beat.per_burst == 1 else f", {beat.per_burst} at each start",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pidgate import units
 from pidgate.who import wording
 from pidgate.who.bounded import Spread
 from pidgate.who.picture import Place
@@ -29,11 +30,11 @@ def clients(places: Sequence[Place], where: str = "") -> dict[str, str]:
     names = dict.fromkeys(place.client_ids for place in places)
     if len(names) > 1:
         names = dict.fromkeys(map(pattern_of, names))
-    first = wording.shown(next(iter(names), ""))
+    first = units.printable(next(iter(names), ""))
     are_several = len(names) != 1 or not first or "*" in first
     client = ("clients" if are_several else "client") + (f" {first}" if first else " without a name")
     client += " and others" if len(names) > 1 else ""
-    at = where or wording.listed([wording.shown(address) for address in addresses(places)])
+    at = where or units.listed([units.printable(address) for address in addresses(places)])
     software = wording.software(places[0].software) if places else ""
     return {
         "who": f"{client} at {at}{f' ({software})' if software else ''}" if names else "its clients",
@@ -52,7 +53,7 @@ def lived(places: Sequence[Place]) -> str:
 
 def in_use_for(life_ms: int) -> str:
     """Return {lived} for a life in milliseconds."""
-    return f", each in use for about {wording.duration(life_ms)}"
+    return f", each in use for about {units.about_duration(life_ms)}"
 
 
 def mean(spreads: Iterable[Spread | None]) -> float:

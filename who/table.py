@@ -1,6 +1,6 @@
 """`pidgate who` for people: a table of users, what was found of each, and what can be relied on.
 
-Knows rich; everything it shows that comes from clients has gone through wording.shown.
+Knows rich; everything it shows that comes from clients has gone through units.printable.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from pidgate import units
 from pidgate.events.patterns import CALM, Pattern
+from pidgate.units import counted
 from pidgate.who import wording
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
 from pidgate.who.finding import Finding
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
-from pidgate.who.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,10 +51,10 @@ def show(
 
 def headline(picture: Picture, zone: tzinfo | None) -> str:
     window = picture.window
-    day_and_time = wording.moment(window.from_ms, zone)
-    cluster = f", cluster {wording.shown(picture.cluster)}" if picture.cluster else ""
+    day_and_time = units.moment(window.from_ms, zone)
+    cluster = f", cluster {units.printable(picture.cluster)}" if picture.cluster else ""
     return (
-        f"New producer ids from {day_and_time} to {wording.clock(window.to_ms, zone)}"
+        f"New producer ids from {day_and_time} to {units.clock(window.to_ms, zone)}"
         f" ({counted(picture.events, 'event')} of {counted(len(picture.gateways), 'gateway')}{cluster})"
     )
 
@@ -65,7 +65,7 @@ def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
         yield coverage_in_words(picture.coverage, zone)
     if picture.lost_events:
         worst = picture.lost[0].gateway_id
-        of = f"most of {wording.shown(worst)}" if len(picture.lost) > 1 else f"of {wording.shown(worst)}"
+        of = f"most of {units.printable(worst)}" if len(picture.lost) > 1 else f"of {units.printable(worst)}"
         verb = "was" if picture.lost_events == 1 else "were"
         yield f"{counted(picture.lost_events, 'event')} {verb} lost (dropped by a gateway, {of})."
     if picture.unreadable:
@@ -77,7 +77,7 @@ def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
 
 def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
     """How much of what brokers handed out passed the gateways, in one sentence or two."""
-    since = wording.clock(coverage.since_ms, zone)
+    since = units.clock(coverage.since_ms, zone)
     if not coverage.missing:
         return f"All of the {counted(coverage.allocated, 'id')} allocated since {since} passed a gateway."
     if not coverage.around:
@@ -121,9 +121,9 @@ def _new_ids(user: UserPicture) -> str:
 
 def _from(user: UserPicture) -> str:
     lines = [
-        _names("client", "clients", user.client_ids, wording.shown),
+        _names("client", "clients", user.client_ids, units.printable),
         _names("", "", user.software, wording.software),
-        _names("", "addresses", user.addresses, wording.shown),
+        _names("", "addresses", user.addresses, units.printable),
     ]
     return "\n".join(line for line in lines if line)
 
@@ -141,7 +141,7 @@ def _names(one: str, more: str, named: Named, show: Callable[[str], str]) -> str
 def _per_id(user: UserPicture) -> str:
     lines = []
     if user.life_ms is not None:
-        median, p90 = wording.duration(user.life_ms.median), wording.duration(user.life_ms.p90)
+        median, p90 = units.about_duration(user.life_ms.median), units.about_duration(user.life_ms.p90)
         lines.append(f"life {median} ({p90})")
     lines += [
         f"{name} {_two(spread)}"

@@ -7,6 +7,7 @@ from datetime import tzinfo
 from typing import Final
 
 from pidgate.events.patterns import Pattern
+from pidgate.units import clock, counted
 from pidgate.who.cadence import FEWEST_BURSTS, bursts_of, cadence
 from pidgate.who.finding import Finding, sentence
 from pidgate.who.picture import Place, UserPicture, Window
@@ -19,7 +20,6 @@ from pidgate.who.place_findings import (
     task_finding,
 )
 from pidgate.who.place_words import addresses, clients
-from pidgate.who.wording import clock, counted
 
 FEWEST_UNUSED: Final = 10
 UNUSED_SHARE: Final = 0.25

@@ -17,6 +17,7 @@ from pidgate.pipeline.commands.options import (
     MasterOption,
     MemoryOption,
     TablesOption,
+    duration_ms,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ def ingest(
     from pidgate.pipeline.ingest.accounts import Patience
     from pidgate.pipeline.ingest.batches import Rules
     from pidgate.pipeline.ingest.client_settings import read_client_settings
-    from pidgate.pipeline.ingest.durations import duration_ms
     from pidgate.pipeline.ingest.stream import How, Ingest, compact_all, only_writer
     from pidgate.pipeline.ingest.topic import Topic
     from pidgate.pipeline.session import spark_session

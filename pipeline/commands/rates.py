@@ -15,6 +15,7 @@ from pidgate.pipeline.commands.options import (
     MemoryOption,
     TablesOption,
 )
+from pidgate.units import about_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,7 +91,7 @@ def write_rates(
     expiry_ms = expiry_ms or _newest(tables.events("topology"), "producer_id_expiration_ms") or REMEMBER_MS
     remember_ms = remember_ms or _newest(tables.events("config"), "remember_ms") or REMEMBER_MS
     said.print(
-        f"States expire after {expiry_ms / 3_600_000:g} h, ids are remembered {remember_ms / 3_600_000:g} h."
+        f"States expire after {about_duration(expiry_ms)}, ids are remembered {about_duration(remember_ms)}."
     )
     hours = _by_id(job.id_hours(decisions, usages))
     arriving = job.arriving(arrivals(decisions, remember_ms), decisions)

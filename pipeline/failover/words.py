@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC
 
 from rich.table import Table
 
@@ -12,6 +12,7 @@ from pidgate.pipeline.failover import kip
 from pidgate.pipeline.failover.cascade import Verdict
 from pidgate.pipeline.failover.heap import MEBIBYTE, Heap
 from pidgate.pipeline.failover.study import NO_QUOTA, Answer, solved
+from pidgate.units import moment
 
 
 def kip_table() -> Table:
@@ -113,4 +114,4 @@ def _deaths(said: Verdict) -> str:
 
 
 def _when(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M}"
+    return moment(at_ms, UTC)

@@ -1,7 +1,7 @@
 """The quotas as a file that the gateway loads as it is, with the reasons beside what was changed, and the difference.
 
 Everything in force is in it, so that nothing is lost by loading it; only users with a new rate differ. What events do
-not tell (byte rates, cold starts, listeners) is not in it. PURE: text out.
+not tell (byte rates, cold starts, listeners) is not in it. Text out; no files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from pidgate.pipeline.recommend.in_force import InForce
-from pidgate.quota.wording import duration
+from pidgate.units import show_duration
 
 COMMENT_WIDTH = 100
 
@@ -90,13 +90,13 @@ def _quotas(config: InForce | None, changes: Mapping[str, NewRate]) -> list[str]
 
 def _shape(config: InForce) -> Iterator[str]:
     yield "  producer_ids:"
-    yield f"    window: {duration(config['window_ms'])}"
+    yield f"    window: {show_duration(config['window_ms'])}"
     yield f"    burst: {config['burst']:g}"
-    yield f"    remember: {duration(config['remember_ms'])}"
+    yield f"    remember: {show_duration(config['remember_ms'])}"
     yield f"    layers: {config['layers']}"
     yield f"    false_positive_rate: {config['false_positive_rate']:.12f}".rstrip("0")
     yield f"    transactional: {config['transactional']}"
-    yield f"    max_throttle: {duration(config['max_throttle_ms'])}"
+    yield f"    max_throttle: {show_duration(config['max_throttle_ms'])}"
     for name in ("max_live_ids", "queue", "sticky_entries"):
         yield f"    {name}: {config[name]}"
 

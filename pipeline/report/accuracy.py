@@ -10,7 +10,8 @@ from pidgate.pipeline.report.findings import name_of
 from pidgate.pipeline.report.markup import Content, Html, tag
 from pidgate.pipeline.report.parts import Charts, Column, not_run, section, table
 from pidgate.pipeline.report.rows import Confused, Detector, Filters, Found, PatternAccuracy
-from pidgate.pipeline.report.words import count, counted, share
+from pidgate.pipeline.report.words import count, share
+from pidgate.units import counted
 
 _ACCURACY_COLUMNS = (
     Column("Pattern"),

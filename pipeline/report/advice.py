@@ -9,7 +9,8 @@ from pidgate.pipeline.report.findings import name_of
 from pidgate.pipeline.report.markup import Content, Html, tag
 from pidgate.pipeline.report.parts import Column, not_run, section, table, tiles
 from pidgate.pipeline.report.rows import Advice, Found, UserRow
-from pidgate.pipeline.report.words import NOTHING, count, counted, no, rate
+from pidgate.pipeline.report.words import NOTHING, count, no, rate
+from pidgate.units import counted
 
 _MOST = 200
 _CHANGING = ("set", "block")

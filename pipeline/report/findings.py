@@ -14,7 +14,6 @@ from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
 from pidgate.pipeline.report.words import (
     count,
-    counted,
     duration,
     listed,
     moment,
@@ -22,6 +21,7 @@ from pidgate.pipeline.report.words import (
     sentence,
     share,
 )
+from pidgate.units import counted
 
 _MOST_USERS = 8
 _ACCURATE = 0.95

@@ -14,7 +14,6 @@ from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, Ti
 from pidgate.pipeline.report.series import HOUR_MS, MINUTE_MS
 from pidgate.pipeline.report.words import (
     count,
-    counted,
     duration,
     evidence,
     moment,
@@ -22,6 +21,7 @@ from pidgate.pipeline.report.words import (
     sentence,
     share,
 )
+from pidgate.units import counted
 
 _CLIENT_COLUMNS = (
     Column("Client id"),

@@ -1,39 +1,29 @@
-"""Numbers, times and patterns as people read them: thousands separators, units, UTC.
-
-Pure; knows nothing of HTML.
-"""
+"""Numbers and times of the report: units.py, with a sign for what is not known, in UTC. Pure; knows no HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 from math import floor
 
+from pidgate import units
+from pidgate.units import counted
+
 NOTHING = "-"
-_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
 
 
 def count(number: float | None) -> str:
-    """12,345; small fractions keep a digit."""
-    if number is None:
-        return NOTHING
-    if number == int(number):
-        return f"{int(number):,}"
-    return f"{number:,.1f}" if abs(number) >= 1 else f"{number:.2g}"
+    """Write a number, "-" for None."""
+    return NOTHING if number is None else units.number(number)
 
 
 def rate(per_window: float | None) -> str:
-    """A quota: none is no limit, 0 lets no new id in."""
+    """Write a quota: None is no limit, 0 lets no new id in."""
     return "none" if per_window is None else count(per_window)
 
 
-def counted(number: float, one: str, many: str | None = None) -> str:
-    """ "1 user", "2,000 users"."""
-    return f"{count(number)} {one if number == 1 else many or one + 's'}"
-
-
 def share(part: float | None) -> str:
-    """A share of 1 as per cent; never rounded up to all, small ones with two digits."""
+    """Write a share of 1 as per cent; never rounded up to all, small ones with two digits."""
     if part is None:
         return NOTHING
     percent = 100 * part
@@ -45,62 +35,38 @@ def share(part: float | None) -> str:
 
 
 def duration(time_ms: float | None) -> str:
-    """The two greatest units: "850 ms", "4.2 s", "2 h 5 min", "29 d 23 h"."""
-    if time_ms is None:
-        return NOTHING
-    if time_ms < _SECOND:
-        return f"{time_ms:.0f} ms"
-    if time_ms < _MINUTE:
-        return f"{time_ms / _SECOND:.1f} s".replace(".0 s", " s")
-    for great, great_word, small, small_word in (
-        (_DAY, "d", _HOUR, "h"),
-        (_HOUR, "h", _MINUTE, "min"),
-        (_MINUTE, "min", _SECOND, "s"),
-    ):
-        if time_ms >= great:
-            whole, rest = divmod(int(time_ms), great)
-            return f"{whole:,} {great_word}" + (f" {rest // small} {small_word}" if rest >= small else "")
-    raise AssertionError(time_ms)
+    """Write a duration in one unit, "-" for None."""
+    return NOTHING if time_ms is None else units.about_duration(time_ms)
 
 
 def size(in_bytes: float | None) -> str:
-    """In units of 1,024."""
-    if in_bytes is None:
-        return NOTHING
-    for unit, scale in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
-        if in_bytes >= scale:
-            return f"{in_bytes / scale:,.1f} {unit}"
-    return f"{in_bytes:,.0f} bytes"
+    """Write a size in one unit, "-" for None."""
+    return NOTHING if in_bytes is None else units.about_size(in_bytes)
 
 
 def moment(time_ms: int | None) -> str:
-    """2026-11-21 07:00 UTC."""
-    if time_ms is None:
-        return NOTHING
-    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+    """Write a time as 2026-11-21 07:00 UTC, "-" for None."""
+    return NOTHING if time_ms is None else f"{units.moment(time_ms, UTC)} UTC"
 
 
-def no(number: float, one: str, many: str | None = None) -> str:
-    """The same in a sentence that denies: "no user", "1 user", "2,000 users"."""
+def no(number: float, one: str, many: str = "") -> str:
+    """Write a number in a sentence that denies: "no user", "1 user", "2,000 users"."""
     return counted(number, one, many) if number else f"no {one}"
 
 
 def listed(words: Sequence[str], at_most: int = 5) -> str:
-    """ "a, b and c", "a, b and 7 more"."""
-    shown = list(words[:at_most])
-    if len(words) > at_most:
-        shown.append(f"{count(len(words) - at_most)} more")
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}" if shown else "nobody"
+    """Join words: "a, b and c", "a, b and 7 more"; "nobody" for none."""
+    return units.listed(words, at_most) or "nobody"
 
 
 def sentence(text: str) -> str:
-    """With a capital and an end, where it has none."""
+    """End a sentence that has no end."""
     text = text.strip()
     return text if not text or text.endswith((".", "!", "?")) else f"{text}."
 
 
 def evidence(name: str, value: str) -> tuple[str, str]:
-    """A feature of the detector as people read it: "interval_ms", "58000" is "interval", "58 s"."""
+    """Write a feature of the detector: "interval_ms", "58000" is "interval", "58 s"."""
     try:
         number = float(value)
     except ValueError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pidgate.events import Event, LifecycleEvent, to_json
+from pidgate.pipeline.commands.options import duration_ms
 from pidgate.pipeline.errors import BadOption, TableUnreadable, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.accounts import Patience, settle
@@ -18,7 +19,6 @@ from pidgate.pipeline.ingest.client_settings import in_words_of_java, read_clien
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, RECORDS, Reason
 from pidgate.pipeline.ingest.commits import CommitLog, Position
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
-from pidgate.pipeline.ingest.durations import duration_ms
 from pidgate.pipeline.ingest.topic import Offsets, lost_data
 from tests.unit.events.made_up import a_decision
 
@@ -226,5 +226,5 @@ def test_durations() -> None:
         86_400_000,
         604_800_000,
     ]
-    with pytest.raises(BadOption, match="--x 30: a duration"):
+    with pytest.raises(BadOption, match="--x: '30' is not a duration"):
         duration_ms("30", "--x")

@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 from pidgate.pipeline.offenders import words
 from pidgate.pipeline.offenders.evaluation import accuracy, confusion, wilson
 from pidgate.pipeline.offenders.places import family
+from pidgate.units import about_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,7 +68,8 @@ def test_the_confusion_says_what_is_taken_for_what(spark: SparkSession) -> None:
 
 
 def test_names_and_numbers_are_said_as_people_read_them(spark: SparkSession) -> None:
-    said = {
+    lengths_ms = (0, 350, 999, 1_200, 59_400, 59_600, 750_000, 3_575_000, 12_600_000, 84_600_000, 10**9)
+    said = {words.duration(str(ms)): about_duration(ms) for ms in lengths_ms} | {
         words.duration("350"): "350 ms",
         words.duration("1200"): "1.2 s",
         words.duration("4000"): "4 s",

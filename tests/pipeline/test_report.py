@@ -191,9 +191,9 @@ def test_a_place_that_cannot_be_written_is_told(built: Built, tmp_path: Path) ->
 
 def test_style_and_script_are_part_of_the_package() -> None:
     settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    patterns = settings["tool"]["setuptools"]["package-data"]["pipeline"]
+    patterns = settings["tool"]["setuptools"]["package-data"]["pidgate.pipeline.report"]
 
-    for name in ("report/page.css", "report/page.js"):
+    for name in ("page.css", "page.js"):
         assert any(fnmatch(name, pattern) for pattern in patterns), name
 
 

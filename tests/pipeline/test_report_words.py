@@ -18,7 +18,6 @@ from pidgate.pipeline.report.series import DAY_MS, HOUR_MS, MINUTE_MS, Span, run
 from pidgate.pipeline.report.source import JOB_OF
 from pidgate.pipeline.report.words import (
     count,
-    counted,
     duration,
     evidence,
     listed,
@@ -26,6 +25,7 @@ from pidgate.pipeline.report.words import (
     share,
     size,
 )
+from pidgate.units import counted
 
 NASTY = "</script><script>alert(1)</script>\"'&<img onerror=x>"
 
@@ -48,9 +48,9 @@ NASTY = "</script><script>alert(1)</script>\"'&<img onerror=x>"
         (share(0.0), "0 %"),
         (duration(850), "850 ms"),
         (duration(4_200), "4.2 s"),
-        (duration(2 * HOUR_MS + 5 * MINUTE_MS), "2 h 5 min"),
-        (duration(30 * DAY_MS - 1), "29 d 23 h"),
-        (size(52 << 20), "52.0 MB"),
+        (duration(2 * HOUR_MS + 5 * MINUTE_MS), "2.1 h"),
+        (duration(30 * DAY_MS - 1), "30 d"),
+        (size(52 << 20), "54.5 MB"),
         (size(850), "850 bytes"),
         (listed(["a", "b", "c"]), "a, b and c"),
         (listed(["a", "b", "c", "d"], 2), "a, b and 2 more"),

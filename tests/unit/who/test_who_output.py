@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pidgate import units
 from pidgate.events import to_json
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.quota.settings import Mode, Quotas, UserQuota
@@ -333,19 +334,19 @@ def test_how_far_back_the_topic_reaches(edges: list[Edge], expected: tuple[int, 
     ],
 )
 def test_durations(milliseconds: int, words: str) -> None:
-    assert wording.duration(milliseconds) == words
+    assert units.about_duration(milliseconds) == words
 
 
 def test_names_from_outside_move_no_cursor_and_have_an_end() -> None:
-    assert wording.shown("a\x1b[2Jb\n\u202e\udc80") == "a\\x1b[2Jb\\n\\u202e\\udc80"
-    assert len(wording.shown("x" * 32_000)) == wording.MOST_SIGNS
+    assert units.printable("a\x1b[2Jb\n\u202e\udc80") == "a\\x1b[2Jb\\n\\u202e\\udc80"
+    assert len(units.printable("x" * 32_000)) == units.MOST_CHARACTERS
     assert wording.software("apache-kafka-java 3.7.0") == "Java 3.7.0"
     assert wording.software("librdkafka 2.3.0") == "librdkafka 2.3.0"
     assert wording.user("") == "(unidentified)"
 
 
 def test_lists_of_names() -> None:
-    assert wording.listed([]) == ""
-    assert wording.listed(["a"]) == "a"
-    assert wording.listed(["a", "b"]) == "a and b"
-    assert wording.listed(["a", "b", "c", "d"]) == "a, b and 2 more"
+    assert units.listed([]) == ""
+    assert units.listed(["a"]) == "a"
+    assert units.listed(["a", "b"]) == "a and b"
+    assert units.listed(["a", "b", "c", "d"]) == "a, b and 2 more"
