@@ -12,10 +12,8 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from pidgate.gateway.topics.availability import stopped
-from pidgate.gateway.topics.causes import Cause, explained
+from pidgate.gateway.topics.availability import Cause, explained, quieten, stopped
 from pidgate.gateway.topics.follower import EventRecord
-from pidgate.gateway.topics.library_log import quieten
 from pidgate.gateway.topics.own_client import CredentialsUnreadable, OwnClient
 from pidgate.who.span import MARGIN_MS, Edge, Span, span_of
 

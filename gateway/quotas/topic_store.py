@@ -16,17 +16,14 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event
-from pidgate.gateway.topics.availability import Availability, stopped
-from pidgate.gateway.topics.causes import explained
+from pidgate.gateway.topics.availability import Availability, explained, load, stopped
 from pidgate.gateway.topics.follower import EventFollower, OnRecords, StartAt
-from pidgate.gateway.topics.gateway_topic import OwnTopic, TopicLines
-from pidgate.gateway.topics.library_log import load
+from pidgate.gateway.topics.gateway_topic import GatewayTopic, TopicLines
 from pidgate.gateway.topics.own_client import OwnClient
 
 PARTITION: Final = 0
 """Of all changes, whatever partitions an existing topic has: between partitions there is no order."""
 _DAY_MS: Final = 86_400_000
-_READABLE_COMPRESSION: Final = frozenset({"producer", "uncompressed", "gzip"})
 REQUEST_TIMEOUT_MS: Final = 5_000
 STOP_WITHIN_S: Final = 1.0
 _NEVER_TAKEN: Final = frozenset({2, 10, 18, 32, 43, 87})
@@ -35,7 +32,7 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: about what is in the record, so 
 
 
 @dataclass(slots=True)
-class QuotasTopic(OwnTopic):
+class QuotasTopic(GatewayTopic):
     """The quotas topic: small, and needed as a whole for ever."""
 
     lines: ClassVar[TopicLines] = TopicLines(
@@ -69,8 +66,7 @@ class QuotasTopic(OwnTopic):
         if settings.get("cleanup.policy", "compact") != "compact":
             reason = "what is deleted by age is forgotten by the gateways that start after it"
             yield finding("cleanup.policy", reason, "compact")
-        if settings.get("compression.type", "producer") not in _READABLE_COMPRESSION:
-            yield finding("compression.type", "the gateway reads only gzip and uncompressed", "producer")
+        yield from self._unreadable_compression(settings)
 
 
 class Outgoing(NamedTuple):

@@ -1,22 +1,20 @@
-"""The topic of events: how it is made when it is missing, and what about an existing one endangers the shared state."""
+"""The topic of events: its settings when it is made, and those of an existing one that endanger the shared state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event
-from pidgate.gateway.topics.gateway_topic import OwnTopic, TopicLines
+from pidgate.gateway.topics.gateway_topic import GatewayTopic, TopicLines
 from pidgate.units import show_duration
-
-_READABLE_COMPRESSION: Final = frozenset({"producer", "uncompressed", "gzip"})
 
 
 @dataclass(slots=True)
-class EventTopic(OwnTopic):
+class EventTopic(GatewayTopic):
     """`remember_ms`: how far back its events are needed."""
 
     lines: ClassVar[TopicLines] = TopicLines(
@@ -42,14 +40,14 @@ class EventTopic(OwnTopic):
 
     def timestamps_are_of_gateways(self) -> None:
         for finding in self._unsafe({"message.timestamp.type": "CreateTime"}):
-            self._say(finding)
+            self._log(finding)
 
     def _wanted(self, replicas: int) -> dict[str, str]:
         return {
             "cleanup.policy": "delete",
             "retention.ms": str(self.retention_ms),
             "retention.bytes": "-1",
-            # Ages are reckoned by the brokers' clock, not by those of many gateways.
+            # Ages are counted by the brokers' clock, not by those of many gateways.
             "message.timestamp.type": "LogAppendTime",
             "min.insync.replicas": "2" if replicas >= 3 else "1",
             "compression.type": "producer",
@@ -70,5 +68,4 @@ class EventTopic(OwnTopic):
             yield finding("retention.ms", needed, str(self.retention_ms))
         if int(settings.get("retention.bytes", "-1")) >= 0:
             yield finding("retention.bytes", f"{needed}, however many they are", "-1")
-        if settings.get("compression.type", "producer") not in _READABLE_COMPRESSION:
-            yield finding("compression.type", "the gateway reads only gzip and uncompressed", "producer")
+        yield from self._unreadable_compression(settings)

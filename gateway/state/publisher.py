@@ -1,8 +1,8 @@
-"""Writes events to the topic, never in the way of traffic: bounded, batched, tried again for ever.
+"""Publisher of events to the topic, never in the way of traffic: bounded, batched, retried for ever.
 
-`publish` only appends to a bounded store; all else happens in `run`. Events of one key reach one partition in
-order. A batch whose fate is unknown is sent again: readers tell duplicates by (incarnation, seq).
-Not idempotent on purpose: the gateway's own client takes no producer id from the cluster.
+`publish` only appends to a bounded store; all else happens in `run`. Events of one key reach one partition in order. A
+batch whose fate is unknown is sent again: readers find duplicates by (incarnation, seq). Not idempotent on purpose: the
+gateway's own client takes no producer id from the cluster.
 """
 
 from __future__ import annotations
@@ -14,26 +14,24 @@ from typing import Any, Final
 
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.state.events_topic import EventTopic
-from pidgate.gateway.state.record_accumulator import Lane, RecordAccumulator, Waiting
-from pidgate.gateway.topics.availability import Availability, stopped
-from pidgate.gateway.topics.causes import explained
-from pidgate.gateway.topics.library_log import load
+from pidgate.gateway.state.record_accumulator import PartitionQueue, RecordAccumulator, Waiting
+from pidgate.gateway.topics.availability import Availability, explained, load, stopped
 from pidgate.gateway.topics.own_client import OwnClient
 
 log = logger()
 
 LINGER_S: Final = 0.005
-"""Others come at the same moment as the first; a batch of them costs little more than one."""
+"""Events come together; a batch of them costs little more than one."""
 BATCHES_APART_S: Final = 0.02
-"""While events keep coming: a batch, and its way back to whoever follows the topic, cost each event loop as much as
-several decisions do."""
+"""While events keep coming: a batch, and reading it again as a follower, cost each event loop as much as several
+decisions do."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 BATCH_BYTES: Final = 256 * 1024
 RETRY_S: Final = 0.5
 WITHOUT_ANSWER_S: Final = 15.0
-"""After so long without any acknowledgement everything is begun anew, from the bootstrap servers: a client
-that only knows addresses that are gone would ask them for ever."""
-SAY_DROPPED_EVERY_S: Final = 10.0
+"""After so long without any acknowledgement the client is replaced, from the bootstrap servers: one that only knows
+addresses that are gone would ask them for ever."""
+LOG_DROPPED_EVERY_S: Final = 10.0
 STOP_WITHIN_S: Final = 1.0
 
 _NEVER_TAKEN: Final = frozenset({2, 10, 18, 32, 43, 87})
@@ -42,40 +40,40 @@ UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_RECORD: about what is in the batch, so s
 
 
 class EventPublisher:
-    """Writes to one topic. `publish` at any time, also before and between runs; `run` in a task."""
+    """`publish` at any time, also before and between runs; `run` in a task."""
 
     def __init__(self, kafka: OwnClient, topic: EventTopic) -> None:
         self._kafka = kafka
         self._topic = topic
-        self._lanes = RecordAccumulator(_partition_of)
+        self._waiting = RecordAccumulator(_partition_of)
         self._arrived = asyncio.Event()
         self._availability = Availability(topic.name, "writing")
         self._answered_at_s = 0.0
-        self._dropped_said = 0
+        self._dropped_logged = 0
         self.published = 0
         """Events that the brokers acknowledged."""
         self.is_connected = False
         """The topic is known, and the last attempt to write to it did not fail."""
 
     def publish(self, key: str, value: bytes) -> None:
-        """Take an event. Neither waits nor raises, whatever the topic does; what has no room is counted."""
-        self._lanes.put(key, value)
+        """Take an event; without room it is dropped and counted. Neither waits nor raises."""
+        self._waiting.put(key, value)
         if not self._arrived.is_set():
             self._arrived.set()
 
     @property
     def dropped(self) -> int:
         """Events that were given up: no room, or too large for the topic."""
-        return self._lanes.dropped
+        return self._waiting.dropped
 
     @property
     def buffered(self) -> int:
         """Events not acknowledged yet."""
-        return self._lanes.events
+        return self._waiting.events
 
     @property
     def buffered_bytes(self) -> int:
-        return self._lanes.size_bytes
+        return self._waiting.size_bytes
 
     @property
     def last_failure(self) -> str:
@@ -85,16 +83,16 @@ class EventPublisher:
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything published so far is acknowledged or dropped; False when time ran out."""
         give_up_s = time.monotonic() + timeout_s
-        while self._lanes.events:
+        while self._waiting.events:
             if time.monotonic() >= give_up_s:
                 return False
             await asyncio.sleep(0.01)
         return True
 
     async def run(self) -> None:
-        """Write for ever; ends when cancelled. Whatever goes wrong is logged, and tried again."""
+        """Write for ever, until cancelled; failures are logged, and retried."""
         await load()
-        telling = asyncio.ensure_future(self._tell_drops())
+        logging_drops = asyncio.ensure_future(self._log_drops())
         try:
             while True:
                 try:
@@ -102,8 +100,8 @@ class EventPublisher:
                 except Exception as error:  # noqa: BLE001 - whatever ends a session, the next one tries again
                     await asyncio.sleep(self._failed(error))
         finally:
-            telling.cancel()
-            self._say_dropped()
+            logging_drops.cancel()
+            self._log_dropped()
 
     def _failed(self, error: BaseException) -> float:
         self.is_connected = False
@@ -113,7 +111,7 @@ class EventPublisher:
         return self._availability.failed(cause, buffered=self.buffered, dropped=self.dropped)
 
     async def _session(self) -> None:
-        """From connecting to the first failure that does not pass. Raises what ended it."""
+        """Connect and write until a failure that does not pass. Raises what ended it."""
         from aiokafka import AIOKafkaProducer
 
         await self._topic.ensure(self._kafka)
@@ -128,10 +126,10 @@ class EventPublisher:
         wait_s = STOP_WITHIN_S
         try:
             await producer.start()
-            self._lanes.shape(len(await producer.partitions_for(self._topic.name)))
+            self._waiting.shape(len(await producer.partitions_for(self._topic.name)))
             self._answered_at_s = time.monotonic()
             self.is_connected = not self.last_failure
-            # What an earlier session left behind waits for nobody's arrival.
+            # What an earlier session left behind waits for no new event.
             self._arrived.set()
             await self._write(producer)
         except Exception:
@@ -150,64 +148,64 @@ class EventPublisher:
                 await asyncio.sleep(max(LINGER_S, sent_at_s + BATCHES_APART_S - time.monotonic()))
                 sent_at_s = time.monotonic()
                 self._arrived.clear()
-                for lane in self._lanes.ready():
-                    lane.is_busy = True
-                    writing.create_task(self._write_lane(producer, lane))
+                for queue in self._waiting.ready():
+                    queue.is_busy = True
+                    writing.create_task(self._write_queue(producer, queue))
 
-    async def _write_lane(self, producer: Any, lane: Lane) -> None:
-        """Until the lane is empty. Raises when nothing at all has been acknowledged for long."""
+    async def _write_queue(self, producer: Any, queue: PartitionQueue) -> None:
+        """Write until the queue is empty. Raises KafkaError when nothing was acknowledged for WITHOUT_ANSWER_S."""
         from aiokafka.errors import KafkaError
 
-        while lane.events:
-            batch, events = _filled(producer, lane.first())
+        while queue.events:
+            batch, events = _filled(producer, queue.first())
             try:
                 await _acknowledged(
-                    await producer.send_batch(batch, self._topic.name, partition=lane.partition)
+                    await producer.send_batch(batch, self._topic.name, partition=queue.partition)
                 )
             except KafkaError as error:
                 if getattr(error, "errno", None) in _NEVER_TAKEN:
-                    self._split(lane, events, error)
+                    self._split(queue, events, error)
                     continue
                 if time.monotonic() - self._answered_at_s > WITHOUT_ANSWER_S:
                     raise
                 self._failed(error)
                 await asyncio.sleep(RETRY_S)
                 continue
-            self._lanes.leave(lane, events)
+            self._waiting.leave(queue, events)
             self.published += events
             self._answered_at_s = time.monotonic()
             self.is_connected = True
             self._availability.works(buffered=self.buffered, dropped=self.dropped)
-        lane.is_busy = False
+        queue.is_busy = False
 
-    def _split(self, lane: Lane, events: int, error: Exception) -> None:
-        """The brokers will never take this batch: halve it, and drop what not even alone is taken."""
+    def _split(self, queue: PartitionQueue, events: int, error: Exception) -> None:
+        """Halve a batch that the brokers will never take; drop an event that they do not take alone."""
         if events > 1:
-            lane.most = max(1, events // 2)
+            queue.most = max(1, events // 2)
             return
-        self._lanes.leave(lane, 1)
-        self._lanes.drop(f"the brokers do not take it: {error}")
+        self._waiting.leave(queue, 1)
+        self._waiting.drop(f"the brokers do not take it: {error}")
 
-    async def _tell_drops(self) -> None:
+    async def _log_drops(self) -> None:
         while True:
-            await asyncio.sleep(SAY_DROPPED_EVERY_S)
-            self._say_dropped()
+            await asyncio.sleep(LOG_DROPPED_EVERY_S)
+            self._log_dropped()
 
-    def _say_dropped(self) -> None:
-        dropped = self._lanes.dropped
-        if dropped > self._dropped_said:
+    def _log_dropped(self) -> None:
+        dropped = self._waiting.dropped
+        if dropped > self._dropped_logged:
             log.error(
                 Event.EVENTS_DROPPED,
                 topic=self._topic.name,
-                dropped=dropped - self._dropped_said,
+                dropped=dropped - self._dropped_logged,
                 dropped_total=dropped,
-                reason=self._lanes.last_drop,
+                reason=self._waiting.last_drop,
             )
-            self._dropped_said = dropped
+            self._dropped_logged = dropped
 
 
 def _filled(producer: Any, events: Iterator[Waiting]) -> tuple[Any, int]:
-    """A batch of as many of these events as it has room for; never none."""
+    """Return a batch of as many of these events as it has room for, never none, and their number."""
     batch = producer.create_batch()
     taken = 0
     for event in events:
@@ -219,9 +217,12 @@ def _filled(producer: Any, events: Iterator[Waiting]) -> tuple[Any, int]:
 
 
 async def _acknowledged(sent: asyncio.Future[Any]) -> None:
-    """Raises why not. A batch that nobody waits for any more still fails some day, and somebody has to look."""
+    """Wait for the acknowledgement. Raises why there is none.
+
+    A batch that nobody awaits any more still fails some day, and its exception has to be retrieved.
+    """
     sent.add_done_callback(lambda done: done.cancelled() or done.exception())
-    # Not awaited itself: that would cancel it with this task, and its end would be noticed by nobody.
+    # Not awaited itself: that would cancel it with this task.
     await asyncio.wait([sent])
     sent.result()
 

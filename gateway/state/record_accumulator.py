@@ -1,6 +1,6 @@
-"""Events waiting to be written: one bounded store for all, one lane for each partition of the topic.
+"""Events waiting to be written: one bounded store, a queue for each partition (after Kafka's RecordAccumulator). PURE.
 
-An event leaves its lane when the brokers have acknowledged it, and not before. Knows nothing of Kafka clients.
+An event leaves its queue when the brokers have acknowledged it, and not before. Must not know Kafka clients.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Final, NamedTuple
 MOST_EVENTS: Final = 50_000
 MOST_BYTES: Final = 64 * 1024 * 1024
 LARGEST_EVENT_BYTES: Final = 900_000
-"""Brokers take batches of 1 MiB (message.max.bytes) unless they are told otherwise."""
+"""Brokers take batches of 1 MiB by default (message.max.bytes)."""
 _REMEMBERED_KEYS: Final = 20_000
 
 
 class Waiting(NamedTuple):
-    """An event as it was published."""
+    """An event waiting for its acknowledgement."""
 
     key: bytes
     value: bytes
 
 
-class Lane:
+class PartitionQueue:
     """The events of one partition, in order; at most one batch of them is under way."""
 
     __slots__ = ("events", "is_busy", "most", "partition")
@@ -34,21 +34,21 @@ class Lane:
         self.events: deque[Waiting] = deque()
         self.is_busy = False
         self.most = MOST_EVENTS
-        """Events in one batch: halved when the brokers find a batch too large."""
+        """Events in one batch at most: halved when the brokers find a batch too large."""
 
     def first(self) -> Iterator[Waiting]:
-        """What the next batch is made of."""
+        """Return the events for the next batch."""
         return islice(self.events, self.most)
 
 
 class RecordAccumulator:
-    """All events that wait, under way or not. `partition_of(key, partitions)`: the topic's partitioner."""
+    """All events not acknowledged. `partition_of(key, partitions)`: the topic's partitioner."""
 
     def __init__(self, partition_of: Callable[[bytes, int], int]) -> None:
         self._partition_of = partition_of
         self._arrived: deque[tuple[str, bytes]] = deque()
-        self._lanes: list[Lane] = []
-        self._lane_of: dict[str, tuple[Lane, bytes]] = {}
+        self._queues: list[PartitionQueue] = []
+        self._queue_of: dict[str, tuple[PartitionQueue, bytes]] = {}
         self.events = 0
         self.size_bytes = 0
         self.dropped = 0
@@ -65,49 +65,50 @@ class RecordAccumulator:
         self._arrived.append((key, value))
 
     def drop(self, reason: str, events: int = 1) -> None:
+        """Count events that are given up."""
         self.dropped += events
         self.last_drop = reason
 
     def shape(self, partitions: int) -> None:
-        """So many partitions from now on. What waits is dealt out anew if that is a change."""
-        for lane in self._lanes:
-            lane.is_busy = False
-            lane.most = MOST_EVENTS
-        if len(self._lanes) == partitions:
+        """Set the number of partitions; if it changes, what waits is distributed anew."""
+        for queue in self._queues:
+            queue.is_busy = False
+            queue.most = MOST_EVENTS
+        if len(self._queues) == partitions:
             return
         waiting = [
             (event.key.decode("utf-8", "surrogatepass"), event.value)
-            for lane in self._lanes
-            for event in lane.events
+            for queue in self._queues
+            for event in queue.events
         ]
         self._arrived.extendleft(reversed(waiting))
-        self._lanes = [Lane(partition) for partition in range(partitions)]
-        self._lane_of.clear()
+        self._queues = [PartitionQueue(partition) for partition in range(partitions)]
+        self._queue_of.clear()
 
-    def ready(self) -> list[Lane]:
-        """The lanes that have something to send and nothing under way."""
-        arrived, lane_of = self._arrived, self._lane_of
+    def ready(self) -> list[PartitionQueue]:
+        """Return the queues that have events and no batch under way."""
+        arrived, queue_of = self._arrived, self._queue_of
         while arrived:
             key, value = arrived.popleft()
-            found = lane_of.get(key)
+            found = queue_of.get(key)
             if found is None:
                 found = self._remember(key)
-            lane, key_bytes = found
-            lane.events.append(Waiting(key_bytes, value))
-        return [lane for lane in self._lanes if lane.events and not lane.is_busy]
+            queue, key_bytes = found
+            queue.events.append(Waiting(key_bytes, value))
+        return [queue for queue in self._queues if queue.events and not queue.is_busy]
 
-    def leave(self, lane: Lane, events: int) -> None:
-        """The first events of the lane are done with."""
+    def leave(self, queue: PartitionQueue, events: int) -> None:
+        """Remove the first events of the queue: they are acknowledged or given up."""
         for _ in range(events):
-            event = lane.events.popleft()
+            event = queue.events.popleft()
             self.events -= 1
             self.size_bytes -= len(event.value)
 
-    def _remember(self, key: str) -> tuple[Lane, bytes]:
+    def _remember(self, key: str) -> tuple[PartitionQueue, bytes]:
         # Hashing a key costs more than all the rest; users are few and come again.
-        if len(self._lane_of) >= _REMEMBERED_KEYS:
-            self._lane_of.clear()
+        if len(self._queue_of) >= _REMEMBERED_KEYS:
+            self._queue_of.clear()
         key_bytes = key.encode("utf-8", "surrogatepass")
-        found = self._lanes[self._partition_of(key_bytes, len(self._lanes))], key_bytes
-        self._lane_of[key] = found
+        found = self._queues[self._partition_of(key_bytes, len(self._queues))], key_bytes
+        self._queue_of[key] = found
         return found

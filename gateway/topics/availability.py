@@ -1,26 +1,90 @@
-"""Whether the topic can be used, told once per change: the log is for people, retries are not.
+"""Whether a gateway topic can be used, and if not why: logged once per change, in words and with what helps.
 
-Also the end of a session with aiokafka, bounded: what it waits for may never come.
+aiokafka repeats itself in its own log at every retry, several times a second while a broker is away; it is kept out of
+ours. But only its log has the reason why nothing connects: the exception says that no bootstrap server would do. So its
+last complaint is remembered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, Final, Literal, NamedTuple
 
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.topics.causes import Cause, Doing
+from pidgate.gateway.topics.own_client import CredentialsUnreadable
 
 log = logger()
 
 SAY_AGAIN_S: Final = 60.0
 FIRST_RETRY_S: Final = 0.2
 LONGEST_RETRY_S: Final = 5.0
+RECENT_S: Final = 60.0
+UNEXPECTED_EVERY_S: Final = 60.0
+
+Doing = Literal["writing", "reading", "creating"]
+
+_PERMISSIONS: Final[dict[Doing, str]] = {
+    "writing": "Write and Describe",
+    "reading": "Read and Describe",
+    "creating": "Create and Describe",
+}
+_NOT_REACHED: Final = (
+    "check cluster.bootstrap_servers and own_client: the brokers and the addresses they advertise must be "
+    "reachable from here"
+)
+
+
+class Cause(NamedTuple):
+    """What went wrong, and what helps, in words."""
+
+    cause: str
+    remedy: str
+
+
+def explained(error: BaseException, doing: Doing, topic: str) -> Cause:
+    """Return the cause of an error that aiokafka raised; with its last complaint when the error itself says little."""
+    text = _text(error)
+    name = type(error).__name__
+    if isinstance(error, CredentialsUnreadable):
+        return Cause(text, "make the password file readable for the gateway")
+    if name == "TopicAuthorizationFailedError" or "not authorized" in text:
+        return Cause(text, f"allow the gateway's principal {_PERMISSIONS[doing]} on topic {topic}")
+    if "Authenticat" in text or "[Error 33]" in text or "[Error 34]" in text or "[Error 58]" in text:
+        return Cause(text, "check own_client.sasl: mechanism, username and password_file")
+    if name == "UnknownTopicOrPartitionError" or "not found" in text:
+        return Cause(text, f"create topic {topic}, or allow the gateway's principal Create on it")
+    if name in ("NotEnoughReplicasError", "NotEnoughReplicasAfterAppendError"):
+        return Cause(
+            text, "too few replicas in sync: bring brokers back or lower the topic's min.insync.replicas"
+        )
+    if name in ("UnsupportedCodecError", "CorruptRecordException"):
+        return Cause(text, "set compression.type of the topic to producer, gzip or uncompressed")
+    return Cause(text, _NOT_REACHED)
+
+
+def _text(error: BaseException) -> str:
+    own = str(error) or type(error).__name__
+    # Errors that only say that nothing worked: the reason is in the library's log.
+    if type(error).__name__ in (
+        "KafkaConnectionError",
+        "KafkaTimeoutError",
+        "TimeoutError",
+        "RequestTimedOutError",
+        "UnknownTopicOrPartitionError",
+        "NodeNotReadyError",
+        "LeaderNotAvailableError",
+        "NotLeaderForPartitionError",
+    ):
+        complaint = last_complaint()
+        return f"{own}; {complaint}" if complaint and complaint not in own else own
+    return own
 
 
 class Availability:
-    """What is known of one direction (writing, reading), and how long to wait before the next attempt."""
+    """State of one direction (writing, reading) of a topic, and how long to wait before the next attempt."""
 
     def __init__(
         self,
@@ -34,25 +98,25 @@ class Availability:
         self._available = available
         self._doing = doing
         self._failed_at_s: float | None = None
-        self._said: Cause | None = None
-        self._said_at_s = 0.0
+        self._logged: Cause | None = None
+        self._logged_at_s = 0.0
         self._retry_s = FIRST_RETRY_S
 
     @property
     def last_failure(self) -> str:
-        """The cause in words; empty while all is well."""
-        return self._said.cause if self._said is not None else ""
+        """The cause in words; empty while the topic works."""
+        return self._logged.cause if self._logged is not None else ""
 
     def failed(self, cause: Cause, *, buffered: int = 0, dropped: int = 0) -> float:
-        """Seconds to wait before trying again. Logs a cause when it is new, and once a minute."""
+        """Log the cause when it is new, and once a minute; return the seconds to wait before trying again."""
         now_s = time.monotonic()
         retry_s, self._retry_s = self._retry_s, min(self._retry_s * 2, LONGEST_RETRY_S)
         if self._failed_at_s is None:
             self._failed_at_s = now_s
-        is_known = self._said is not None and self._said.remedy == cause.remedy
-        self._said = cause
-        if not is_known or now_s - self._said_at_s >= SAY_AGAIN_S:
-            self._said_at_s = now_s
+        is_known = self._logged is not None and self._logged.remedy == cause.remedy
+        self._logged = cause
+        if not is_known or now_s - self._logged_at_s >= SAY_AGAIN_S:
+            self._logged_at_s = now_s
             log.warning(
                 self._unavailable,
                 topic=self._topic,
@@ -66,11 +130,11 @@ class Availability:
         return retry_s
 
     def works(self, *, buffered: int = 0, dropped: int = 0) -> None:
-        """Something was written or read."""
+        """Note that something was written or read."""
         if self._failed_at_s is None:
             return
         waited_ms = round((time.monotonic() - self._failed_at_s) * 1000)
-        self._failed_at_s, self._said, self._retry_s = None, None, FIRST_RETRY_S
+        self._failed_at_s, self._logged, self._retry_s = None, None, FIRST_RETRY_S
         log.info(
             self._available,
             topic=self._topic,
@@ -94,3 +158,47 @@ async def stopped(client: Any, within_s: float) -> None:
     elif not stopping.cancelled():
         # Looked at, so that nothing complains later: a client that failed to stop has stopped.
         stopping.exception()
+
+
+class _LastComplaint(logging.Handler):
+    """Keeps the last message. One with a traceback is a fault in the library: passed on, now and then."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+        self._emitted_at_s = 0.0
+        self._passed_on_at_s: float | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now_s = time.monotonic()
+        self.text, self._emitted_at_s = record.getMessage(), now_s
+        passed_on_s = self._passed_on_at_s
+        if record.exc_info and (passed_on_s is None or now_s - passed_on_s > UNEXPECTED_EVERY_S):
+            self._passed_on_at_s = now_s
+            logging.getLogger().handle(record)
+
+    def recent(self) -> str:
+        return self.text if time.monotonic() - self._emitted_at_s < RECENT_S else ""
+
+
+_last_complaint = _LastComplaint()
+
+
+def quieten() -> None:
+    """Keep aiokafka's log out of ours. May be called again."""
+    library = logging.getLogger("aiokafka")
+    library.propagate = False
+    library.setLevel(logging.WARNING)
+    library.handlers[:] = [_last_complaint]
+
+
+async def load() -> None:
+    """Import aiokafka, quietened, in a thread: it takes a quarter of a second."""
+    quieten()
+    for module in ("aiokafka", "aiokafka.admin", "aiokafka.partitioner"):
+        await asyncio.to_thread(import_module, module)
+
+
+def last_complaint() -> str:
+    """Return what aiokafka complained of last, if that was in the last minute; otherwise empty."""
+    return _last_complaint.recent()

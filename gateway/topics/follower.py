@@ -1,7 +1,6 @@
-"""Reads the topic from a place on, and then for ever: every record once and in its partition's order.
+"""Follower of a gateway topic: every record from a start on, once and in its partition's order, for ever.
 
-Reconnects by itself and goes on behind the last record it handed over. Hands over bytes; what they mean is the
-absorber's business.
+Reconnects by itself and goes on behind the last record it handed over. Hands over bytes; must not know their meaning.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from itertools import islice
 from typing import Any, Final
 
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.topics.availability import Availability, stopped
-from pidgate.gateway.topics.causes import explained
-from pidgate.gateway.topics.gateway_topic import OwnTopic
-from pidgate.gateway.topics.library_log import load
+from pidgate.gateway.topics.availability import Availability, explained, load, stopped
+from pidgate.gateway.topics.gateway_topic import GatewayTopic
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.gateway.topics.records import EventRecord
 
@@ -30,12 +27,12 @@ CHUNK_RECORDS: Final = 200
 """Handed over at once; between two chunks the event loop serves everybody else."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
-"""How long records are waited for while some are known to be missing: they may be none of ours."""
+"""How long records are waited for while some are missing: they may be none that a consumer is given."""
 LONG_POLL_MS: Final = 2_000
 """How long a broker keeps a fetch that has nothing to bring. Each round costs half a millisecond of the loop, whatever
 came; CHECK_WITHIN_S has to be longer, since a broker answers one request of a connection after the other."""
 CHECK_EVERY_S: Final = 5.0
-"""How often somebody is asked whether the topic is still there: aiokafka keeps its troubles to itself."""
+"""How often a broker is asked whether the topic is still there: aiokafka does not report its troubles."""
 CHECK_WITHIN_S: Final = 4.0
 CHECKED_PARTITIONS: Final = 3
 PARTITION_FETCH_BYTES: Final = 1024 * 1024
@@ -61,16 +58,15 @@ OnRecords = Callable[[list[EventRecord]], None]
 class EventFollower:
     """Follows one topic; `run` in a task, once."""
 
-    def __init__(self, kafka: OwnClient, topic: OwnTopic) -> None:
+    def __init__(self, kafka: OwnClient, topic: GatewayTopic) -> None:
         self._kafka = kafka
         self._topic = topic
         lines = topic.lines
         self._availability = Availability(topic.name, "reading", lines.unavailable, lines.available)
         self._next: dict[int, int] = {}
         self._is_caught_up = False
-        self._began_at_s = 0.0
         self.followed = 0
-        """Records handed over."""
+        """Count of records handed over."""
         self.is_connected = False
 
     @property
@@ -80,7 +76,7 @@ class EventFollower:
 
     @property
     def is_caught_up(self) -> bool:
-        """All that lay in the topic when it was first reached has been handed over."""
+        """Whether all that lay in the topic when it was first reached has been handed over."""
         return self._is_caught_up
 
     @property
@@ -89,10 +85,9 @@ class EventFollower:
         return self._availability.last_failure
 
     async def run(self, start: StartAt, on_records: OnRecords, on_caught_up: Callable[[], None]) -> None:
-        """Read for ever; ends when cancelled, or with what a callback raises.
+        """Read for ever, until cancelled. Raises what a callback raises.
 
-        `on_caught_up` is called once: when every partition has reached the end that it had when its reading
-        began.
+        `on_caught_up` is called once, when every partition has reached the end it had at the start.
         """
         await load()
         while True:
@@ -118,7 +113,7 @@ class _MorePartitions(Exception):
 
 
 class _CallbackFailed(Exception):
-    """Not the topic's fault: ours."""
+    """A callback raised `error`; the topic works."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -149,7 +144,7 @@ class _Session:
         self._consumer: Any = None
 
     async def run(self) -> None:
-        """Raises what ended it."""
+        """Read until something fails. Raises what ended it."""
         await self._topic.ensure(self._follower._kafka)
         self._consumer = self._make_consumer(
             **self._follower._kafka.arguments(),
@@ -161,7 +156,7 @@ class _Session:
             check_crcs=False,
             fetch_max_bytes=FETCH_BYTES,
             fetch_max_wait_ms=LONG_POLL_MS,
-            # How often its fetcher looks around although nothing has happened; 200 ms unless told.
+            # How often its fetcher wakes up although nothing has happened; 200 ms by default.
             consumer_timeout_ms=LONG_POLL_MS,
             max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
@@ -180,7 +175,7 @@ class _Session:
     # Where to begin
 
     async def _take_places(self) -> None:
-        """Assign all partitions and go to where each is to be read from."""
+        """Assign all partitions and seek each to where it is to be read from."""
         known = self._follower._next
         numbers = sorted(self._consumer.partitions_for_topic(self._topic.name))
         partitions = [self._partition(number) for number in numbers]
@@ -201,7 +196,7 @@ class _Session:
         for number, partition in zip(numbers, partitions, strict=True):
             wanted = known.get(number, self._start.offsets.get(number))
             if wanted is None and partition in by_time:
-                # Nothing that new: what comes from now on.
+                # Nothing that new: begin at the end.
                 wanted = by_time[partition].offset if by_time[partition] else end[partition]
             known[number] = self._there_or_earliest(number, wanted, first[partition], end[partition])
             if known[number] < end[partition]:
@@ -229,7 +224,7 @@ class _Session:
         checked_at_s = time.monotonic()
         try:
             while True:
-                self._tell_when_caught_up()
+                self._notify_when_caught_up()
                 wait_ms = POLL_MS if self._lagging else LONG_POLL_MS
                 fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=CHUNK_RECORDS)
                 if fetched:
@@ -270,14 +265,14 @@ class _Session:
                 self._topic.timestamps_are_of_gateways()
 
     async def _catch_up_without_records(self) -> None:
-        """The end of a partition need not be a record of ours: the client's position passes over others."""
+        """A partition's last record may be a control record: the client's position passes over those."""
         for number, end in list(self._lagging.items()):
             position = await self._consumer.position(self._partition(number))
             if position >= end:
                 self._follower._next[number] = max(self._follower._next[number], position)
                 del self._lagging[number]
 
-    def _tell_when_caught_up(self) -> None:
+    def _notify_when_caught_up(self) -> None:
         if self._lagging or self._follower._is_caught_up:
             return
         self._follower._is_caught_up = True
@@ -287,7 +282,7 @@ class _Session:
             raise _CallbackFailed(error) from error
 
     async def _check(self) -> None:
-        """Raises when nobody answers for any of a few partitions; one dead partition is not the topic's end."""
+        """Ask for the ends of a few partitions. Raises when none is answered; one dead partition is no failure."""
         numbers = sorted(self._consumer.partitions_for_topic(self._topic.name) or ())
         if len(numbers) > len(self._follower._next):
             raise _MorePartitions

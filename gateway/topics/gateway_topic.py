@@ -1,7 +1,7 @@
-"""A topic of the gateway's own: made when it is missing, looked at when it is there.
+"""A gateway topic: made when it is missing, checked when it is there.
 
-An existing topic is taken as it is: whoever made it had reasons. What about it endangers what it is for is said
-once. What a topic has to be like is its own affair: topic.py for events, runtime_quotas/ for quotas.
+An existing topic is taken as it is; settings that endanger its purpose are logged once. What a topic has to be like,
+its subclass says: state/events_topic.py, quotas/topic_store.py.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, ClassVar, Final, NamedTuple
 
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.gateway.topics.topic_id import topic_id_of
+from pidgate.protocol import messages, metadata
 
 log = logger()
 
@@ -23,14 +24,21 @@ _TOPIC_ALREADY_EXISTS: Final = 36
 _INVALID_REPLICATION_FACTOR: Final = 38
 _NOT_ALLOWED: Final = frozenset({29, 31})
 """TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED."""
+_READABLE_COMPRESSION: Final = frozenset({"producer", "uncompressed", "gzip"})
+_VERSION: Final = messages.METADATA_PROBE_VERSION
+_HEADER_BYTES: Final = 4 + 8 + 2 + 1
+"""Of a framed request without a client id: size, key, version and correlation id, an empty string, no tags."""
+_ANSWER_HEADER: Final = bytes(5)
+"""A correlation id and no tags, which the library has taken off the answer."""
+_NO_ID: Final = bytes(16)
 
 
 class TopicNotMade(Exception):
-    """The brokers would not make the topic, and why."""
+    """The brokers refuse to create the topic."""
 
 
 class TopicLines(NamedTuple):
-    """What is logged about a topic."""
+    """The log events about a topic."""
 
     created: Event
     unsafe: Event
@@ -39,40 +47,44 @@ class TopicLines(NamedTuple):
 
 
 @dataclass(slots=True)
-class OwnTopic(ABC):
-    """What a topic should be like."""
+class GatewayTopic(ABC):
+    """Name, shape and settings of one topic."""
 
     lines: ClassVar[TopicLines]
     is_compacted: ClassVar[bool] = False
-    """Whether keys matter, and records without a value, which forget theirs."""
+    """Whether keys matter, and records without a value (tombstones)."""
 
     name: str
     partitions: int
     replication_factor: int
     on_id: Callable[[bytes], None] = field(default=lambda _topic_id: None, repr=False, kw_only=True)
-    """Told of the topic's id (16 bytes) whenever it has been asked."""
-    _was_looked_at: bool = field(default=False, repr=False, kw_only=True)
-    _said: set[str] = field(default_factory=set, repr=False, kw_only=True)
+    """Called with the topic's id (16 bytes) whenever it was asked for."""
+    _is_checked: bool = field(default=False, repr=False, kw_only=True)
+    _logged: set[str] = field(default_factory=set, repr=False, kw_only=True)
 
     @abstractmethod
     def _wanted(self, replicas: int) -> dict[str, str]:
-        """The configuration of a new one."""
+        """Return the configuration of a new topic."""
 
     @abstractmethod
     def _unsafe(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
-        """What is dangerous about an existing topic; see `finding`."""
+        """Yield what is dangerous about an existing topic; see `_finding`."""
 
     @abstractmethod
     def timestamps_are_of_gateways(self) -> None:
-        """Told by who reads: records carry the time of their creation. Looking may not have been allowed."""
+        """Called by the reader of a record with its creation's time: checking may not have been allowed."""
+
+    def _unreadable_compression(self, settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        if settings.get("compression.type", "producer") not in _READABLE_COMPRESSION:
+            reason = "the gateway reads only gzip and uncompressed"
+            yield self._finding(settings, "compression.type", reason, "producer")
 
     async def ensure(self, kafka: OwnClient) -> None:
-        """Make the topic if it is missing; the first time, look at what it is like.
+        """Make the topic if it is missing; the first time, check an existing one.
 
-        Asks to create before anything else names the topic: where brokers create topics by themselves, the
-        first question about it would make one of their own liking. Not being allowed to create is no error
-        (the topic may be there); raises TopicNotMade when the brokers refuse for another reason, and
-        aiokafka's errors.
+        Creation comes first: where brokers create topics by themselves, any other request that names it would make
+        one with their defaults. Not being allowed to create is no error (the topic may be there). Raises TopicNotMade
+        when the brokers refuse for another reason, and aiokafka's errors.
         """
         from aiokafka.admin import AIOKafkaAdminClient
 
@@ -81,34 +93,34 @@ class OwnTopic(ABC):
             await admin.start()
             is_new = await self._create(admin)
             await self._ask_id(admin)
-            if is_new or self._was_looked_at:
+            if is_new or self._is_checked:
                 return
             settings = await self._settings_of(admin)
-            self._was_looked_at = settings is not None
+            self._is_checked = settings is not None
             for finding in self._unsafe(settings or {}):
-                self._say(finding)
+                self._log(finding)
         finally:
             await admin.close()
 
     async def _ask_id(self, admin: Any) -> None:
-        """Best effort: an older broker, or one that may not be asked, leaves it to clients' answers."""
+        """Best effort: with an older broker, or without permission, the id is learnt from clients' answers."""
         with contextlib.suppress(Exception):
             topic_id = await topic_id_of(admin, self.name)
             if topic_id is not None:
                 self.on_id(topic_id)
 
-    def _say(self, finding: dict[str, str]) -> None:
-        if finding["setting"] not in self._said:
-            self._said.add(finding["setting"])
+    def _log(self, finding: dict[str, str]) -> None:
+        if finding["setting"] not in self._logged:
+            self._logged.add(finding["setting"])
             log.warning(self.lines.unsafe, topic=self.name, **finding)
 
     def _finding(self, settings: Mapping[str, str], setting: str, reason: str, wanted: str) -> dict[str, str]:
-        """Keys of the log's line."""
+        """Return the fields of the log event."""
         remedy = f"kafka-configs --alter --topic {self.name} --add-config {setting}={wanted}"
         return {"setting": setting, "value": settings[setting], "reason": reason, "remedy": remedy}
 
     async def _create(self, admin: Any) -> bool:
-        """Whether it was made now. With fewer brokers than wanted replicas, as many as there are brokers."""
+        """Return whether it was made now; with fewer brokers than wanted replicas, as many as there are brokers."""
         from aiokafka.admin import NewTopic
 
         for replicas in range(self.replication_factor, 0, -1):
@@ -131,7 +143,7 @@ class OwnTopic(ABC):
         return False
 
     async def _settings_of(self, admin: Any) -> dict[str, str] | None:
-        """Name to value; None when that may not be asked (DescribeConfigs) or is not known yet."""
+        """Return name to value; None when DescribeConfigs is not allowed or nothing is known yet."""
         from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
         asked = ConfigResource(ConfigResourceType.TOPIC, self.name)
@@ -141,3 +153,57 @@ class OwnTopic(ABC):
                 if code == 0:
                     return {entry[0]: entry[1] for entry in entries}
         return None
+
+
+async def topic_id_of(admin: Any, name: str) -> bytes | None:
+    """Ask for the topic's id (16 bytes) with a started AIOKafkaAdminClient; None while the topic is not there.
+
+    aiokafka's own Metadata requests are too old to show ids, so one in our own bytes is wrapped in what the library
+    takes for a request. Raises aiokafka's errors and MalformedFrame.
+    """
+    answer = await admin._send_request(_request(name))
+    whole = _ANSWER_HEADER + answer.body
+    for found, topic_id in metadata.topic_ids(whole, 0, len(whole), _VERSION):
+        if found == name and topic_id != _NO_ID:
+            return bytes(topic_id)
+    return None
+
+
+def _request(name: str) -> Any:
+    from aiokafka.protocol.api import Request, RequestStruct, Response
+    from aiokafka.protocol.types import AbstractType, Schema
+
+    class Rest(AbstractType[bytes]):  # type: ignore[misc]  # the library has no types
+        """All that is left, as it is."""
+
+        @classmethod
+        def encode(cls, value: bytes) -> bytes:
+            return value
+
+        @classmethod
+        def decode(cls, data: BytesIO) -> bytes:
+            return data.read()
+
+        @classmethod
+        def repr(cls, value: bytes) -> str:
+            return f"{len(value)} bytes"
+
+    class Answer(Response):  # type: ignore[misc]
+        API_KEY = messages.METADATA
+        API_VERSION = _VERSION
+        SCHEMA = Schema(("body", Rest))
+
+    class Struct(RequestStruct):  # type: ignore[misc]
+        FLEXIBLE_VERSION = True
+        API_KEY = messages.METADATA
+        API_VERSION = _VERSION
+        RESPONSE_TYPE = Answer
+        SCHEMA = Schema(("body", Rest))
+
+    class Metadata(Request[Struct]):  # type: ignore[misc]
+        API_KEY = messages.METADATA
+
+        def build(self, request_struct_class: type[Struct]) -> Struct:
+            return request_struct_class(messages.metadata_request(1, "", [name])[_HEADER_BYTES:])
+
+    return Metadata()

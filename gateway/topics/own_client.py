@@ -1,7 +1,7 @@
-"""How the gateway's own Kafka client connects: keyword arguments for aiokafka, straight to the brokers.
+"""Connection of the gateway's own Kafka client: keyword arguments for aiokafka, straight to the brokers.
 
-Its credentials are for the gateway's own topic only; what clients send passes through and never comes here.
-aiokafka is loaded by those who connect, when they connect: it must not slow the start.
+Its credentials are for gateway topics only; what clients send never comes here. aiokafka is imported by those who
+connect, when they connect: it must not slow the start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CredentialsUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OwnClient:
-    """Where the brokers are and who the gateway is to them."""
+    """The brokers' addresses and the gateway's credentials."""
 
     bootstrap_servers: Sequence[str]
     sasl: SaslSettings | None = None
@@ -33,9 +33,9 @@ class OwnClient:
         return cls(servers, settings.own_client.sasl)
 
     def arguments(self, client_id: str = CLIENT_ID) -> dict[str, Any]:
-        """For AIOKafkaProducer, AIOKafkaConsumer and AIOKafkaAdminClient.
+        """Return arguments for AIOKafkaProducer, AIOKafkaConsumer and AIOKafkaAdminClient.
 
-        The password is read anew each time, so that a changed one is used at the next connection. Raises
+        The password file is read each time, so that a changed one is used at the next connection. Raises
         CredentialsUnreadable.
         """
         arguments: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A record as it lies in an own topic. Apart, so that what is pure need not know the client that read it."""
+"""A record of a gateway topic; apart, so that pure modules need not import the client that read it."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 class EventRecord(NamedTuple):
     """`append_ms`: the broker's clock when it was written, since 1970.
 
-    Of a compacted topic the key is told, too, and a record without a value (a tombstone) has an empty one.
+    Only records of a compacted topic have their key; there a tombstone has an empty value.
     """
 
     partition: int

@@ -171,7 +171,7 @@ def test_timestamps_of_gateways_are_noticed_by_reading_too(cluster: Cluster, top
 
     async def test() -> None:
         await publish_all(kafka, topic, [("user", b"%d" % n) for n in range(10)])
-        following = Following(kafka, replace(topic, _said=set(), _was_looked_at=True))
+        following = Following(kafka, replace(topic, _logged=set(), _is_checked=True))
         async with running(following.run()):
             await until(lambda: len(following.records) == 10)
         assert abs(following.records[0].append_ms / 1000 - time.time()) < 60  # noqa: TID251 - the broker's

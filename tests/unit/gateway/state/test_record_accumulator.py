@@ -1,4 +1,4 @@
-"""Events that wait to be written: bounded, in order, one lane for each partition."""
+"""Events that wait to be written: bounded, in order, one queue for each partition."""
 
 from pidgate.gateway.state import record_accumulator
 from pidgate.gateway.state.record_accumulator import (
@@ -20,7 +20,7 @@ def shaped(partitions: int = 3) -> RecordAccumulator:
 
 
 def waiting(made: RecordAccumulator) -> dict[int, list[bytes]]:
-    return {lane.partition: [event.value for event in lane.events] for lane in made.ready()}
+    return {queue.partition: [event.value for event in queue.events] for queue in made.ready()}
 
 
 def test_events_are_dealt_out_by_key_and_keep_their_order() -> None:
@@ -43,12 +43,12 @@ def test_an_event_leaves_only_when_it_is_done_with() -> None:
     made = shaped()
     for value in (b"1", b"22", b"333"):
         made.put("a", value)
-    (lane,) = made.ready()
-    lane.is_busy = True
-    assert [event.value for event in lane.first()] == [b"1", b"22", b"333"]
+    (queue,) = made.ready()
+    queue.is_busy = True
+    assert [event.value for event in queue.first()] == [b"1", b"22", b"333"]
     assert made.ready() == []
-    made.leave(lane, 2)
-    lane.is_busy = False
+    made.leave(queue, 2)
+    queue.is_busy = False
     assert waiting(made) == {1: [b"333"]}
     assert (made.events, made.size_bytes) == (1, 3)
 
@@ -57,10 +57,10 @@ def test_the_newest_is_dropped_when_there_are_too_many() -> None:
     made = shaped()
     for number in range(MOST_EVENTS + 3):
         made.put("a", b"%d" % number)
-    (lane,) = made.ready()
-    assert (len(lane.events), lane.events[-1].value) == (MOST_EVENTS, b"%d" % (MOST_EVENTS - 1))
+    (queue,) = made.ready()
+    assert (len(queue.events), queue.events[-1].value) == (MOST_EVENTS, b"%d" % (MOST_EVENTS - 1))
     assert (made.dropped, made.last_drop) == (3, "the buffer is full")
-    made.leave(lane, 1)
+    made.leave(queue, 1)
     made.put("a", b"again")
     assert made.dropped == 3
 
@@ -87,8 +87,8 @@ def test_other_partitions_deal_out_what_waits_anew_in_order() -> None:
     for number in range(3):
         made.put("a", b"a%d" % number)
         made.put("b", b"b%d" % number)
-    (lane,) = made.ready()
-    lane.is_busy = True
+    (queue,) = made.ready()
+    queue.is_busy = True
     made.put("a", b"a3")
     made.shape(2)
     assert waiting(made) == {1: [b"a0", b"a1", b"a2", b"a3"], 0: [b"b0", b"b1", b"b2"]}
@@ -98,11 +98,11 @@ def test_other_partitions_deal_out_what_waits_anew_in_order() -> None:
 def test_the_same_partitions_free_what_a_lost_session_held() -> None:
     made = shaped()
     made.put("a", b"1")
-    (lane,) = made.ready()
-    lane.is_busy, lane.most = True, 1
+    (queue,) = made.ready()
+    queue.is_busy, queue.most = True, 1
     made.shape(3)
     assert waiting(made) == {1: [b"1"]}
-    assert lane.most == MOST_EVENTS
+    assert queue.most == MOST_EVENTS
 
 
 def test_a_key_that_is_no_utf_8_survives_being_dealt_out_twice() -> None:
@@ -110,7 +110,7 @@ def test_a_key_that_is_no_utf_8_survives_being_dealt_out_twice() -> None:
     made.put("a\udcff", b"1")
     assert waiting(made) == {0: [b"1"]}
     made.shape(2)
-    assert [lane.events[0].key for lane in made.ready()] == ["a\udcff".encode("utf-8", "surrogatepass")]
+    assert [queue.events[0].key for queue in made.ready()] == ["a\udcff".encode("utf-8", "surrogatepass")]
 
 
 def test_the_memory_of_keys_is_bounded() -> None:
@@ -125,8 +125,8 @@ def test_the_memory_of_keys_is_bounded() -> None:
     for _ in range(2):
         for number in range(record_accumulator._REMEMBERED_KEYS + 1):
             made.put(f"user-{number}", b"")
-        (lane,) = made.ready()
-        made.leave(lane, len(lane.events))
+        (queue,) = made.ready()
+        made.leave(queue, len(queue.events))
     # The second round finds most keys only if all were kept.
     assert len(asked) > record_accumulator._REMEMBERED_KEYS + 1
-    assert len(made._lane_of) <= record_accumulator._REMEMBERED_KEYS
+    assert len(made._queue_of) <= record_accumulator._REMEMBERED_KEYS

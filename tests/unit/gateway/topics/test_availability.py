@@ -12,10 +12,17 @@ from structlog.testing import capture_logs
 
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.settings import SaslSettings
-from pidgate.gateway.topics import availability, library_log
-from pidgate.gateway.topics.availability import FIRST_RETRY_S, LONGEST_RETRY_S, SAY_AGAIN_S, Availability
-from pidgate.gateway.topics.causes import Cause, explained
-from pidgate.gateway.topics.library_log import last_words, quieten
+from pidgate.gateway.topics import availability
+from pidgate.gateway.topics.availability import (
+    FIRST_RETRY_S,
+    LONGEST_RETRY_S,
+    SAY_AGAIN_S,
+    Availability,
+    Cause,
+    explained,
+    last_complaint,
+    quieten,
+)
 from pidgate.gateway.topics.own_client import CredentialsUnreadable, OwnClient
 
 
@@ -30,7 +37,6 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(library_log, "time", made)
     monkeypatch.setattr(availability, "time", made)
     return made
 
@@ -66,9 +72,9 @@ class TestLibraryLog:
         for _ in range(100):
             logging.getLogger("aiokafka.conn").warning("cannot reach %s", "there")
         logging.getLogger("aiokafka.consumer.fetcher").info("not worth a word")
-        assert (last_words(), root_log.getvalue()) == ("cannot reach there", "")
-        clock.now_s += library_log.RECENT_S
-        assert last_words() == ""
+        assert (last_complaint(), root_log.getvalue()) == ("cannot reach there", "")
+        clock.now_s += availability.RECENT_S
+        assert last_complaint() == ""
 
     def test_a_fault_in_the_library_is_passed_on_now_and_then(
         self, clock: Clock, root_log: io.StringIO
@@ -80,7 +86,7 @@ class TestLibraryLog:
             except ZeroDivisionError:
                 logging.getLogger("aiokafka.producer.sender").exception("unexpected")
         assert root_log.getvalue().count("unexpected\nTraceback") == 1
-        clock.now_s += library_log.UNEXPECTED_EVERY_S + 1
+        clock.now_s += availability.UNEXPECTED_EVERY_S + 1
         logging.getLogger("aiokafka").error("again", exc_info=ZeroDivisionError())
         assert root_log.getvalue().splitlines()[-2:] == ["again", "ZeroDivisionError"]
 
@@ -138,7 +144,7 @@ class TestCauses:
         assert remedy in found.remedy
         assert found.cause == (text or name)
 
-    def test_an_error_that_says_little_is_told_with_the_librarys_last_words(
+    def test_an_error_that_says_little_is_told_with_the_librarys_last_complaint(
         self, clock: Clock, root_log: io.StringIO
     ) -> None:
         quieten()
