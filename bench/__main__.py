@@ -31,12 +31,11 @@ from bench import (
     s13_filter,
 )
 from bench.alone import Alone, Conditions, broker_spec, in_memory
-from bench.cold_client import parse_address
+from bench.cold_client import FAILURES, parse_address
 from bench.compiled import CannotCompile
 from bench.machine import allows, come_first, describe, pin, placement
 from bench.scenario import Bench, Scenario, measure
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
-from bench.wire import LoadError
 from pidgate import open_files
 from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.kafka import Cluster
@@ -136,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for one in ALONE:
             if one.number in wanted:
                 _measure_alone(one, options, runs, folder)
-    except (LoadError, TargetFailed, CannotCompile, SandboxError, OSError) as error:
+    except (*FAILURES, TargetFailed, CannotCompile, SandboxError) as error:
         _say(f"bench: {error}")
         return 1
     except KeyboardInterrupt:

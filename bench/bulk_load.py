@@ -4,8 +4,6 @@ Throughput is what was acknowledged (or received in whole batches) between two m
 watched process is read at the same two moments.
 """
 
-import socket
-import struct
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -13,17 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.cold_client import Address, connect, new_producer_id, say_hello
+from bench.cold_client import CLIENT_ID, FAILURES, connect, new_producer_id, produce_frame, record_batch
 from bench.paced_load import latency_summary
 from bench.process_cost import ProcessCost, cost_of
-from bench.wire import (
-    FetchFrame,
-    LoadError,
-    ProduceFrame,
-    check_produce_answer,
-    read_fetch_answer,
-    record_batch,
-)
+from pidgate.load.plan import Address
+from pidgate.load.prebuilt import FetchFrame, LoadError, check_produce_answer, read_fetch_answer
 
 # What an idempotent producer may have in flight.
 _IN_FLIGHT = 5
@@ -48,7 +40,6 @@ class _Client(ABC):
 
     def __init__(self, address: Address) -> None:
         self.connection = connect(address)
-        say_hello(self.connection)
         self.done: list[tuple[int, int, int]] = []
         self.failure: Exception | None = None
         self.stopping = threading.Event()
@@ -64,7 +55,7 @@ class _Client(ABC):
     def _run(self) -> None:
         try:
             self.work()
-        except (LoadError, OSError) as error:
+        except FAILURES as error:
             self.failure = error
 
     def stop(self) -> None:
@@ -79,8 +70,7 @@ class _BulkProducer(_Client):
         batch = record_batch(new_producer_id(self.connection), plan.records, plan.record_bytes)
         # As many frames as are in flight: one that the kernel still holds must not be patched.
         self._frames = [
-            ProduceFrame(topic_id, [partition], batch, acks=plan.acks, records=plan.records)
-            for _ in range(_IN_FLIGHT)
+            produce_frame(topic_id, [partition], batch, acks=plan.acks) for _ in range(_IN_FLIGHT)
         ]
         self._payload_bytes = plan.records * plan.record_bytes
 
@@ -93,9 +83,9 @@ class _BulkProducer(_Client):
                 frame = self._frames[number % _IN_FLIGHT]
                 frame.patch(number, number)
                 sent_ns.append(time.monotonic_ns())
-                self.connection.sendall(frame.buffer)
+                self.connection.send(frame.buffer)
                 number += 1
-            answer = receive_into(self.connection, inbox)
+            answer = self.connection.frame_into(inbox)
             check_produce_answer(answer, number - len(sent_ns), 1)
             now_ns = time.monotonic_ns()
             self.done.append((now_ns, now_ns - sent_ns.popleft(), self._payload_bytes))
@@ -105,7 +95,7 @@ class _BulkConsumer(_Client):
     def __init__(self, address: Address, topic_id: bytes, partitions: Sequence[int], plan: BulkPlan) -> None:
         super().__init__(address)
         # 1 MiB is the default of every client's max.partition.fetch.bytes.
-        self._frame = FetchFrame(topic_id, partitions, partition_max_bytes=1 << 20)
+        self._frame = FetchFrame(CLIENT_ID, topic_id, partitions, partition_max_bytes=1 << 20)
         self._partitions = partitions
         self._record_bytes = plan.record_bytes
 
@@ -116,8 +106,8 @@ class _BulkConsumer(_Client):
         while not self.stopping.is_set():
             self._frame.patch(number, list(offsets.values()))
             sent_ns = time.monotonic_ns()
-            self.connection.sendall(self._frame.buffer)
-            got = read_fetch_answer(receive_into(self.connection, inbox), number)
+            self.connection.send(self._frame.buffer)
+            got = read_fetch_answer(self.connection.frame_into(inbox), number)
             now_ns = time.monotonic_ns()
             records = sum(partition.records for partition in got.values())
             for partition, fetched in got.items():
@@ -127,22 +117,6 @@ class _BulkConsumer(_Client):
                     offsets[partition] = 0 if at_end else fetched.next_offset
             self.done.append((now_ns, now_ns - sent_ns, records * self._record_bytes))
             number += 1
-
-
-def receive_into(connection: socket.socket, inbox: bytearray) -> memoryview:
-    """The next frame, without its size prefix, as a view into `inbox`."""
-    view = memoryview(inbox)
-    have, need = 0, 4
-    while have < need:
-        got = connection.recv_into(view[have:need])
-        if not got:
-            raise LoadError("connection closed by the peer")
-        have += got
-        if have == 4 and need == 4:
-            need = 4 + struct.unpack_from(">i", inbox)[0]
-            if need > len(inbox):
-                raise LoadError(f"answer of {need} bytes")
-    return view[4:need]
 
 
 def run_bulk_produce(
@@ -190,13 +164,12 @@ def _measure(clients: Sequence[_Client], plan: BulkPlan, watch: int | None) -> d
 
 def fill(address: Address, topic_id: bytes, partitions: int, plan: BulkPlan, batches: int) -> None:
     """Write `batches` batches of the plan to each partition, for consumers to read."""
-    connection = connect(address)
     inbox = bytearray(4096)
-    with connection:
+    with connect(address) as connection:
         batch = record_batch(new_producer_id(connection), plan.records, plan.record_bytes)
         for partition in range(partitions):
-            frame = ProduceFrame(topic_id, [partition], batch, acks=1, records=plan.records)
+            frame = produce_frame(topic_id, [partition], batch, acks=1)
             for number in range(batches):
                 frame.patch(number, number)
-                connection.sendall(frame.buffer)
-                check_produce_answer(receive_into(connection, inbox), number, 1)
+                connection.send(frame.buffer)
+                check_produce_answer(connection.frame_into(inbox), number, 1)

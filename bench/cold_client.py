@@ -1,159 +1,152 @@
-"""One blocking connection for what the load asks once: topics, topic ids, producer ids.
+"""What the load does once, or builds once: connections, topics, producer ids, frames that are patched later."""
 
-Nothing measured passes through here.
-"""
-
-import socket
-import struct
+import os
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
-from bench.codec import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
-from bench.wire import CLIENT_ID, FetchFrame, LoadError, read_fetch_answer
-from pidgate.protocol.producer_requests import sasl_authenticate_request, sasl_handshake_request
+import crc32c
 
-Address = tuple[str, int]
-Login = tuple[str, str]
-"""User and password."""
+from pidgate.load.blocking import BlockingConnection
+from pidgate.load.exchanges import call, hello, init_producer_id
+from pidgate.load.plan import Address, Login
+from pidgate.load.prebuilt import FetchFrame, LoadError, ProduceFrame, fetched_records
+from pidgate.protocol import record_batch as batches
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.messages import METADATA, METADATA_PROBE_VERSION
+from pidgate.protocol.producer_requests import produce_request
+from pidgate.sandbox.demo.segments import producer_ids
 
+CLIENT_ID: Final = "bench"
+CREATE_TOPICS: Final = 19
+CREATE_TOPICS_VERSION: Final = 5
+
+_TIMEOUT_S: Final = 30.0
+_TIMESTAMP_MS: Final = 1_780_000_000_000
 # A broker answers 14 or 15 for a moment after its start; a new topic has no leader for a moment.
 _PATIENCE_S: Final = 20.0
 _RETRIABLE: Final = frozenset({3, 5, 14, 15, 16})
 
 
 def parse_address(text: str) -> Address:
-    """`host:port` as an address."""
+    """Return the address that `host:port` names."""
     host, _, port = text.rpartition(":")
     return host, int(port)
 
 
-def connect(address: Address) -> socket.socket:
-    """A TCP connection without Nagle's delay."""
-    connection = socket.create_connection(address, timeout=30)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+def parse_login(text: str) -> Login | None:
+    """Return the login that `user:password` names; None for an empty text."""
+    user, _, password = text.partition(":")
+    return Login(user, password) if user else None
+
+
+def connect(
+    address: Address, login: Login | None = None, timeout_s: float = _TIMEOUT_S
+) -> BlockingConnection:
+    """Connect as every client does: ApiVersions, then the login. Raises OSError, LoginRefused, KafkaProtocolError."""
+    connection = BlockingConnection(address, client_id=CLIENT_ID, timeout_s=timeout_s)
+    try:
+        connection.run(hello(login))
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def receive_frame(connection: socket.socket) -> bytes:
-    """The next frame without its size prefix; LoadError when the peer closes first."""
-    size = struct.unpack(">i", _receive(connection, 4))[0]
-    return _receive(connection, size)
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    chunks = bytearray()
-    while len(chunks) < size:
-        chunk = connection.recv(size - len(chunks))
-        if not chunk:
-            raise LoadError("connection closed by the peer")
-        chunks += chunk
-    return bytes(chunks)
-
-
-def ask(connection: socket.socket, request: Any, response_class: Any) -> Any:
-    """Send one kafka-python request (its version set) and decode the answer."""
-    request.with_header(correlation_id=1, client_id=CLIENT_ID.decode())
-    connection.sendall(request.encode(header=True, framed=True))
-    return response_class.decode(receive_frame(connection), version=request.API_VERSION, header=True)
-
-
-def say_hello(connection: socket.socket) -> None:
-    """ApiVersions, as every client begins."""
-    request = ApiVersionsRequest(version=3, client_software_name="bench", client_software_version="1")
-    error_code = ask(connection, request, ApiVersionsResponse).error_code
-    if error_code:
-        raise LoadError(f"ApiVersions: error code {error_code}")
-
-
-def log_in(connection: socket.socket, user: str, password: str) -> None:
-    """SASL PLAIN."""
-    client_id = CLIENT_ID.decode()
-    token = f"\0{user}\0{password}".encode()
-    for frame in (
-        sasl_handshake_request(1, client_id, "PLAIN"),
-        sasl_authenticate_request(1, client_id, token),
-    ):
-        connection.sendall(frame)
-        error_code = struct.unpack_from(">h", receive_frame(connection), 4)[0]
-        if error_code:
-            raise LoadError(f"log in as {user}: error code {error_code}")
-
-
-def new_producer_id(connection: socket.socket) -> int:
-    """A fresh producer id, epoch 0, by InitProducerId."""
+def new_producer_id(connection: BlockingConnection) -> int:
+    """Return a fresh producer id, epoch 0. Raises LoadError, OSError, KafkaProtocolError."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:
-        request = InitProducerIdRequest(
-            version=4, transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-        )
-        answer = ask(connection, request, InitProducerIdResponse)
+        answer = connection.run(init_producer_id())
         if not answer.error_code:
-            return int(answer.producer_id)
+            return answer.producer_id
         if answer.error_code not in _RETRIABLE or time.monotonic() > deadline:
             raise LoadError(f"InitProducerId: error code {answer.error_code}")
         time.sleep(0.2)
 
 
-def create_topic(address: Address, name: str, partitions: int, configs: dict[str, str]) -> bytes:
-    """Create a topic with one replica and wait for its leaders; the topic id."""
-    connection = connect(address)
-    topic = CreateTopicsRequest.CreatableTopic
-    config = topic.CreatableTopicConfig
-    request = CreateTopicsRequest(
-        version=5,
-        topics=[
-            topic(
-                version=5,
-                name=name,
-                num_partitions=partitions,
-                replication_factor=1,
-                assignments=[],
-                configs=[config(version=5, name=key, value=value) for key, value in configs.items()],
-            )
-        ],
-        timeout_ms=10_000,
-        validate_only=False,
+def record_batch(producer_id: int, records: int, record_bytes: int) -> bytes:
+    """Return an uncompressed batch, epoch 0, base sequence 0; random values, so that nothing can compress them."""
+    values = [os.urandom(record_bytes) for _ in range(records)]
+    return batches.record_batch(values, producer_id, 0, 0, _TIMESTAMP_MS)
+
+
+def produce_frame(topic_id: bytes, partitions: Sequence[int], batch: bytes, *, acks: int) -> ProduceFrame:
+    """Return a frame that sends the batch to each of the partitions."""
+    request = produce_request(
+        0, CLIENT_ID, topic_id, [(partition, batch) for partition in partitions], acks=acks
     )
-    with connection:
-        answer = ask(connection, request, CreateTopicsResponse)
-        error_code = answer.topics[0].error_code
-        if error_code:
-            raise LoadError(f"CreateTopics {name}: error code {error_code} {answer.topics[0].error_message}")
+    return ProduceFrame(request, batch, len(partitions), checksum=crc32c.crc32c)
+
+
+def create_topics(
+    connection: BlockingConnection, names: Sequence[str], partitions: int, **settings: str
+) -> None:
+    """Create topics with one replica. Raises LoadError, OSError, KafkaProtocolError."""
+    configs = [{"name": name, "value": value} for name, value in settings.items()]
+    topics = [
+        {"name": name, "num_partitions": partitions, "replication_factor": 1, "configs": configs}
+        for name in names
+    ]
+    body = {"topics": topics, "timeout_ms": 60_000}
+    for made in connection.run(call(CREATE_TOPICS, CREATE_TOPICS_VERSION, body)).topics:
+        if made.error_code:
+            raise LoadError(f"CreateTopics {made.name}: error code {made.error_code} {made.error_message}")
+
+
+def metadata_of(connection: BlockingConnection, names: Sequence[str] | None) -> Any:
+    """Return the topics of a Metadata answer; None asks for all. Raises OSError, KafkaProtocolError."""
+    topics = None if names is None else [{"name": name} for name in names]
+    body = {"topics": topics, "allow_auto_topic_creation": False}
+    return connection.run(call(METADATA, METADATA_PROBE_VERSION, body)).topics
+
+
+def create_topic(address: Address, name: str, partitions: int, settings: dict[str, str]) -> bytes:
+    """Create a topic and wait for its leaders; return its id. Raises LoadError, OSError, KafkaProtocolError."""
+    with connect(address) as connection:
+        create_topics(connection, [name], partitions, **settings)
         deadline = time.monotonic() + _PATIENCE_S
         while time.monotonic() < deadline:
-            topic_id = _topic_id(connection, name, partitions)
-            if topic_id and _is_served(connection, topic_id, partitions):
-                return topic_id
+            (topic,) = metadata_of(connection, [name])
+            led = sum(partition.error_code == 0 for partition in topic.partitions)
+            if topic.error_code == 0 and led == partitions:
+                topic_id = bytes(topic.topic_id.bytes)
+                if _is_served(connection, topic_id, partitions):
+                    return topic_id
             time.sleep(0.1)
     raise LoadError(f"topic {name} has no leaders after {_PATIENCE_S:.0f} s")
 
 
-def _topic_id(connection: socket.socket, name: str, partitions: int) -> bytes | None:
-    request = MetadataRequest(
-        version=12,
-        topics=[MetadataRequest.MetadataRequestTopic(version=12, name=name)],
-        allow_auto_topic_creation=False,
-    )
-    topic = ask(connection, request, MetadataResponse).topics[0]
-    ready = topic.error_code == 0 and sum(p.error_code == 0 for p in topic.partitions) == partitions
-    return bytes(topic.topic_id.bytes) if ready else None
-
-
-def _is_served(connection: socket.socket, topic_id: bytes, partitions: int) -> bool:
+def _is_served(connection: BlockingConnection, topic_id: bytes, partitions: int) -> bool:
     # Metadata names a leader a moment before the leader knows it.
-    frame = FetchFrame(topic_id, range(partitions), partition_max_bytes=1)
-    connection.sendall(frame.buffer)
+    frame = FetchFrame(CLIENT_ID, topic_id, range(partitions), partition_max_bytes=1)
+    frame.patch(0, [0] * partitions)
     try:
-        read_fetch_answer(memoryview(receive_frame(connection)), 0)
+        fetched_records(memoryview(connection.ask(bytes(frame.buffer))), 0)
     except LoadError:
         return False
     return True
+
+
+def producer_ids_in(address: Address, topic_id: bytes, partitions: int) -> set[int]:
+    """Return the producer ids that have records in the topic. Raises LoadError, OSError, KafkaProtocolError."""
+    offsets = dict.fromkeys(range(partitions), 0)
+    found: set[int] = set()
+    with connect(address) as connection:
+        for number in range(1_000_000):
+            frame = FetchFrame(CLIENT_ID, topic_id, list(offsets), partition_max_bytes=1 << 20)
+            frame.patch(number, list(offsets.values()))
+            answer = memoryview(connection.ask(bytes(frame.buffer)))
+            for partition, (fetched, records) in fetched_records(answer, number).items():
+                found.update(producer_ids(bytes(records)))
+                if fetched.next_offset >= 0:
+                    offsets[partition] = fetched.next_offset
+                if fetched.high_watermark <= offsets[partition]:
+                    del offsets[partition]
+            if not offsets:
+                return found
+    raise LoadError("a topic without end")
+
+
+FAILURES: Final = (LoadError, OSError, KafkaProtocolError)
+"""What ends a load."""

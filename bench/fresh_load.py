@@ -5,15 +5,13 @@ One connection and one id each, one batch each, never sent again; nothing here i
 
 import time
 from dataclasses import dataclass
-from typing import Final
 
-from bench.codec import ProduceResponse
-from bench.cold_client import Address, connect, new_producer_id, receive_frame, say_hello
+from bench.cold_client import connect, new_producer_id, produce_frame, record_batch
 from bench.process_cost import ProcessCost, cost_of
-from bench.wire import PRODUCE_VERSION, LoadError, ProduceFrame, record_batch
-
-# NOT_ENOUGH_REPLICAS: what a producer id over its quota is answered.
-_REFUSED: Final = 19
+from pidgate.load.plan import Address
+from pidgate.load.prebuilt import LoadError
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION, produce_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +29,26 @@ def run_fresh(address: Address, topic_id: bytes, plan: FreshPlan, watch: int | N
     connections = []
     for number in range(plan.producers):
         connection = connect(address)
-        say_hello(connection)
         batch = record_batch(new_producer_id(connection), 1, plan.record_bytes)
-        frame = ProduceFrame(topic_id, [number % plan.partitions], batch, acks=plan.acks, records=1)
+        frame = produce_frame(topic_id, [number % plan.partitions], batch, acks=plan.acks)
         frame.patch(number, 0)
         connections.append((connection, frame))
     before = cost_of(watch) if watch else ProcessCost(0, 0, 0)
     start = time.monotonic()
     for connection, frame in connections:
-        connection.sendall(frame.buffer)
-    codes = [_error_code(receive_frame(connection)) for connection, _ in connections]
+        connection.send(frame.buffer)
+    codes = [
+        produce_answer(connection.frame(), PRODUCE_BY_ID_VERSION).error_code for connection, _ in connections
+    ]
     seconds = time.monotonic() - start
     spent = cost_of(watch) - before if watch else ProcessCost(0, 0, 0)
     for connection, _ in connections:
         connection.close()
-    admitted, refused = codes.count(0), codes.count(_REFUSED)
+    admitted, refused = codes.count(0), codes.count(ErrorCode.NOT_ENOUGH_REPLICAS)
     if admitted + refused != plan.producers:
-        raise LoadError(f"Produce of a fresh id: error codes {sorted(set(codes) - {0, _REFUSED})}")
+        raise LoadError(
+            f"Produce of a fresh id: error codes {sorted(set(codes) - {0, ErrorCode.NOT_ENOUGH_REPLICAS})}"
+        )
     return {
         "requests": plan.producers,
         "admitted": admitted,
@@ -56,9 +57,3 @@ def run_fresh(address: Address, topic_id: bytes, plan: FreshPlan, watch: int | N
         "cpu_s": spent.cpu_ns / 1e9,
         "wakeups": spent.wakeups,
     }
-
-
-def _error_code(answer: bytes) -> int:
-    [topic] = ProduceResponse.decode(answer, version=PRODUCE_VERSION, header=True).responses
-    [partition] = topic.partition_responses
-    return int(partition.error_code)

@@ -3,8 +3,9 @@
 import time
 from dataclasses import dataclass
 
-from bench.cold_client import Address, connect, say_hello
+from bench.cold_client import connect
 from bench.process_cost import ProcessCost, cost_of
+from pidgate.load.plan import Address
 
 # Open before the first measurement, so that first-time allocations do not count as a connection's.
 WARM_CONNECTIONS = 50
@@ -23,14 +24,12 @@ def run_idle(address: Address, plan: IdlePlan, watch: int | None) -> dict[str, f
     held = []
     for _ in range(WARM_CONNECTIONS):
         held.append(connect(address))
-        say_hello(held[-1])
     time.sleep(_SETTLE_S)
     nothing = ProcessCost(0, 0, 0)
     before = cost_of(watch) if watch else nothing
     start = time.monotonic()
     for _ in range(plan.connections):
         held.append(connect(address))
-        say_hello(held[-1])
     seconds = time.monotonic() - start
     time.sleep(_SETTLE_S)
     after = cost_of(watch) if watch else nothing

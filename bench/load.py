@@ -11,11 +11,10 @@ import resource
 import sys
 
 from bench.bulk_load import BulkPlan, run_bulk_fetch, run_bulk_produce
-from bench.cold_client import Login, parse_address
+from bench.cold_client import FAILURES, parse_address, parse_login
 from bench.fresh_load import FreshPlan, run_fresh
 from bench.idle_load import IdlePlan, run_idle
 from bench.paced_load import PacedPlan, run_paced
-from bench.wire import LoadError
 from pidgate import open_files
 
 
@@ -37,18 +36,15 @@ def run(arguments: argparse.Namespace) -> dict[str, float]:
             return run_idle(address, IdlePlan(**fields), arguments.watch)
 
 
-def _login(text: str) -> Login:
-    user, _, password = text.partition(":")
-    return user, password
-
-
 def main() -> int:
     """Parse, run, print."""
     parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
     parser.add_argument("kind", choices=("paced", "produce", "fetch", "idle", "fresh"))
     parser.add_argument("address", help="host:port, used whatever Metadata says")
     parser.add_argument("--topic-id", default="", help="32 hex digits")
-    parser.add_argument("--login", type=_login, metavar="USER:PASSWORD", help="SASL PLAIN; of paced only")
+    parser.add_argument(
+        "--login", type=parse_login, metavar="USER:PASSWORD", help="SASL PLAIN; of paced only"
+    )
     parser.add_argument("--watch", type=int, help="pid of the process between, whose cost is read")
     parser.add_argument("--cpus", default="", help="processors to run on: 0,2")
     parser.add_argument("plan")
@@ -58,7 +54,7 @@ def main() -> int:
     open_files.allow_most()
     try:
         measured = run(arguments)
-    except (LoadError, OSError) as error:
+    except FAILURES as error:
         print(f"bench.load: {error}", file=sys.stderr)
         return 1
     used = resource.getrusage(resource.RUSAGE_SELF)

@@ -9,21 +9,26 @@ its own time whatever the answers do; latency counts from when it was due. Print
 
 import json
 import socket
-import struct
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from bench.bulk_load import receive_into
-from bench.codec import ApiVersionsRequest, MetadataRequest
-from bench.cold_client import Address, connect, parse_address, receive_frame, say_hello
+from bench.cold_client import CLIENT_ID, FAILURES, connect, parse_address
 from bench.paced_load import latency_summary
-from bench.wire import CLIENT_ID, LoadError
+from pidgate.load.exchanges import message_of
+from pidgate.load.plan import Address
+from pidgate.load.prebuilt import LoadError
+from pidgate.protocol.messages import (
+    METADATA,
+    METADATA_PROBE_VERSION,
+    api_versions_request,
+    encode_request,
+    message_class,
+)
 
-_METADATA_VERSION: Final = 12
 _INBOX_BYTES: Final = 16 << 20
 
 
@@ -63,7 +68,7 @@ class _Paced(threading.Thread):
                     time.sleep(wait_ns / 1e9)
                 self._exchange(number)
                 self.latencies_ns.append(time.monotonic_ns() - due_ns)
-        except (LoadError, OSError) as error:
+        except FAILURES as error:
             self.failure = error
 
 
@@ -78,15 +83,10 @@ def metadata_requests(topics: int) -> list[bytes]:
 
 
 def _metadata_request(names: list[str] | None) -> bytes:
-    topic = MetadataRequest.MetadataRequestTopic
-    asked = None if names is None else [topic(version=_METADATA_VERSION, name=name) for name in names]
-    request = MetadataRequest(version=_METADATA_VERSION, topics=asked, allow_auto_topic_creation=False)
-    return _framed(request)
-
-
-def _framed(request: Any) -> bytes:
-    request.with_header(correlation_id=1, client_id=CLIENT_ID.decode())
-    return bytes(request.encode(header=True, framed=True))
+    topics = None if names is None else [{"name": name} for name in names]
+    body = {"topics": topics, "allow_auto_topic_creation": False}
+    message = message_of(message_class(METADATA, "request"), METADATA_PROBE_VERSION, body)
+    return encode_request(1, CLIENT_ID, message)
 
 
 class _Asker:
@@ -94,31 +94,27 @@ class _Asker:
 
     def __init__(self, address: Address, topics: int) -> None:
         self._connection = connect(address)
-        say_hello(self._connection)
         self._requests = metadata_requests(topics)
         self._received = bytearray(_INBOX_BYTES)
         self.received_bytes = 0
 
     def ask(self, number: int) -> None:
-        self._connection.sendall(self._requests[number % len(self._requests)])
-        self.received_bytes += len(receive_into(self._connection, self._received))
+        self._connection.send(self._requests[number % len(self._requests)])
+        self.received_bytes += len(self._connection.frame_into(self._received))
 
 
 def _tiny_kafka(address: Address) -> Callable[[int], None]:
     connection = connect(address)
-    request = _framed(
-        ApiVersionsRequest(version=3, client_software_name="bench", client_software_version="1")
-    )
+    request = api_versions_request(1, CLIENT_ID)
 
     def exchange(_number: int) -> None:
-        connection.sendall(request)
-        receive_frame(connection)
+        connection.ask(request)
 
     return exchange
 
 
 def _tiny_http(address: Address) -> Callable[[int], None]:
-    connection = connect(address)
+    connection = socket.create_connection(address)
     request = f"GET /livez HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode()
 
     def exchange(_number: int) -> None:
@@ -181,7 +177,7 @@ def main() -> int:
         measured = run_metadata(
             parse_address(kafka), parse_address(admin), MetadataPlan(**json.loads(fields))
         )
-    except (LoadError, OSError, struct.error) as error:
+    except FAILURES as error:
         print(f"bench.metadata_load: {error}", file=sys.stderr)
         return 1
     print(json.dumps(measured))

@@ -12,10 +12,11 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from bench.cold_client import Address, Login, connect, log_in, new_producer_id, say_hello
+from bench.cold_client import connect, new_producer_id, produce_frame, record_batch
 from bench.process_cost import ProcessCost, cost_of
 from bench.statistics import percentile
-from bench.wire import LoadError, ProduceFrame, check_produce_answer, record_batch
+from pidgate.load.plan import Address, Login
+from pidgate.load.prebuilt import LoadError, check_produce_answer
 
 # An idempotent producer has five batches in flight at most; the broker remembers no more.
 _IN_FLIGHT = 5
@@ -43,12 +44,10 @@ class _Producer:
     def __init__(
         self, address: Address, topic_id: bytes, partitions: range, plan: PacedPlan, login: Login | None
     ) -> None:
-        self._connection = connect(address)
-        say_hello(self._connection)
-        if login is not None:
-            log_in(self._connection, *login)
-        batch = record_batch(new_producer_id(self._connection), 1, plan.record_bytes)
-        self._frame = ProduceFrame(topic_id, partitions, batch, acks=plan.acks, records=1)
+        connection = connect(address, login)
+        batch = record_batch(new_producer_id(connection), 1, plan.record_bytes)
+        self._connection = connection.socket
+        self._frame = produce_frame(topic_id, partitions, batch, acks=plan.acks)
         self._partitions = len(partitions)
         self._sent = 0
         self._due: deque[int] = deque()

@@ -5,10 +5,10 @@ Compare CPU per GB with the bare pass-through's and HAProxy's, then throughput.
 """
 
 from bench.bulk_load import BulkPlan, fill
-from bench.cold_client import Address
 from bench.goals import Goal
 from bench.quantities import cpu_s_per_gb, mb_per_s
 from bench.scenario import KEEP, Plan, Scenario
+from pidgate.load.plan import Address
 
 _CONSUMERS = 2
 _PARTITIONS_EACH = 8

@@ -38,14 +38,13 @@ from bench.alone import (
     give_core,
     measured_as,
 )
-from bench.codec import MetadataRequest, MetadataResponse
-from bench.cold_client import Address, Login, ask, connect, create_topic, log_in
+from bench.cold_client import connect, create_topic, metadata_of, producer_ids_in
 from bench.compiled import compiled, environment
 from bench.goals import Goal
 from bench.quantities import Measured, p50_ms, p99_ms
 from bench.scenario import RETENTION
 from bench.targets import ROOT, TargetFailed
-from bench.topic_content import producer_ids_in
+from pidgate.load.plan import Address, Login
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.kafka import Cluster
@@ -55,8 +54,8 @@ CALM: Final = "calm"
 STORM: Final = "storm"
 PAST: Final = "storm, past the gateway"
 
-_GOOD: Final = ("alice", "alice-secret")
-_BAD: Final = ("bob", "bob-secret")
+_GOOD: Final = Login("alice", "alice-secret")
+_BAD: Final = Login("bob", "bob-secret")
 _REFUSALS: Final = "pidgate_requests_refused_total"
 _ADMITTED: Final = "pidgate_producer_ids_admitted_total"
 _STORM_NICE: Final = 10
@@ -89,7 +88,7 @@ class _Stage:
         rate = self._plan["bad_rate"]
         rates: dict[str, Any] = {"default": {"producer_ids_rate": 100_000 if self._logs_in else rate}}
         if self._logs_in:
-            rates["users"] = {_BAD[0]: {"producer_ids_rate": rate}}
+            rates["users"] = {_BAD.user: {"producer_ids_rate": rate}}
         self._gateways += 1
         with TemporaryDirectory(prefix="pidgate-bench-") as folder:
             gateway = GatewayProcess(
@@ -183,7 +182,7 @@ class _Stage:
     def _command(self, module: str, *arguments: str, login: Login, topic: str) -> list[str]:
         command = [sys.executable, "-m", module, *arguments, "--topic-id", self._topics[topic].hex()]
         if self._logs_in:
-            command += ["--login", ":".join(login)]
+            command += ["--login", f"{login.user}:{login.password}"]
         if self._placement.rest:
             command += ["--cpus", ",".join(map(str, sorted(self._placement.rest)))]
         return command
@@ -257,10 +256,8 @@ def _measure(plan: Plan, conditions: Conditions) -> Results:
 
 def _let_it_learn_the_broker(bootstrap: Address, login: Login | None) -> None:
     """Where clients log in a gateway learns the brokers from the first answer that names them."""
-    with connect(bootstrap) as connection:
-        if login is not None:
-            log_in(connection, *login)
-        ask(connection, MetadataRequest(version=12, topics=[]), MetadataResponse)
+    with connect(bootstrap, login) as connection:
+        metadata_of(connection, [])
 
 
 def _cores(measured: Measured) -> float:

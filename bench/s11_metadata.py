@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from bench import lateness
@@ -25,13 +25,14 @@ from bench.alone import (
     give_core,
     measured_as,
 )
-from bench.codec import CreateTopicsRequest, CreateTopicsResponse, MetadataRequest, MetadataResponse
-from bench.cold_client import Address, ask, connect
+from bench.cold_client import connect, create_topics, metadata_of
 from bench.compiled import compiled, environment
 from bench.goals import Goal
 from bench.metadata_load import topic_name
 from bench.quantities import Measured
 from bench.targets import ROOT, TargetFailed
+from pidgate.load.blocking import BlockingConnection
+from pidgate.load.plan import Address
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST
 
@@ -82,44 +83,24 @@ def _phase(plan: Mapping[str, float], gateway: GatewayProcess, conditions: Condi
 
 
 def _create_topics(address: Address, topics: int, partitions: int) -> None:
-    topic = CreateTopicsRequest.CreatableTopic
-    with connect(address) as connection:
-        connection.settimeout(_PATIENCE_S)
+    names = [topic_name(number) for number in range(topics)]
+    with connect(address, timeout_s=_PATIENCE_S) as connection:
         for first in range(0, topics, _TOPICS_AT_ONCE):
-            request = CreateTopicsRequest(
-                version=5,
-                topics=[
-                    topic(
-                        version=5,
-                        name=topic_name(number),
-                        num_partitions=partitions,
-                        replication_factor=1,
-                        assignments=[],
-                        configs=[],
-                    )
-                    for number in range(first, min(first + _TOPICS_AT_ONCE, topics))
-                ],
-                timeout_ms=60_000,
-                validate_only=False,
-            )
-            for made in ask(connection, request, CreateTopicsResponse).topics:
-                if made.error_code:
-                    raise TargetFailed(f"CreateTopics: error code {made.error_code} {made.error_message}")
+            create_topics(connection, names[first : first + _TOPICS_AT_ONCE], partitions)
         give_up_s = time.monotonic() + _PATIENCE_S
-        while _leading(address, topics) < topics * partitions:
+        while _leading(connection, names) < topics * partitions:
             if time.monotonic() > give_up_s:
                 raise TargetFailed("not all partitions have a leader")
             time.sleep(0.5)
 
 
-def _leading(address: Address, topics: int) -> int:
-    """Partitions of the load that have a leader."""
-    names = {topic_name(number) for number in range(topics)}
-    with connect(address) as connection:
-        request = MetadataRequest(version=12, topics=None, allow_auto_topic_creation=False)
-        told = ask(connection, request, MetadataResponse).topics
+def _leading(connection: BlockingConnection, names: Sequence[str]) -> int:
+    """Return how many partitions have a leader."""
     return sum(
-        partition.error_code == 0 for topic in told if topic.name in names for partition in topic.partitions
+        partition.error_code == 0
+        for first in range(0, len(names), _TOPICS_AT_ONCE)
+        for topic in metadata_of(connection, names[first : first + _TOPICS_AT_ONCE])
+        for partition in topic.partitions
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from bench.cold_client import Address, create_topic
+from bench.cold_client import create_topic
 from bench.goals import Goal
 from bench.idle_load import WARM_CONNECTIONS
 from bench.machine import OPEN_FILES_SLACK, Placement
@@ -29,6 +29,7 @@ from bench.quantities import (
     rss_kb_per_connection,
 )
 from bench.targets import BASELINE, GENEROUS, ORDINARY, ROOT, Broker, TargetFailed, Tree, running
+from pidgate.load.plan import Address
 
 Plan = Mapping[str, float]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cold_client import Address, connect, say_hello
+from bench.cold_client import FAILURES, connect
 from bench.compiled import compiled, environment
 from bench.machine import come_first
-from bench.wire import LoadError
+from pidgate.load.plan import Address
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 ORDINARY: Final = ("direct", "bare", "haproxy", "pidgate")
@@ -216,10 +216,9 @@ def _wait_until_it_forwards(address: Address, process: subprocess.Popen[bytes], 
     reason: Exception | None = None
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with connect(address) as connection:
-                say_hello(connection)
-                return
-        except (OSError, LoadError) as error:
+            connect(address).close()
+            return
+        except FAILURES as error:
             reason = error
             time.sleep(0.1)
     raise TargetFailed(f"{log.stem} does not forward: {reason}\n{_tail(log)}")

@@ -14,7 +14,7 @@ from pidgate.load.login import LoginRefused, tokens
 from pidgate.load.plan import Login
 from pidgate.protocol import messages, producer_requests
 from pidgate.protocol.producer_requests import ACKS_ALL, ProduceAnswer
-from pidgate.version import version
+from pidgate.version import version as pidgate_version
 
 T = TypeVar("T")
 Build = Callable[[int, str], bytes]
@@ -31,7 +31,7 @@ class ProducerIdAnswer(NamedTuple):
 
 def hello(login: Login | None = None) -> Exchange[None]:
     """Begin as every client does: ApiVersions, then SASL with a login. Raises LoginRefused, KafkaProtocolError."""
-    yield lambda n, client_id: messages.api_versions_request(n, client_id, version())
+    yield lambda n, client_id: messages.api_versions_request(n, client_id, pidgate_version())
     if login is not None:
         yield from log_in(login)
 
@@ -71,17 +71,19 @@ def init_producer_id(transactional_id: str | None = None) -> Exchange[ProducerId
 
 
 def produce(
-    topic: str,
+    topic: str | bytes,
     batches: Sequence[tuple[int, bytes]],
     *,
     acks: int = ACKS_ALL,
     transactional_id: str | None = None,
 ) -> Exchange[ProduceAnswer]:
-    """Send batches as (partition, record batch), at most one of each partition. Raises KafkaProtocolError."""
+    """Send batches as (partition, record batch) to a topic or topic id. Raises KafkaProtocolError."""
     frame = yield lambda n, client_id: producer_requests.produce_request(
         n, client_id, topic, batches, acks=acks, transactional_id=transactional_id
     )
-    return producer_requests.produce_answer(frame)
+    by_id = isinstance(topic, bytes)
+    version = producer_requests.PRODUCE_BY_ID_VERSION if by_id else producer_requests.PRODUCE_VERSION
+    return producer_requests.produce_answer(frame, version)
 
 
 def call(api_key: int, api_version: int, body: Mapping[str, Any] | None = None) -> Exchange[Any]:

@@ -22,6 +22,7 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 FIND_COORDINATOR: Final = 10
 
 PRODUCE_VERSION: Final = 11
+PRODUCE_BY_ID_VERSION: Final = 13
 INIT_PRODUCER_ID_VERSION: Final = 1
 FIND_COORDINATOR_VERSION: Final = 2
 ADD_PARTITIONS_TO_TXN_VERSION: Final = 2
@@ -57,25 +58,29 @@ class Coordinator(NamedTuple):
 def produce_request(
     correlation_id: int,
     client_id: str,
-    topic: str,
+    topic: str | bytes,
     batches: Iterable[tuple[int, bytes]],
     *,
     acks: int = ACKS_ALL,
     timeout_ms: int = 30_000,
     transactional_id: str | None = None,
 ) -> bytes:
-    """Return a Produce of batches as (partition, record batch), at most one of each partition."""
+    """Return a Produce of batches as (partition, record batch), at most one of each partition.
+
+    A topic as bytes is a topic id, and makes the request one of PRODUCE_BY_ID_VERSION.
+    """
+    by_id = isinstance(topic, bytes)
     entries = [
         (struct.pack(">i", partition), uvarint(len(batch) + 1), batch, _NO_TAGS)
         for partition, batch in batches
     ]
     return framed(
-        _head(PRODUCE, PRODUCE_VERSION, correlation_id, client_id),
+        _head(PRODUCE, PRODUCE_BY_ID_VERSION if by_id else PRODUCE_VERSION, correlation_id, client_id),
         _NO_TAGS,
         encode_string(transactional_id, flexible=True),
         struct.pack(">hi", acks, timeout_ms),
         uvarint(2),
-        encode_string(topic, flexible=True),
+        topic if isinstance(topic, bytes) else encode_string(topic, flexible=True),
         uvarint(len(entries) + 1),
         *(part for entry in entries for part in entry),
         _NO_TAGS,
@@ -83,17 +88,20 @@ def produce_request(
     )
 
 
-def produce_answer(buf: bytes) -> ProduceAnswer:
-    """Read an answer without its size prefix. Raises KafkaProtocolError."""
+def produce_answer(buf: bytes, version: int = PRODUCE_VERSION) -> ProduceAnswer:
+    """Read an answer of one of the two versions, without its size prefix. Raises KafkaProtocolError."""
     answer = Reader(buf, 0, len(buf), flexible=True)
-    if not may_hold_errors(buf, 0, len(buf), PRODUCE_VERSION):
-        at = throttle.produce_throttle_at(buf, 0, len(buf), PRODUCE_VERSION)
+    if not may_hold_errors(buf, 0, len(buf), version):
+        at = throttle.produce_throttle_at(buf, 0, len(buf), version)
         return ProduceAnswer(0, None, 0 if at is None else throttle.read(buf, at))
     answer.skip(_CORRELATION_ID_BYTES)
     answer.skip_tags()
     error_code, error_message, failed = 0, None, 0
     for _ in range(answer.count(3)):
-        answer.skip_string()
+        if version >= PRODUCE_BY_ID_VERSION:
+            answer.skip(16)
+        else:
+            answer.skip_string()
         for _ in range(answer.count(30)):
             answer.i32()  # partition
             code = answer.i16()

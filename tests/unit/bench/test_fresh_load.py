@@ -10,10 +10,16 @@ from typing import Any
 
 import pytest
 
-from bench.codec import ApiVersionsResponse, InitProducerIdResponse, ProduceResponse
-from bench.cold_client import Address, receive_frame
 from bench.fresh_load import FreshPlan, run_fresh
-from bench.wire import PRODUCE_VERSION, LoadError
+from pidgate.load.plan import Address
+from pidgate.load.prebuilt import LoadError
+from pidgate.protocol.producer_requests import INIT_PRODUCER_ID_VERSION
+from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION as PRODUCE_VERSION
+from tests.support.frames import codec
+
+ApiVersionsResponse = codec("metadata", "ApiVersionsResponse")
+InitProducerIdResponse = codec("producer", "InitProducerIdResponse")
+ProduceResponse = codec("producer", "ProduceResponse")
 
 PRODUCE, API_VERSIONS, INIT_PRODUCER_ID = 0, 18, 22
 TOPIC_ID = bytes(range(16))
@@ -43,15 +49,20 @@ def broker(error_code: Callable[[int], int]) -> Iterator[Address]:
             return ApiVersionsResponse(version=3, error_code=0, api_keys=[])
         if api_key == INIT_PRODUCER_ID:
             return InitProducerIdResponse(
-                version=4, throttle_time_ms=0, error_code=0, producer_id=next(ids), producer_epoch=0
+                version=INIT_PRODUCER_ID_VERSION,
+                throttle_time_ms=0,
+                error_code=0,
+                producer_id=next(ids),
+                producer_epoch=0,
             )
         assert api_key == PRODUCE
         return produce_answer(error_code(next(batches)))
 
     def serve(connection: socket.socket) -> None:
-        with connection, suppress(LoadError, OSError):
-            while True:
-                api_key, _version, correlation_id = struct.unpack_from(">hhi", receive_frame(connection))
+        with connection, connection.makefile("rb") as frames, suppress(OSError):
+            while size := frames.read(4):
+                frame = frames.read(struct.unpack(">i", size)[0])
+                api_key, _version, correlation_id = struct.unpack_from(">hhi", frame)
                 answer = answer_to(api_key)
                 answer.with_header(correlation_id=correlation_id)
                 connection.sendall(answer.encode(header=True, framed=True))

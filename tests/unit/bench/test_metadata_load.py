@@ -6,12 +6,13 @@ from collections.abc import Mapping
 import pytest
 
 from bench import lateness
-from bench.codec import MetadataRequest
 from bench.lateness import Moment
 from bench.metadata_load import metadata_requests, read_http_answer, topic_name
-from bench.wire import LoadError
+from pidgate.load.prebuilt import LoadError
 from pidgate.sandbox.gateway import Metrics
+from tests.support.frames import codec
 
+MetadataRequest = codec("metadata", "MetadataRequest")
 NAME = "pidgate_event_loop_lateness_seconds"
 
 

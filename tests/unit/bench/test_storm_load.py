@@ -8,16 +8,24 @@ from uuid import UUID
 
 import pytest
 
-from bench.codec import ProduceResponse
-from bench.cold_client import Login
-from bench.storm_load import NOT_ENOUGH_REPLICAS, StormPlan, read_refusal, run_storm
-from bench.topic_content import producer_ids_of
-from bench.wire import record_batch
+from bench.cold_client import record_batch
+from bench.storm_load import StormPlan, run_storm
+from pidgate.load.plan import Login
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION, ProduceAnswer
+from pidgate.protocol.producer_requests import produce_answer as read_answer
+from pidgate.sandbox.demo.segments import producer_ids
+from tests.support.frames import codec
+
+NOT_ENOUGH_REPLICAS = ErrorCode.NOT_ENOUGH_REPLICAS
+ProduceResponse = codec("producer", "ProduceResponse")
 
 TOPIC_ID = bytes(range(16))
 
 
-def produce_answer(error_code: int, message: str | None, throttle_time_ms: int) -> bytes:
+def produce_answer(
+    error_code: int, message: str | None, throttle_time_ms: int, correlation_id: int = 0
+) -> bytes:
     topic = ProduceResponse.TopicProduceResponse
     partition = topic.PartitionProduceResponse(
         version=13,
@@ -34,20 +42,21 @@ def produce_answer(error_code: int, message: str | None, throttle_time_ms: int) 
         responses=[topic(version=13, topic_id=UUID(bytes=TOPIC_ID), partition_responses=[partition])],
         throttle_time_ms=throttle_time_ms,
     )
-    answer.with_header(correlation_id=0)
+    answer.with_header(correlation_id=correlation_id)
     return bytes(answer.encode(header=True, framed=False))
 
 
 def test_error_code_and_throttle_of_a_refusal_are_read() -> None:
-    assert read_refusal(produce_answer(NOT_ENOUGH_REPLICAS, "quota of bob exceeded", 480)) == (19, 480)
-    assert read_refusal(produce_answer(0, None, 0)) == (0, 0)
+    refused = produce_answer(NOT_ENOUGH_REPLICAS, "quota of bob exceeded", 480)
+    assert read_answer(refused, PRODUCE_BY_ID_VERSION) == (19, "quota of bob exceeded", 480, 1)
+    assert read_answer(produce_answer(0, None, 0), PRODUCE_BY_ID_VERSION) == ProduceAnswer(0, None, 0)
 
 
 def test_producer_ids_are_those_of_whole_batches() -> None:
     batches = [record_batch(producer_id, 1, 50) for producer_id in (5, 1 << 50, 5, 9)]
     whole = b"".join(batches)
-    assert producer_ids_of(memoryview(whole)) == {5, 1 << 50, 9}
-    assert producer_ids_of(memoryview(whole)[:-1]) == {5, 1 << 50}
+    assert set(producer_ids(whole)) == {5, 1 << 50, 9}
+    assert set(producer_ids(whole[:-1])) == {5, 1 << 50}
 
 
 class Refusing:
@@ -64,11 +73,12 @@ class Refusing:
         try:
             while True:
                 frame = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
-                asked.append(struct.unpack_from(">h", frame)[0])
-                if asked[-1] != 0:
-                    answer = bytes(14)
+                api_key, _, correlation_id = struct.unpack_from(">hhi", frame)
+                asked.append(api_key)
+                if api_key != 0:
+                    answer = struct.pack(">i10x", correlation_id)
                 else:
-                    answer = produce_answer(0 if is_first else NOT_ENOUGH_REPLICAS, None, 20)
+                    answer = produce_answer(0 if is_first else NOT_ENOUGH_REPLICAS, None, 20, correlation_id)
                 writer.write(struct.pack(">i", len(answer)) + answer)
                 if len(self.asked) == 6 and asked == self.first_asked:
                     os.kill(os.getpid(), signal.SIGTERM)
@@ -76,7 +86,7 @@ class Refusing:
             writer.close()
 
 
-@pytest.mark.parametrize(("login", "first_asked"), [(("bob", "secret"), [17, 36, 0]), (None, [0])])
+@pytest.mark.parametrize(("login", "first_asked"), [(Login("bob", "secret"), [17, 36, 0]), (None, [0])])
 def test_a_refused_id_comes_back_once_on_its_connection_and_then_gives_up(
     login: Login | None, first_asked: list[int]
 ) -> None:

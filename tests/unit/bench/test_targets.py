@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.codec import ApiVersionsResponse
-from bench.cold_client import connect, receive_frame
 from bench.targets import Broker, TargetFailed, free_ports, running, sockets_listening
+from pidgate.protocol.messages import API_VERSIONS
+from tests.support import raw
 
 
 @pytest.fixture
@@ -20,10 +20,8 @@ def broker() -> Iterator[Broker]:
 
     def serve(connection: socket.socket) -> None:
         with connection:
-            receive_frame(connection)
-            answer = ApiVersionsResponse(version=3, error_code=0, api_keys=[])
-            answer.with_header(correlation_id=1)
-            connection.sendall(answer.encode(header=True, framed=True))
+            connection.recv(65536)
+            connection.sendall(raw.response(API_VERSIONS, 3, {"error_code": 0}, correlation_id=1))
             while data := connection.recv(65536):
                 connection.sendall(data)
 
@@ -46,9 +44,9 @@ def test_the_bare_pass_through_changes_nothing(broker: Broker, tmp_path: Path) -
     bulk = bytes(range(256)) * 8192
     with running("bare", broker, tmp_path, None) as through:
         assert through.pid is not None
-        with connect(through.address) as connection:
+        with socket.create_connection(through.address) as connection:
             connection.sendall(hello)  # before the proxy can have reached the broker
-            receive_frame(connection)
+            assert connection.recv(65536)
             sender = threading.Thread(target=connection.sendall, args=(bulk,))
             sender.start()
             received = bytearray()

@@ -2,22 +2,26 @@
 
 import struct
 import uuid
+from importlib import import_module
 from typing import Any
 
 import pytest
 
-from bench.codec import DefaultRecordBatch, FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
-from bench.wire import (
+from bench.cold_client import produce_frame, record_batch
+from pidgate.load.prebuilt import (
     FETCH_VERSION,
-    PRODUCE_VERSION,
     Fetched,
     FetchFrame,
     LoadError,
-    ProduceFrame,
     check_produce_answer,
     read_fetch_answer,
-    record_batch,
 )
+from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION as PRODUCE_VERSION
+from tests.support.frames import codec
+
+FetchRequest, FetchResponse = codec("consumer", "FetchRequest"), codec("consumer", "FetchResponse")
+DefaultRecordBatch = import_module("kafka.record.default_records").DefaultRecordBatch
+ProduceRequest, ProduceResponse = codec("producer", "ProduceRequest"), codec("producer", "ProduceResponse")
 
 TOPIC_ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
@@ -56,7 +60,7 @@ def encoded(answer: Any, correlation_id: int) -> memoryview:
 
 def test_a_produce_frame_is_what_the_codec_reads() -> None:
     batch = record_batch(4711, 3, 100)
-    frame = ProduceFrame(TOPIC_ID.bytes, [5, 6], batch, acks=-1, records=3)
+    frame = produce_frame(TOPIC_ID.bytes, [5, 6], batch, acks=-1)
     frame.patch(correlation_id=99, number=4)
 
     assert struct.unpack_from(">i", frame.buffer)[0] == len(frame.buffer) - 4
@@ -74,7 +78,7 @@ def test_a_produce_frame_is_what_the_codec_reads() -> None:
 
 
 def test_sequences_wrap_as_the_brokers_expect() -> None:
-    frame = ProduceFrame(TOPIC_ID.bytes, [0], record_batch(1, 1, 10), acks=1, records=1)
+    frame = produce_frame(TOPIC_ID.bytes, [0], record_batch(1, 1, 10), acks=1)
     frame.patch(0, (1 << 31) + 2)
     request = ProduceRequest.decode(bytes(frame.buffer), version=PRODUCE_VERSION, header=True, framed=True)
     batch = DefaultRecordBatch(bytes(request.topic_data[0].partition_data[0].records))
@@ -101,7 +105,7 @@ def test_any_other_answer_fails_the_run(answer: memoryview, reason: str) -> None
 
 
 def test_a_fetch_frame_is_what_the_codec_reads() -> None:
-    frame = FetchFrame(TOPIC_ID.bytes, [2, 3], partition_max_bytes=1 << 20)
+    frame = FetchFrame("bench", TOPIC_ID.bytes, [2, 3], partition_max_bytes=1 << 20)
     frame.patch(8, [100, 200])
     request = FetchRequest.decode(bytes(frame.buffer), version=FETCH_VERSION, header=True, framed=True)
     assert request.header.correlation_id == 8
