@@ -109,22 +109,22 @@ def steady(plan: Plan) -> Measured:
                 session = load.connect(user)
                 if slice_no == 0:
                     for producer_id in ids:
-                        load.admission.owner_learnt(user, producer_id, 0, session.connection_id, load.now_ms)
+                        load.admission.owners.learnt(user, producer_id, 0, session.connection_id)
                 refused += not isinstance(load.produce(session, ids), Forward)
                 is_open.append(session)
                 if len(is_open) > MOST_OPEN:
                     load.close(is_open.popleft())
         peak_bytes = max(peak_bytes, load.grown_bytes())
-        filters = f"{load.admission.filter_bytes / 1e6:.1f} in filters"
+        filters = f"{load.state.table.filter_bytes / 1e6:.1f} in filters"
         print(f"slice {slice_no}: {load.grown_bytes() / 1e6:.1f} MB, {filters}", file=sys.stderr, flush=True)
     known = sum(snapshot.live_ids for snapshot in load.admission.user_snapshots(load.now_ms))
     return {
         "grown_bytes": load.grown_bytes(),
         "peak_bytes": peak_bytes,
-        "filter_bytes": load.admission.filter_bytes,
+        "filter_bytes": load.state.table.filter_bytes,
         "live_ids": known,
         "refused_requests": refused,
-        "overfull": load.admission.overfull_inserts,
+        "overfull": load.state.table.overfull_inserts,
         "judged": load.judged,
     }
 
@@ -151,7 +151,7 @@ def two_windows(plan: Plan) -> Measured:
     unknown = [(names[number], users * live_ids + dice.randrange(1 << 40)) for number in drawn]
     return {
         "grown_bytes": grown_bytes,
-        "filter_bytes": load.state.filter_bytes,
+        "filter_bytes": load.state.table.filter_bytes,
         "live_ids": users * live_ids,
         **_checked(load, known, "known"),
         **_checked(load, unknown, "unknown"),
@@ -159,7 +159,7 @@ def two_windows(plan: Plan) -> Measured:
 
 
 def _checked(load: Load, asked: list[tuple[str, int]], kind: str) -> Measured:
-    remembers, now_ms = load.state.remembers, load.now_ms
+    remembers, now_ms = load.state.table.remembers, load.now_ms
     spent_us = []
     for _ in range(CHECK_ROUNDS):
         found = 0
@@ -186,7 +186,7 @@ def rogue(plan: Plan) -> Measured:
             admitted += isinstance(load.produce(session, [producer_id]), Forward)
             load.close(session)
         session = load.connect("rogue")
-        load.admission.owner_learnt("rogue", number, 0, session.connection_id, load.now_ms)
+        load.admission.owners.learnt("rogue", number, 0, session.connection_id)
         verdict = load.produce(session, [number])
         admitted += isinstance(verdict, Forward)
         closed += isinstance(verdict, Close)

@@ -83,6 +83,11 @@ class UserNames:
         for user in users:
             self.meet(user)
 
+    @property
+    def redacts(self) -> bool:
+        """Whether events carry hashes instead of users."""
+        return self._redacts
+
     def in_events(self, user: str | None) -> str:
         """The name of this user in events."""
         if user is None:

@@ -16,9 +16,11 @@ from pidgate.quota.byte_quota import ByteQuota, ByteSnapshot, ClientSensors
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserCounters, UserSnapshot
 from pidgate.quota.entities import EffectiveQuota, User, resolve
 from pidgate.quota.owners import Owner, ProducerIdOwners
-from pidgate.quota.producer_ids import Answer, AskedId, GaveUp, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota, rate_milli
+from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.sticky import Look, StickyRefusals
+from pidgate.quota.users import GaveUp
 from pidgate.quota.verdicts import (
     FORWARD,
     Bound,

@@ -1,11 +1,10 @@
-"""Whether a Produce request may pass: the local look (refusals, caches) joined with the question to the
-quota's state.
+"""Admission of Produce requests: refusals and caches of this process joined with the quota's state. PURE.
 
-The order is the whole point. What was refused is looked at before any cache and before the quota: neither an
-admission, nor a raised rate, nor observing, nor an exemption, nor failing open lets a batch pass before one
-that was refused. Only then may the connection's cache say "known", and only then is the state asked.
+The order is essential. What was refused is looked at before any cache and before the quota: neither an admission, nor
+a raised rate, nor observing, nor an exemption, nor failing open lets a batch pass before one that was refused. Then
+the connection's cache is asked, and only then the state.
 
-Knows neither bytes nor sockets; one instance for each process that owns connections.
+Must not know bytes or sockets. One instance in each process that owns connections.
 """
 
 from __future__ import annotations
@@ -13,22 +12,23 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-from pidgate.quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
+from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, enforces, is_bounded, resolve
 from pidgate.quota.owners import ProducerIdOwners
-from pidgate.quota.producer_ids import (
-    SHORTEST_THROTTLE_MS,
+from pidgate.quota.producer_ids import SHORTEST_THROTTLE_MS, ProducerIdQuota
+from pidgate.quota.settings import Quotas
+from pidgate.quota.state import (
     Answer,
     AskedId,
-    GaveUp,
-    ProducerIdQuota,
+    LocalState,
+    PendingDecision,
     Question,
+    QuotaState,
+    failed_open,
+    new_id_question,
 )
-from pidgate.quota.questions import new_id_question
-from pidgate.quota.settings import Quotas
-from pidgate.quota.snapshots import snapshot
-from pidgate.quota.state import PendingDecision, QuotaState, failed_open
-from pidgate.quota.sticky import TOPIC_ID_PREFIX, Look, RefusedId, StickyRefusals
+from pidgate.quota.sticky import Look, RefusedId, StickyRefusals
+from pidgate.quota.users import GaveUp, UserStatus
 from pidgate.quota.verdicts import (
     FORWARD,
     Bound,
@@ -43,18 +43,6 @@ from pidgate.quota.verdicts import (
     lowest_of_each_partition,
 )
 
-__all__ = [
-    "Admission",
-    "Close",
-    "Forward",
-    "PendingDecision",
-    "ProducerBatch",
-    "Reason",
-    "Refuse",
-    "Session",
-    "Verdict",
-]
-
 _NOTHING_WATCHED: Mapping[int, RefusedId] = MappingProxyType({})
 _GENERATION_STEP = 1 << 48  # beyond any slice number: a cache entry of an earlier generation never fits
 
@@ -62,7 +50,11 @@ _Looked = list[tuple[ProducerBatch, Look]]
 
 
 class Admission:
-    """The quota as the gateway's connections see it. All times are monotonic milliseconds."""
+    """The quota as connections see it. All times are monotonic milliseconds.
+
+    `state` is in this process; `remote`, given instead of it, is not, and `judge` returns PendingDecision.
+    `failures` counts requests let pass because the state could not be asked. Alarm.
+    """
 
     def __init__(
         self,
@@ -70,20 +62,22 @@ class Admission:
         seed_source: Callable[[], int],
         now_ms: int,
         *,
-        state: QuotaState | None = None,
+        state: LocalState | None = None,
+        remote: QuotaState | None = None,
         sticky: StickyRefusals | None = None,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
         self.failures = 0
-        """How often the state could not be asked and the request was let pass. Alarm."""
         self._on_failure = on_failure
-        self._state: QuotaState = state or ProducerIdQuota(quotas, seed_source, now_ms)
+        local = state or ProducerIdQuota(quotas, seed_source, now_ms)
+        self._local: LocalState | None = local if remote is None else None
+        self._state: QuotaState = remote or local
         self._quotas = quotas
         self._slice_ms = quotas.producer_ids.slice_ms
         self._generation = 0
-        self._counters: dict[User, UserCounters] = {}
+        self._counters = UserCountersTable()
 
     @property
     def quotas(self) -> Quotas:
@@ -100,8 +94,9 @@ class Admission:
         partitions: list[int],
         now_ms: int,
     ) -> bool:
-        """Whether `judge` would say FORWARD of such batches in these partitions because all of it is known. The hottest
-        question there is: nothing is made for it, and False only means that `judge` has to be asked.
+        """Return whether `judge` would forward such batches in these partitions because all of it is known.
+
+        The hottest call: nothing is allocated. False only means that `judge` has to be asked.
         """
         if session.admitted.get(producer_id) != self._slice_key(now_ms):
             return False
@@ -115,12 +110,13 @@ class Admission:
         *,
         transactional: bool,
         now_ms: int,
-        asked: PendingDecision | None = None,
+        pending: PendingDecision | None = None,
     ) -> Verdict | PendingDecision:
-        """The ordinary look at a Produce request that is next in line on a channel that is not muted.
+        """Judge the next Produce request of a channel that is not muted.
 
-        `Ask`: whoever answers is elsewhere. The request waits, and comes here again with `asked`, answered. All
-        is looked at anew then, since other connections went on meanwhile: a batch may have been refused there.
+        A PendingDecision is returned when another process answers: the request waits, and is judged again with
+        `pending`, answered. Everything is looked at anew then: other connections went on meanwhile, and a batch may
+        have been refused there.
         """
         if self._known(session, batches, self._slice_key(now_ms)):
             return FORWARD
@@ -129,39 +125,37 @@ class Admission:
         for batch in first:
             self.owners.produced(batch[0])
         return self._refused_locally(session, looked, transactional, now_ms) or self._ask_state(
-            session, looked, transactional, now_ms, asked
+            session, looked, transactional, now_ms, pending
         )
 
     def judge_new_id(
-        self, session: Session, now_ms: int, asked: PendingDecision | None = None
+        self, session: Session, now_ms: int, pending: PendingDecision | None = None
     ) -> Forward | Refuse | PendingDecision:
-        """InitProducerId without a transactional id: may a broker be asked for a new id? As `judge`.
+        """Judge InitProducerId without a transactional id, as `judge`: may a broker be asked for a new id?
 
-        No entry and no deadline is kept of a refusal: nothing was sent that could be lost, and whoever comes again,
-        on whichever connection, is refused again for as long as there are no tokens.
+        No entry and no deadline is kept of a refusal: nothing was sent that could be lost, and the client is refused
+        again, on any connection, while there are no tokens.
         """
         quotas = self._quotas
         if not quotas.producer_ids.refuse_init or not is_bounded(quotas, resolve(quotas, session.user)):
             return FORWARD
-        answer = asked.answer if asked is not None else None
+        answer = pending.answer if pending is not None else None
         if answer is None:
             question = new_id_question(session.user, session.address, session.client_id)
             answer = self._answer(question, now_ms)
             if answer is None:
                 return PendingDecision(question, now_ms)
         for decision in answer.decisions:
-            self._counters_of(session.user, now_ms).count_new_id(decision, now_ms)
+            self._counters.of(session.user, now_ms).count_new_id(decision, now_ms)
         return self._refusal_of(session, answer) if answer.refused else FORWARD
 
     def judge_while_muted(
         self, session: Session, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
-        """A request read ahead behind a mute: refused at once when it would be refused anyway, else None:
-        hold it.
+        """Judge a request read ahead behind a mute: refuse it now if it would be refused anyway; None: hold it.
 
-        Refused are batches above a refused one, and the first ones of another partition of an id that is
-        still under its deadline; the mute is not re-armed. A retry of the refused batch itself is never
-        answered here.
+        Refused are batches above a refused one, and the first ones of another partition of an id still under its
+        deadline; the mute is not re-armed. A retry of the refused batch itself is never answered here.
         """
         first = lowest_of_each_partition(batches)
         looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
@@ -187,7 +181,7 @@ class Admission:
         return self.sticky.look(session.user, batch, session.connection_id, now_ms)
 
     def _known(self, session: Session, batches: Collection[ProducerBatch], slice_key: int) -> bool:
-        """The hot path: every id was admitted in this slice, and of those that are watched nothing waits."""
+        """Hot path: return whether every id was admitted in this slice, and nothing of the watched ones waits."""
         watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
         admitted = session.admitted
         for batch in batches:
@@ -202,15 +196,13 @@ class Admission:
         return True
 
     def _first_sight_above_0(self, batch: ProducerBatch, look: Look) -> bool:
-        """A new producer starts every partition at 0: above it, an earlier batch may lie unread behind a
-        mute.
-        """
+        """A new producer starts every partition at 0: above it, an earlier batch may lie unread behind a mute."""
         return look in (Look.FIRST_SIGHT, Look.UNWATCHED) and batch[2] != 0
 
     def _refused_locally(
         self, session: Session, looked: _Looked, transactional: bool, now_ms: int
     ) -> Refuse | Close | None:
-        """What needs no state, and what no mode, exemption or rate changes."""
+        """Refuse what no mode, exemption or rate changes, and no state has to be asked about."""
         above = self._refused_as_sticky(session, looked, transactional, now_ms)
         if above is not None:
             return above
@@ -270,11 +262,11 @@ class Admission:
         looked: _Looked,
         transactional: bool,
         now_ms: int,
-        asked: PendingDecision | None,
+        pending: PendingDecision | None,
     ) -> Verdict | PendingDecision:
-        """The question, its answer, and what follows from it."""
-        if asked is not None and asked.answer is not None:
-            answer, decided_ms = asked.answer, asked.asked_ms
+        """Ask the state, and apply its answer."""
+        if pending is not None and pending.answer is not None:
+            answer, decided_ms = pending.answer, pending.asked_ms
         else:
             question = self._question(session, looked, transactional, now_ms)
             given = self._answer(question, now_ms)
@@ -286,7 +278,7 @@ class Admission:
         slice_key = self._slice_key(decided_ms)
         for batch, _ in looked:
             session.remember(batch[0], slice_key)
-        counters = self._counters_of(session.user, now_ms)
+        counters = self._counters.of(session.user, now_ms)
         for decision in answer.decisions:
             counters.count(decision, now_ms)
             self._watch_admitted(session.user, decision, transactional, now_ms)
@@ -295,7 +287,7 @@ class Admission:
         return Forward(answer.decisions) if answer.decisions else FORWARD
 
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
-        """A new id of a user whose ids may be refused: another process may have refused it just before."""
+        """Watch a new id of a user whose ids may be refused: another process may have refused it just before."""
         new = decision.reason in (Reason.FIRST_SEEN, Reason.QUEUE)
         if new and enforces(self._quotas, user, transactional=transactional):
             self.sticky.admitted(user, decision.producer_id, now_ms)
@@ -327,7 +319,7 @@ class Admission:
             return self.failed_open(question, now_ms)
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:
-        """The answer when nobody gives one. Whoever asks for it counts it."""
+        """Admit every id because nobody answers; the caller counts it in `failures`."""
         answer, failures = failed_open(self._state, question, now_ms)
         self.failures += failures
         return answer
@@ -369,121 +361,80 @@ class Admission:
     def _record_refusal(
         self, session: Session, looked: _Looked, refusal: Refuse, now_ms: int
     ) -> Refuse | Close:
-        """Every partition of a refused request gets its entry; without room for them nothing may be
-        answered.
-        """
+        """Give every partition of a refused request its entry; without room for them nothing may be answered."""
         batches = [batch for batch, _ in looked]
         if self.sticky.holds_too_many(session.user, batches):
             return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)
         for batch in batches:
             self.sticky.refused(session.user, batch, session.connection_id, now_ms)
-        self._counters_of(session.user, now_ms).count_refusal(
-            refusal.reason, refusal.throttle_time_ms, now_ms
-        )
+        counters = self._counters.of(session.user, now_ms)
+        counters.count_refusal(refusal.reason, refusal.throttle_time_ms, now_ms)
         return refusal
 
     def _close(self, session: Session, reason: str, producer_id: int, now_ms: int) -> Close:
-        self._counters_of(session.user, now_ms).count_close(reason)
+        self._counters.of(session.user, now_ms).count_close(reason)
         return Close(reason, producer_id)
 
     def _left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
-        """What is left of the id's throttle; 0 or less when it is over or there was none."""
+        """Return what is left of the id's throttle; 0 or less when it is over or there was none."""
         record = self.sticky.refused_id(user, producer_id, now_ms)
         return record.deadline_ms - now_ms if record else 0
 
-    # What else happens
+    # Other events
 
     def connection_closed(self, connection_id: int, now_ms: int) -> None:
-        """The client is gone: its refused batches are resent from the lowest, and its unused ids are
-        counted.
-        """
+        """End the connection's refusals (the client resends from the lowest), and count its unused ids."""
         self.sticky.connection_closed(connection_id)
         for user, unused in self.owners.connection_closed(connection_id).items():
-            self._counters_of(user, now_ms).unused_ids += unused
-
-    def topic_alias(self, name: bytes, topic_id: bytes) -> None:
-        """Teaches that a name and an id (its 16 bytes, with or without the zero byte before them) are one
-        topic.
-        """
-        prefixed = topic_id if len(topic_id) == 17 else TOPIC_ID_PREFIX + topic_id
-        self.sticky.topics.learn(name, prefixed)
-
-    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Another worker or gateway refused the id: its first batch above 0 on a connection here is refused once,
-        whatever the modes and quotas are by then.
-        """
-        self.sticky.refused_elsewhere(user, producer_id, now_ms)
-
-    def owner_learnt(self, user: User, producer_id: int, epoch: int, connection_id: int, now_ms: int) -> None:
-        """InitProducerId or EndTxn v5+ was answered with this id and epoch on that connection."""
-        self.owners.learnt(user, producer_id, epoch, connection_id)
+            self._counters.of(user, now_ms).unused_ids += unused
 
     def inherits(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """EndTxn v5+ handed out a new id: it is admitted as its predecessor was, uncharged. Says whether it was."""
+        """Admit an id given by EndTxn v5+ uncharged; return False when its predecessor is not remembered."""
         if old_producer_id == new_producer_id:
             return False
         if not self._state.inherit(user, old_producer_id, new_producer_id, now_ms):
             return False
-        admitted = self._counters_of(user, now_ms).admitted
+        admitted = self._counters.of(user, now_ms).admitted
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
         return True
 
-    def use_state(self, state: QuotaState) -> None:
-        """Ask this one from now on (it has been restored). What connections keep in their caches is looked up anew."""
-        self._state = state
+    def use_state(self, state: LocalState) -> None:
+        """Ask this state from now on (it has been restored); ids in the connections' caches are looked up again."""
+        self._state = self._local = state
         self._generation += _GENERATION_STEP
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """New quotas, at once. What was refused stays refused until it is sent in order: no entry is
-        lifted.
-        """
+        """Apply new quotas. Refused batches stay refused until they are sent in order: no entry is lifted."""
         self._quotas = quotas
-        self._state.set_quotas(quotas, now_ms)
+        if self._local is not None:
+            self._local.set_quotas(quotas, now_ms)
         self.sticky.entries_per_user = quotas.producer_ids.sticky_entries
         self._slice_ms = quotas.producer_ids.slice_ms
         self._generation += _GENERATION_STEP
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Forgets what is over, about once a second; returns the ids that gave up waiting."""
+        """Forget what has expired, about once a second; return the ids that gave up waiting."""
         self.sticky.sweep(now_ms)
-        gave_up = self._state.sweep(now_ms)
+        gave_up = self._local.sweep(now_ms) if self._local is not None else []
         for gone in gave_up:
-            self._counters_of(gone.user, now_ms).gave_up += 1
-        known = {*self._state.users(), *self.sticky.watched}
-        for user, counters in list(self._counters.items()):
-            if user not in known and now_ms - counters.last_ms >= COUNTERS_KEPT_MS:
-                del self._counters[user]
+            self._counters.of(gone.user, now_ms).gave_up += 1
+        self._counters.drop_idle({*self._users(), *self.sticky.watched}, now_ms)
         return gave_up
 
     def user_snapshots(self, now_ms: int, *, counted_since_ms: int | None = None) -> list[UserSnapshot]:
-        """Every user that is known, for metrics; or those of whom something was counted since that time."""
-        users = dict.fromkeys([*self._state.users(), *self._counters])
+        """Return every known user, for metrics; or those of whom something was counted since that time."""
+        counters = self._counters.users(since_ms=counted_since_ms or 0)
+        known = {} if counted_since_ms else dict.fromkeys(self._users(), UserCounters())
         return [
-            snapshot(
+            counted.snapshot(
                 user,
-                counters,
                 resolve(self._quotas, user),
-                self._state,
+                UserStatus() if self._local is None else self._local.status(user, now_ms),
                 self.sticky.entries_of(user),
                 now_ms,
             )
-            for user in users
-            if (counters := self._counters.get(user, UserCounters())).last_ms >= (counted_since_ms or 0)
+            for user, counted in {**known, **counters}.items()
         ]
 
-    @property
-    def filter_bytes(self) -> int:
-        """Memory of all filters."""
-        return self._state.filter_bytes
-
-    @property
-    def overfull_inserts(self) -> int:
-        """Ids put into filters beyond what they were made for. Alarm."""
-        return self._state.overfull_inserts
-
-    def _counters_of(self, user: User, now_ms: int) -> UserCounters:
-        counters = self._counters.get(user)
-        if counters is None:
-            counters = self._counters[user] = UserCounters()
-        counters.last_ms = now_ms
-        return counters
+    def _users(self) -> list[User]:
+        return [] if self._local is None else self._local.users()

@@ -7,10 +7,11 @@ Counts decisions that others made; nothing is decided from it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from pidgate.quota.entities import User
+from pidgate.quota.entities import EffectiveQuota, User
+from pidgate.quota.users import UserStatus
 from pidgate.quota.verdicts import Decision, Reason
 
 SAMPLE_MS = 30_000
@@ -107,6 +108,37 @@ class UserCounters:
     def count_close(self, reason: str) -> None:
         self.closed[reason] = self.closed.get(reason, 0) + 1
 
+    def snapshot(
+        self, user: User, quota: EffectiveQuota, status: UserStatus, sticky_entries: int, now_ms: int
+    ) -> UserSnapshot:
+        """Join these counters with what is known of the user."""
+        return UserSnapshot(
+            user=user,
+            enforces=quota.enforces,
+            exempt=quota.exempt,
+            rate_milli=quota.rate_milli,
+            tokens=status.tokens,
+            admitted_per_s=self.new_ids.per_second(now_ms),
+            throttle_time_ms=self.throttle_times_ms.mean(now_ms),
+            waiting=status.waiting,
+            oldest_waiting_ms=status.oldest_waiting_ms,
+            live_ids=status.live_ids,
+            sticky_entries=sticky_entries,
+            admitted={str(reason): count for reason, count in self.admitted.items()},
+            refused={str(reason): count for reason, count in self.refused.items()},
+            closed=dict(self.closed),
+            would_refuse=self.would_refuse,
+            outcomes={
+                "admitted_after_waiting": sum(self.waited_ms_buckets.values()),
+                "gave_up": self.gave_up,
+            },
+            waited_ms_buckets=dict(self.waited_ms_buckets),
+            waited_ms_sum=self.waited_ms_sum,
+            unused_ids=self.unused_ids,
+            inits_refused=self.inits_refused,
+            inits_would_refuse=self.inits_would_refuse,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class UserSnapshot:
@@ -146,3 +178,28 @@ class UserSnapshot:
     unused_ids: int
     inits_refused: int = 0
     inits_would_refuse: int = 0
+
+
+class UserCountersTable:
+    """Counters of all users of one process."""
+
+    def __init__(self) -> None:
+        self._users: dict[User, UserCounters] = {}
+
+    def of(self, user: User, now_ms: int) -> UserCounters:
+        """Return the user's counters, to count something now."""
+        counters = self._users.get(user)
+        if counters is None:
+            counters = self._users[user] = UserCounters()
+        counters.last_ms = now_ms
+        return counters
+
+    def users(self, *, since_ms: int = 0) -> dict[User, UserCounters]:
+        """Return the users of whom something was counted since that time."""
+        return {user: counters for user, counters in self._users.items() if counters.last_ms >= since_ms}
+
+    def drop_idle(self, known: Collection[User], now_ms: int) -> None:
+        """Drop counters idle for COUNTERS_KEPT_MS, unless the user is among the `known`."""
+        for user, counters in list(self._users.items()):
+            if user not in known and now_ms - counters.last_ms >= COUNTERS_KEPT_MS:
+                del self._users[user]

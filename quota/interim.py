@@ -6,18 +6,29 @@ let pass once the restored state can say what of it was known.
 
 from __future__ import annotations
 
+from typing import Final, Protocol
+
 from pidgate.quota.entities import User
-from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.questions import Answer, AskedId, GaveUp, Question, decision_of
 from pidgate.quota.settings import Quotas
+from pidgate.quota.state import Answer, AskedId, Question, decision_of
+from pidgate.quota.users import GaveUp, UserStatus
 from pidgate.quota.verdicts import Decision, Reason
 
 MOST_INTERIM_IDS = 200_000
 """About 25 MB; what is beyond passes too, and is new again once the state is there."""
 
 
+class Successor(Protocol):
+    """The restored state that takes over what was let pass."""
+
+    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool: ...
+    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool: ...
+
+
 class InterimState:
     """Ids by user since the start. `not_kept`: how many passed for which there was no room. Alarm."""
+
+    table: Final = None
 
     def __init__(self) -> None:
         self.not_kept = 0
@@ -60,7 +71,7 @@ class InterimState:
             self._predecessors[user, new_producer_id] = old_producer_id
         return True
 
-    def hand_over(self, state: ProducerIdQuota, now_ms: int, at_most: int = MOST_INTERIM_IDS) -> int:
+    def hand_over(self, state: Successor, now_ms: int, at_most: int = MOST_INTERIM_IDS) -> int:
         """Puts up to `at_most` ids into the restored state, in the order in which they came; returns how many
         are left.
 
@@ -79,7 +90,7 @@ class InterimState:
         return self._kept
 
     def _hand_over_one(
-        self, state: ProducerIdQuota, user: User, producer_id: int, reason: Reason, now_ms: int
+        self, state: Successor, user: User, producer_id: int, reason: Reason, now_ms: int
     ) -> None:
         predecessor = self._predecessors.pop((user, producer_id), None)
         if predecessor is not None and state.inherit(user, predecessor, producer_id, now_ms):
@@ -98,24 +109,6 @@ class InterimState:
     def users(self) -> list[User]:
         return list(self._ids)
 
-    def tokens(self, user: User, now_ms: int) -> float | None:
-        """Not known yet."""
-        return None
-
-    def live_ids(self, user: User, now_ms: int) -> int:
-        return len(self._ids.get(user, ()))
-
-    def waiting(self, user: User) -> int:
-        return 0
-
-    def oldest_waiting_ms(self, user: User, now_ms: int) -> int:
-        return 0
-
-    @property
-    def filter_bytes(self) -> int:
-        """There is no filter yet."""
-        return 0
-
-    @property
-    def overfull_inserts(self) -> int:
-        return 0
+    def status(self, user: User, now_ms: int) -> UserStatus:
+        """Only the ids let pass are known."""
+        return UserStatus(live_ids=len(self._ids.get(user, ())))

@@ -1,12 +1,12 @@
-"""The quota of new producer ids per user (KIP-936): the question whether ids may pass, answered from filters,
-buckets and queues.
+"""Quota of new producer ids per user (KIP-936): decides from filters, buckets and queues. PURE.
 
-Everything here could live in another process (questions.py). What a connection or a table of refusals knows is
-looked at before (admission.py), and never in here.
+It may live in another process than the connections (state.py). Must not know connections or sticky refusals:
+Admission looks at those first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pidgate.quota.bloom import HashPair
@@ -14,29 +14,12 @@ from pidgate.quota.changes import Command, CommandType
 from pidgate.quota.entities import EffectiveQuota, User, may_refuse
 from pidgate.quota.latest_refusals import LatestRefusal
 from pidgate.quota.layered_filter import Sighting
-from pidgate.quota.questions import (
-    NO_PRODUCER_ID,
-    Answer,
-    AskedId,
-    GaveUp,
-    Question,
-    decision_of,
-    new_id_decision,
-)
-from pidgate.quota.restoring import RestorableUsers
+from pidgate.quota.restoring import Restorer
+from pidgate.quota.settings import Quotas
+from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, decision_of, new_id_decision
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import LiveUser
+from pidgate.quota.users import GaveUp, LiveUser, UserStatus, UserTable
 from pidgate.quota.verdicts import Bound, Decision, Reason
-
-__all__ = [
-    "SHORTEST_THROTTLE_MS",
-    "Answer",
-    "AskedId",
-    "GaveUp",
-    "ProducerIdQuota",
-    "Question",
-    "decision_of",
-]
 
 SHORTEST_THROTTLE_MS = 100
 """A refusal costs the client a round trip; less would make it spin."""
@@ -50,8 +33,37 @@ class _Refusal:
     bound: Bound = Bound.USER
 
 
-class ProducerIdQuota(RestorableUsers):
-    """The state of all users, and what it answers."""
+class ProducerIdQuota:
+    """Decides about new producer ids. `table` holds the users, `restorer` fills it before the first question.
+
+    `in_fleet`: other gateways follow this one's decisions. Layers live for a slice longer then, as other gateways
+    use an id without a further event until their slice ends.
+    """
+
+    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+        self.table = UserTable(quotas, seed_source, now_ms)
+        self.restorer = Restorer(self.table)
+        self.in_fleet = False
+
+    def begin_grace(self, until_ms: int) -> None:
+        """Admit unseen ids uncharged until then, of each user at most 10 times its rate."""
+        self.table.grace.until_ms = until_ms
+
+    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
+        """Apply new quotas to every user."""
+        self.table.set_quotas(quotas, now_ms)
+
+    def sweep(self, now_ms: int) -> list[GaveUp]:
+        """Drop users without any state; return the ids that gave up since the last sweep."""
+        return self.table.sweep(now_ms)
+
+    def users(self) -> list[User]:
+        """Return the users of whom something is known."""
+        return self.table.users()
+
+    def status(self, user: User, now_ms: int) -> UserStatus:
+        """Return the user's tokens, queue and remembered ids."""
+        return self.table.status(user, now_ms)
 
     # Deciding
 
@@ -59,9 +71,9 @@ class ProducerIdQuota(RestorableUsers):
         """All ids are looked at before any is charged: a request passes as a whole or not at all."""
         if not question.ids:
             return self._decide_new_id(question, now_ms)
-        live = self._live(question.user, now_ms)
-        self._drop_given_up(question.user, live, now_ms)
-        enforced = may_refuse(self._quotas, live.quota, transactional=question.transactional)
+        live = self.table.live(question.user, now_ms)
+        self.table.drop_given_up(question.user, live, now_ms)
+        enforced = may_refuse(self.table.quotas, live.quota, transactional=question.transactional)
         sighted = [self._sighted(live, asked, now_ms) for asked in question.ids]
         refusals: list[Decision] = []
         bound, longest_ms, unseen, in_grace = Bound.USER, 0, 0, 0
@@ -87,12 +99,12 @@ class ProducerIdQuota(RestorableUsers):
 
     def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
         """Whether a broker may give the user one more id. Nothing is charged before it is brought."""
-        live = self._live(question.user, now_ms)
-        self._drop_given_up(question.user, live, now_ms)
+        live = self.table.live(question.user, now_ms)
+        self.table.drop_given_up(question.user, live, now_ms)
         refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms)
         if refusal is None:
             return Answer(False, ())
-        enforced = may_refuse(self._quotas, live.quota, transactional=False)
+        enforced = may_refuse(self.table.quotas, live.quota, transactional=False)
         if enforced:
             self._note_refusal(question.user, live, NO_PRODUCER_ID, refusal, now_ms)
         decision = new_id_decision(
@@ -119,27 +131,20 @@ class ProducerIdQuota(RestorableUsers):
         wait_ms, bound = self._wait_ms(live, given + len(live.queue), now_ms)
         return _Refusal(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=bound)
 
-    def remembers(self, user: User, producer_id: int, now_ms: int) -> bool:
-        """Whether an id would be free of charge."""
-        live = self._users.get(user)
-        if live is None:
-            return False
-        return live.filter.find(live.filter.hashed(producer_id), now_ms) is not Sighting.UNSEEN
-
     def apply(self, command: Command, now_ms: int) -> None:
         """A released id is admitted when it comes back, as if it were remembered: uncharged, and told to others as
         any id that is used again. A user who is not known has all of its tokens anyway.
         """
         if command.type is CommandType.RELEASE:
-            self.releases.add(command.user, command.producer_id)
+            self.table.releases.add(command.user, command.producer_id)
             return
-        live = self._users.get(command.user)
+        live = self.table.find(command.user)
         if live is not None and live.bucket is not None:
             live.bucket.fill(now_ms)
 
     def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
         """The id counts as admitted, and no token is spent."""
-        live = self._live(user, now_ms)
+        live = self.table.live(user, now_ms)
         pair = live.filter.hashed(producer_id)
         live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
         if producer_id in live.queue:
@@ -156,12 +161,12 @@ class ProducerIdQuota(RestorableUsers):
 
     def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
         """The same for what was let pass in this process while this state was not there to be asked."""
-        live = self._live(user, now_ms)
+        live = self.table.live(user, now_ms)
         ids = live.filter
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
         if unseen:
             self._count_elsewhere(live, reason, now_ms)
-        self.releases.drop(user, producer_id)
+        self.table.releases.drop(user, producer_id)
         if producer_id in live.queue:
             live.queue.served(producer_id)
         return unseen
@@ -175,13 +180,13 @@ class ProducerIdQuota(RestorableUsers):
         elif live.quota.exempt:
             return
         elif reason in (Reason.FIRST_SEEN, Reason.QUEUE):
-            self._charge(live, TokenBucket.charge_elsewhere, now_ms)
+            self.table.charge(live, TokenBucket.charge_elsewhere, now_ms)
         elif reason is Reason.OBSERVE:
-            self._charge(live, TokenBucket.charge_floored, now_ms)
+            self.table.charge(live, TokenBucket.charge_floored, now_ms)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """The new id is admitted as the old one was, uncharged; False when the old one is not remembered."""
-        if not self.remembers(user, old_producer_id, now_ms):
+        if not self.table.remembers(user, old_producer_id, now_ms):
             return False
         self.insert_uncharged(user, new_producer_id, now_ms)
         return True
@@ -193,15 +198,15 @@ class ProducerIdQuota(RestorableUsers):
 
     def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
         """Whether an unseen id under enforcement is let in uncharged; `ahead`: so many in its own request."""
-        if self._quotas.cluster_rate_milli == 0:
+        if self.table.quotas.cluster_rate_milli == 0:
             return False
-        return self._grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
+        return self.table.grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
 
     def _refusal(
         self, live: LiveUser, question: Question, asked: AskedId, ahead: int, now_ms: int
     ) -> _Refusal | None:
         """Why an unseen id cannot be admitted now; `ahead`: unseen ids before it in its own request."""
-        if self.releases.holds(question.user, asked.producer_id):
+        if self.table.releases.holds(question.user, asked.producer_id):
             # Not even a release lets a batch pass before one that may lie unread elsewhere.
             return _Refusal(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS) if asked.first_sight_above_0 else None
         blocked = self._blocked(live)
@@ -229,13 +234,13 @@ class ProducerIdQuota(RestorableUsers):
 
     def _blocked(self, live: LiveUser) -> _Refusal | None:
         """A rate of 0 lets in nothing new, whatever else holds."""
-        if live.quota.rate_milli != 0 and self._quotas.cluster_rate_milli != 0:
+        if live.quota.rate_milli != 0 and self.table.quotas.cluster_rate_milli != 0:
             return None
         bound = Bound.USER if live.quota.rate_milli == 0 else Bound.CLUSTER
-        return _Refusal(Reason.BLOCKED, self._quotas.producer_ids.max_throttle_ms, bound=bound)
+        return _Refusal(Reason.BLOCKED, self.table.quotas.producer_ids.max_throttle_ms, bound=bound)
 
     def _throttle_ms(self, wait_ms: int) -> int:
-        return min(max(SHORTEST_THROTTLE_MS, wait_ms), self._quotas.producer_ids.max_throttle_ms)
+        return min(max(SHORTEST_THROTTLE_MS, wait_ms), self.table.quotas.producer_ids.max_throttle_ms)
 
     def _in_line(
         self, live: LiveUser, question: Question, asked: AskedId, *, came_back: bool, now_ms: int
@@ -254,7 +259,7 @@ class ProducerIdQuota(RestorableUsers):
         """
         own = live.active_bucket
         own_ms = own.wait_ms(place, now_ms) if own else 0
-        cluster_ms = self._cluster.wait_ms(place, now_ms) if self._cluster else 0
+        cluster_ms = self.table.cluster.wait_ms(place, now_ms) if self.table.cluster else 0
         return (cluster_ms, Bound.CLUSTER) if cluster_ms > own_ms else (own_ms, Bound.USER)
 
     def _refused(
@@ -273,13 +278,13 @@ class ProducerIdQuota(RestorableUsers):
     ) -> None:
         """For whoever asks why."""
         of_user = refusal.bound is Bound.USER
-        self.latest_refusals.note(
+        self.table.latest_refusals.note(
             user,
             LatestRefusal(
                 producer_id,
                 refusal.reason,
                 refusal.bound,
-                live.quota.rate_milli if of_user else self._quotas.cluster_rate_milli,
+                live.quota.rate_milli if of_user else self.table.quotas.cluster_rate_milli,
                 now_ms,
                 now_ms + refusal.throttle_time_ms,
                 refusal.queue_position,
@@ -299,12 +304,12 @@ class ProducerIdQuota(RestorableUsers):
         pair, sighting = seen
         if sighting is Sighting.CURRENT:
             return None
-        if sighting is Sighting.REMEMBERED or self.releases.holds(question.user, asked.producer_id):
+        if sighting is Sighting.REMEMBERED or self.table.releases.holds(question.user, asked.producer_id):
             decision = decision_of(question, asked, True, Reason.REFRESH, now_ms)
         else:
             decision = self._admit_unseen(live, question, asked, enforced, now_ms)
         live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
-        self.releases.drop(question.user, asked.producer_id)
+        self.table.releases.drop(question.user, asked.producer_id)
         if asked.producer_id in live.queue:
             live.queue.served(asked.producer_id)
         return decision
@@ -319,11 +324,11 @@ class ProducerIdQuota(RestorableUsers):
         if graced:
             live.grace_admitted += 1
         elif enforced:
-            self._charge(live, TokenBucket.charge, now_ms)
+            self.table.charge(live, TokenBucket.charge, now_ms)
         elif not live.quota.exempt:
-            blocked = 0 in (live.quota.rate_milli, self._quotas.cluster_rate_milli)
+            blocked = 0 in (live.quota.rate_milli, self.table.quotas.cluster_rate_milli)
             decision.would_refuse = blocked or self._wait_ms(live, 0, now_ms)[0] > 0
-            self._charge(live, TokenBucket.charge_floored, now_ms)
+            self.table.charge(live, TokenBucket.charge_floored, now_ms)
         decision.tokens_after = live.units(now_ms)
         return decision
 

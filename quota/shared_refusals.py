@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pidgate.quota.entities import User
-from pidgate.quota.producer_ids import Answer, AskedId, Question
+from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.sticky import WATCH_MS
 from pidgate.quota.verdicts import Decision, Reason
 

@@ -1,49 +1,155 @@
-"""The quota's state as those see it who ask it: in this process, or in another one that answers later."""
+"""Questions about producer ids, their answers, and the interfaces of the state that answers them. PURE.
+
+A question holds everything that is asked about, and an answer everything that was decided, so that both can be sent
+between processes. Must not know how anything is decided.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pidgate.quota.entities import User
-from pidgate.quota.producer_ids import Answer, GaveUp, Question, decision_of
 from pidgate.quota.settings import Quotas
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.users import GaveUp, UserStatus, UserTable
+from pidgate.quota.verdicts import Bound, Decision, Reason
+
+NO_PRODUCER_ID = -1
+"""RecordBatch.NO_PRODUCER_ID."""
+
+
+@dataclass(slots=True)
+class AskedId:
+    """One producer id of a request, and what the asking process knows of it.
+
+    `came_back`: the same batch was refused before; `first_sight_above_0`: it arrives above sequence 0 on a partition
+    where the process knows nothing of the id; `deadline_ms`: end of its latest throttle; `first_refused_ms`: time of
+    its first refusal.
+    """
+
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    topic: bytes
+    partition: int
+    came_back: bool = False
+    first_sight_above_0: bool = False
+    deadline_ms: int = 0
+    first_refused_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Question:
+    """The ids of one request. Without ids: may a broker give the user a new one (InitProducerId)?"""
+
+    user: User
+    address: str
+    client_id: str
+    transactional: bool
+    request_partitions: int
+    ids: Sequence[AskedId]
+
+
+@dataclass(slots=True)
+class Answer:
+    """Not refused: forward the request. Refused: `decisions` holds the refusals, and no token was spent.
+
+    For a question without ids: at most one decision, about NO_PRODUCER_ID.
+    """
+
+    refused: bool
+    decisions: tuple[Decision, ...]
+    bound: Bound = Bound.USER
+
+
+@dataclass(slots=True)
+class PendingDecision:
+    """A question put at `asked_ms` to a state in another process, and its answer once there is one.
+
+    The request waits; then it is judged again, with this.
+    """
+
+    question: Question
+    asked_ms: int
+    answer: Answer | None = None
 
 
 class QuotaState(Protocol):
-    """What `Admission` needs of it. `ProducerIdQuota` is one; another asks a process that holds one."""
+    """What decides. `LocalState` answers in this process, RemoteState (gateway/process/link.py) asks another one."""
 
     def decide(self, question: Question, now_ms: int) -> Answer | None:
-        """None: it was handed to whoever knows, and the answer will come (see `Ask`)."""
+        """Return the answer; None when it will come later (see PendingDecision)."""
 
     def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
-        """The id counts as admitted, and no token is spent."""
+        """Admit the id without spending a token."""
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """The new id is admitted as the old one was, uncharged; False when the old one is not remembered."""
+        """Admit the new id uncharged; return False when the old one is not remembered."""
+
+
+class LocalState(QuotaState, Protocol):
+    """A state in this process, and what it knows of users. `table` is None while they are being restored."""
+
+    @property
+    def table(self) -> UserTable | None: ...
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None: ...
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Forgets what is over; returns who gave up waiting since the last sweep."""
+        """Forget what has expired; return the ids that gave up waiting since the last sweep."""
 
-    def users(self) -> list[User]:
-        """Those of whom something is known here."""
+    def users(self) -> list[User]: ...
+    def status(self, user: User, now_ms: int) -> UserStatus: ...
 
-    def tokens(self, user: User, now_ms: int) -> float | None: ...
-    def live_ids(self, user: User, now_ms: int) -> int: ...
-    def waiting(self, user: User) -> int: ...
-    def oldest_waiting_ms(self, user: User, now_ms: int) -> int: ...
 
-    @property
-    def filter_bytes(self) -> int: ...
-    @property
-    def overfull_inserts(self) -> int: ...
+def new_id_question(user: User, address: str, client_id: str) -> Question:
+    """Ask whether a broker may give this user a new id (InitProducerId without a transactional id)."""
+    return Question(user, address, client_id, transactional=False, request_partitions=0, ids=())
+
+
+def new_id_decision(
+    question: Question, reason: Reason, throttle_time_ms: int, tokens: int | None, *, enforced: bool
+) -> Decision:
+    """Return the decision that a new id would be one too many: refused, or only counted."""
+    return Decision(
+        question.user,
+        NO_PRODUCER_ID,
+        epoch=-1,
+        transactional=False,
+        topic=b"",
+        partition=-1,
+        base_sequence=-1,
+        request_partitions=0,
+        admitted=not enforced,
+        reason=reason,
+        tokens_before=tokens,
+        tokens_after=tokens,
+        throttle_time_ms=throttle_time_ms if enforced else 0,
+        would_refuse=not enforced,
+    )
+
+
+def decision_of(question: Question, asked: AskedId, admitted: bool, reason: Reason, now_ms: int) -> Decision:
+    """Return the decision about one id of a question, still without tokens and throttle."""
+    first_ms = asked.first_refused_ms
+    return Decision(
+        question.user,
+        asked.producer_id,
+        asked.epoch,
+        question.transactional,
+        asked.topic,
+        asked.partition,
+        asked.base_sequence,
+        question.request_partitions,
+        admitted,
+        reason,
+        waited_ms=None if first_ms is None else now_ms - first_ms,
+    )
 
 
 def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Answer, int]:
-    """The answer when nobody gives one, and how many of its ids could not even be inserted: everything is admitted."""
+    """Admit every id because nobody answers; return the answer, and how many ids could not even be inserted."""
     failures = 0
     for asked in question.ids:
         try:
@@ -52,15 +158,3 @@ def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Ans
             failures += 1
     decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)
     return Answer(False, tuple(decisions)), failures
-
-
-@dataclass(slots=True)
-class PendingDecision:
-    """The request has to wait: its question was put to the state at `asked_ms`, and `answer` is still to come.
-
-    With the answer in it, it is handed to `Admission.judge` together with the same request again.
-    """
-
-    question: Question
-    asked_ms: int
-    answer: Answer | None = None

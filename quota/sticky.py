@@ -137,7 +137,8 @@ class TopicNames:
         self._id_of: dict[bytes, bytes] = {}
 
     def learn(self, name: bytes, topic_id: bytes) -> None:
-        """`topic_id` as it is in a batch's topic: a zero byte and the 16 bytes of the id."""
+        """Note that both are one topic. `topic_id`: 16 bytes, or 17 as in a ProducerBatch."""
+        topic_id = TOPIC_ID_PREFIX + topic_id if len(topic_id) == 16 else topic_id
         if self._name_of.get(topic_id) == name:
             return
         while len(self._name_of) >= MOST_ALIASES:

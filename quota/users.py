@@ -1,39 +1,60 @@
-"""All users: filter, bucket and queue of each, the cluster's bucket, and how they follow settings and time.
+"""Table of all users: filter, bucket and queue of each, the cluster's bucket, changes of settings, expiry. PURE.
 
-Knows no question and decides nothing: what is done to a user stands in producer_ids.py, what is kept over a
-restart in restoring.py.
+It must not know questions and decides nothing: see producer_ids.py. Restoring is in restoring.py.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pidgate.quota.entities import EffectiveQuota, User, resolve
 from pidgate.quota.grace import Grace
 from pidgate.quota.latest_refusals import LatestRefusals
-from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, kept_ms, usable_seed
-from pidgate.quota.questions import GaveUp
+from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
 from pidgate.quota.releases import Releases
-from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue, Waiting
+from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
 from pidgate.quota.token_bucket import TokenBucket
 
 _FLOOR_WITHOUT_LIMIT = 1_000
 
 BROUGHT_WITHIN_MS = 5_000
-"""From being given an id to the first batch with it: a producer that starts with something to say takes less. Whoever
-takes longer has no token kept for it.
+"""From being given an id to its first batch: a producer with data to send takes less. Slower ones have no token
+reserved.
 """
 
 
-class LiveUser:
-    """Filter, bucket and queue of one user. The bucket outlives a removed rate, so that it returns as it
-    was.
+@dataclass(slots=True)
+class GaveUp:
+    """An id that left its user's queue without having been admitted."""
 
-    `floor`: the least design count of a new filter layer; `given`: when ids were given that nothing was charged
-    for yet; `grace_admitted`: ids let in as grace; `restored_ms`: the moment of the restored balance, None when
-    none was restored.
+    user: User
+    producer_id: int
+    waited_ms: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class UserStatus:
+    """One user's state at one moment; the defaults are those of an unknown user.
+
+    `tokens`: below 0 while throttled, None without a limit; `waiting`: ids in the queue; `oldest_waiting_ms`: age of
+    its longest wait; `live_ids`: distinct ids remembered.
+    """
+
+    tokens: float | None = None
+    waiting: int = 0
+    oldest_waiting_ms: int = 0
+    live_ids: int = 0
+
+
+class LiveUser:
+    """Filter, bucket and queue of one user. The bucket outlives a removed rate, and returns with its balance.
+
+    `floor`: least design count of a new filter layer; `given`: times of ids given by InitProducerId and not charged
+    yet; `grace_admitted`: ids admitted as grace; `restored_ms`: time of the restored balance, None for none.
     """
 
     __slots__ = ("bucket", "filter", "floor", "given", "grace_admitted", "queue", "quota", "restored_ms")
@@ -45,10 +66,10 @@ class LiveUser:
         self.given: deque[int] = deque()
         self.grace_admitted = 0
         self.restored_ms: int | None = None
-        self.take(quota, settings)
+        self.set_quota(quota, settings)
 
-    def take(self, quota: EffectiveQuota, settings: ProducerIdSettings) -> None:
-        """The quota in force from now on; the bucket is shaped by who has the time."""
+    def set_quota(self, quota: EffectiveQuota, settings: ProducerIdSettings) -> None:
+        """Set the quota in force. `UserTable.shape_bucket` does the same for the bucket."""
         self.quota = quota
         self.queue.limit = settings.queue
         self.floor = _floor(quota.rate_milli, settings)
@@ -59,20 +80,24 @@ class LiveUser:
         return self.bucket if self.quota.rate_milli else None
 
     def given_lately(self, now_ms: int) -> int:
-        """Ids that were given to the user, and will be brought, as it seems."""
+        """Count the ids given within BROUGHT_WITHIN_MS and not used yet."""
         given = self.given
         while given and now_ms - given[0] >= BROUGHT_WITHIN_MS:
             given.popleft()
         return len(given)
 
     def units(self, now_ms: int) -> int | None:
-        """The balance, None without a limit."""
+        """Return the balance in units of a token; None without a limit."""
         bucket = self.active_bucket
         return bucket.units(now_ms) if bucket else None
 
+    def sight(self, producer_id: int, now_ms: int) -> Sighting:
+        """Look the id up in the filter."""
+        return self.filter.find(self.filter.hashed(producer_id), now_ms)
+
 
 def _floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
-    """A layer's part of what the quota may admit."""
+    """One layer's part of what the quota may admit."""
     if rate_milli is None:
         return _FLOOR_WITHOUT_LIMIT
     per_layer = rate_milli * settings.burst / (1000 * settings.layers)
@@ -80,167 +105,160 @@ def _floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
 
 
 class UserTable:
-    """The state of all users. `seed_source` gives random integers: one is drawn for each user's filter."""
+    """The state of all users. `seed_source` returns random integers: one is drawn for each user's filter.
+
+    `cluster`: the bucket above all users; None without a common rate, or when it is 0.
+    """
 
     def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
         self._take(quotas)
+        self.grace = Grace()
+        self.cluster: TokenBucket | None = None
         self._seed_source = seed_source
         self._budget = FilterBudget(quotas.producer_ids)
         self._users: dict[User, LiveUser] = {}
-        self._cluster: TokenBucket | None = None
-        self._grace = Grace()
         self._gave_up: list[GaveUp] = []
         self.latest_refusals = LatestRefusals()
         self.releases = Releases()
-        self.in_fleet = False
-        """Whether other gateways are told of what is admitted here. Each layer lives for a slice longer then, as
-        an id that was heard of is used elsewhere without a word until that gateway's slice ends.
-        """
         self._shape_cluster(now_ms)
 
     # Settings and time
 
-    def begin_grace(self, until_ms: int) -> None:
-        """Until then unseen ids are let in uncharged, of each user at most 10 times its rate."""
-        self._grace.until_ms = until_ms
-
-    @property
-    def grace_until_ms(self) -> int:
-        """0: no grace."""
-        return self._grace.until_ms
-
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """New quotas for everyone: buckets keep their fraction, filters and queues what is in them."""
-        if quotas is self._quotas:
-            return  # whoever asks this state, and whoever keeps it, are both told, and both tell
+        """Apply new quotas to every user: buckets keep their fraction, filters and queues their contents."""
+        if quotas is self.quotas:
+            return  # Admission and QuotaStateManager both pass each change on
         self._take(quotas)
         settings = quotas.producer_ids
         self._budget.reshape(settings)
         self._shape_cluster(now_ms)
         for user, live in self._users.items():
-            live.take(resolve(quotas, user), settings)
+            live.set_quota(resolve(quotas, user), settings)
             live.filter.reshape(settings, now_ms)
-            self._shape_bucket(live, now_ms)
+            self.shape_bucket(live, now_ms)
 
     def _take(self, quotas: Quotas) -> None:
-        self._quotas = quotas
-        self._kept_ms = kept_ms(quotas.producer_ids)
+        self.quotas = quotas
+        self.kept_ms = kept_ms(quotas.producer_ids)
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
-        """Drops the users of whom nothing is left to know; returns who gave up since the last sweep."""
-        self._grace.end_if_over(now_ms)
+        """Drop users without any state; return the ids that gave up since the last sweep."""
+        self.grace.end_if_over(now_ms)
         for user, live in list(self._users.items()):
-            self._drop_given_up(user, live, now_ms)
+            self.drop_given_up(user, live, now_ms)
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)
-            counts_grace = bool(live.grace_admitted and self._grace.until_ms)
+            counts_grace = bool(live.grace_admitted and self.grace.until_ms)
             is_idle = not live.queue and not live.given_lately(now_ms)
             if bucket_is_full and is_idle and not counts_grace and live.filter.is_empty(now_ms):
                 del self._users[user]
         gave_up, self._gave_up = self._gave_up, []
         return gave_up
 
+    def drop_given_up(self, user: User, live: LiveUser, now_ms: int) -> None:
+        """Drop the queued ids not seen again in time; `sweep` returns them."""
+        patience_ms = self.quotas.producer_ids.max_throttle_ms + FORGOTTEN_AFTER_MS
+        for waiting in live.queue.drop_unseen_since(now_ms - patience_ms):
+            waited_ms = waiting.last_seen_ms - waiting.first_refused_ms
+            self._gave_up.append(GaveUp(user, waiting.producer_id, waited_ms, waiting.attempts))
+
+    # Users
+
+    def live(self, user: User, now_ms: int) -> LiveUser:
+        """Return the user's state, created when there is none."""
+        live = self._users.get(user)
+        if live is None:
+            live = self._users[user] = self.new(user, usable_seed(self._seed_source()))
+            self.shape_bucket(live, now_ms)
+        return live
+
+    def new(self, user: User, seed: int) -> LiveUser:
+        """Make a user without bucket that is not in the table yet."""
+        settings = self.quotas.producer_ids
+        return LiveUser(resolve(self.quotas, user), settings, LayeredFilter(settings, self._budget, seed))
+
+    def replace(self, user: User, live: LiveUser, now_ms: int) -> None:
+        """Put the user in, in place of what was known of it."""
+        self.shape_bucket(live, now_ms)
+        replaced = self._users.get(user)
+        if replaced is not None:
+            replaced.filter.clear()
+        self._users[user] = live
+
     def rename(self, name: User, user: User, now_ms: int) -> None:
-        """What was kept under another name is this user's; where something is known of the user, that stays."""
+        """Move the state kept under `name` to `user`; existing state of `user` stays."""
         live = self._users.pop(name, None)
         if live is None:
             return
         if user in self._users:
             live.filter.clear()
         else:
-            live.take(resolve(self._quotas, user), self._quotas.producer_ids)
-            self._shape_bucket(live, now_ms)
-            self._users[user] = live
+            live.set_quota(resolve(self.quotas, user), self.quotas.producer_ids)
+            self.replace(user, live, now_ms)
 
-    def _live(self, user: User, now_ms: int) -> LiveUser:
-        live = self._users.get(user)
-        if live is None:
-            live = self._users[user] = self._new(user, usable_seed(self._seed_source()))
-            self._shape_bucket(live, now_ms)
-        return live
+    # Buckets
 
-    def _new(self, user: User, seed: int) -> LiveUser:
-        """A user without bucket, not yet in the table."""
-        settings = self._quotas.producer_ids
-        return LiveUser(resolve(self._quotas, user), settings, LayeredFilter(settings, self._budget, seed))
-
-    def _shape_bucket(self, live: LiveUser, now_ms: int) -> None:
+    def shape_bucket(self, live: LiveUser, now_ms: int) -> None:
+        """Fit the user's bucket to its rate."""
         if live.quota.rate_milli:
             live.bucket = self._shaped(live.bucket, live.quota.rate_milli, now_ms)
 
+    def set_cluster(self, bucket: TokenBucket, now_ms: int) -> None:
+        """Replace the cluster's bucket."""
+        self.cluster = bucket
+        self._shape_cluster(now_ms)
+
     def _shape_cluster(self, now_ms: int) -> None:
-        rate_milli = self._quotas.cluster_rate_milli
-        self._cluster = self._shaped(self._cluster, rate_milli, now_ms) if rate_milli else None
+        rate_milli = self.quotas.cluster_rate_milli
+        self.cluster = self._shaped(self.cluster, rate_milli, now_ms) if rate_milli else None
 
     def _shaped(self, bucket: TokenBucket | None, rate_milli: int, now_ms: int) -> TokenBucket:
-        settings = self._quotas.producer_ids
+        settings = self.quotas.producer_ids
         if bucket is None:
             return TokenBucket(rate_milli, settings.window_ms, settings.burst, now_ms)
         bucket.reshape(rate_milli, settings.window_ms, settings.burst, now_ms)
         return bucket
 
-    def _charge(self, live: LiveUser, spend: Callable[[TokenBucket, int], None], now_ms: int) -> None:
-        """Spends a token of the user and one of the cluster, in one of the bucket's ways."""
+    def charge(self, live: LiveUser, spend: Callable[[TokenBucket, int], None], now_ms: int) -> None:
+        """Spend a token of the user and one of the cluster; `spend` is one of TokenBucket's `charge…` methods."""
         if live.given:
             live.given.popleft()
-        for bucket in (live.active_bucket, self._cluster):
+        for bucket in (live.active_bucket, self.cluster):
             if bucket is not None:
                 spend(bucket, now_ms)
 
-    def _drop_given_up(self, user: User, live: LiveUser, now_ms: int) -> None:
-        patience_ms = self._quotas.producer_ids.max_throttle_ms + FORGOTTEN_AFTER_MS
-        for waiting in live.queue.drop_unseen_since(now_ms - patience_ms):
-            self._gave_up.append(_gave_up(user, waiting))
-
-    # For metrics, and for whoever asks why
-
-    def find(self, user: User) -> LiveUser | None:
-        """What is known of the user, to be read only."""
-        return self._users.get(user)
-
-    @property
-    def cluster_bucket(self) -> TokenBucket | None:
-        """The bucket above all users, to be read only; None when they have no common rate, or it is 0."""
-        return self._cluster
+    # For metrics and explanations
 
     def users(self) -> list[User]:
         return list(self._users)
 
-    def tokens(self, user: User, now_ms: int) -> float | None:
-        """Below 0 is the published sign of throttling; None without a limit."""
-        live = self._users.get(user)
-        bucket = live.active_bucket if live else None
-        return bucket.units(now_ms) / bucket.token_units if bucket else None
+    def find(self, user: User) -> LiveUser | None:
+        """Return the user's state, read-only; None when unknown."""
+        return self._users.get(user)
 
-    def live_ids(self, user: User, now_ms: int) -> int:
+    def remembers(self, user: User, producer_id: int, now_ms: int) -> bool:
+        """Return whether the id would be free of charge."""
         live = self._users.get(user)
-        return live.filter.live_ids(now_ms) if live else 0
+        return live is not None and live.sight(producer_id, now_ms) is not Sighting.UNSEEN
 
-    def grace_admitted(self, user: User) -> int:
-        """Ids of the user let in as grace."""
+    def status(self, user: User, now_ms: int) -> UserStatus:
+        """Return the user's tokens, queue and remembered ids."""
         live = self._users.get(user)
-        return live.grace_admitted if live else 0
-
-    def waiting(self, user: User) -> int:
-        """Ids in the user's queue."""
-        live = self._users.get(user)
-        return len(live.queue) if live else 0
-
-    def oldest_waiting_ms(self, user: User, now_ms: int) -> int:
-        """How long the id that waits longest has been waiting; 0 when nobody is."""
-        live = self._users.get(user)
-        first_ms = live.queue.oldest_first_refused_ms() if live else None
-        return 0 if first_ms is None else now_ms - first_ms
+        if live is None:
+            return UserStatus()
+        bucket, first_ms = live.active_bucket, live.queue.oldest_first_refused_ms()
+        return UserStatus(
+            bucket.units(now_ms) / bucket.token_units if bucket else None,
+            len(live.queue),
+            0 if first_ms is None else now_ms - first_ms,
+            live.filter.live_ids(now_ms),
+        )
 
     @property
     def filter_bytes(self) -> int:
+        """Memory of all filters."""
         return sum(live.filter.size_bytes for live in self._users.values())
 
     @property
     def overfull_inserts(self) -> int:
-        """Ids put into layers beyond their design count: the false-positive target no longer holds. Alarm."""
+        """Count of ids put into layers beyond their design count: the false-positive target is missed. Alarm."""
         return self._budget.overfull
-
-
-def _gave_up(user: User, waiting: Waiting) -> GaveUp:
-    waited_ms = waiting.last_seen_ms - waiting.first_refused_ms
-    return GaveUp(user, waiting.producer_id, waited_ms, waiting.attempts)

@@ -25,7 +25,7 @@ from pidgate.gateway.quotas.explain import Moment, QuotaOrigins, explanation, ra
 from pidgate.quota.changes import Change, Setting
 from pidgate.quota.entities import User
 from pidgate.quota.settings import DEFAULT, ByteQuotas
-from pidgate.quota.state import QuotaState
+from pidgate.quota.state import LocalState
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -53,7 +53,7 @@ class QuotasApi:
         self,
         settings: Settings,
         administration: Administration,
-        state: Callable[[], QuotaState],
+        state: Callable[[], LocalState],
         now_ms: Callable[[], int],
         *,
         sticky_entries: Callable[[User], int] | None = None,

@@ -26,9 +26,10 @@ class StateCollector(Collector):
         left = "How long unseen ids are still admitted uncharged after a cold start; 0: no grace."
         yield gauge("grace_left_seconds", left, manager.grace_left_ms / 1000)
         memory = "Memory of the filters of remembered ids, all users."
-        yield gauge("producer_ids_filter_bytes", memory, manager.state.filter_bytes)
+        table = manager.state.table
+        yield gauge("producer_ids_filter_bytes", memory, table.filter_bytes if table else 0)
         overfull = "Ids put into filters beyond what max_live_ids allows: false positives may rise."
-        yield counter("producer_ids_overfull_inserts", overfull, manager.state.overfull_inserts)
+        yield counter("producer_ids_overfull_inserts", overfull, table.overfull_inserts if table else 0)
         yield from self._topic()
         yield from self._directory()
 

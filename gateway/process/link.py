@@ -19,11 +19,10 @@ from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire
 from pidgate.gateway.process.wire import Kind, WireError
 from pidgate.gateway.quotas.administration import OnChanged
-from pidgate.quota.admission import PendingDecision
 from pidgate.quota.changes import Change
 from pidgate.quota.entities import User
-from pidgate.quota.producer_ids import Answer, GaveUp, Question
 from pidgate.quota.settings import Quotas
+from pidgate.quota.state import Answer, PendingDecision, Question
 
 log = logger()
 
@@ -265,41 +264,20 @@ class StateOwnerLink(asyncio.Protocol):
 
 
 class RemoteState:
-    """The QuotaState of a worker: asked over the link. What is shown of users, the state owner shows."""
+    """The QuotaState of a worker: asked over the link."""
 
     def __init__(self, link: StateOwnerLink) -> None:
         self._link = link
-        self.filter_bytes = 0
-        self.overfull_inserts = 0
 
     def decide(self, question: Question, now_ms: int) -> Answer | None:
+        """Return None: the answer comes over the link (StateOwnerLink.ask)."""
         return None
 
     def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
+        """Report the id to the state owner as admitted."""
         self._link.passed_uncharged(user, producer_id)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Sent to the state owner, which knows whether the old id is remembered."""
+        """Report the new id to the state owner, which knows whether the old one is remembered."""
         self._link.inherited(user, old_producer_id, new_producer_id)
         return True
-
-    def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """The state owner has its own."""
-
-    def sweep(self, now_ms: int) -> list[GaveUp]:
-        return []
-
-    def users(self) -> list[User]:
-        return []
-
-    def tokens(self, user: User, now_ms: int) -> float | None:
-        return None
-
-    def live_ids(self, user: User, now_ms: int) -> int:
-        return 0
-
-    def waiting(self, user: User) -> int:
-        return 0
-
-    def oldest_waiting_ms(self, user: User, now_ms: int) -> int:
-        return 0

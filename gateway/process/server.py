@@ -32,7 +32,7 @@ from pidgate.quota.changes import Command
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import QuotaState
+from pidgate.quota.state import LocalState
 from pidgate.version import version
 
 log = logger()
@@ -59,7 +59,7 @@ class GatewayTraffic(Protocol):
 
     # What they are notified of: quotas in force, the restored state, an id refused elsewhere, a gateway topic's id.
     def set_quotas(self, quotas: Quotas) -> None: ...
-    def use_state(self, state: QuotaState) -> None: ...
+    def use_state(self, state: LocalState) -> None: ...
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
     def learn_topic_id(self, topic_id: bytes) -> None: ...
 
@@ -151,7 +151,7 @@ class Gateway:
     def topic_id_learnt(self, topic_id: bytes) -> None:
         self.traffic.learn_topic_id(topic_id)
 
-    def state_restored(self, state: QuotaState) -> None:
+    def state_restored(self, state: LocalState) -> None:
         self.traffic.use_state(state)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from pidgate.gateway.clock import monotonic_ms
@@ -29,9 +30,8 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, Cells
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import User
-from pidgate.quota.producer_ids import Answer, Question
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import QuotaState
+from pidgate.quota.state import Answer, LocalState, Question, QuotaState
 
 log = logger()
 
@@ -44,16 +44,18 @@ CUT_OFF_S: Final = 1.0
 class Traffic:
     """A GatewayTraffic: `start`, then `drain` once.
 
-    `ask`: puts questions that `state` does not answer itself. `worker`: 0 in a gateway of one process, else from 1 on.
+    `remote`, with `ask` to put its questions, takes the place of `state` in a worker. `worker`: 0 in a gateway of one
+    process, else from 1 on.
     """
 
     def __init__(
         self,
         settings: Settings,
-        state: QuotaState,
+        state: LocalState | None,
         recorder: Recorder | None,
         administer: Administer,
         *,
+        remote: QuotaState | None = None,
         ask: Asker | None = None,
         worker: int = 0,
         byte_cells: Cells | None = None,
@@ -61,7 +63,8 @@ class Traffic:
         loop = asyncio.get_running_loop()
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
-        self._admission = admission = Admission(quotas, lambda: secrets.randbits(32), now_ms, state=state)
+        seeds = partial(secrets.randbits, 32)
+        self._admission = admission = Admission(quotas, seeds, now_ms, state=state, remote=remote)
         self.counters = counters = Counters()
         self._recorder = recorder
         limits = settings.limits
@@ -143,11 +146,11 @@ class Traffic:
     def byte_state(self) -> ByteState:
         return byte_state_of(self.byte_quota, self.shared.now_ms())
 
-    def use_state(self, state: QuotaState) -> None:
+    def use_state(self, state: LocalState) -> None:
         self._admission.use_state(state)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
-        self._admission.refused_elsewhere(user, producer_id, now_ms)
+        self._admission.sticky.refused_elsewhere(user, producer_id, now_ms)
 
     def learn_topic_id(self, topic_id: bytes) -> None:
         self.shared.gateway_topics.learn_id(topic_id)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pidgate.quota.byte_quota import ByteSnapshot
 from pidgate.quota.counters import UserSnapshot
-from pidgate.quota.producer_ids import Answer, AskedId, Question
+from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.verdicts import Decision
 
 WIRE_VERSION: Final = 2

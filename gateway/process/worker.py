@@ -15,8 +15,8 @@ from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.recording.setup import recorder_of
 from pidgate.quota.counters import SAMPLE_MS
 from pidgate.quota.entities import User
-from pidgate.quota.producer_ids import Answer, Question
 from pidgate.quota.settings import Quotas
+from pidgate.quota.state import Answer, Question
 
 log = logger()
 
@@ -35,9 +35,10 @@ class Worker:
             self._recorder.quota_version = 1  # of the quotas that the state owner started with
         self._traffic = Traffic(
             settings,
-            RemoteState(self._link),
+            None,
             self._recorder,
             self._link.administer,
+            remote=RemoteState(self._link),
             ask=self._link.ask,
             worker=number,
             byte_cells=_cells(Path(socket_path), number),

@@ -22,11 +22,9 @@ from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Change
 from pidgate.quota.counters import UserCounters, UserSnapshot
 from pidgate.quota.entities import User, resolve
-from pidgate.quota.producer_ids import Answer, Question
 from pidgate.quota.settings import Quotas
 from pidgate.quota.shared_refusals import SharedRefusals
-from pidgate.quota.snapshots import snapshot
-from pidgate.quota.state import QuotaState, failed_open
+from pidgate.quota.state import Answer, LocalState, Question, failed_open
 from pidgate.quota.sticky import WATCH_MS
 
 log = logger()
@@ -109,7 +107,7 @@ class Workers:
         for session in self._sessions:
             self._send_quotas(session)
 
-    def use_state(self, state: QuotaState) -> None:
+    def use_state(self, state: LocalState) -> None:
         """Nothing to do: each question is put to the manager's state of the moment."""
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
@@ -213,7 +211,9 @@ class Workers:
 
     def _snapshot(self, user: User) -> UserSnapshot:
         counted = UserCounters(gave_up=self._gave_up.get(user, 0))
-        return snapshot(user, counted, resolve(self._quotas, user), self._manager.state, 0, self._clock_ms())
+        now_ms = self._clock_ms()
+        status = self._manager.state.status(user, now_ms)
+        return counted.snapshot(user, resolve(self._quotas, user), status, 0, now_ms)
 
     async def _tick(self) -> None:
         """Once a second: forget what is over, publish who gave up, send applied offsets."""

@@ -29,8 +29,9 @@ from pidgate.gateway.proxy.receive_buffer import first_large_bytes, frame_size
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
-from pidgate.quota.admission import PendingDecision, Session
 from pidgate.quota.changes import Change
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Session
 
 log = logger()
 

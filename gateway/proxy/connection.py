@@ -20,9 +20,11 @@ from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.protocol.sasl import SaslExchange
-from pidgate.quota.admission import Admission, PendingDecision, Session
+from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.changes import Change
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Session
 
 if TYPE_CHECKING:
     from pidgate.gateway.proxy.client_channel import ClientChannel
@@ -76,7 +78,7 @@ class Shared:
         """Set whenever no socket is open."""
         self.all_closed.set()
         self.connecting: set[asyncio.Task[None]] = set()
-        self.topic_names = TopicNames(loop, admission.topic_alias)
+        self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.gateway_topic_log = OwnTopicLog()
         self.refusal_log = RefusalLog()

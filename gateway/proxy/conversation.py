@@ -59,11 +59,13 @@ from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.throttle import lowered_fetch
 from pidgate.protocol.versions import SPOKEN
-from pidgate.quota.admission import Admission, Close, Forward, PendingDecision, Refuse, Session
+from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Close, Forward, Refuse, Session
 from pidgate.quota.wording import error_message
 
 SIZE_PREFIX_BYTES: Final = 4
@@ -421,7 +423,7 @@ class Conversation:
         note: object = None
         if batches:
             verdict = self._admission.judge(
-                self.session, batches, transactional=transactional, now_ms=now_ms, asked=asked
+                self.session, batches, transactional=transactional, now_ms=now_ms, pending=asked
             )
             if not isinstance(verdict, Forward):
                 if isinstance(verdict, PendingDecision):

@@ -10,8 +10,8 @@ from typing import Final
 
 from pidgate.gateway.logs import Event, logger
 from pidgate.protocol.versions import SPOKEN
-from pidgate.quota.admission import Reason, Refuse
-from pidgate.quota.questions import NO_PRODUCER_ID
+from pidgate.quota.state import NO_PRODUCER_ID
+from pidgate.quota.verdicts import Reason, Refuse
 
 log = logger()
 

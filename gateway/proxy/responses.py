@@ -16,7 +16,8 @@ from pidgate.gateway.quotas.kafka_api import QuotaExchange, described
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.protocol import addresses, messages, produce
 from pidgate.protocol.sasl import SaslExchange
-from pidgate.quota.admission import Admission, Session
+from pidgate.quota.admission import Admission
+from pidgate.quota.verdicts import Session
 
 Translate = Callable[[int, str, int], tuple[str, int]]
 Buffer = bytes | bytearray | memoryview
@@ -102,8 +103,8 @@ class Answers:
         answer = messages.init_producer_id_answer(buf, start, end, api_version)
         if answer.error_code == 0 and answer.producer_id >= 0:
             session = self._session
-            self._admission.owner_learnt(
-                session.user, answer.producer_id, answer.producer_epoch, session.connection_id, now_ms
+            self._admission.owners.learnt(
+                session.user, answer.producer_id, answer.producer_epoch, session.connection_id
             )
         if self._recorder is not None:
             self._recorder.producer_id_given(note, answer, now_ms)

@@ -17,11 +17,10 @@ from pidgate.quota.changes import Change, Setting
 from pidgate.quota.entities import resolve
 from pidgate.quota.in_force import ALL_MODES, deciding, value_in_force
 from pidgate.quota.latest_refusals import LatestRefusal
-from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode
-from pidgate.quota.state import QuotaState
+from pidgate.quota.state import LocalState
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import LiveUser
+from pidgate.quota.users import LiveUser, UserTable
 
 RUN_TIME: Final = "run_time"
 _PER_ID = 1_000
@@ -185,7 +184,7 @@ def explanation(
     user: str,
     producer_id: int | None,
     *,
-    state: QuotaState,
+    state: LocalState,
     in_force: InForce,
     moment: Moment,
     sticky_entries: int | None = None,
@@ -199,16 +198,16 @@ def explanation(
     """
     now_ms = moment.now_ms
     quotas, origins = in_force.quotas, origins or QuotaOrigins(in_force, moment.wall_ms)
-    real = state if isinstance(state, ProducerIdQuota) else None
-    live = real.find(user) if real is not None else None
-    cluster = real.cluster_bucket if real is not None else None
+    table, status = state.table, state.status(user, now_ms)
+    live = table.find(user) if table is not None else None
+    cluster = table.cluster if table is not None else None
     provenance = in_force.provenance.get(user) or Provenance()
     bucket = _bucket(live, in_force, user, now_ms)
     return {
         "user": user,
         "wall_ms": moment.wall_ms,
         "window_ms": quotas.producer_ids.window_ms,
-        "is_restored": real is not None,
+        "is_restored": table is not None,
         "is_known": live is not None,
         "producer_ids_rate": origins.effective_rate(user).as_json(),
         "mode": origins.effective_mode(user).as_json(),
@@ -220,14 +219,14 @@ def explanation(
         "next_token_in_ms": _wait_ms(bucket, cluster, len(live.queue) if live else 0, now_ms),
         "cluster_producer_ids_rate": rate_or_mode(quotas.cluster_rate_milli),
         "cluster_tokens": _tokens(cluster, now_ms),
-        "live_ids": state.live_ids(user, now_ms),
-        "waiting": state.waiting(user),
-        "oldest_waiting_ms": state.oldest_waiting_ms(user, now_ms),
-        "grace_left_ms": max(0, real.grace_until_ms - now_ms) if real is not None else 0,
+        "live_ids": status.live_ids,
+        "waiting": status.waiting,
+        "oldest_waiting_ms": status.oldest_waiting_ms,
+        "grace_left_ms": max(0, table.grace.until_ms - now_ms) if table is not None else 0,
         "grace_admitted": live.grace_admitted if live else 0,
         "sticky_entries": sticky_entries,
-        "last_refusal": _refusal(real.latest_refusals.of_user(user) if real is not None else None, moment),
-        "producer_id": None if producer_id is None else _of_id(real, live, user, producer_id, moment),
+        "last_refusal": _refusal(table.latest_refusals.of_user(user) if table is not None else None, moment),
+        "producer_id": None if producer_id is None else _of_id(table, live, user, producer_id, moment),
     }
 
 
@@ -250,14 +249,14 @@ def _wait_ms(own: TokenBucket | None, cluster: TokenBucket | None, place: int, n
 
 
 def _of_id(
-    real: ProducerIdQuota | None, live: LiveUser | None, user: str, producer_id: int, moment: Moment
+    table: UserTable | None, live: LiveUser | None, user: str, producer_id: int, moment: Moment
 ) -> dict[str, Any]:
     """Return what is known of one producer id. `is_released`: it is let in when it comes back."""
     waiting = live.queue.waiting(producer_id) if live else None
     return {
         "producer_id": producer_id,
-        "is_remembered": real is not None and real.remembers(user, producer_id, moment.now_ms),
-        "is_released": real is not None and real.releases.holds(user, producer_id),
+        "is_remembered": table is not None and table.remembers(user, producer_id, moment.now_ms),
+        "is_released": table is not None and table.releases.holds(user, producer_id),
         "waiting": None
         if live is None or waiting is None
         else {
@@ -269,7 +268,7 @@ def _of_id(
             "client_id": waiting.client_id,
         },
         "last_refusal": _refusal(
-            None if real is None else real.latest_refusals.of_id(user, producer_id), moment
+            None if table is None else table.latest_refusals.of_id(user, producer_id), moment
         ),
     }
 

@@ -29,8 +29,8 @@ from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.sampling import EventSampler, RefusalSamples, RefusedIds, Summed
 from pidgate.gateway.recording.topology import Topology
 from pidgate.gateway.recording.usage import IdUsage, RecordedConnection, UsageTable
-from pidgate.quota.producer_ids import GaveUp
 from pidgate.quota.settings import Quotas
+from pidgate.quota.users import GaveUp
 
 Sink = Callable[[str, bytes], None]
 """Takes a record's key and the event; neither waits nor raises."""

@@ -36,7 +36,7 @@ from pidgate.quota.interim import InterimState
 from pidgate.quota.layered_filter import kept_ms
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import QuotaState
+from pidgate.quota.state import LocalState
 
 log = logger()
 
@@ -60,7 +60,7 @@ class StateObserver(Protocol):
     def is_reached(self) -> bool:
         """Whether the cluster has answered anybody: before that nothing is served, and waiting costs nothing."""
 
-    def state_restored(self, state: QuotaState) -> None:
+    def state_restored(self, state: LocalState) -> None:
         """Ask this state from now on."""
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
@@ -94,11 +94,12 @@ class QuotaStateManager:
         self._names = UserNames(settings.events.redact, settings.quotas.users)
         self._quotas, self._provenance = settings.to_quotas(), provenance
         self._is_started = False
-        self._restored: ProducerIdQuota = RedactedUsersQuota(
-            self._names, self._quotas, lambda: secrets.randbits(32), self._now_ms()
-        )
+        self._quota = ProducerIdQuota(self._quotas, lambda: secrets.randbits(32), self._now_ms())
+        self._restored: ProducerIdQuota | RedactedUsersQuota = self._quota
+        if self._names.redacts:
+            self._restored = RedactedUsersQuota(self._names, self._quota)
         self._interim = InterimState()
-        self.state: QuotaState = self._interim
+        self.state: LocalState = self._interim
         self._grace_until_wall_ms: int | None = None
         self._clock_ahead_ms = self._now_ms() - wall_ms()
         """Decision clock minus wall clock, read once: it places what is restored in time, and is published so that a
@@ -183,7 +184,7 @@ class QuotaStateManager:
             # Whatever is wrong with what was written down: the gateway goes on without it.
             log.exception(Event.STATE_NOT_RESTORED, reason=str(error), remedy="look at the lines above")
             loaded = None
-        self._applier.finish_restore(self._restored)
+        self._applier.finish_restore(self._quota.restorer)
         restored_from = self._source(loaded)
         if loaded is not None and loaded.grace_until_wall_ms is not None:
             self._share_grace(loaded.grace_until_wall_ms, "a grace that had begun before the restart goes on")
@@ -209,9 +210,9 @@ class QuotaStateManager:
         loaded = await asyncio.to_thread(self.log.state_dir.load)
         written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
         if loaded.cluster_bucket is not None:
-            self._restored.import_cluster_bucket(loaded.cluster_bucket, written_ms)
+            self._quota.restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
         for number, user in enumerate(loaded.users):
-            self._restored.import_user(user, written_ms)
+            self._quota.restorer.import_user(user, written_ms)
             if number % PORTION == 0:
                 await asyncio.sleep(0)
         loaded.users.clear()
@@ -219,7 +220,7 @@ class QuotaStateManager:
             now_ms = self._now_ms()
             self._applier.restore_journal(
                 portion,
-                self._restored,
+                self._quota.restorer,
                 now_ms,
                 now_ms - self._clock_ahead_ms,
                 self._observer.refused_elsewhere,
@@ -256,13 +257,13 @@ class QuotaStateManager:
         now_ms = self._now_ms()
         if self._caught_up.is_set():
             followed = self._applier.decisions
-            self._applier.follow(records, self._restored, self._observer.refused_elsewhere, now_ms)
+            self._applier.follow(records, self._quota, self._observer.refused_elsewhere, now_ms)
             if self._applier.decisions > followed:
                 self.log.applied.applied(records, now_ms)
         else:
             restored_by_ms = now_ms - self._clock_ahead_ms
             self._applier.restore(
-                records, self._restored, now_ms, restored_by_ms, self._observer.refused_elsewhere
+                records, self._quota.restorer, now_ms, restored_by_ms, self._observer.refused_elsewhere
             )
 
     def _topic_caught_up(self) -> None:
@@ -271,7 +272,7 @@ class QuotaStateManager:
         if self.is_restored and has_history and self.grace_left_ms:
             # It could not be read at the start, which was taken for a cold one.
             self._grace_until_wall_ms = None
-            self._restored.begin_grace(0)
+            self._quota.begin_grace(0)
             log.warning(
                 Event.GRACE_ENDED_EARLY,
                 reason="the events topic can be read now, and tells what is remembered",
@@ -302,7 +303,7 @@ class QuotaStateManager:
             "caught_up",
             restored_from=restored_from,
             restored_users=len(users),
-            restored_ids=sum(self._restored.live_ids(user, now_ms) for user in users),
+            restored_ids=sum(self._restored.status(user, now_ms).live_ids for user in users),
             clock_ahead_ms=self._clock_ahead_ms,
         )
 
@@ -325,7 +326,7 @@ class QuotaStateManager:
 
     def _begin_grace(self, grace_ms: int, reason: str) -> None:
         self._grace_until_wall_ms = wall_ms() + grace_ms
-        self._restored.begin_grace(self._now_ms() + grace_ms)
+        self._quota.begin_grace(self._now_ms() + grace_ms)
         log.warning(Event.GRACE_BEGAN, reason=reason, grace_ms=grace_ms)
 
     @property
@@ -367,9 +368,9 @@ class QuotaStateManager:
         assert self.log.state_dir is not None
         now_ms = self._now_ms()
         await self.log.state_dir.save(
-            self._restored.export_users(now_ms),
+            self._quota.restorer.export_users(now_ms),
             written_wall_ms=wall_ms(),
-            cluster_bucket=self._restored.export_cluster_bucket(now_ms),
+            cluster_bucket=self._quota.restorer.export_cluster_bucket(now_ms),
             offsets=dict(enumerate(self.log.applied_offsets)),
             grace_until_wall_ms=self._grace_until_wall_ms,
         )
@@ -378,7 +379,7 @@ class QuotaStateManager:
         """Log the change, and publish it."""
         member = {"gateway_id": change.gateway_id, "incarnation": change.incarnation}
         if change.kind == "seen":
-            self._restored.in_fleet = True
+            self._quota.in_fleet = True
             log.info(Event.FLEET_MEMBER_SEEN, **member)
             self._publish_phase("member_seen", text=change.gateway_id)
         elif change.kind == "gone":

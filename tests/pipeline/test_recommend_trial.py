@@ -38,7 +38,7 @@ class Decided:
     def _come_back(self, until_ms: int) -> None:
         """Whose turn has come by then, and who has given up."""
         while self._waiting:
-            live = self._quota.find("u")
+            live = self._quota.table.find("u")
             assert live is not None
             assert live.bucket is not None
             producer_id, first_ms = self._waiting[0]

@@ -15,7 +15,8 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.quota.changes import Command
-from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.state import Answer, AskedId, Question
 
 FILE = """
 gateway_id: gw-0

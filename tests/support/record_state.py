@@ -40,8 +40,8 @@ def recorded_quota(now_ms: int) -> ProducerIdQuota:
     for user, ids in IDS.items():
         for place, producer_id in enumerate(ids):
             used_ms = now_ms - 20 * HOUR_MS + 20 * HOUR_MS * place // len(ids)
-            quota.restore_id(user, producer_id, used_ms, now_ms)
-    quota.restore_tokens("alice", 75, 2, now_ms)
+            quota.restorer.restore_id(user, producer_id, used_ms, now_ms)
+    quota.restorer.restore_tokens("alice", 75, 2, now_ms)
     return quota
 
 
@@ -75,9 +75,9 @@ async def record(directory: Path) -> None:
     state_dir = StateDir(directory)
     await asyncio.to_thread(state_dir.load)
     saved = await state_dir.save(
-        quota.export_users(now_ms),
+        quota.restorer.export_users(now_ms),
         written_wall_ms=WRITTEN_WALL_MS,
-        cluster_bucket=quota.export_cluster_bucket(now_ms),
+        cluster_bucket=quota.restorer.export_cluster_bucket(now_ms),
         offsets=OFFSETS,
         grace_until_wall_ms=WRITTEN_WALL_MS + HOUR_MS,
     )
@@ -91,7 +91,12 @@ async def record(directory: Path) -> None:
         "grace_until_wall_ms": WRITTEN_WALL_MS + HOUR_MS,
         "offsets": {str(partition): offset for partition, offset in OFFSETS.items()},
         "users": [
-            {"user": user, "first_id": ids.start, "ids": len(ids), "tokens": quota.tokens(user, now_ms)}
+            {
+                "user": user,
+                "first_id": ids.start,
+                "ids": len(ids),
+                "tokens": quota.status(user, now_ms).tokens,
+            }
             for user, ids in IDS.items()
         ],
         "cluster_tokens": 5_000,

@@ -25,8 +25,8 @@ from pidgate.quota import (
     Verdict,
     rate_milli,
 )
-from pidgate.quota.admission import PendingDecision
 from pidgate.quota.interim import InterimState
+from pidgate.quota.state import PendingDecision
 
 APPENDED_AFTER_MS = 7
 BEGAN_WALL_MS = 1_790_000_000_000
@@ -86,13 +86,15 @@ class PaperGateway:
             if decision is None or decision.user is None:
                 continue
             if decision.admitted:
-                self.state.restore_id(decision.user, decision.producer_id, append_ms + self.ahead_ms, now_ms)
+                self.state.restorer.restore_id(
+                    decision.user, decision.producer_id, append_ms + self.ahead_ms, now_ms
+                )
             else:
-                self.admission.refused_elsewhere(decision.user, decision.producer_id, now_ms)
+                self.admission.sticky.refused_elsewhere(decision.user, decision.producer_id, now_ms)
             if decision.tokens_after is not None:
                 newest[decision.user] = decision.tokens_after, append_ms + self.ahead_ms
         for user, (units, at_ms) in newest.items():
-            self.state.restore_tokens(user, units, SETTINGS.window_ms * 1000, at_ms)
+            self.state.restorer.restore_tokens(user, units, SETTINGS.window_ms * 1000, at_ms)
 
     def _new(self, wall_ms: int) -> list[tuple[int, Told, Decision | None]]:
         """What has come to the topic since it was last read. Unlike time, it is in order."""
@@ -116,7 +118,7 @@ class PaperGateway:
             if decision.admitted:
                 self.state.admitted_elsewhere(decision.user, decision.producer_id, at_ms, decision.reason)
             else:
-                self.admission.refused_elsewhere(decision.user, decision.producer_id, at_ms)
+                self.admission.sticky.refused_elsewhere(decision.user, decision.producer_id, at_ms)
         judged: Verdict | PendingDecision | None
         if now_ms < self.muted.get(session.connection_id, 0):
             judged = self.admission.judge_while_muted(session, [batch], transactional=False, now_ms=now_ms)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from pidgate.quota import Admission, Decision, Forward, ProducerIdQuota, Quotas, Reason, Refuse, Session
-from pidgate.quota.admission import PendingDecision
 from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
+from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import ProducerBatch, Verdict
 from tests.support.replay.recorded import RecordedEvent, pieces_of, quotas_of, run_of
 from tests.support.replay.silent import pass_in_silence
@@ -118,7 +118,8 @@ class GatewayReplay:
 
     def waiting(self, event: RecordedEvent) -> int:
         """Return how many ids of the event's user wait in its queue."""
-        return self._real.waiting(event["user"] or None) if self._real is not None else 0
+        user = event["user"] or None
+        return self._real.status(user, 0).waiting if self._real is not None else 0
 
     def _set_quotas(self, event: RecordedEvent, now_ms: int) -> None:
         """Quotas that are told once more are no change."""
@@ -235,7 +236,7 @@ class GatewayReplay:
     @staticmethod
     def _watch(admission: Admission, now_ms: int) -> Watch:
         def watch(user: User, producer_id: int) -> None:
-            admission.refused_elsewhere(user, producer_id, now_ms)
+            admission.sticky.refused_elsewhere(user, producer_id, now_ms)
 
         return watch
 

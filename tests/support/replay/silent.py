@@ -30,7 +30,7 @@ def pass_in_silence(
     connection before; then its other partitions began there, in silence.
     """
     user, (producer_id, epoch, base_sequence, topic, partition) = session.user, batch
-    live, sticky = state.find(user), admission.sticky
+    live, sticky = state.table.find(user), admission.sticky
     if live is None or sticky.refused_id(user, producer_id, now_ms) is None:
         return
     if live.filter.find(live.filter.hashed(producer_id), now_ms) is not Sighting.REMEMBERED:

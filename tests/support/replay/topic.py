@@ -102,17 +102,17 @@ def restore(
             if now_ms - at_ms < WATCH_MS:
                 watch(user, producer_id)
         elif decision.reason in _UNCHARGED:
-            state.restore_grace(user, producer_id, at_ms, now_ms)
+            state.restorer.restore_grace(user, producer_id, at_ms, now_ms)
         else:
-            state.restore_id(user, producer_id, at_ms, now_ms)
+            state.restorer.restore_id(user, producer_id, at_ms, now_ms)
             if decision.reason in _CHARGED:
                 charged_ms.append(at_ms)
         if decision.tokens_after is not None and (user not in newest or at_ms >= newest[user][0]):
             newest[user] = at_ms, decision, record.token_units
     for user, (at_ms, decision, token_units) in newest.items():
         if decision.tokens_after is not None:
-            state.restore_tokens(user, decision.tokens_after, token_units, at_ms)
-    state.restore_cluster_charges(charged_ms)
+            state.restorer.restore_tokens(user, decision.tokens_after, token_units, at_ms)
+    state.restorer.restore_cluster_charges(charged_ms)
 
 
 def follow(record: Record, state: ProducerIdQuota, run: str, now_ms: int, watch: Watch) -> None:

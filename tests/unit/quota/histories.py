@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from pidgate.quota.producer_ids import AskedId, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.state import AskedId, Question
 from pidgate.quota.user_state import UserState
 from pidgate.quota.verdicts import Decision, Reason
 from tests.unit.quota.world import seeds
@@ -93,11 +94,11 @@ def check_restart(rng: Random, make: StateClass) -> None:
     fresh = make(quotas, seeds(50_000), restored_ms)
     for at_ms, decision in log.records:
         if decision.admitted:
-            fresh.restore_id(decision.user, decision.producer_id, at_ms + shift_ms, restored_ms)
+            fresh.restorer.restore_id(decision.user, decision.producer_id, at_ms + shift_ms, restored_ms)
         if decision.admitted and decision.tokens_after is not None:
-            fresh.restore_tokens(decision.user, decision.tokens_after, token_units, at_ms + shift_ms)
+            fresh.restorer.restore_tokens(decision.user, decision.tokens_after, token_units, at_ms + shift_ms)
     for user in USERS:
-        expected, found = original.tokens(user, now_ms), fresh.tokens(user, restored_ms)
+        expected, found = original.status(user, now_ms).tokens, fresh.status(user, restored_ms).tokens
         if found is None and expected is not None:
             # Nothing was told of the user, as nothing was admitted: its bucket is full as it was.
             assert quotas.default.producer_ids_rate_milli is not None
@@ -106,7 +107,7 @@ def check_restart(rng: Random, make: StateClass) -> None:
     for later_ms in (0, 500, window.remember_ms - 1, window.remember_ms):
         for (user, producer_id), used_ms in log.used_ms.items():
             if now_ms + later_ms - used_ms <= window.remember_ms:
-                assert fresh.remembers(user, producer_id, restored_ms + later_ms), (user, producer_id)
+                assert fresh.table.remembers(user, producer_id, restored_ms + later_ms), (user, producer_id)
 
 
 def copied(
@@ -114,10 +115,10 @@ def copied(
 ) -> ProducerIdQuota:
     """The state in a new process, whose clock says `restored_ms` at `now_ms`."""
     copy = make(quotas, seeds(70_000), restored_ms)
-    users: list[UserState] = list(state.export_users(now_ms))
+    users: list[UserState] = list(state.restorer.export_users(now_ms))
     for user in users:
-        copy.import_user(user, restored_ms)
-    copy.import_cluster_bucket(state.export_cluster_bucket(now_ms), restored_ms)
+        copy.restorer.import_user(user, restored_ms)
+    copy.restorer.import_cluster_bucket(state.restorer.export_cluster_bucket(now_ms), restored_ms)
     return copy
 
 
@@ -215,7 +216,7 @@ class Fleet:
         gateway.state.in_fleet = True
         gateway.cached.clear()
         for at_ms, producer_id, _ in self.told:
-            gateway.state.restore_id("alice", producer_id, at_ms + gateway.shift_ms, now_ms)
+            gateway.state.restorer.restore_id("alice", producer_id, at_ms + gateway.shift_ms, now_ms)
 
     def restart_from_export(self, number: int) -> None:
         """The same from an export; what is under way arrives later."""
@@ -229,7 +230,7 @@ class Fleet:
 
     def tokens(self, number: int) -> float | None:
         gateway = self.gateways[number]
-        return gateway.state.tokens("alice", self.now_ms + gateway.shift_ms)
+        return gateway.state.status("alice", self.now_ms + gateway.shift_ms).tokens
 
 
 def check_fleet_remembers(rng: Random, make: StateClass) -> None:
@@ -251,7 +252,9 @@ def check_fleet_remembers(rng: Random, make: StateClass) -> None:
         for producer_id, at_ms in used_ms.items():
             if fleet.now_ms - at_ms <= remembered_ms and producer_id not in under_way:
                 for gateway in fleet.gateways:
-                    known = gateway.state.remembers("alice", producer_id, fleet.now_ms + gateway.shift_ms)
+                    known = gateway.state.table.remembers(
+                        "alice", producer_id, fleet.now_ms + gateway.shift_ms
+                    )
                     assert known, (producer_id, at_ms, fleet.now_ms)
         chance = rng.random()
         number = rng.randrange(len(fleet.gateways))

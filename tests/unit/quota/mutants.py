@@ -5,12 +5,17 @@ A mutant is a class of state. It overrides one rule; the code under test has no 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pidgate.quota.entities import User
 from pidgate.quota.layered_filter import Sighting
-from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import Restorer
+from pidgate.quota.settings import Quotas
+from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.user_state import UserState
-from pidgate.quota.users import LiveUser
+from pidgate.quota.users import LiveUser, UserTable
 from pidgate.quota.verdicts import Decision, Reason
 
 
@@ -30,7 +35,7 @@ class ChargesWhatIsHeld(ProducerIdQuota):
     def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
         unseen = super().admitted_meanwhile(user, producer_id, now_ms, reason)
         if not unseen:
-            self._count_elsewhere(self._live(user, now_ms), reason, now_ms)
+            self._count_elsewhere(self.table.live(user, now_ms), reason, now_ms)
         return unseen
 
 
@@ -52,14 +57,14 @@ class DebtWithoutFloor(ProducerIdQuota):
     """What is heard late and at once is an outage of hours."""
 
     def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
-        self._charge(live, TokenBucket.charge, now_ms)
+        self.table.charge(live, TokenBucket.charge, now_ms)
 
 
 class KeepsWaiting(ProducerIdQuota):
     """An id that another gateway has admitted keeps its place in line here."""
 
     def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
-        live = self._live(user, now_ms)
+        live = self.table.live(user, now_ms)
         ids = live.filter
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
         if unseen:
@@ -67,54 +72,91 @@ class KeepsWaiting(ProducerIdQuota):
         return unseen
 
 
-class FutureUses(ProducerIdQuota):
-    """A history from a clock that is ahead is believed."""
-
+class _FutureUses(Restorer):
     @staticmethod
     def _possible_ms(used_ms: int, now_ms: int) -> int:
         return used_ms
 
 
+class FutureUses(ProducerIdQuota):
+    """A history from a clock that is ahead is believed."""
+
+    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, seed_source, now_ms)
+        self.restorer = _FutureUses(self.table)
+
+
+class _RestoredAsNew(Restorer):
+    def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None:
+        super().restore_id(user, producer_id, used_ms, now_ms)
+        self._table.charge(self._table.live(user, now_ms), TokenBucket.charge, used_ms)
+
+
 class RestoredAsNew(ProducerIdQuota):
     """A restored id is charged."""
 
-    def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None:
-        super().restore_id(user, producer_id, used_ms, now_ms)
-        self._charge(self._live(user, now_ms), TokenBucket.charge, used_ms)
+    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, seed_source, now_ms)
+        self.restorer = _RestoredAsNew(self.table)
 
 
-class RestoredNow(ProducerIdQuota):
-    """A balance is taken as if it were of now: what was refilled since is lost."""
-
+class _RestoredNow(Restorer):
     def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None:
-        live = self._live(user, at_ms)
+        live = self._table.live(user, at_ms)
         super().restore_tokens(user, units, token_units, at_ms)
         if live.bucket is not None:
             live.bucket.restore(units, token_units, at_ms + 1_000)
 
 
+class RestoredNow(ProducerIdQuota):
+    """A balance is taken as if it were of now: what was refilled since is lost."""
+
+    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, seed_source, now_ms)
+        self.restorer = _RestoredNow(self.table)
+
+
+class _OldestTokens(Restorer):
+    def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None:
+        self._table.live(user, at_ms).restored_ms = None
+        super().restore_tokens(user, units, token_units, at_ms)
+
+
 class OldestTokens(ProducerIdQuota):
     """Whatever balance is told last counts."""
 
-    def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None:
-        self._live(user, at_ms).restored_ms = None
-        super().restore_tokens(user, units, token_units, at_ms)
+    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, seed_source, now_ms)
+        self.restorer = _OldestTokens(self.table)
+
+
+class _ForgetsSeeds(Restorer):
+    def import_user(self, state: UserState, now_ms: int) -> None:
+        super().import_user(UserState(state.user, state.seed + 1, state.layers, state.bucket), now_ms)
 
 
 class ForgetsSeeds(ProducerIdQuota):
     """An imported filter is asked with another seed."""
 
-    def import_user(self, state: UserState, now_ms: int) -> None:
-        super().import_user(UserState(state.user, state.seed + 1, state.layers, state.bucket), now_ms)
+    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, seed_source, now_ms)
+        self.restorer = _ForgetsSeeds(self.table)
+
+
+class _SlicesOfOthersAreOurs(UserTable):
+    def new(self, user: User, seed: int) -> LiveUser:
+        live = super().new(user, seed)
+        live.filter._silence_ms = 0
+        return live
 
 
 class SlicesOfOthersAreOurs(ProducerIdQuota):
     """What others tell of is kept no longer than what is used here."""
 
-    def _new(self, user: User, seed: int) -> LiveUser:
-        live = super()._new(user, seed)
-        live.filter._silence_ms = 0
-        return live
+    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, seed_source, now_ms)
+        self.table = _SlicesOfOthersAreOurs(quotas, seed_source, now_ms)
+        self.restorer = Restorer(self.table)
 
 
 class GraceIsCharged(ProducerIdQuota):
@@ -125,7 +167,7 @@ class GraceIsCharged(ProducerIdQuota):
     ) -> Decision:
         decision = super()._admit_unseen(live, question, asked, enforced, now_ms)
         if decision.reason is Reason.GRACE:
-            self._charge(live, TokenBucket.charge, now_ms)
+            self.table.charge(live, TokenBucket.charge, now_ms)
         return decision
 
 
@@ -133,14 +175,14 @@ class GraceWithoutBound(ProducerIdQuota):
     """A cold start lets in everything."""
 
     def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
-        return now_ms < self.grace_until_ms
+        return now_ms < self.table.grace.until_ms
 
 
 class GraceIsNotRemembered(ProducerIdQuota):
     """What a cold start lets in is new again afterwards."""
 
     def decide(self, question: Question, now_ms: int) -> Answer:
-        live = self._live(question.user, now_ms)
+        live = self.table.live(question.user, now_ms)
         known = [live.filter.find(live.filter.hashed(asked.producer_id), now_ms) for asked in question.ids]
         answer = super().decide(question, now_ms)
         graced = any(decision.reason is Reason.GRACE for decision in answer.decisions)

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection
 import pytest
 
 from pidgate.quota import Admission, Mode, Quotas, Reason, Session, UserQuota
-from pidgate.quota.producer_ids import Answer, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.state import Answer, Question
 from pidgate.quota.sticky import WATCH_MS, Look, RefusedId, StickyEntry, StickyRefusals
 from pidgate.quota.verdicts import FORWARD, Bound, Close, Forward, ProducerBatch, Refuse
-from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
+from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds, table_of
 
 SLICE_MS = 6 * HOUR_MS
 
@@ -39,10 +40,10 @@ def test_vector_hundred_an_hour() -> None:
 
 def test_what_is_refused_costs_nothing_and_is_not_remembered() -> None:
     world = exhausted()
-    before = world.admission.filter_bytes
+    before = table_of(world.admission).filter_bytes
     for number in range(500):
         world.refusal(world.connect(), batch(number))
-    assert world.admission.filter_bytes == before
+    assert table_of(world.admission).filter_bytes == before
     (snapshot,) = world.admission.user_snapshots(0)
     assert snapshot.live_ids == 101
     assert snapshot.tokens == -1
@@ -576,13 +577,13 @@ def test_idle_users_are_dropped() -> None:
     world.now_ms += 1
     world.admission.sweep(world.now_ms)
     assert world.admission.user_snapshots(world.now_ms) == []
-    assert world.admission.filter_bytes == 0
+    assert table_of(world.admission).filter_bytes == 0
 
 
 def test_who_only_allocates_ids_stays_visible_for_an_hour() -> None:
     world = World(enforcing(100))
     session = world.connect()
-    world.admission.owner_learnt("alice", 1, 0, session.connection_id, 0)
+    world.admission.owners.learnt("alice", 1, 0, session.connection_id)
     world.close(session)
     world.now_ms = HOUR_MS - 1
     world.admission.sweep(world.now_ms)
@@ -613,7 +614,7 @@ def test_ids_that_were_never_produced_with_are_counted_for_their_user() -> None:
     world = World(enforcing(100))
     session = world.connect()
     for producer_id in (1, 2, 3):
-        world.admission.owner_learnt("alice", producer_id, 0, session.connection_id, 0)
+        world.admission.owners.learnt("alice", producer_id, 0, session.connection_id)
     world.judge(world.connect(), batch(2))
     world.close(session)
     assert world.admission.user_snapshots(0)[0].unused_ids == 2
@@ -622,7 +623,7 @@ def test_ids_that_were_never_produced_with_are_counted_for_their_user() -> None:
 def test_a_topic_by_name_or_by_id() -> None:
     world = exhausted()
     session = world.connect()
-    world.admission.topic_alias(b"t", bytes(16))
+    world.admission.sticky.topics.learn(b"t", bytes(16))
     world.refusal(session, batch(1, 0))
     by_id = batch(1, 1, topic=b"\x00" + bytes(16))
     assert world.refusal(session, by_id).reason is Reason.STICKY
@@ -670,7 +671,7 @@ def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(ins
     assert isinstance(world.judge(session, batch(1, 6)), Forward)
     assert [type(problem) for problem in problems] == [ZeroDivisionError] * len(problems)
     assert admission.failures >= 2
-    assert admission.overfull_inserts == 0
+    assert table_of(admission).overfull_inserts == 0
 
 
 # Each rule is needed: the same script with one rule broken ends differently

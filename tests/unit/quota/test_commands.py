@@ -7,10 +7,10 @@ import pytest
 from pidgate.quota import latest_refusals, releases
 from pidgate.quota.changes import Command, CommandType
 from pidgate.quota.latest_refusals import LatestRefusal, LatestRefusals
-from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
-from pidgate.quota.questions import NO_PRODUCER_ID, new_id_question
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.releases import Releases
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, new_id_question
 from pidgate.quota.verdicts import Bound, Reason
 
 HOUR_MS = 3_600_000
@@ -35,9 +35,9 @@ def test_a_refill_fills_the_bucket_whatever_was_owed() -> None:
     quota = quota_of(2)
     assert [ask(quota, number).refused for number in range(4)] == [False, False, False, True]
     quota.apply(Command(type=CommandType.REFILL, user="alice"), 10)
-    assert quota.tokens("alice", 10) == 2
+    assert quota.status("alice", 10).tokens == 2
     quota.apply(Command(type=CommandType.REFILL, user="nobody"), 10)
-    assert quota.tokens("nobody", 10) is None
+    assert quota.status("nobody", 10).tokens is None
 
 
 @pytest.mark.parametrize("rate", [0, 1])
@@ -47,16 +47,16 @@ def test_a_released_id_is_let_in_uncharged_once_and_told_as_a_refresh(rate: int)
         ask(quota, number)
     assert ask(quota, 9).refused
     assert ask(quota, 9, came_back=True).refused
-    tokens, waiting = quota.tokens("alice", 0), quota.waiting("alice")
+    tokens, waiting = quota.status("alice", 0).tokens, quota.status("alice", 0).waiting
     quota.apply(release(9), 0)
-    assert not quota.remembers("alice", 9, 0), "not before it comes"
+    assert not quota.table.remembers("alice", 9, 0), "not before it comes"
     answer = ask(quota, 9, came_back=True)
     assert not answer.refused
     assert [decision.reason for decision in answer.decisions] == [Reason.REFRESH]
-    assert quota.tokens("alice", 0) == tokens
-    assert quota.waiting("alice") == max(0, waiting - 1)
-    assert quota.remembers("alice", 9, 0)
-    assert not quota.releases.holds("alice", 9)
+    assert quota.status("alice", 0).tokens == tokens
+    assert quota.status("alice", 0).waiting == max(0, waiting - 1)
+    assert quota.table.remembers("alice", 9, 0)
+    assert not quota.table.releases.holds("alice", 9)
     assert ask(quota, 10).refused, "nobody else"
 
 
@@ -73,7 +73,7 @@ def test_an_id_that_was_admitted_elsewhere_needs_no_release_any_more() -> None:
     quota = quota_of(0)
     quota.apply(release(9), 0)
     quota.admitted_elsewhere("alice", 9, 0, Reason.REFRESH)
-    assert not quota.releases.holds("alice", 9)
+    assert not quota.table.releases.holds("alice", 9)
 
 
 def test_of_many_releases_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,12 +89,15 @@ def test_the_latest_refusal_is_known_by_user_and_by_id() -> None:
     for number in range(4):
         ask(quota, number, now_ms=1_000)
     ask(quota, 2, now_ms=2_000, came_back=True)
-    of_user, of_id = quota.latest_refusals.of_user("alice"), quota.latest_refusals.of_id("alice", 3)
+    of_user, of_id = (
+        quota.table.latest_refusals.of_user("alice"),
+        quota.table.latest_refusals.of_id("alice", 3),
+    )
     assert of_user is not None
     assert (of_user.producer_id, of_user.reason, of_user.queue_position) == (2, Reason.QUEUE, 0)
     assert (of_user.refused_ms, of_user.until_ms) == (2_000, 12_000)
     assert of_id == LatestRefusal(3, Reason.FIRST_SEEN, Bound.USER, 1_000, 1_000, 11_000, None)
-    assert quota.latest_refusals.of_id("alice", 0) is None
+    assert quota.table.latest_refusals.of_id("alice", 0) is None
 
 
 def test_many_refused_ids_push_out_others_ids_but_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,6 +120,6 @@ def test_a_user_that_was_given_no_new_id_is_told_so() -> None:
     for number in range(3):
         ask(quota, number)
     assert quota.decide(new_id_question("alice", "10.0.0.1", "app"), 5).refused
-    latest = quota.latest_refusals.of_user("alice")
+    latest = quota.table.latest_refusals.of_user("alice")
     assert latest is not None
     assert (latest.producer_id, latest.refused_ms) == (NO_PRODUCER_ID, 5)

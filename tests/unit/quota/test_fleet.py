@@ -40,7 +40,7 @@ def test_six_gateways_charge_one_id_once_each() -> None:
     for state in fleet:
         for answer in answers:
             state.admitted_elsewhere("alice", 7, 0, answer.decisions[0].reason)
-    assert [state.tokens("alice", 0) for state in fleet] == [99] * 6
+    assert [state.status("alice", 0).tokens for state in fleet] == [99] * 6
 
 
 @pytest.mark.parametrize("reason", [Reason.FIRST_SEEN, Reason.QUEUE])
@@ -48,8 +48,8 @@ def test_what_was_charged_elsewhere_is_charged_here_and_to_the_cluster(reason: R
     state = gateway(cluster_rate_milli=1_000_000)
     assert state.admitted_elsewhere("alice", 7, 0, reason)
     assert not state.admitted_elsewhere("alice", 7, 0, reason)
-    assert state.tokens("alice", 0) == 99
-    cluster = state.export_cluster_bucket(0)
+    assert state.status("alice", 0).tokens == 99
+    cluster = state.restorer.export_cluster_bucket(0)
     assert cluster is not None
     assert cluster.units == 999 * cluster.token_units
     assert not state.decide(question("alice", 7), 0).decisions
@@ -59,14 +59,14 @@ def test_what_was_charged_elsewhere_is_charged_here_and_to_the_cluster(reason: R
 def test_what_cost_nothing_elsewhere_costs_nothing_here(reason: Reason) -> None:
     state = gateway()
     assert state.admitted_elsewhere("alice", 7, 0, reason)
-    assert state.remembers("alice", 7, 0)
-    assert state.tokens("alice", 0) == 100
+    assert state.table.remembers("alice", 7, 0)
+    assert state.status("alice", 0).tokens == 100
 
 
 def test_who_is_exempt_here_is_never_charged() -> None:
     state = gateway(users={"alice": UserQuota(exempt=True)})
     assert state.admitted_elsewhere("alice", 7, 0, Reason.FIRST_SEEN)
-    assert state.tokens("alice", 0) == 100
+    assert state.status("alice", 0).tokens == 100
 
 
 def test_what_others_admit_makes_a_debt_of_one_full_bucket_at_most() -> None:
@@ -74,7 +74,7 @@ def test_what_others_admit_makes_a_debt_of_one_full_bucket_at_most() -> None:
     state = gateway()
     for producer_id in range(10_000):
         state.admitted_elsewhere("alice", producer_id, 0, Reason.FIRST_SEEN)
-    assert state.tokens("alice", 0) == -100
+    assert state.status("alice", 0).tokens == -100
     assert state.decide(question("alice", 20_000), HOUR_MS).refused is False
 
 
@@ -82,24 +82,24 @@ def test_what_others_observe_makes_a_debt_of_one_token_at_most() -> None:
     state = gateway()
     for producer_id in range(10_000):
         state.admitted_elsewhere("alice", producer_id, 0, Reason.OBSERVE)
-    assert state.tokens("alice", 0) == -1
+    assert state.status("alice", 0).tokens == -1
 
 
 def test_a_small_charge_never_lifts_a_larger_debt() -> None:
     state = gateway()
     for producer_id in range(150):
         state.admitted_elsewhere("alice", producer_id, 0, Reason.FIRST_SEEN)
-    assert state.tokens("alice", 0) == -50
+    assert state.status("alice", 0).tokens == -50
     state.admitted_elsewhere("alice", 1_000, 0, Reason.OBSERVE)
-    assert state.tokens("alice", 0) == -50
+    assert state.status("alice", 0).tokens == -50
     state.set_quotas(enforcing(100, mode=Mode.OBSERVE), 0)
     state.decide(question("alice", 2_000), 0)
-    assert state.tokens("alice", 0) == -50
+    assert state.status("alice", 0).tokens == -50
 
 
 def test_a_bucket_of_less_than_one_token_may_owe_one() -> None:
     state = ProducerIdQuota(enforcing(0.25), seeds(), 0)
     state.admitted_elsewhere("alice", 1, 0, Reason.FIRST_SEEN)
-    assert state.tokens("alice", 0) == -0.75
+    assert state.status("alice", 0).tokens == -0.75
     state.admitted_elsewhere("alice", 2, 0, Reason.FIRST_SEEN)
-    assert state.tokens("alice", 0) == -1
+    assert state.status("alice", 0).tokens == -1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.quota.producer_ids import Answer, AskedId, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, UserQuota
+from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.verdicts import Bound, Reason
 from tests.unit.quota.histories import copied, question
 from tests.unit.quota.world import HOUR_MS, enforcing, seeds
@@ -28,10 +29,10 @@ def test_three_thousand_running_producers_are_let_in_uncharged_and_remembered() 
         assert not answer.refused
         assert reasons(answer) == [Reason.GRACE]
         assert answer.decisions[0].tokens_before == answer.decisions[0].tokens_after
-    assert state.tokens("alice", 3_000) == 300
-    assert state.grace_admitted("alice") == 3_000
-    assert all(state.remembers("alice", producer_id, 2 * HOUR_MS) for producer_id in range(3_000))
-    assert state.grace_admitted("bob") == 0
+    assert state.status("alice", 3_000).tokens == 300
+    assert state.table.live("alice", 0).grace_admitted == 3_000
+    assert all(state.table.remembers("alice", producer_id, 2 * HOUR_MS) for producer_id in range(3_000))
+    assert state.table.live("bob", 0).grace_admitted == 0
 
 
 def test_beyond_ten_times_the_rate_the_ordinary_decision_is_made() -> None:
@@ -52,10 +53,10 @@ def test_one_request_may_stand_on_both_sides_of_the_bound() -> None:
     # Two as grace, two by the bucket, and the fifth has no token: the request is refused, and nothing is spent.
     assert answer.refused
     assert [decision.producer_id for decision in answer.decisions] == [104]
-    assert (state.grace_admitted("alice"), state.tokens("alice", 0)) == (8, 1)
+    assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (8, 1)
     passed = state.decide(question("alice", 100, 101, 102, 103), 0)
     assert reasons(passed) == [Reason.GRACE, Reason.GRACE, Reason.FIRST_SEEN, Reason.FIRST_SEEN]
-    assert (state.grace_admitted("alice"), state.tokens("alice", 0)) == (10, -1)
+    assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (10, -1)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_a_user_without_a_rate_is_let_in_whatever_the_cluster_says() -> None:
     state = starting(None, cluster_rate_milli=5_000)
     for producer_id in range(500):
         assert reasons(state.decide(question("alice", producer_id), 0)) == [Reason.GRACE]
-    cluster = state.export_cluster_bucket(0)
+    cluster = state.restorer.export_cluster_bucket(0)
     assert cluster is not None
     assert cluster.units == 5 * cluster.token_units
 
@@ -95,7 +96,7 @@ def test_what_is_only_observed_stays_observed_and_uses_up_no_grace() -> None:
     for producer_id in range(20):
         answer = state.decide(question("alice", producer_id, transactional=True), 0)
         assert reasons(answer) == [Reason.OBSERVE]
-    assert (state.grace_admitted("alice"), state.tokens("alice", 0)) == (0, -1)
+    assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (0, -1)
     assert reasons(state.decide(question("alice", 100), 0)) == [Reason.GRACE]
     assert reasons(state.decide(question("bob", 1), 0)) == [Reason.OBSERVE]
     assert reasons(state.decide(question("carol", 1), 0)) == [Reason.EXEMPT]
@@ -108,17 +109,17 @@ def test_transactional_ids_under_enforcement_have_grace_too() -> None:
 
 def test_grace_ends_at_its_time() -> None:
     state = starting(1)
-    assert state.grace_until_ms == HOUR_MS
+    assert state.table.grace.until_ms == HOUR_MS
     assert reasons(state.decide(question("alice", 1), HOUR_MS - 1)) == [Reason.GRACE]
     assert reasons(state.decide(question("alice", 2), HOUR_MS)) == [Reason.FIRST_SEEN]
     assert reasons(state.decide(question("alice", 1), HOUR_MS)) == []
     state.sweep(HOUR_MS)
-    assert state.grace_until_ms == 0
+    assert state.table.grace.until_ms == 0
 
 
 def test_without_grace_there_is_none() -> None:
     state = ProducerIdQuota(enforcing(1), seeds(), 0)
-    assert state.grace_until_ms == 0
+    assert state.table.grace.until_ms == 0
     assert reasons(state.decide(question("alice", 1), 0)) == [Reason.FIRST_SEEN]
 
 
@@ -128,7 +129,7 @@ def test_waiting_for_the_users_to_be_forgotten_renews_no_grace() -> None:
     for producer_id in range(10):
         state.decide(question("alice", producer_id), 0)
     state.sweep(HOUR_MS // 2)
-    assert state.grace_admitted("alice") == 10
+    assert state.table.live("alice", 0).grace_admitted == 10
     assert reasons(state.decide(question("alice", 50), HOUR_MS // 2)) == [Reason.FIRST_SEEN]
     state.sweep(3 * HOUR_MS)
     assert state.users() == []
@@ -150,7 +151,7 @@ def test_the_bound_is_one_for_all_gateways_that_start_together() -> None:
     for producer_id in range(10):
         assert state.admitted_elsewhere("alice", producer_id, 0, Reason.GRACE)
         assert not state.admitted_elsewhere("alice", producer_id, 0, Reason.GRACE)
-    assert (state.grace_admitted("alice"), state.tokens("alice", 0)) == (10, 1)
+    assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (10, 1)
     assert reasons(state.decide(question("alice", 60), 0)) == [Reason.FIRST_SEEN]
 
 
@@ -161,17 +162,17 @@ def test_an_id_that_waits_may_come_in_by_grace() -> None:
     assert state.decide(question("alice", 3, came_back=True), 0).refused
     state.begin_grace(HOUR_MS)
     assert reasons(state.decide(question("alice", 3, came_back=True), 0)) == [Reason.GRACE]
-    assert state.waiting("alice") == 0
+    assert state.status("alice", 0).waiting == 0
 
 
 def test_what_a_history_tells_of_grace_counts_once_and_not_when_it_is_too_old() -> None:
     state = starting(1)
-    state.restore_grace("alice", 99, -100 * HOUR_MS, 0)
+    state.restorer.restore_grace("alice", 99, -100 * HOUR_MS, 0)
     assert state.users() == []
     for _ in range(2):
         for producer_id in range(10):
-            state.restore_grace("alice", producer_id, -1_000, 0)
-    assert (state.grace_admitted("alice"), state.tokens("alice", 0)) == (10, 1)
+            state.restorer.restore_grace("alice", producer_id, -1_000, 0)
+    assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (10, 1)
     assert reasons(state.decide(question("alice", 60), 0)) == [Reason.FIRST_SEEN]
 
 
@@ -180,5 +181,5 @@ def test_what_passed_before_grace_could_begin_counts_as_grace() -> None:
     state = starting(1)
     for producer_id in range(12):
         state.admitted_meanwhile("alice", producer_id, 0, Reason.OBSERVE)
-    assert (state.grace_admitted("alice"), state.tokens("alice", 0)) == (10, -1)
+    assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (10, -1)
     assert not state.in_fleet

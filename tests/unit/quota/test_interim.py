@@ -8,7 +8,7 @@ from pidgate.quota import interim as interim_module
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import UserQuota
-from pidgate.quota.state import QuotaState
+from pidgate.quota.state import LocalState
 from pidgate.quota.verdicts import Reason
 from tests.unit.quota.histories import question
 from tests.unit.quota.world import enforcing, seeds
@@ -19,7 +19,7 @@ def restored(rate: int = 100, **quotas: object) -> ProducerIdQuota:
 
 
 def test_everything_passes_and_each_id_is_told_of_once() -> None:
-    state: QuotaState = InterimState()
+    state: LocalState = InterimState()
     answer = state.decide(question("alice", 1, 2), 5)
     assert answer is not None
     assert not answer.refused
@@ -31,20 +31,20 @@ def test_everything_passes_and_each_id_is_told_of_once() -> None:
     assert again is not None
     assert [decision.producer_id for decision in again.decisions] == [3]
     assert state.users() == ["alice"]
-    assert (state.live_ids("alice", 0), state.live_ids("bob", 0)) == (3, 0)
-    assert state.tokens("alice", 0) is None
-    assert (state.waiting("alice"), state.oldest_waiting_ms("alice", 0)) == (0, 0)
-    assert (state.filter_bytes, state.overfull_inserts, state.sweep(0)) == (0, 0, [])
+    assert (state.status("alice", 0).live_ids, state.status("bob", 0).live_ids) == (3, 0)
+    assert state.status("alice", 0).tokens is None
+    assert (state.status("alice", 0).waiting, state.status("alice", 0).oldest_waiting_ms) == (0, 0)
+    assert (state.table, state.sweep(0)) == (None, [])
 
 
 def test_what_the_restored_state_does_not_hold_is_charged_as_observed() -> None:
     interim, state = InterimState(), restored(2)
     interim.decide(question("alice", *range(10)), 0)
     for producer_id in range(4):
-        state.restore_id("alice", producer_id, -1_000, 0)
+        state.restorer.restore_id("alice", producer_id, -1_000, 0)
     assert interim.hand_over(state, 0) == 0
-    assert state.tokens("alice", 0) == -1  # two tokens for six ids
-    assert all(state.remembers("alice", producer_id, 0) for producer_id in range(10))
+    assert state.status("alice", 0).tokens == -1  # two tokens for six ids
+    assert all(state.table.remembers("alice", producer_id, 0) for producer_id in range(10))
     assert interim.users() == []
 
 
@@ -52,36 +52,36 @@ def test_what_was_known_before_costs_nothing() -> None:
     interim, state = InterimState(), restored()
     interim.decide(question("alice", 1, 2, 3), 0)
     for producer_id in (1, 2):
-        state.restore_id("alice", producer_id, -1_000, 0)
+        state.restorer.restore_id("alice", producer_id, -1_000, 0)
     interim.hand_over(state, 0)
-    assert state.tokens("alice", 0) == 99
+    assert state.status("alice", 0).tokens == 99
 
 
 def test_an_exempt_user_is_not_charged() -> None:
     interim, state = InterimState(), restored(users={"alice": UserQuota(exempt=True)})
     interim.decide(question("alice", 1), 0)
     interim.hand_over(state, 0)
-    assert (state.tokens("alice", 0), state.remembers("alice", 1, 0)) == (100, True)
+    assert (state.status("alice", 0).tokens, state.table.remembers("alice", 1, 0)) == (100, True)
 
 
 def test_what_failed_open_is_not_charged() -> None:
     interim, state = InterimState(), restored()
     interim.insert_uncharged("alice", 1, 0)
     interim.hand_over(state, 0)
-    assert (state.tokens("alice", 0), state.remembers("alice", 1, 0)) == (100, True)
+    assert (state.status("alice", 0).tokens, state.table.remembers("alice", 1, 0)) == (100, True)
 
 
 @pytest.mark.parametrize(("old", "tokens"), [(1, 100), (2, 99), (9, 99)])
 def test_a_new_id_inherits_if_the_old_one_turns_out_to_be_known(old: int, tokens: int) -> None:
     """1 was restored, 2 has come meanwhile and is charged itself, nobody knows of 9."""
     interim, state = InterimState(), restored()
-    state.restore_id("alice", 1, -1_000, 0)
+    state.restorer.restore_id("alice", 1, -1_000, 0)
     if old == 2:
         interim.decide(question("alice", 2), 0)
     assert interim.inherit("alice", old, 50, 0)
     interim.hand_over(state, 0)
-    assert state.tokens("alice", 0) == tokens
-    assert state.remembers("alice", 50, 0)
+    assert state.status("alice", 0).tokens == tokens
+    assert state.table.remembers("alice", 50, 0)
 
 
 def test_it_is_handed_over_in_portions_while_questions_are_answered() -> None:
@@ -91,8 +91,8 @@ def test_it_is_handed_over_in_portions_while_questions_are_answered() -> None:
     assert interim.hand_over(state, 0, at_most=3) == 3
     interim.decide(question("alice", 0, 77), 0)  # 0 was handed over before
     assert interim.hand_over(state, 0, at_most=100) == 0
-    assert (state.tokens("alice", 0), state.tokens("bob", 0)) == (94, 99)
-    assert state.remembers("alice", 77, 0)
+    assert (state.status("alice", 0).tokens, state.status("bob", 0).tokens) == (94, 99)
+    assert state.table.remembers("alice", 77, 0)
 
 
 def test_it_is_bounded_over_all_users_and_counts_what_it_could_not_keep(
@@ -108,7 +108,7 @@ def test_it_is_bounded_over_all_users_and_counts_what_it_could_not_keep(
     assert interim.inherit("bob", 3, 7, 0)
     assert interim.not_kept == 4
     interim.hand_over(state, 0)
-    assert [state.remembers("bob", producer_id, 0) for producer_id in (3, 4, 6, 7)] == [
+    assert [state.table.remembers("bob", producer_id, 0) for producer_id in (3, 4, 6, 7)] == [
         True,
         False,
         False,

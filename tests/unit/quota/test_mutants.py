@@ -37,7 +37,7 @@ def _refused_is_not_remembered(make: StateClass) -> None:
     for producer_id in (1, 2):
         assert not state.decide(question("alice", producer_id), 0).refused
     assert state.decide(question("alice", 3), 0).refused
-    assert not state.remembers("alice", 3, 0)
+    assert not state.table.remembers("alice", 3, 0)
     assert state.decide(question("alice", 3), 0).refused
 
 
@@ -45,13 +45,13 @@ def _debt_is_floored(make: StateClass) -> None:
     state = make(enforcing(100), seeds(), 0)
     for producer_id in range(1_000):
         state.admitted_elsewhere("alice", producer_id, 0, Reason.FIRST_SEEN)
-    assert state.tokens("alice", 0) == -100
+    assert state.status("alice", 0).tokens == -100
 
 
 def _refreshes_are_free(make: StateClass) -> None:
     state = make(enforcing(100), seeds(), 0)
     state.admitted_elsewhere("alice", 1, 0, Reason.REFRESH)
-    assert state.tokens("alice", 0) == 100
+    assert state.status("alice", 0).tokens == 100
 
 
 def _let_in_elsewhere_leaves_the_queue(make: StateClass) -> None:
@@ -60,21 +60,21 @@ def _let_in_elsewhere_leaves_the_queue(make: StateClass) -> None:
     state.decide(question("alice", 2), 0)
     assert state.decide(question("alice", 3, came_back=True), 0).refused
     state.admitted_elsewhere("alice", 3, 0, Reason.QUEUE)
-    assert state.waiting("alice") == 0
+    assert state.status("alice", 0).waiting == 0
 
 
 def _the_future_is_now(make: StateClass) -> None:
     state = make(enforcing(100), seeds(), 0)
-    state.restore_id("alice", 7, 100 * DAY_MS, 0)
-    assert not state.remembers("alice", 7, 3 * DAY_MS)
+    state.restorer.restore_id("alice", 7, 100 * DAY_MS, 0)
+    assert not state.table.remembers("alice", 7, 3 * DAY_MS)
 
 
 def _the_newest_balance_counts(make: StateClass) -> None:
     state = make(enforcing(100), seeds(), 0)
     token_units = HOUR_MS * 1_000
-    state.restore_tokens("alice", 10 * token_units, token_units, -360_000)
-    state.restore_tokens("alice", 99 * token_units, token_units, -720_000)
-    assert state.tokens("alice", 0) == 20
+    state.restorer.restore_tokens("alice", 10 * token_units, token_units, -360_000)
+    state.restorer.restore_tokens("alice", 99 * token_units, token_units, -720_000)
+    assert state.status("alice", 0).tokens == 20
 
 
 def _grace_is_free_bounded_and_remembered(make: StateClass) -> None:
@@ -82,8 +82,8 @@ def _grace_is_free_bounded_and_remembered(make: StateClass) -> None:
     state.begin_grace(HOUR_MS)
     for producer_id in range(100):
         assert not state.decide(question("alice", producer_id), 0).refused
-    assert state.tokens("alice", 0) == 10
-    assert all(state.remembers("alice", producer_id, HOUR_MS) for producer_id in range(100))
+    assert state.status("alice", 0).tokens == 10
+    assert all(state.table.remembers("alice", producer_id, HOUR_MS) for producer_id in range(100))
     assert [state.decide(question("alice", 1_000 + number), 0).refused for number in range(12)] == [
         *[False] * 11,
         True,

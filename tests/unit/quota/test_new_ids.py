@@ -12,12 +12,18 @@ from hypothesis import strategies as st
 
 from pidgate.quota.admission import Admission
 from pidgate.quota.interim import InterimState
-from pidgate.quota.producer_ids import Answer, ProducerIdQuota, Question
-from pidgate.quota.questions import new_id_decision, new_id_question
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.quota.state import PendingDecision, failed_open
+from pidgate.quota.state import (
+    Answer,
+    PendingDecision,
+    Question,
+    failed_open,
+    new_id_decision,
+    new_id_question,
+)
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import BROUGHT_WITHIN_MS, LiveUser
+from pidgate.quota.users import BROUGHT_WITHIN_MS, LiveUser, UserTable
 from pidgate.quota.verdicts import Bound, Forward, Reason, Refuse, Session
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
@@ -274,7 +280,7 @@ class GivesAlways(ProducerIdQuota):
 class ChargesForAsking(ProducerIdQuota):
     def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
         answer = super()._decide_new_id(question, now_ms)
-        bucket = self._live(question.user, now_ms).active_bucket
+        bucket = self.table.live(question.user, now_ms).active_bucket
         if bucket is not None and not answer.refused:
             bucket.charge(now_ms)
         return answer
@@ -296,7 +302,7 @@ class BeforeWhoWaits(ProducerIdQuota):
 
 class OnlyWhenNobodyWaits(ProducerIdQuota):
     def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        live = self._live(question.user, now_ms)
+        live = self.table.live(question.user, now_ms)
         return _refuses(question) if live.queue else super()._decide_new_id(question, now_ms)
 
 
@@ -320,7 +326,7 @@ class ForgetsTheCluster(ProducerIdQuota):
 
 class RefusesTheExempt(ProducerIdQuota):
     def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        refused = self._blocked(self._live(question.user, now_ms)) is not None
+        refused = self._blocked(self.table.live(question.user, now_ms)) is not None
         return _refuses(question) if refused else super()._decide_new_id(question, now_ms)
 
 
@@ -333,7 +339,7 @@ class RefusesTheObserved(ProducerIdQuota):
 class NeverForgetsWhoAsks(ProducerIdQuota):
     def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
         answer = super()._decide_new_id(question, now_ms)
-        self._live(question.user, now_ms).given.append(1 << 40)
+        self.table.live(question.user, now_ms).given.append(1 << 40)
         return answer
 
 
@@ -341,16 +347,22 @@ class AllForOneToken(ProducerIdQuota):
     """Whoever asks before the first one has brought its id is given one, too."""
 
     def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        self._live(question.user, now_ms).given.clear()
+        self.table.live(question.user, now_ms).given.clear()
         return super()._decide_new_id(question, now_ms)
 
 
 class KeptForGood(ProducerIdQuota):
     """What is brought leaves its place taken until it is over."""
 
-    def _charge(self, live: LiveUser, spend: Callable[[TokenBucket, int], None], now_ms: int) -> None:
+    def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
+        super().__init__(quotas, seed_source, now_ms)
+        self.table = _KeepsWhatIsGiven(quotas, seed_source, now_ms)
+
+
+class _KeepsWhatIsGiven(UserTable):
+    def charge(self, live: LiveUser, spend: Callable[[TokenBucket, int], None], now_ms: int) -> None:
         given = live.given.copy()
-        super()._charge(live, spend, now_ms)
+        super().charge(live, spend, now_ms)
         live.given = given
 
 

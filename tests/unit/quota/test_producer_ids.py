@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.quota import Forward, Refuse
-from pidgate.quota.producer_ids import AskedId, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import UserQuota
+from pidgate.quota.state import AskedId, Question
 from pidgate.quota.verdicts import Reason
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
@@ -116,7 +117,7 @@ def test_the_queue_of_a_user_is_bounded_and_the_rest_waits_outside() -> None:
         quota.decide(question(asked(number)), 0)
     assert quota.decide(question(asked(10, came_back=True)), 0).decisions[0].reason is Reason.QUEUE
     assert quota.decide(question(asked(11, came_back=True)), 0).decisions[0].reason is Reason.FIRST_SEEN
-    assert quota.waiting("alice") == 1
+    assert quota.status("alice", 0).waiting == 1
 
 
 def test_an_id_let_in_by_other_means_leaves_the_queue() -> None:
@@ -125,16 +126,16 @@ def test_an_id_let_in_by_other_means_leaves_the_queue() -> None:
         quota.decide(question(asked(number)), 0)
     quota.decide(question(asked(10, came_back=True)), 0)
     quota.insert_uncharged("alice", 10, 0)
-    assert quota.waiting("alice") == 0
+    assert quota.status("alice", 0).waiting == 0
     assert not quota.decide(question(asked(10)), 0).refused
 
 
 def test_unknown_users_have_nothing() -> None:
     quota = ProducerIdQuota(enforcing(1), seeds(), 0)
-    assert not quota.remembers("nobody", 1, 0)
-    assert quota.tokens("nobody", 0) is None
-    assert (quota.live_ids("nobody", 0), quota.waiting("nobody")) == (0, 0)
-    assert quota.oldest_waiting_ms("nobody", 0) == 0
+    assert not quota.table.remembers("nobody", 1, 0)
+    assert quota.status("nobody", 0).tokens is None
+    assert (quota.status("nobody", 0).live_ids, quota.status("nobody", 0).waiting) == (0, 0)
+    assert quota.status("nobody", 0).oldest_waiting_ms == 0
     assert quota.users() == []
 
 
@@ -152,20 +153,20 @@ def test_overfull_filters_are_counted() -> None:
     quota = ProducerIdQuota(enforcing(None, max_live_ids=200, layers=1), seeds(), 0)
     for number in range(450):
         quota.decide(question(asked(number)), 0)
-    assert quota.overfull_inserts == 50
-    assert quota.filter_bytes > 0
+    assert quota.table.overfull_inserts == 50
+    assert quota.table.filter_bytes > 0
 
 
 def test_what_is_known_under_another_name_becomes_the_users() -> None:
     quota = ProducerIdQuota(enforcing(1, users={"alice": UserQuota.per_window(100)}), seeds(), 0)
     quota.insert_uncharged("hash", 1, 0)
-    quota.rename("hash", "alice", 0)
-    assert (quota.users(), quota.remembers("alice", 1, 0)) == (["alice"], True)
+    quota.table.rename("hash", "alice", 0)
+    assert (quota.users(), quota.table.remembers("alice", 1, 0)) == (["alice"], True)
     assert not any(quota.decide(question(asked(number)), 0).refused for number in range(100, 150))
     quota.insert_uncharged("hash", 2, 0)
-    held = quota._budget.held
-    quota.rename("hash", "alice", 0)  # what is known of alice stays, and the other's room is free again
-    assert (quota.users(), quota.remembers("alice", 2, 0)) == (["alice"], False)
-    assert quota._budget.held < held
-    quota.rename("nobody", "alice", 0)
-    assert quota.remembers("alice", 1, 0)
+    held = quota.table._budget.held
+    quota.table.rename("hash", "alice", 0)  # what is known of alice stays, and the other's room is free again
+    assert (quota.users(), quota.table.remembers("alice", 2, 0)) == (["alice"], False)
+    assert quota.table._budget.held < held
+    quota.table.rename("nobody", "alice", 0)
+    assert quota.table.remembers("alice", 1, 0)

@@ -42,67 +42,67 @@ def test_an_imported_state_gives_the_same_answers(rng: Random) -> None:
 
 def test_a_restored_id_is_known_and_costs_nothing() -> None:
     restored = state()
-    restored.restore_id("alice", 7, -HOUR_MS, 0)
-    assert restored.remembers("alice", 7, 0)
-    assert restored.tokens("alice", 0) == 100
+    restored.restorer.restore_id("alice", 7, -HOUR_MS, 0)
+    assert restored.table.remembers("alice", 7, 0)
+    assert restored.status("alice", 0).tokens == 100
     answer = restored.decide(question("alice", 7), 0)
     assert [decision.reason for decision in answer.decisions] == [Reason.REFRESH]
-    assert not restored.remembers("alice", 8, 0)
+    assert not restored.table.remembers("alice", 8, 0)
 
 
 def test_what_is_too_old_is_skipped_and_makes_no_user() -> None:
     """Told of once a slice, an id may have been used up to a slice later."""
     restored = state()
     oldest_ms = -DAY_MS - SLICE_MS - SLICE_MS // 64
-    restored.restore_id("alice", 7, oldest_ms, 0)
+    restored.restorer.restore_id("alice", 7, oldest_ms, 0)
     assert restored.users() == []
-    restored.restore_id("alice", 7, oldest_ms + 1, 0)
-    assert restored.remembers("alice", 7, 0)
-    assert not restored.remembers("alice", 7, SLICE_MS)
+    restored.restorer.restore_id("alice", 7, oldest_ms + 1, 0)
+    assert restored.table.remembers("alice", 7, 0)
+    assert not restored.table.remembers("alice", 7, SLICE_MS)
 
 
 @pytest.mark.parametrize("ahead_ms", [1, SLICE_MS, 1_000 * DAY_MS])
 def test_a_use_in_the_future_counts_as_now(ahead_ms: int) -> None:
     """The broker's clock may be ahead of ours; an id must not stay for ever because of that."""
     restored = state()
-    restored.restore_id("alice", 7, ahead_ms, 0)
+    restored.restorer.restore_id("alice", 7, ahead_ms, 0)
     last_ms = DAY_MS + SLICE_MS + SLICE_MS // 64
-    assert restored.remembers("alice", 7, last_ms - 1)
-    assert not restored.remembers("alice", 7, last_ms)
+    assert restored.table.remembers("alice", 7, last_ms - 1)
+    assert not restored.table.remembers("alice", 7, last_ms)
 
 
 def test_a_balance_is_refilled_since_its_moment_and_the_newest_counts() -> None:
     restored = state()
-    restored.restore_tokens("alice", 10 * TOKEN, TOKEN, -360_000)
-    restored.restore_tokens("alice", 99 * TOKEN, TOKEN, -720_000)
-    assert restored.tokens("alice", 0) == 20
-    restored.restore_tokens("alice", -TOKEN, TOKEN, -36_000)
-    assert restored.tokens("alice", 0) == 0
-    restored.restore_tokens("alice", 5 * TOKEN, TOKEN, -36_000)  # of two at one moment the later one
-    assert restored.tokens("alice", 0) == 6
+    restored.restorer.restore_tokens("alice", 10 * TOKEN, TOKEN, -360_000)
+    restored.restorer.restore_tokens("alice", 99 * TOKEN, TOKEN, -720_000)
+    assert restored.status("alice", 0).tokens == 20
+    restored.restorer.restore_tokens("alice", -TOKEN, TOKEN, -36_000)
+    assert restored.status("alice", 0).tokens == 0
+    restored.restorer.restore_tokens("alice", 5 * TOKEN, TOKEN, -36_000)  # of two at one moment the later one
+    assert restored.status("alice", 0).tokens == 6
 
 
 def test_a_balance_of_another_window_keeps_its_tokens() -> None:
     restored = state()
-    restored.restore_tokens("alice", 30 * 60_000_000, 60_000_000, 0)
-    assert restored.tokens("alice", 0) == 30
-    restored.restore_tokens("alice", -(60_000_000 // 2), 60_000_000, 0)
-    assert restored.tokens("alice", 0) == -0.5
+    restored.restorer.restore_tokens("alice", 30 * 60_000_000, 60_000_000, 0)
+    assert restored.status("alice", 0).tokens == 30
+    restored.restorer.restore_tokens("alice", -(60_000_000 // 2), 60_000_000, 0)
+    assert restored.status("alice", 0).tokens == -0.5
 
 
 @pytest.mark.parametrize(("units", "tokens"), [(10**20, 100), (-(10**20), -100)])
 def test_an_impossible_balance_is_brought_into_bounds(units: int, tokens: int) -> None:
     restored = state()
-    restored.restore_tokens("alice", units, TOKEN, 0)
-    assert restored.tokens("alice", 0) == tokens
+    restored.restorer.restore_tokens("alice", units, TOKEN, 0)
+    assert restored.status("alice", 0).tokens == tokens
 
 
 def test_a_balance_needs_a_token_and_a_rate() -> None:
     restored = state(enforcing(None))
-    restored.restore_tokens("alice", 5, TOKEN, 0)
-    assert restored.tokens("alice", 0) is None
+    restored.restorer.restore_tokens("alice", 5, TOKEN, 0)
+    assert restored.status("alice", 0).tokens is None
     with pytest.raises(ValueError, match="token"):
-        restored.restore_tokens("alice", 5, 0, 0)
+        restored.restorer.restore_tokens("alice", 5, 0, 0)
 
 
 def test_a_positive_balance_keeps_its_fraction_when_the_rate_has_changed_meanwhile() -> None:
@@ -110,8 +110,8 @@ def test_a_positive_balance_keeps_its_fraction_when_the_rate_has_changed_meanwhi
     for producer_id in range(50):
         original.decide(question("alice", producer_id), 0)
     copy = copied(original, ProducerIdQuota, enforcing(200, cluster_rate_milli=2_000_000), 0, 0)
-    assert copy.tokens("alice", 0) == 100
-    cluster = copy.export_cluster_bucket(0)
+    assert copy.status("alice", 0).tokens == 100
+    cluster = copy.restorer.export_cluster_bucket(0)
     assert cluster == BucketState(1_900 * TOKEN, TOKEN, 2_000_000)
 
 
@@ -120,26 +120,26 @@ def test_a_bucket_outlives_a_removed_rate_in_an_export_too() -> None:
     for producer_id in range(50):
         original.decide(question("alice", producer_id), 0)
     without = copied(original, ProducerIdQuota, enforcing(None), 0, 0)
-    assert without.tokens("alice", 0) is None
+    assert without.status("alice", 0).tokens is None
     without.set_quotas(enforcing(100), 0)
-    assert without.tokens("alice", 0) == 50
+    assert without.status("alice", 0).tokens == 50
 
 
 def test_a_bound_for_the_cluster_that_came_or_went_while_away() -> None:
-    assert state().export_cluster_bucket(0) is None
+    assert state().restorer.export_cluster_bucket(0) is None
     gone = state()
-    gone.import_cluster_bucket(BucketState(5, TOKEN, 1_000), 0)
-    assert gone.export_cluster_bucket(0) is None
+    gone.restorer.import_cluster_bucket(BucketState(5, TOKEN, 1_000), 0)
+    assert gone.restorer.export_cluster_bucket(0) is None
     came = state(enforcing(100, cluster_rate_milli=1_000))
-    came.import_cluster_bucket(None, 0)
-    assert came.export_cluster_bucket(0) == BucketState(TOKEN, TOKEN, 1_000)
+    came.restorer.import_cluster_bucket(None, 0)
+    assert came.restorer.export_cluster_bucket(0) == BucketState(TOKEN, TOKEN, 1_000)
 
 
 def test_users_may_come_and_go_while_they_are_exported() -> None:
     original = state()
     for user in ("alice", "bob", "carol"):
         original.decide(question(user, 1), 0)
-    export = original.export_users(0)
+    export = original.restorer.export_users(0)
     assert next(export).user == "alice"
     original.decide(question("dave", 1), 0)
     original.sweep(10 * DAY_MS)  # all of them are over
@@ -150,12 +150,12 @@ def test_importing_a_user_replaces_what_was_known_and_frees_its_room() -> None:
     original, copy = state(), state(first_seed=5)
     original.decide(question("alice", 1), 0)
     copy.decide(question("alice", 2), 0)
-    [exported] = original.export_users(0)
+    [exported] = original.restorer.export_users(0)
     for _ in range(3):
-        copy.import_user(exported, 0)
-    assert copy.remembers("alice", 1, 0)
-    assert not copy.remembers("alice", 2, 0)
-    assert copy._budget.held == original._budget.held
+        copy.restorer.import_user(exported, 0)
+    assert copy.table.remembers("alice", 1, 0)
+    assert not copy.table.remembers("alice", 2, 0)
+    assert copy.table._budget.held == original.table._budget.held
 
 
 @pytest.mark.parametrize(
@@ -172,30 +172,30 @@ def test_an_impossible_layer_is_refused_and_nothing_is_changed(damage: dict[str,
     original, copy = state(), state(first_seed=5)
     original.decide(question("alice", 1), 0)
     copy.decide(question("alice", 2), 0)
-    [exported] = original.export_users(0)
+    [exported] = original.restorer.export_users(0)
     broken = replace(exported, layers=tuple(replace(layer, **damage) for layer in exported.layers))
     with pytest.raises(ValueError):
-        copy.import_user(broken, 0)
-    assert copy.remembers("alice", 2, 0)
+        copy.restorer.import_user(broken, 0)
+    assert copy.table.remembers("alice", 2, 0)
 
 
 @pytest.mark.parametrize("bucket", [BucketState(0, 0, 1), BucketState(0, 1_001, 1), BucketState(0, 1_000, 0)])
 def test_an_impossible_bucket_is_refused(bucket: BucketState) -> None:
     with pytest.raises(ValueError):
-        state().import_user(UserState("alice", 77, (), bucket), 0)
+        state().restorer.import_user(UserState("alice", 77, (), bucket), 0)
     with pytest.raises(ValueError):
-        state(enforcing(1, cluster_rate_milli=1_000)).import_cluster_bucket(bucket, 0)
+        state(enforcing(1, cluster_rate_milli=1_000)).restorer.import_cluster_bucket(bucket, 0)
 
 
 def test_a_degenerate_seed_is_refused() -> None:
     with pytest.raises(ValueError, match="degenerate"):
-        state().import_user(UserState("alice", 8), 0)
+        state().restorer.import_user(UserState("alice", 8), 0)
 
 
 def test_ages_below_0_are_open_slices() -> None:
     original = state()
     original.decide(question("alice", 1), 1_000)
-    [exported] = original.export_users(1_000)
+    [exported] = original.restorer.export_users(1_000)
     [layer] = exported.layers
     assert isinstance(layer, LayerState)
     assert (layer.slice_age_ms, layer.used_age_ms) == (1_000 - SLICE_MS, 1_000 - SLICE_MS)
@@ -212,7 +212,7 @@ def test_a_layer_from_longer_slices_is_not_the_current_one_for_hours() -> None:
         Reason.REFRESH
     ]
     quarter_ms = HOUR_MS // 4
-    assert not copy.remembers("alice", 1, HOUR_MS + 2 * quarter_ms)
+    assert not copy.table.remembers("alice", 1, HOUR_MS + 2 * quarter_ms)
 
 
 # Sizes
@@ -226,16 +226,16 @@ def test_a_history_in_the_order_of_time_makes_few_layers(ids: int, rate: int | N
     for slice_no in range(-5, 0):
         for producer_id in range(ids):
             used_ms = slice_no * SLICE_MS + producer_id * SLICE_MS // ids
-            restored.restore_id("alice", producer_id, used_ms, 0)
-    assert restored.overfull_inserts == 0
-    assert restored.live_ids("alice", 0) == ids
-    layers = next(restored.export_users(0)).layers
+            restored.restorer.restore_id("alice", producer_id, used_ms, 0)
+    assert restored.table.overfull_inserts == 0
+    assert restored.status("alice", 0).live_ids == ids
+    layers = next(restored.restorer.export_users(0)).layers
     assert len(layers) <= 13
     assert sum(layer.design_count for layer in layers) <= 8 * max(ids, 1_000)
     for producer_id in range(ids):  # the next slice is made for all of them
         restored.decide(question("alice", producer_id), 0)
-    assert restored.overfull_inserts == 0
-    assert len(next(restored.export_users(0)).layers) <= len(layers) + 1
+    assert restored.table.overfull_inserts == 0
+    assert len(next(restored.restorer.export_users(0)).layers) <= len(layers) + 1
 
 
 @pytest.mark.parametrize("drift", [0, 3, SLICE_MS])
@@ -252,11 +252,11 @@ def test_a_restart_every_few_minutes_for_three_days_fills_no_layer(drift: int) -
         shift_ms += rng.randint(-drift, drift)
         current = copied(current, ProducerIdQuota, quotas, exported_ms, now_ms + shift_ms)
         restarts += 1
-        [alice] = current.export_users(now_ms + shift_ms)
+        [alice] = current.restorer.export_users(now_ms + shift_ms)
         assert len(alice.layers) <= MOST_LAYERS
     assert restarts > 100
-    assert current.overfull_inserts == 0
-    assert all(current.remembers("alice", known, now_ms + shift_ms) for known in range(live))
+    assert current.table.overfull_inserts == 0
+    assert all(current.table.remembers("alice", known, now_ms + shift_ms) for known in range(live))
 
 
 def test_a_short_first_slice_after_a_restart_does_not_make_the_next_one_too_small() -> None:
@@ -269,10 +269,10 @@ def test_a_short_first_slice_after_a_restart_does_not_make_the_next_one_too_smal
     copy = copied(original, ProducerIdQuota, quotas, SLICE_MS, restored_ms)
     for producer_id in range(200):
         copy.decide(question("alice", producer_id), restored_ms)
-    depth = len(next(copy.export_users(restored_ms)).layers)
+    depth = len(next(copy.restorer.export_users(restored_ms)).layers)
     for producer_id in range(5_000):
         copy.decide(question("alice", producer_id), SLICE_MS)
-    assert len(next(copy.export_users(SLICE_MS)).layers) == depth + 1
+    assert len(next(copy.restorer.export_users(SLICE_MS)).layers) == depth + 1
 
 
 def test_remembering_follows_the_settings_of_the_new_process() -> None:
@@ -284,5 +284,5 @@ def test_remembering_follows_the_settings_of_the_new_process() -> None:
         default=UserQuota.per_window(100),
     )
     copy = copied(original, ProducerIdQuota, longer, 0, 0)
-    assert copy.remembers("alice", 1, SLICE_MS + 2 * DAY_MS - 1)
-    assert not copy.remembers("alice", 1, 2 * SLICE_MS + 2 * DAY_MS)
+    assert copy.table.remembers("alice", 1, SLICE_MS + 2 * DAY_MS - 1)
+    assert not copy.table.remembers("alice", 1, 2 * SLICE_MS + 2 * DAY_MS)

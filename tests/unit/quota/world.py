@@ -11,6 +11,7 @@ from pidgate.quota import (
     Admission,
     Mode,
     ProducerBatch,
+    ProducerIdQuota,
     ProducerIdSettings,
     Quotas,
     Session,
@@ -18,6 +19,7 @@ from pidgate.quota import (
     Verdict,
 )
 from pidgate.quota.state import PendingDecision
+from pidgate.quota.users import UserTable
 from pidgate.quota.verdicts import Close, Refuse
 
 HOUR_MS = 3_600_000
@@ -50,6 +52,13 @@ def batch(
     producer_id: int, base_sequence: int = 0, *, epoch: int = 0, topic: bytes = b"t", partition: int = 0
 ) -> ProducerBatch:
     return producer_id, epoch, base_sequence, topic, partition
+
+
+def table_of(admission: Admission) -> UserTable:
+    """The users of a state in this process."""
+    state = admission._state
+    assert isinstance(state, ProducerIdQuota)
+    return state.table
 
 
 class World:

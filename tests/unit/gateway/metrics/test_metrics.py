@@ -13,8 +13,9 @@ from pidgate.gateway.metrics import registry
 from pidgate.gateway.metrics.counters import NAMES, Counters
 from pidgate.gateway.metrics.registry import build_registry
 from pidgate.gateway.metrics.users import OTHER_USERS, UNIDENTIFIED, UserFamilies
-from pidgate.quota.admission import Admission, Session
+from pidgate.quota.admission import Admission
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
+from pidgate.quota.verdicts import Session
 
 GATEWAY = Path(registry.__file__).parents[1]
 Samples = dict[str, float]

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from pidgate.gateway.metrics.counters import NAMES, Counters
 from pidgate.gateway.metrics.reports import LEVELS, Report, Reports, report_of
 from pidgate.gateway.process.wire import Decoder, Kind, encoded
-from pidgate.quota import Admission, Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.counters import UserCounters, UserSnapshot
 from pidgate.quota.entities import resolve
-from pidgate.quota.snapshots import snapshot
 from pidgate.quota.verdicts import Session
 
 QUOTAS = Quotas(Mode.ENFORCE, ProducerIdSettings(), default=UserQuota.per_window(2))
@@ -43,10 +42,11 @@ def worked(*producer_ids: int) -> Admission:
 
 
 def alice(reports: Reports) -> UserSnapshot:
-    state = Admission(QUOTAS, lambda: 1, 0)._state
+    state = ProducerIdQuota(QUOTAS, lambda: 1, 0)
 
     def of_state(user: str | None) -> UserSnapshot:
-        return snapshot(user, UserCounters(gave_up=3), resolve(QUOTAS, user), state, 0, 1_000)
+        counters, status = UserCounters(gave_up=3), state.status(user, 1_000)
+        return counters.snapshot(user, resolve(QUOTAS, user), status, 0, 1_000)
 
     (found,) = reports.users(of_state, [])
     return found

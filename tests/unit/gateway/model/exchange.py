@@ -60,9 +60,9 @@ class Exchange:
         state = _state_of(process)
         for told in [] if self.is_cut else self.history:
             if told.decision.admitted:
-                state.restore_id(told.decision.user, told.decision.producer_id, told.made_ms, now_ms)
+                state.restorer.restore_id(told.decision.user, told.decision.producer_id, told.made_ms, now_ms)
             elif now_ms - told.made_ms < WATCH_MS:
-                process.refused_elsewhere(told.decision.user, told.decision.producer_id, now_ms)
+                process.sticky.refused_elsewhere(told.decision.user, told.decision.producer_id, now_ms)
 
 
 def _absorb(process: Admission, decision: Decision, now_ms: int) -> None:
@@ -70,7 +70,7 @@ def _absorb(process: Admission, decision: Decision, now_ms: int) -> None:
         state = _state_of(process)
         state.admitted_elsewhere(decision.user, decision.producer_id, now_ms, decision.reason)
     else:
-        process.refused_elsewhere(decision.user, decision.producer_id, now_ms)
+        process.sticky.refused_elsewhere(decision.user, decision.producer_id, now_ms)
 
 
 def _state_of(process: Admission) -> ProducerIdQuota:

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from pidgate.quota.admission import Admission, ProducerBatch, Refuse, Session
-from pidgate.quota.producer_ids import Answer, ProducerIdQuota, Question
+from pidgate.quota.admission import Admission
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas
+from pidgate.quota.state import Answer, Question
 from pidgate.quota.sticky import Look, RefusedId, StickyRefusals
+from pidgate.quota.verdicts import ProducerBatch, Refuse, Session
 from tests.unit.gateway.model.world import AdmissionFactory, seed
 
 PartitionKey = tuple[bytes, int]

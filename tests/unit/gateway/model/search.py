@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pidgate.quota.counters import UserCountersTable
 from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.steps import Step, apply, moves, sends
 from tests.unit.gateway.model.world import World, real_admission
@@ -108,7 +109,7 @@ def _pickled(world: World) -> bytes:
     trace, world.trace = world.trace, []
     world.taken.clear()
     for admission in world.processes:
-        admission._counters.clear()
+        admission._counters = UserCountersTable()
     state = pickle.dumps(world, protocol=5)
     world.trace = trace
     return state

@@ -23,8 +23,9 @@ from fractions import Fraction
 from typing import Final
 
 from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Conversation
-from pidgate.quota.admission import Admission, Session
+from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, Quotas
+from pidgate.quota.verdicts import Session
 from tests.unit.gateway.model.broker import ModelBroker
 from tests.unit.gateway.model.clients import Batch, ModelViolation, Producer, State
 from tests.unit.gateway.model.exchange import Exchange, Teller
@@ -129,7 +130,7 @@ class World:
 
     def _started(self) -> Admission:
         admission = self._admission(self.quotas, self.now_ms)
-        admission.topic_alias(self.topic, self.topic_id)
+        admission.sticky.topics.learn(self.topic, self.topic_id)
         return admission
 
     def note(self, line: str) -> None:

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.process import wire
 from pidgate.quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.producer_ids import Answer, AskedId, Question
 from pidgate.quota.shared_refusals import SharedRefusals
-from pidgate.quota.state import PendingDecision
+from pidgate.quota.state import Answer, AskedId, PendingDecision, Question
 from pidgate.quota.verdicts import Bound, Decision, Forward, ProducerBatch, Reason, Refuse, Session
 
 _T = TypeVar("_T")
@@ -40,7 +39,7 @@ class Holder:
         for worker in self.workers:
             if worker is not by:
                 for producer_id in refused:
-                    worker.refused_elsewhere(question.user, producer_id, asked.asked_ms)
+                    worker.sticky.refused_elsewhere(question.user, producer_id, asked.asked_ms)
 
 
 def _over_the_wire(body: _T) -> _T:
@@ -82,7 +81,9 @@ class World:
         admission = self.processes[process % len(self.processes)]
         asked: PendingDecision | None = None
         while True:
-            verdict = admission.judge(session, [batch], transactional=False, now_ms=self.now_ms, asked=asked)
+            verdict = admission.judge(
+                session, [batch], transactional=False, now_ms=self.now_ms, pending=asked
+            )
             if not isinstance(verdict, PendingDecision):
                 break
             assert self.state_owner is not None

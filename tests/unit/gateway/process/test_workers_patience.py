@@ -14,9 +14,8 @@ from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.entities import User
-from pidgate.quota.producer_ids import Answer, AskedId, Question
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import PendingDecision
+from pidgate.quota.state import Answer, AskedId, PendingDecision, Question
 from pidgate.quota.verdicts import Bound
 
 PASSED = Answer(False, (), Bound.USER)

@@ -13,6 +13,7 @@ import pytest
 
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Quotas
+from pidgate.quota.sticky import StickyRefusals
 from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.search import search
 from tests.unit.gateway.model.steps import WINDOW_MS, Setup, Step
@@ -81,7 +82,7 @@ def test_every_schedule_of_two_processes_that_tell_each_other_with_changes_of_mo
     assert found.drained > 40
 
 
-class HearsNoRefusals(Admission):
+class HearsNoRefusals(StickyRefusals):
     """Admissions of others count, their refusals do not."""
 
     def refused_elsewhere(self, user: str | None, producer_id: int, now_ms: int) -> None:
@@ -89,7 +90,7 @@ class HearsNoRefusals(Admission):
 
 
 def _deaf(quotas: Quotas, now_ms: int) -> Admission:
-    return HearsNoRefusals(quotas, seed, now_ms)
+    return Admission(quotas, seed, now_ms, sticky=HearsNoRefusals(quotas.producer_ids.sticky_entries))
 
 
 def test_without_shared_refusals_a_change_of_mode_loses_a_record() -> None:

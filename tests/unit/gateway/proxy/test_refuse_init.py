@@ -19,10 +19,10 @@ from pidgate.gateway.proxy.treatments import Treatment
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.quota.admission import Admission
-from pidgate.quota.producer_ids import Answer, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.shared_refusals import SharedRefusals
-from pidgate.quota.state import PendingDecision
+from pidgate.quota.state import Answer, PendingDecision, Question
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
@@ -302,7 +302,9 @@ def test_over_the_wire_it_is_decided_as_in_one_process(lives: Lives) -> None:
             if isinstance(decided, PendingDecision):
                 assert state_owner is not None
                 decided.answer, _ = refusals.decide(state_owner.decide, decided.question, now_ms)
-                decided = admission.judge(session, [batch], transactional=False, now_ms=now_ms, asked=decided)
+                decided = admission.judge(
+                    session, [batch], transactional=False, now_ms=now_ms, pending=decided
+                )
             told.append(type(decided))
         return told
 

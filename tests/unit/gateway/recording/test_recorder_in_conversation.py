@@ -8,8 +8,9 @@ from pidgate.events import ConnectionEvent, DecisionEvent, Event, IdUsageEvent, 
 from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, MOST_BATCHES_NOTED, TAKEN, Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
-from pidgate.quota.admission import Admission, Session
+from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.verdicts import Session
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import request
 

@@ -39,8 +39,8 @@ class Watched:
 
 def restored(*records: EventRecord, run: str = "me") -> tuple[EventApplier, ProducerIdQuota]:
     state, applier = quota(), EventApplier(run, TOKEN)
-    applier.restore(records, state, NOW_MS, WALL_MS)
-    applier.finish_restore(state)
+    applier.restore(records, state.restorer, NOW_MS, WALL_MS)
+    applier.finish_restore(state.restorer)
     return applier, state
 
 
@@ -53,7 +53,7 @@ class TestHistory:
             # A broker whose clock is ahead of ours: not after now.
             record(-HOUR_MS, producer_id=4),
         )
-        assert [state.remembers("alice", number, NOW_MS) for number in (1, 2, 3, 4)] == [
+        assert [state.table.remembers("alice", number, NOW_MS) for number in (1, 2, 3, 4)] == [
             True,
             True,
             False,
@@ -63,12 +63,12 @@ class TestHistory:
     def test_an_id_is_forgotten_when_its_own_time_is_over(self) -> None:
         _, state = restored(record(20 * HOUR_MS, producer_id=1), record(0, producer_id=2))
         later = NOW_MS + 12 * HOUR_MS
-        assert not state.remembers("alice", 1, later)
-        assert state.remembers("alice", 2, later)
+        assert not state.table.remembers("alice", 1, later)
+        assert state.table.remembers("alice", 2, later)
 
     def test_refused_ids_are_not_remembered(self) -> None:
         applier, state = restored(record(1_000, decision="refuse", producer_id=1))
-        assert not state.remembers("alice", 1, NOW_MS)
+        assert not state.table.remembers("alice", 1, NOW_MS)
         assert applier.decisions == 1
 
     def test_the_newest_balance_counts_with_what_was_refilled_since(self) -> None:
@@ -77,14 +77,14 @@ class TestHistory:
             # 100 an hour: 36 s for one.
             record(36_000, seq=2, tokens_after=20 * TOKEN, token_units=TOKEN),
         )
-        assert state.tokens("alice", NOW_MS) == 21
+        assert state.status("alice", NOW_MS).tokens == 21
 
     def test_a_refusal_tells_the_balance_too(self) -> None:
         _, state = restored(
             record(10_000, seq=1, tokens_after=50 * TOKEN, token_units=TOKEN),
             record(0, seq=2, decision="refuse", tokens_after=-TOKEN, token_units=TOKEN),
         )
-        assert state.tokens("alice", NOW_MS) == -1
+        assert state.status("alice", NOW_MS).tokens == -1
 
     def test_an_event_that_was_written_twice_tells_its_balance_once(self) -> None:
         _, state = restored(
@@ -93,38 +93,38 @@ class TestHistory:
             # The first batch again: its acknowledgement was lost.
             record(0, seq=1, tokens_after=70 * TOKEN, token_units=TOKEN),
         )
-        assert state.tokens("alice", NOW_MS) == pytest.approx(10 + 20 / 36, abs=0.001)
+        assert state.status("alice", NOW_MS).tokens == pytest.approx(10 + 20 / 36, abs=0.001)
 
     def test_another_gateways_balance_counts_when_it_is_newer(self) -> None:
         _, state = restored(
             record(30_000, seq=900, incarnation="me", tokens_after=70 * TOKEN, token_units=TOKEN),
             record(0, seq=1, incarnation="other", tokens_after=10 * TOKEN, token_units=TOKEN),
         )
-        assert state.tokens("alice", NOW_MS) == 10
+        assert state.status("alice", NOW_MS).tokens == 10
 
     def test_a_balance_of_another_window_is_scaled_and_one_of_version_1_is_of_ours(self) -> None:
         _, state = restored(record(0, tokens_after=30 * TOKEN * 2, token_units=TOKEN * 2))
-        assert state.tokens("alice", NOW_MS) == 30
+        assert state.status("alice", NOW_MS).tokens == 30
         _, state = restored(record(0, tokens_after=30 * TOKEN, token_units=None))
-        assert state.tokens("alice", NOW_MS) == 30
+        assert state.status("alice", NOW_MS).tokens == 30
 
     def test_pieces_of_a_history_are_one_history(self) -> None:
         state, applier = quota(), EventApplier("me", TOKEN)
         for seq, age_ms in enumerate((5_000, 4_000, 3_000), 1):
             piece = [record(age_ms, seq=seq, producer_id=seq, tokens_after=seq * TOKEN)]
-            applier.restore(piece, state, NOW_MS, WALL_MS)
-        applier.finish_restore(state)
-        assert state.tokens("alice", NOW_MS) == pytest.approx(3 + 3 / 36, abs=0.001)
-        assert all(state.remembers("alice", seq, NOW_MS) for seq in (1, 2, 3))
+            applier.restore(piece, state.restorer, NOW_MS, WALL_MS)
+        applier.finish_restore(state.restorer)
+        assert state.status("alice", NOW_MS).tokens == pytest.approx(3 + 3 / 36, abs=0.001)
+        assert all(state.table.remembers("alice", seq, NOW_MS) for seq in (1, 2, 3))
 
     def test_what_was_let_in_as_grace_counts_against_its_bound_again(self) -> None:
         state, applier = quota(rate=1), EventApplier("me", TOKEN)
         records = [record(1_000, producer_id=number, seq=number, reason="grace") for number in range(1, 11)]
-        applier.restore(records, state, NOW_MS, WALL_MS)
-        applier.finish_restore(state)
-        (exported,) = state.export_users(NOW_MS)
+        applier.restore(records, state.restorer, NOW_MS, WALL_MS)
+        applier.finish_restore(state.restorer)
+        (exported,) = state.restorer.export_users(NOW_MS)
         assert exported.grace_admitted == 10
-        assert state.remembers("alice", 10, NOW_MS)
+        assert state.table.remembers("alice", 10, NOW_MS)
 
     @pytest.mark.parametrize(
         ("reason", "incarnation", "has_history"),
@@ -150,7 +150,7 @@ class TestHistory:
             record(WATCH_MS - 1, decision="refuse", producer_id=2),
             record(0, producer_id=3),
         ]
-        applier.restore(records, state, NOW_MS, WALL_MS, watched)
+        applier.restore(records, state.restorer, NOW_MS, WALL_MS, watched)
         assert watched.ids == [("alice", 2)]
 
     def test_a_journal_tells_ages_by_the_wall_clock(self) -> None:
@@ -161,24 +161,24 @@ class TestHistory:
             b"torn",
             to_json(decision(producer_id=3, wall_time_ms=WALL_MS - 36_000, seq=9, tokens_after=4 * TOKEN)),
         ]
-        applier.restore_journal(values, state, NOW_MS, WALL_MS)
-        applier.finish_restore(state)
-        assert [state.remembers("alice", number, NOW_MS) for number in (1, 2, 3)] == [False, True, True]
-        assert state.tokens("alice", NOW_MS) == 5
+        applier.restore_journal(values, state.restorer, NOW_MS, WALL_MS)
+        applier.finish_restore(state.restorer)
+        assert [state.table.remembers("alice", number, NOW_MS) for number in (1, 2, 3)] == [False, True, True]
+        assert state.status("alice", NOW_MS).tokens == 5
         assert applier.unreadable == 1
 
     def test_a_machine_that_booted_a_minute_ago_remembers_what_was_before(self) -> None:
         state, applier = quota(), EventApplier("me", TOKEN)
-        applier.restore([record(5 * HOUR_MS, tokens_after=-TOKEN)], state, 60_000, WALL_MS)
-        applier.finish_restore(state)
-        assert state.remembers("alice", 4711, 60_000)
-        assert state.tokens("alice", 60_000) == 100
+        applier.restore([record(5 * HOUR_MS, tokens_after=-TOKEN)], state.restorer, 60_000, WALL_MS)
+        applier.finish_restore(state.restorer)
+        assert state.table.remembers("alice", 4711, 60_000)
+        assert state.status("alice", 60_000).tokens == 100
 
     def test_what_is_no_event_is_counted_and_passed_over(self) -> None:
         applier, state = restored(EventRecord(0, 0, WALL_MS, b"{"), record(0, producer_id=1))
         assert (applier.unreadable, applier.decisions) == (1, 1)
         assert "JSON" in applier.last_unreadable
-        assert state.remembers("alice", 1, NOW_MS)
+        assert state.table.remembers("alice", 1, NOW_MS)
 
 
 class TestOthers:
@@ -190,35 +190,35 @@ class TestOthers:
     def test_a_remote_admission_is_remembered_and_charged_once(self) -> None:
         twice = [record(0, producer_id=1, seq=seq, incarnation=f"other-{seq}") for seq in (1, 2)]
         _, state = self.followed(*twice)
-        assert state.remembers("alice", 1, NOW_MS)
-        assert state.tokens("alice", NOW_MS) == 99
+        assert state.table.remembers("alice", 1, NOW_MS)
+        assert state.status("alice", NOW_MS).tokens == 99
 
     @pytest.mark.parametrize(
         ("reason", "tokens"), [("first_seen", 99), ("queue", 99), ("refresh", 100), ("grace", 100)]
     )
     def test_what_was_free_there_is_free_here(self, reason: str, tokens: int) -> None:
         _, state = self.followed(record(0, reason=reason))
-        assert state.tokens("alice", NOW_MS) == tokens
+        assert state.status("alice", NOW_MS).tokens == tokens
 
     @pytest.mark.parametrize(("incarnation", "is_own"), [("me", True), ("me.w1-3", True), ("mex", False)])
     def test_own_events_are_passed_over(self, incarnation: str, is_own: bool) -> None:
         _, state = self.followed(record(0, incarnation=incarnation))
-        assert state.remembers("alice", 4711, NOW_MS) is not is_own
+        assert state.table.remembers("alice", 4711, NOW_MS) is not is_own
 
     def test_a_remote_refusal_is_watched_and_neither_remembered_nor_charged(self) -> None:
         watched, state = self.followed(record(0, decision="refuse", producer_id=5))
         assert watched.ids == [("alice", 5)]
-        assert not state.remembers("alice", 5, NOW_MS)
-        assert state.tokens("alice", NOW_MS) in (None, 100)
+        assert not state.table.remembers("alice", 5, NOW_MS)
+        assert state.status("alice", NOW_MS).tokens in (None, 100)
 
     def test_users_are_told_by_their_pseudonyms(self) -> None:
         names = UserNames(["user"], ["alice"])
         _, state = self.followed(record(0, user=names.in_events("alice")), user_of=names.user_of)
-        assert state.remembers("alice", 4711, NOW_MS)
+        assert state.table.remembers("alice", 4711, NOW_MS)
 
     def test_somebody_unidentified_has_no_name(self) -> None:
         _, state = self.followed(record(0, user=""))
-        assert state.remembers(None, 4711, NOW_MS)
+        assert state.table.remembers(None, 4711, NOW_MS)
 
 
 def lifecycle(**changes: Any) -> LifecycleEvent:
@@ -242,7 +242,7 @@ class TestGateways:
             EventRecord(0, 1, WALL_MS, to_json(lifecycle(incarnation="me"))),
             record(0),
         ]
-        applier.restore(records, state, NOW_MS, WALL_MS)
+        applier.restore(records, state.restorer, NOW_MS, WALL_MS)
         applier.follow(records, state, Watched(), NOW_MS + 7)
         assert heard == [("other", NOW_MS - 5_000), ("other", NOW_MS + 7)]
 
@@ -262,7 +262,7 @@ class TestClusterBucket:
         return ProducerIdQuota(quotas, lambda: 1, 0)
 
     def units(self, state: ProducerIdQuota) -> float:
-        exported = state.export_cluster_bucket(NOW_MS)
+        exported = state.restorer.export_cluster_bucket(NOW_MS)
         assert exported is not None
         return exported.units / exported.token_units
 
@@ -275,21 +275,23 @@ class TestClusterBucket:
             record(HOUR_MS, producer_id=20, decision="refuse", tokens_after=None),
             record(5 * HOUR_MS, user="bob", producer_id=11, tokens_after=None),
         ]
-        applier.restore(told, state, NOW_MS, WALL_MS)
-        applier.finish_restore(state)
+        applier.restore(told, state.restorer, NOW_MS, WALL_MS)
+        applier.finish_restore(state.restorer)
         assert self.units(state) == 9  # full again after the hour; then one for bob's
 
     def test_what_an_imported_balance_holds_already_is_not_charged_again(self) -> None:
         before = self.cluster()
-        before.restore_cluster_charges([NOW_MS - 600_000] * 6)
+        before.restorer.restore_cluster_charges([NOW_MS - 600_000] * 6)
         state, applier = self.cluster(), EventApplier("me", TOKEN, counts_charges=True)
-        state.import_cluster_bucket(before.export_cluster_bucket(NOW_MS - 300_000), NOW_MS - 300_000)
+        state.restorer.import_cluster_bucket(
+            before.restorer.export_cluster_bucket(NOW_MS - 300_000), NOW_MS - 300_000
+        )
         told = [record(age_ms, producer_id=age_ms, tokens_after=None) for age_ms in (600_000, 1_000)]
-        applier.restore(told, state, NOW_MS, WALL_MS)
-        applier.finish_restore(state)
+        applier.restore(told, state.restorer, NOW_MS, WALL_MS)
+        applier.finish_restore(state.restorer)
         assert self.units(state) == pytest.approx(10 - 6 - 1 + 10 / 6, abs=0.01)
 
     def test_without_such_a_bound_nothing_is_kept(self) -> None:
         applier, state = restored(record(0, producer_id=1))
         assert applier._charged_ms is None
-        assert state.export_cluster_bucket(NOW_MS) is None
+        assert state.restorer.export_cluster_bucket(NOW_MS) is None

@@ -10,8 +10,9 @@ from pidgate.events import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.interim import InterimState
-from pidgate.quota.producer_ids import AskedId, ProducerIdQuota, Question
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.state import AskedId, Question
 from pidgate.quota.verdicts import Reason
 from tests.unit.gateway.state.test_decision_scan import decision
 
@@ -31,8 +32,8 @@ def absorbed(state: ProducerIdQuota, *events: dict[str, Any]) -> EventApplier:
         EventRecord(0, offset, event["wall_time_ms"], to_json(decision(**event)))
         for offset, event in enumerate({"wall_time_ms": WALL_MS - 100, **event} for event in events)
     ]
-    applier.restore(records, state, NOW_MS, WALL_MS)
-    applier.finish_restore(state)
+    applier.restore(records, state.restorer, NOW_MS, WALL_MS)
+    applier.finish_restore(state.restorer)
     return applier
 
 
@@ -44,7 +45,7 @@ def question(producer_id: int) -> Question:
 def test_what_this_process_let_pass_is_not_restored_from_its_own_events(incarnation: str) -> None:
     state = quota()
     absorbed(state, {"incarnation": incarnation, "producer_id": 1, "reason": "observe"})
-    assert not state.remembers("alice", 1, NOW_MS)
+    assert not state.table.remembers("alice", 1, NOW_MS)
 
 
 def test_what_the_same_run_told_before_is() -> None:
@@ -52,7 +53,7 @@ def test_what_the_same_run_told_before_is() -> None:
     state = quota()
     earlier = {"incarnation": "me.w1-1", "wall_time_ms": BEGAN_WALL_MS - 1, "producer_id": 1}
     absorbed(state, earlier)
-    assert state.remembers("alice", 1, NOW_MS)
+    assert state.table.remembers("alice", 1, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_a_grace_counts_what_was_let_in_before_the_restart_each_id_once() -> Non
     told = [{"incarnation": "other", "producer_id": n, "reason": "grace"} for n in range(60)]
     early = [{"incarnation": "other", "producer_id": n, "reason": "observe"} for n in range(50, 90)]
     absorbed(state, *told, *early, *told)
-    assert state.grace_admitted("alice") == 90
+    assert state.table.live("alice", 0).grace_admitted == 90
     state.begin_grace(NOW_MS + HOUR_MS)
     reasons = [state.decide(question(n), NOW_MS).decisions[0].reason for n in range(100, 111)]
     assert reasons[:10] == [Reason.GRACE] * 10
@@ -95,5 +96,5 @@ def test_under_a_grace_what_passed_in_the_first_moments_is_not_charged(
         interim.decide(question(producer_id), NOW_MS)
     state.begin_grace(NOW_MS + HOUR_MS)
     assert interim.hand_over(state, NOW_MS) == 0
-    assert state.tokens("alice", NOW_MS) == tokens
-    assert state.grace_admitted("alice") == granted
+    assert state.status("alice", NOW_MS).tokens == tokens
+    assert state.table.live("alice", 0).grace_admitted == granted

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pidgate.events.redaction import UserNames, pseudonym
 from pidgate.gateway.state.redacted_users import RedactedUsersQuota
-from pidgate.quota import AskedId, Mode, ProducerIdSettings, Question, Quotas, UserQuota
+from pidgate.quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
+from pidgate.quota.interim import InterimState
 
 QUOTAS = Quotas(
     Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(10), {"alice": UserQuota.per_window(1)}
@@ -17,11 +18,11 @@ def asking(user: str, producer_id: int) -> Question:
 
 def restored(user: str) -> RedactedUsersQuota:
     names = UserNames(["user"], ["alice"])
-    state = RedactedUsersQuota(names, QUOTAS, lambda: 1, 0)
+    quota = ProducerIdQuota(QUOTAS, lambda: 1, 0)
     name = names.user_of(pseudonym("user", user))
-    state.restore_id(name, 7, -1_000, 0)
-    state.restore_tokens(name, -1, 3_600_000_000, 0)
-    return state
+    quota.restorer.restore_id(name, 7, -1_000, 0)
+    quota.restorer.restore_tokens(name, -1, 3_600_000_000, 0)
+    return RedactedUsersQuota(names, quota)
 
 
 def test_a_user_with_a_quota_is_known_from_the_start() -> None:
@@ -40,8 +41,18 @@ def test_what_was_kept_under_the_hash_of_another_is_its_own_once_it_is_seen() ->
 
 
 def test_without_redaction_a_name_is_a_name() -> None:
-    state = RedactedUsersQuota(UserNames(), QUOTAS, lambda: 1, 0)
-    state.restore_id("bob", 7, -1_000, 0)
+    quota = ProducerIdQuota(QUOTAS, lambda: 1, 0)
+    state = RedactedUsersQuota(UserNames(), quota)
+    quota.restorer.restore_id("bob", 7, -1_000, 0)
     state.decide(asking("bob", 7), 0)
     assert state.users() == ["bob"]
-    assert state.live_ids("bob", 0) == 1
+    assert state.status("bob", 0).live_ids == 1
+
+
+def test_what_passed_while_restoring_does_not_push_out_what_was_kept_under_the_hash() -> None:
+    state = restored("bob")
+    interim = InterimState()
+    interim.decide(asking("bob", 9), 0)
+    interim.hand_over(state, 0)
+    assert not state.decide(asking("bob", 7), 0).refused
+    assert state.status("bob", 0).live_ids == 2

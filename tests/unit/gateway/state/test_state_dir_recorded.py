@@ -53,17 +53,17 @@ def test_a_recorded_directory_is_read_and_means_what_it_meant(recorded: Path, tm
     taken_ms = HOUR_MS
     quota = ProducerIdQuota(record_state.quotas(), lambda: 1, 0)
     for user in loaded.users:
-        quota.import_user(user, taken_ms)
-    quota.import_cluster_bucket(loaded.cluster_bucket, taken_ms)
-    cluster = quota.export_cluster_bucket(taken_ms)
+        quota.restorer.import_user(user, taken_ms)
+    quota.restorer.import_cluster_bucket(loaded.cluster_bucket, taken_ms)
+    cluster = quota.restorer.export_cluster_bucket(taken_ms)
     assert cluster is not None
     assert cluster.units / cluster.token_units == expected["cluster_tokens"]
     assert len(loaded.users) == len(expected["users"])
     for user in expected["users"]:
         ids = range(user["first_id"], user["first_id"] + user["ids"])
-        assert all(quota.remembers(user["user"], producer_id, taken_ms) for producer_id in ids)
-        assert not quota.remembers(user["user"], ids.stop + 50, taken_ms)
-        assert quota.tokens(user["user"], taken_ms) == user["tokens"]
+        assert all(quota.table.remembers(user["user"], producer_id, taken_ms) for producer_id in ids)
+        assert not quota.table.remembers(user["user"], ids.stop + 50, taken_ms)
+        assert quota.status(user["user"], taken_ms).tokens == user["tokens"]
 
 
 def shape_of(path: Path) -> set[tuple[int, tuple[str, ...], int]]:
