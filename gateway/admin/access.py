@@ -1,8 +1,7 @@
-"""Who may ask for quotas on the admin address, and who may set them.
+"""Authorization of requests for quotas on the admin address.
 
-Reading needs the token when there is one: what is told includes who set what and why, and whoever sets a token says
-that the address is not for everybody. Setting needs `admin.writable` as well. Browsers are a way in for pages of
-other sites; what they send across sites is refused whatever token they carry.
+Reading needs the token when there is one: answers name who set what and why. Setting needs `admin.writable` as well.
+Browsers are a way in for pages of other sites; cross-site requests are refused whatever token they carry.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _SCHEME: Final = "Bearer "
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why not, and what to do; with the HTTP status."""
+    """The HTTP status and text of a refused request."""
 
     status: HTTPStatus
     reason: str
 
 
 class Access:
-    """The rules of one admin address. Every answer is None (go on) or a Refusal."""
+    """The rules of one admin address."""
 
     def __init__(self, admin: AdminSettings) -> None:
         self._admin = admin
@@ -42,10 +41,11 @@ class Access:
         return self._admin.writable
 
     def reading(self, headers: Mapping[str, str]) -> Refusal | None:
-        """`headers` by name, whatever their case."""
+        """Check a request that reads; `headers` ignore case. Returns None when it is allowed."""
         return self._across_sites(headers) or self._without_token(headers)
 
     def writing(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Check a request that changes quotas. Returns None when it is allowed."""
         refusal = self.reading(headers)
         if refusal is not None:
             return refusal

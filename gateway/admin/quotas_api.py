@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from pidgate.gateway.admin.access import Access, Refusal
-from pidgate.gateway.admin.asked import CannotUnderstand, changes_in, command_in
+from pidgate.gateway.admin.bodies import BodyInvalid, changes_in, command_in
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import Administration, InForce, NotAllowed
@@ -124,7 +124,7 @@ class QuotasApi:
         try:
             changes = changes_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
             kept = await self._administration.change(changes)
-        except CannotUnderstand as error:
+        except BodyInvalid as error:
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "not understood"), error.problems)
         except NotAllowed as error:
             return _refused(Refusal(HTTPStatus.CONFLICT, str(error)))
@@ -138,7 +138,7 @@ class QuotasApi:
         try:
             command = command_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
             kept = await self._administration.command(command)
-        except CannotUnderstand as error:
+        except BodyInvalid as error:
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "not understood"), error.problems)
         except NotAllowed as error:
             return _refused(Refusal(HTTPStatus.CONFLICT, str(error)))

@@ -25,14 +25,14 @@ _CLOSE_TIMEOUT_S: Final = 1.0
 
 
 class GatewayView(Protocol):
-    """What the admin site may ask of the gateway."""
+    """The part of the gateway that the admin site reads."""
 
     def is_ready(self) -> bool:
-        """Whether clients can be served: the listeners are up and the cluster was reached once."""
+        """Return whether clients can be served: the listeners are up and the cluster was reached once."""
         ...
 
     def not_ready_reason(self) -> str:
-        """Why not, in one sentence; asked only when not ready."""
+        """Return the reason in one sentence; called only when not ready."""
         ...
 
     @property
@@ -40,19 +40,19 @@ class GatewayView(Protocol):
 
 
 class AdminSite:
-    """A running site. `address` is where it listens (the port chosen, if port 0 was asked)."""
+    """A running site; `address` has the port that was chosen for port 0."""
 
     def __init__(self, runner: web.AppRunner, address: Address) -> None:
         self._runner = runner
         self.address = address
 
     async def close(self) -> None:
-        """Stop listening and cut what is left after a second."""
+        """Stop listening; cut open connections after a second."""
         await self._runner.cleanup()
 
 
 async def start(bind: tuple[str, int], gateway: GatewayView, quotas: QuotasApi | None = None) -> AdminSite:
-    """Serve on `bind`; without `quotas` they cannot be asked about. Raises CannotListen."""
+    """Serve on `bind`; without `quotas` there is no quota API. Raises CannotListen."""
     from aiohttp import web
 
     app = web.Application()
@@ -76,7 +76,7 @@ async def start(bind: tuple[str, int], gateway: GatewayView, quotas: QuotasApi |
 
 
 class Handlers:
-    """The answers, one method a path."""
+    """One handler for each path."""
 
     def __init__(self, gateway: GatewayView, paths: Sequence[str]) -> None:
         self._gateway = gateway
@@ -86,17 +86,17 @@ class Handlers:
         return _text("pidgate admin\n" + "".join(f"{path}\n" for path in self._paths))
 
     async def livez(self, _request: web.Request) -> web.Response:
-        """200 while the event loop turns."""
+        """Answer 200 while the event loop turns."""
         return _text("alive\n")
 
     async def readyz(self, _request: web.Request) -> web.Response:
-        """200, or 503 with the reason."""
+        """Answer 200, or 503 with the reason."""
         if self._gateway.is_ready():
             return _text("ready\n")
         return _text(f"not ready: {self._gateway.not_ready_reason()}\n", status=503)
 
     async def metrics(self, _request: web.Request) -> web.Response:
-        """Prometheus text. Values are taken here, writing them out is left to a thread."""
+        """Answer with Prometheus text: collects values here, formats them in a thread."""
         from aiohttp import web
         from prometheus_client.exposition import CONTENT_TYPE_LATEST
 

@@ -1,4 +1,4 @@
-"""What single keys cannot tell: ports that meet, addresses that lead nowhere, and what deserves a warning."""
+"""Errors and warnings that concern several keys: ports that meet, addresses that lead nowhere."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ _LONG_THROTTLE_MS = 20_000
 
 
 def conflicts(settings: Settings) -> Iterator[Finding]:
-    """Errors: (path, sentence with its remedy)."""
+    """Yield errors: (path, sentence with its remedy)."""
     for index, listener in enumerate(settings.listeners):
         yield from _listener_conflicts(listener, ("listeners", index))
     yield from _port_conflicts(settings)
@@ -48,7 +48,7 @@ def _admin_conflicts(settings: Settings) -> Iterator[Finding]:
 
 
 def warnings(settings: Settings) -> Iterator[Finding]:
-    """What works but may surprise: (path, sentence)."""
+    """Yield warnings about what works but may surprise: (path, sentence)."""
     for index, listener in enumerate(settings.listeners):
         yield from _listener_warnings(listener, ("listeners", index))
     yield from _open_range_warnings(settings)
@@ -68,7 +68,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _token_warnings(settings: Settings) -> Iterator[Finding]:
-    """A warning only: a file may be checked where the token is not, and it is read again when it is asked for."""
+    """Warn only: a file may be checked where the token is not, and it is read again when it is needed."""
     if not settings.admin.token_file:
         return
     path, file = ("admin", "token_file"), Path(settings.admin.token_file)
@@ -83,7 +83,7 @@ def _token_warnings(settings: Settings) -> Iterator[Finding]:
 
 
 def _memory_warnings(settings: Settings) -> Iterator[Finding]:
-    """About what should outlive a restart."""
+    """Warn about state that does not outlive a restart."""
     events, ids = settings.events, settings.quotas.producer_ids
     if events.enabled and events.retention_ms < ids.remember_ms:
         yield (
@@ -160,7 +160,7 @@ def _reserved(listener: ListenerSettings) -> range:
 
 
 def _claims(settings: Settings) -> Iterator[tuple[KeyPath, str, str, range]]:
-    """Every (path, what it is, host, ports) that the gateway wants to listen on."""
+    """Yield (path, name, host, ports) of all that the gateway listens on."""
     for index, listener in enumerate(settings.listeners):
         path: KeyPath = ("listeners", index)
         yield (*path, "bind"), f"bind of listener {listener.name}", listener.bind.host, _single(listener.bind)

@@ -1,4 +1,4 @@
-"""Why an address cannot be listened on, naming the setting and the remedy. Opens no socket."""
+"""The error of an address that cannot be listened on, with the setting and the remedy. Opens no socket."""
 
 import errno
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class CannotListen(Exception):
 
 @contextmanager
 def listening_on(what: str, address: tuple[str, int]) -> Iterator[None]:
-    """Turn the OSError of a bind inside the block into CannotListen."""
+    """Turn the OSError of a bind inside the block into CannotListen. Raises CannotListen."""
     try:
         yield
     except OSError as error:

@@ -3,15 +3,48 @@
 The only place that reads either. Must not know sockets, the event loop or the environment.
 """
 
+import difflib
+import inspect
+import typing
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from pidgate.gateway.config import conflicts, messages
+from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.config.source import ConfigError, KeyPath, Problem, Source, parse_yaml, read_yaml
 
 __all__ = ["ConfigError", "Problem", "Settings", "checked", "from_options", "load", "parse"]
+
+
+_OPTIONS: dict[KeyPath, str] = {
+    ("cluster", "bootstrap_servers"): "--bootstrap-servers",
+    ("listeners", 0, "bind"): "--bind",
+    ("listeners", 0, "advertise"): "--advertise",
+    ("listeners", 0, "node_ports", "first"): "--node-ports-first",
+    ("listeners", 0, "node_ports"): "--node-ports-first",
+    ("listeners", 0): "--bind",
+    ("admin", "bind"): "--admin",
+    ("quotas", "default", "producer_ids_rate"): "--default-producer-ids-rate",
+    ("quotas", "mode"): "--mode",
+}
+_MISSING: dict[KeyPath, str] = {
+    ("cluster",): "add cluster: {bootstrap_servers: [host:9092]}",
+    ("cluster", "bootstrap_servers"): "add bootstrap_servers: [host:9092]",
+}
+"""Remedies for required keys that are missing."""
+_WORDS = {
+    "string_type": "is not text; put it in quotes",
+    "int_type": "is not a whole number; write it as digits, without quotes or unit",
+    "int_from_float": "is not a whole number; write it without a decimal point",
+    "float_type": "is not a number; write it without quotes or unit",
+    "bool_type": "is neither true nor false; write one of them",
+    "model_type": "is not a section; write keys and values below it",
+    "dict_type": "is not a section; write keys and values below it",
+    "tuple_type": "is not a list; write it in brackets, as in [a, b]",
+    "too_short": "is empty; write at least one",
+}
 
 
 def load(path: Path) -> Settings:
@@ -20,16 +53,16 @@ def load(path: Path) -> Settings:
 
 
 def parse(text: str, name: str = "pidgate.yaml") -> Settings:
-    """As load, from text; `name` is what messages call it."""
+    """Read and check text, which messages call `name`. Raises ConfigError with every problem."""
     return checked(parse_yaml(text, name))
 
 
 def checked(source: Source) -> Settings:
-    """Validate what was written. Raises ConfigError."""
+    """Validate the content of a source. Raises ConfigError with every problem."""
     try:
         settings = Settings.model_validate(_without_nulls(source.data))
     except ValidationError as error:
-        raise ConfigError(messages.problems(error, Settings, source)) from error
+        raise ConfigError(problems(error, Settings, source)) from error
     found = [
         Problem(source.where(path), source.key(path), text) for path, text in conflicts.conflicts(settings)
     ]
@@ -39,7 +72,7 @@ def checked(source: Source) -> Settings:
 
 
 def _without_nulls(data: object, path: KeyPath = ()) -> object:
-    """`key: null`, or a key with nothing behind it, means its default; a user with nothing is a user."""
+    """Drop keys without a value, which mean their default; a user without a value stays a user."""
     if isinstance(data, dict):
         kept = {key: _without_nulls(value, (*path, key)) for key, value in data.items()}
         if path == ("quotas", "users"):
@@ -64,19 +97,6 @@ class OptionSource(Source):
         return ""
 
 
-_OPTIONS: dict[KeyPath, str] = {
-    ("cluster", "bootstrap_servers"): "--bootstrap-servers",
-    ("listeners", 0, "bind"): "--bind",
-    ("listeners", 0, "advertise"): "--advertise",
-    ("listeners", 0, "node_ports", "first"): "--node-ports-first",
-    ("listeners", 0, "node_ports"): "--node-ports-first",
-    ("listeners", 0): "--bind",
-    ("admin", "bind"): "--admin",
-    ("quotas", "default", "producer_ids_rate"): "--default-producer-ids-rate",
-    ("quotas", "mode"): "--mode",
-}
-
-
 def from_options(
     bootstrap_servers: str,
     *,
@@ -88,7 +108,7 @@ def from_options(
     mode: str = "observe",
     log_format: str = "console",
 ) -> Settings:
-    """Settings without a file; `bootstrap_servers` is comma-separated. Raises ConfigError naming options."""
+    """Return settings without a file; `bootstrap_servers` is comma-separated. Raises ConfigError naming options."""
     data = {
         "cluster": {
             "bootstrap_servers": [server for server in bootstrap_servers.split(",") if server.strip()]
@@ -99,3 +119,76 @@ def from_options(
         "log": {"format": log_format},
     }
     return checked(OptionSource(data, _OPTIONS))
+
+
+# ---- pydantic's errors in plain words -----------------------------------------------------------------
+
+
+def problems(error: ValidationError, model: type[BaseModel], source: Source) -> list[Problem]:
+    """Return every error as a Problem, in the order of the file."""
+    details = error.errors(include_url=False)
+    located = sorted(filter(_is_informative, details), key=lambda detail: source.line(detail["loc"]))
+    return [
+        Problem(source.where(detail["loc"]), source.key(detail["loc"]), _message(detail, model))
+        for detail in located
+    ]
+
+
+def _is_informative(detail: ErrorDetails) -> bool:
+    # A list whose items are all wrong counts as too short as well: its items say enough.
+    return not (detail["type"] == "too_short" and detail["input"])
+
+
+def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    kind, path, context = detail["type"], detail["loc"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"is not a known key; {_suggestion(path, model)}"
+    if kind == "missing":
+        return f"is missing; {_MISSING.get(path, 'add it')}"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"{detail['input']!r} is not possible here; write {context['expected']}"
+    if kind in _WORDS:
+        return f"{_short(detail['input'])} {_WORDS[kind]}"
+    bounds = {"greater_than_equal": "ge", "greater_than": "gt", "less_than_equal": "le", "less_than": "lt"}
+    if kind in bounds:
+        relation = (
+            kind.replace("greater_than", "above")
+            .replace("less_than", "below")
+            .replace("_equal", " or equal to")
+        )
+        return f"{detail['input']!r} is out of range; write a number {relation} {context[bounds[kind]]}"
+    return f"{_short(detail['input'])}: {detail['msg']}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _suggestion(path: KeyPath, model: type[BaseModel]) -> str:
+    known = known_keys(path[:-1], model)
+    close = difflib.get_close_matches(str(path[-1]), known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"remove it (known here: {', '.join(known)})"
+
+
+def known_keys(path: KeyPath, model: type[BaseModel]) -> list[str]:
+    """Return the keys that the section at `path` may have."""
+    section: type[BaseModel] = model
+    key_is_free = False
+    for part in path:
+        if key_is_free or isinstance(part, int):
+            key_is_free = False
+            continue
+        fields = {field.alias or name: field.annotation for name, field in section.model_fields.items()}
+        annotation = fields[part]
+        section = _section_in(annotation) or section
+        key_is_free = typing.get_origin(annotation) is dict
+    return [field.alias or name for name, field in section.model_fields.items()]
+
+
+def _section_in(annotation: object) -> type[BaseModel] | None:
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_section_in, typing.get_args(annotation))), None)

@@ -1,4 +1,4 @@
-"""What of a changed configuration file takes effect while the gateway runs, and what has to wait.
+"""The differences of a changed configuration file: those that take effect at run time, and those that have to wait.
 
 Quotas take effect. How ids are remembered does not: filters, snapshots and the other gateways of the fleet are
 measured by it. Nor does anything that is opened, bound or started once.
@@ -38,7 +38,7 @@ _SECRETIVE: Final = ("password", "token", "secret")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose value is another one, both as people write them."""
+    """A key with another value, both as people write them."""
 
     key: str
     before: str
@@ -49,7 +49,7 @@ class Difference:
 
 
 def taken_over(running: Settings, in_file: Settings) -> Settings:
-    """What holds once the file was read again: its quotas, and everything else as it is running."""
+    """Return the settings after a reload: the quotas of the file, everything else as it is running."""
     quotas, then = in_file.quotas, running.quotas
     return running.model_copy(
         update={
@@ -71,12 +71,12 @@ def _with(section: BaseModel, running: BaseModel, names: tuple[str, ...]) -> Bas
 
 
 def differences(before: Settings, after: Settings) -> list[Difference]:
-    """Every key that differs, in the order of the sections."""
+    """Return every key that differs, in the order of the sections."""
     return list(_differences("", before, after))
 
 
 def _differences(path: str, before: Any, after: Any) -> Iterator[Difference]:
-    """Only what is unlike is looked into: a file may name thousands of users."""
+    """Descend only into sections that differ: a file may name thousands of users."""
     if before == after:
         return
     if isinstance(before, BaseModel) and type(before) is type(after):
@@ -103,7 +103,7 @@ def _flat_differences(path: str, before: Any, after: Any, name: str = "") -> Ite
 
 
 def _keys(path: str, section: BaseModel) -> Iterator[tuple[str, str]]:
-    """(field, dotted key) of everything in a section."""
+    """Yield (field, dotted key) of a section."""
     dot = f"{path}." if path else ""
     for field, info in type(section).model_fields.items():
         yield field, f"{dot}{info.alias or field}"
@@ -115,7 +115,7 @@ def _shown_both(key: str, before: str, after: str) -> tuple[str, str]:
 
 
 def _flat(path: str, value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted key, value in words) of everything below; `name`: of the field, which tells its unit."""
+    """Yield (dotted key, value in words) of all keys below; the field's `name` ends with its unit."""
     if isinstance(value, BaseModel):
         for field, key in _keys(path, value):
             yield from _flat(key, getattr(value, field), field)

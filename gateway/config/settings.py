@@ -1,6 +1,6 @@
 """The shape of the configuration, key by key: frozen, checked one by one.
 
-A key is here when the code behind it works, not before. What keys mean together is in config_conflicts.py.
+A key is here when the code behind it works, not before. Rules between keys are in conflicts.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _HOUR_MS = 3_600_000
 
 
 class Advertise(NamedTuple):
-    """What clients are told: a host that may hold {node_id}, and a port (None: the node's own)."""
+    """The address published to clients: a host that may hold {node_id}, and a port (None: the node's own)."""
 
     host: str
     port: int | None
@@ -82,7 +82,7 @@ class ClusterSettings(Section):
 
 
 class SaslSettings(Section):
-    """How the gateway's own client authenticates; the password is read from a file, never written here."""
+    """Credentials of the gateway's own client; the password is read from a file, never written here."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
     username: str = Field(min_length=1)
@@ -96,7 +96,7 @@ class OwnClientSettings(Section):
 
 
 class EventsSettings(Section):
-    """The topic of everything that was decided: audit log, shared state, the pipeline's input."""
+    """The topic of all decisions: audit log, shared state, the pipeline's input."""
 
     enabled: bool = True
     topic: str = Field(default="__pidgate_events", pattern=r"^[A-Za-z0-9._-]{1,249}$")
@@ -108,14 +108,14 @@ class EventsSettings(Section):
 
 
 class NodePortsSettings(Section):
-    """Which ports stand for brokers: in the order of `node_ids`, or `first` + node id without them."""
+    """Ports that stand for brokers: in the order of `node_ids`, or `first` + node id without them."""
 
     first: int = Field(default=9300, ge=1, le=65_535)
     node_ids: NodeIds = ()
 
 
 class ListenerSettings(Section):
-    """Where clients connect, and what they are told about where the brokers are; nodes.py reads it."""
+    """Address where clients connect, and the brokers' addresses published to them; nodes.py reads it."""
 
     given_name: str = Field(default="", alias="name")
     bind: BindAddress = Address("127.0.0.1", 9292)
@@ -159,7 +159,7 @@ class ListenerSettings(Section):
 
 
 class ProducerIdsSettings(Section):
-    """How new producer ids are counted, remembered and refused; the same for all users."""
+    """Counting, remembering and refusing of new producer ids; the same for all users."""
 
     window_ms: PositiveDurationMs = Field(default=_HOUR_MS, alias="window")
     burst_windows: float = Field(default=1.0, alias="burst", gt=0, le=100, allow_inf_nan=False)
@@ -184,12 +184,12 @@ class ProducerIdsSettings(Section):
 
     @property
     def grace_ms(self) -> int:
-        """How long after a cold start unseen ids are admitted uncharged; one window unless given."""
+        """Time after a cold start in which unseen ids are admitted uncharged; one window unless given."""
         return self.window_ms if self.given_grace_ms is None else self.given_grace_ms
 
 
 class BytesSettings(Section):
-    """What byte rates are measured over: Kafka's quota.window.num and quota.window.size.seconds."""
+    """The window of byte rates: Kafka's quota.window.num and quota.window.size.seconds."""
 
     samples: int = Field(default=11, ge=2, le=100)
     sample_ms: PositiveDurationMs = Field(default=1_000, alias="sample")
@@ -206,14 +206,14 @@ class ByteRatesSettings(Section):
 
 
 class DefaultSettings(ByteRatesSettings):
-    """What holds for every user that is not named. The rate of ids is in thousandths of an id per window."""
+    """Quota of every user that is not named. The rate of ids is in thousandths of an id per window."""
 
     producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
     clients: dict[str, ByteRatesSettings] = {}
     default_client: ByteRatesSettings = ByteRatesSettings()
 
     def byte_rates(self, user: str) -> Iterator[tuple[quota.ByteEntity, quota.ByteRates]]:
-        """Everything about bytes that is said of this user, alone and with client ids."""
+        """Yield the byte rates of this user, alone and with client ids."""
         yield (user, None), self.to_byte_rates()
         yield (user, quota.DEFAULT), self.default_client.to_byte_rates()
         for client_id, rates in self.clients.items():
@@ -221,7 +221,7 @@ class DefaultSettings(ByteRatesSettings):
 
 
 class UserSettings(DefaultSettings):
-    """What holds for one user; what is not written is taken from `default` and `quotas.mode`."""
+    """Quota of one user; missing keys are taken from `default` and `quotas.mode`."""
 
     mode: Mode | None = None
     owner: str = ""
@@ -238,7 +238,7 @@ class UserSettings(DefaultSettings):
 class RuntimeChangesSettings(Section):
     """Quotas that are set while the gateway runs: over Kafka's admin API and by `pidgate quotas`.
 
-    `topic`: where they are kept for the whole fleet; it exists when events are enabled, too.
+    `topic` keeps them for the whole fleet; it exists when events are enabled, too.
     """
 
     allow: bool = True
@@ -247,7 +247,7 @@ class RuntimeChangesSettings(Section):
 
 
 class QuotasSettings(Section):
-    """Who may bring how many new producer ids."""
+    """Quotas of all users, and the rules that they share."""
 
     mode: Mode = "observe"
     producer_ids: ProducerIdsSettings = ProducerIdsSettings()
@@ -261,8 +261,8 @@ class QuotasSettings(Section):
     runtime_changes: RuntimeChangesSettings = RuntimeChangesSettings()
 
     def byte_quotas(self) -> quota.ByteQuotas:
-        """Every entity of whose bytes something is said."""
-        said = [
+        """Return every entity that has a byte rate."""
+        entries = [
             *self.default.byte_rates(quota.DEFAULT),
             *(
                 (entity, rates)
@@ -276,11 +276,11 @@ class QuotasSettings(Section):
         return quota.ByteQuotas(
             self.bytes.samples,
             self.bytes.sample_ms,
-            {entity: rates for entity, rates in said if rates != nothing},
+            {entity: rates for entity, rates in entries if rates != nothing},
         )
 
     def to_quotas(self) -> quota.Quotas:
-        """The same in the quota package's own words."""
+        """Return these settings as the quota package's type."""
         ids = self.producer_ids
         return quota.Quotas(
             mode=quota.Mode(self.mode),
@@ -318,9 +318,9 @@ class LimitsSettings(Section):
 
 
 class AdminSettings(Section):
-    """Where /livez, /readyz and /metrics are served, and quotas are asked about.
+    """The address of /livez, /readyz, /metrics and the quota API.
 
-    `writable`: whether quotas may be set there; `token_file` holds what has to be shown for it.
+    `writable`: quotas may be set there; `token_file` holds the token that this needs.
     """
 
     bind: BindAddress = Address("127.0.0.1", 9290)
@@ -334,7 +334,7 @@ class LogSettings(Section):
 
 
 class Settings(Section):
-    """All of it. Made by load, parse or from_options only: they also check what keys mean together."""
+    """All settings. Made by load, parse or from_options only: they also check rules between keys."""
 
     cluster: ClusterSettings
     given_gateway_id: str = Field(default="", alias="gateway_id", pattern=r"^[A-Za-z0-9._:-]{0,128}$")

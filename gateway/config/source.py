@@ -1,7 +1,6 @@
 """A YAML file as plain data plus the line of every key, and the error that names a line or an option.
 
-Knows nothing of what the keys mean. Keys are always text here: YAML 1.1 would read a user
-called `no` as False.
+The meaning of keys is not known here. Keys are always text: YAML 1.1 would read a user called `no` as False.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ _DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong: where (file:line or an option), which key, what and, inside `text`, the remedy."""
+    """One problem: where (file:line or an option), which key, and `text` with the remedy."""
 
     where: str
     key: str
@@ -28,7 +27,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. `problems` holds everything found, in the order of the file."""
+    """The configuration cannot be used; `problems` in the order of the file."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -36,7 +35,7 @@ class ConfigError(Exception):
 
 
 class Source:
-    """What was written and where: `data` as plain objects, `where(path)` for messages."""
+    """The content of a file as plain objects (`data`), with the line of each key."""
 
     def __init__(self, name: str, data: object, lines: dict[KeyPath, int]) -> None:
         self.name = name
@@ -44,17 +43,17 @@ class Source:
         self._lines = lines
 
     def line(self, path: KeyPath) -> int:
-        """The line of the key at `path`, or of the nearest section around it that was written; from 1."""
+        """Return the line (from 1) of the key at `path`, or of the nearest section around it."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
 
     def where(self, path: KeyPath) -> str:
-        """Where `path` was written, for messages."""
+        """Return file and line of a key, for messages."""
         return f"{self.name}:{self.line(path)}"
 
     def key(self, path: KeyPath) -> str:
-        """What messages call the key at `path`."""
+        """Return the name of a key, for messages."""
         return dotted(path)
 
 
@@ -74,7 +73,7 @@ def read_yaml(path: Path) -> Source:
 
 
 def parse_yaml(text: str, name: str) -> Source:
-    """As read_yaml, from text; `name` is what messages call it."""
+    """Read text, which messages call `name`. Raises ConfigError when it is no YAML, or repeats a key."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: dict[KeyPath, int] = {}
@@ -137,7 +136,7 @@ def _scalar(node: yaml.Node, name: str) -> object:
 
 
 def dotted(path: KeyPath) -> str:
-    """A path as people read it: listeners[0].bind."""
+    """Write a path as listeners[0].bind."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)

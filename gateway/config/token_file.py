@@ -9,7 +9,7 @@ _LONGEST_TOKEN_FILE: Final = 4_096
 
 
 class TokenUnreadable(Exception):
-    """The token file is not there, empty or too long; says what to do."""
+    """The token file is not there, empty or too long; the text names the remedy."""
 
 
 class TokenFile:
@@ -21,7 +21,7 @@ class TokenFile:
         self._token = b""
 
     def read(self) -> bytes:
-        """The token as it is now. Raises TokenUnreadable."""
+        """Return the current token. Raises TokenUnreadable."""
         try:
             found = self._path.stat()
             seen = (found.st_ino, found.st_mtime_ns, found.st_size)
@@ -36,7 +36,7 @@ class TokenFile:
 
 
 def token_in(path: Path) -> bytes:
-    """The file's one line. Raises OSError, TokenUnreadable."""
+    """Read the file's one word. Raises OSError, TokenUnreadable."""
     with path.open("rb") as file:
         text = file.read(_LONGEST_TOKEN_FILE + 1).strip()
     if not text or len(text) > _LONGEST_TOKEN_FILE or len(text.split()) != 1 or not text.isascii():

@@ -22,7 +22,7 @@ LONGEST_NOTE: Final = 4_096
 
 
 class Kept(StrEnum):
-    """Where a change that is in force is kept."""
+    """The place where a change in force is kept."""
 
     TOPIC = "topic"
     """The whole fleet has it, over restarts."""

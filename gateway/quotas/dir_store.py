@@ -43,7 +43,7 @@ class DirStore:
         self._writing: asyncio.Task[None] | None = None
         self.failures = 0
         self.last_failure = ""
-        """Why the file could not be written last time; empty when it was."""
+        """Cause of the last failed write; empty when the last one succeeded."""
 
     def read(self) -> list[Restored]:
         """Read the file; blocks for a moment. Sets a damaged file aside, logs an unreadable one; raises nothing."""

@@ -1,4 +1,4 @@
-"""Where quotas come from, and what is known of a user and of one of its producer ids: why refused, until when.
+"""The origin of quotas, and the state of a user and of one of its producer ids: why refused, until when.
 
 Reads the quotas in force and the quota's state, and changes nothing in them.
 """
@@ -27,7 +27,7 @@ _PER_ID = 1_000
 
 
 class Source(StrEnum):
-    """Where a value comes from."""
+    """Origin of a value."""
 
     FILE = "file"
     RUN_TIME = "run_time"

@@ -1,19 +1,18 @@
-"""Quotas over Kafka's own API: what the gateway does with AlterClientQuotas and DescribeClientQuotas. PURE.
+"""Quotas over Kafka's own API: AlterClientQuotas and DescribeClientQuotas. PURE.
 
-An AlterClientQuotas in which no operation is named `producer_ids_rate` is none of our business. Any other becomes a
+An AlterClientQuotas without an operation named `producer_ids_rate` is forwarded as it is. Any other becomes a
 QuotaExchange, whose owner goes on like this until `is_over`, and then sends `answer()`:
 
-    frame = exchange.next_frame()     not None: send it to the broker, call answered() with what it says
+    frame = exchange.next_frame()     not None: send it to the broker, call answered() with its answer
     exchange.changes                  not empty: with `only_check` ask Administration.check for each of them, else make
-                                      them with Administration.change; say with changed() or not_made() what came of it
+                                      them with Administration.change; report to changed() or not_made()
 
-In this order, so that nothing is done by halves that could have been seen before: the broker is asked with
-validate_only about every entity, with the operations of ours taken out (it checks entities, the other keys, and
-whether this client may do that at all); our changes are checked (only_check); the broker does the rest; our
-changes are made. An entry that fails anywhere takes no further part. With the client's validate_only the exchange is
-over after the second step.
+The order keeps a request from being applied in part: the broker validates every entity (validate_only), without our
+operations (it checks entities, the other keys, and the client's authorization); our changes are checked; the broker
+applies the rest; our changes are made. An entry that fails takes no further part. With the client's validate_only
+the exchange is over after the second step.
 
-All frames to the broker have the client's correlation id and header. It must not know sockets, tasks or the clock.
+Frames to the broker have the client's correlation id and header. Sockets, tasks and the clock are not known here.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ from pidgate.quota.settings import Quotas, rate_milli
 OURS: Final = b"producer_ids_rate"
 
 UNIDENTIFIED: Final = "unidentified"
-"""Who set it, when the gateway could not tell."""
+"""`set_by` of a client whose user is not known."""
 
 MOST_RATE: Final = 1e12
-"""More ids in a window than there are for a gateway to count; a rate must leave room for exact arithmetic."""
+"""More ids in a window than a gateway can count; leaves room for exact arithmetic."""
 
 MOST_CHANGES: Final = 2_000
-"""Of one request: they are made within a second or so, which its client has to wait."""
+"""Of one request: they take a second or so, in which its client waits."""
 
 CHANGES_AT_ONCE: Final = 100
-"""Between them the event loop has its turn: making one takes some 50 microseconds, and longer with a topic."""
+"""Between them the event loop runs: making one takes some 50 microseconds, and longer with a topic."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -61,7 +60,7 @@ _MILLI: Final = 1000
 _PASSED: Final = Outcome(ErrorCode.NONE, None)
 _SILENT: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker did not say what became of this entity.")
 
-_rate_milli = lru_cache(maxsize=64)(rate_milli)  # who sets many quotas mostly sets them alike
+_rate_milli = lru_cache(maxsize=64)(rate_milli)  # many quotas are mostly set alike
 
 
 class _Stage(Enum):
@@ -74,7 +73,7 @@ class _Stage(Enum):
 
 @dataclass(slots=True)
 class _Part:
-    """One entry of the request, and how far it has come."""
+    """One entry of the request, and its outcome so far."""
 
     entry: Entry
     others: list[Operation]
@@ -111,18 +110,18 @@ class QuotaExchange:
         self._asked: list[_Part] = []
         self._changing: list[_Part] = []
         self.changes: list[Change] = []
-        """What is to be checked or made now; of many the first ones, and the next ones when these are done."""
+        """Changes to check or make now: at most CHANGES_AT_ONCE, then the next ones."""
         self.only_check = True
-        """Whether `changes` are to be checked, and not made."""
+        """`changes` are to be checked, and not made."""
         self.kept: Kept | None = None
-        """Where the changes are kept, once they were made."""
+        """The place where the changes are kept, once they are made."""
         self._enter()
 
     @classmethod
     def begin(cls, buf: Buffer, start: int, end: int, user: str | None, wall_ms: int) -> QuotaExchange | None:
-        """The exchange for the request buf[start:end], which this user sends.
+        """Return the exchange for the request buf[start:end] of this user; None: forward it as it is.
 
-        None: nothing of ours is in it, forward it as it is. Raises KafkaProtocolError.
+        Raises KafkaProtocolError.
         """
         if not _mentions(buf, start, end):
             return None
@@ -138,16 +137,19 @@ class QuotaExchange:
 
     @property
     def is_over(self) -> bool:
-        """There is nothing left to do but to send `answer()`."""
+        """Nothing is left but to send `answer()`."""
         return self._stage is _Stage.OVER
 
     def next_frame(self) -> bytes | None:
-        """The framed request that the broker is to get now, given out once; None: none is needed now."""
+        """Return, once, the framed request for the broker; None when there is none now."""
         frame, self._frame = self._frame, None
         return frame
 
     def answered(self, buf: Buffer, start: int, end: int) -> None:
-        """The broker's answer to the last frame, without its size prefix. Raises KafkaProtocolError."""
+        """Take the broker's answer to the last frame, without its size prefix.
+
+        Raises KafkaProtocolError when it is malformed, RuntimeError when none is awaited.
+        """
         if not self._asked or self._frame is not None:
             raise RuntimeError("no answer is awaited")
         answer = client_quotas.read_alter_answer(buf, start, end, self._request.api_version)
@@ -158,7 +160,7 @@ class QuotaExchange:
         self._go_on()
 
     def changed(self, problems: Sequence[str | None], kept: Kept | None = None) -> None:
-        """What came of each of `changes`, in their order: None, or why it may not be made.
+        """Take the outcome of each of `changes`, in order: None, or why it may not be made.
 
         Being kept in memory alone is no failure: the change is in force.
         """
@@ -170,14 +172,17 @@ class QuotaExchange:
         self._offer_changes()
 
     def not_made(self, why: str) -> None:
-        """Nobody could be asked about `changes`, or nobody knows what came of them; nor is anybody asked for more."""
+        """End the changes: they could not be made, or their outcome is unknown."""
         for part in self._changing:
             part.outcome = Outcome(ErrorCode.REQUEST_TIMED_OUT, why)
         self._changing = []
         self._offer_changes()
 
     def answer(self) -> bytes:
-        """The framed answer for the client: one outcome per entity, in the order of its request."""
+        """Return the framed answer for the client: one outcome per entity, in the order of its request.
+
+        Raises RuntimeError before `is_over`.
+        """
         if not self.is_over:
             raise RuntimeError("the exchange is not over")
         outcomes: dict[Entity, tuple[Entry, Outcome]] = {}
@@ -198,7 +203,7 @@ class QuotaExchange:
         self._enter()
 
     def _enter(self) -> None:
-        """Lay ready what this stage needs; a stage that needs nothing is gone over."""
+        """Prepare what this stage needs; skip a stage that needs nothing."""
         if self._stage is _Stage.VALIDATE:
             self._ask([part for part in self._parts if part.is_alive], validate_only=True)
         elif self._stage is _Stage.FORWARD:
@@ -231,7 +236,7 @@ def _mentions(buf: Buffer, start: int, end: int) -> bool:
 
 
 def _too_much(request: AlterRequest, size_bytes: int) -> str:
-    """Why a request is too large to be acted upon; empty: it is not."""
+    """Return why a request is too large; empty when it is not."""
     ours = sum(operation.key == _KEY for entry in request.entries for operation in entry.operations)
     for what, found, most in (
         ("bytes", size_bytes, client_quotas.MAX_REQUEST_BYTES),
@@ -294,7 +299,7 @@ def _shown(entity: Entity) -> str:
 
 
 def describe_note(buf: Buffer, start: int, end: int) -> UserFilter | None:
-    """What is to be known of a DescribeClientQuotas when its answer comes; None: ours cannot be asked for.
+    """Return what the answer to a DescribeClientQuotas needs; None when it cannot ask for ours.
 
     Raises KafkaProtocolError.
     """
@@ -304,10 +309,9 @@ def describe_note(buf: Buffer, start: int, end: int) -> UserFilter | None:
 def described(
     buf: Buffer, start: int, end: int, api_version: int, note: object, quotas: Quotas
 ) -> bytes | None:
-    """The broker's answer with the rates that were asked for, framed; None: as it came.
+    """Return the broker's answer with the rates of ours, in ids per window, framed; None: forward it as it is.
 
-    What was set for a user, and for the default user, is shown, in ids per window. When the broker answered an
-    error, such as that this client may not ask, nothing is added. Raises KafkaProtocolError.
+    Nothing is added to an error, such as a failed authorization. Raises KafkaProtocolError.
     """
     if not isinstance(note, UserFilter):
         return None

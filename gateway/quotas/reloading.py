@@ -34,7 +34,7 @@ log = logger()
 
 LOOK_EVERY_S: Final = 1.0
 SETTLED_S: Final = 0.05
-"""How long nobody may have written to the file."""
+"""The file must not have changed for so long."""
 SETTLING_LOOKS: Final = 40
 MOST_NAMED: Final = 20
 """Changes, or users, in the log for one reload."""
@@ -116,7 +116,7 @@ def _is_promoted(before: Quotas, after: Quotas, user: str) -> bool:
 
 
 class FileQuotas(Protocol):
-    """What takes the quotas of the file: the QuotaStore."""
+    """Takes the quotas of the file: the QuotaStore."""
 
     @property
     def in_force(self) -> InForce: ...

@@ -31,11 +31,11 @@ from pidgate.quota.in_force import applied, deciding, has_ended, next_end
 log = logger()
 
 PATIENCE_S: Final = 3.0
-"""How long a change waits to be kept before its caller is answered."""
+"""Longest wait of a change for being kept."""
 PATIENCE_WITHOUT_TOPIC_S: Final = 0.5
 """The same while the topic is known not to work."""
 STOP_WITHIN_S: Final = 2.0
-"""How long a stop waits until the topic has all changes."""
+"""Longest wait of a stop until the topic has all changes."""
 CHECK_EVERY_S: Final = 10.0
 """The wall clock may jump: ends are checked for at least so often."""
 COMMANDS_REMEMBERED: Final = 10_000
@@ -47,7 +47,7 @@ Written = asyncio.Future[str | None]
 
 
 class QuotaObserver(Protocol):
-    """What is notified of the quotas."""
+    """Gets notified of changes of the quotas."""
 
     def quotas_changed(self, in_force: InForce) -> None:
         """Other quotas are in force: by a change here or elsewhere, the end of a temporary one, another file."""
@@ -66,12 +66,7 @@ class QuotaStore:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        observer: QuotaObserver,
-        *,
-        wall_ms: WallMs = clock.wall_ms,
-        run: str = "",
+        self, settings: Settings, observer: QuotaObserver, *, wall_ms: WallMs = clock.wall_ms, run: str = ""
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._wall_ms = wall_ms
@@ -104,7 +99,7 @@ class QuotaStore:
 
     @property
     def last_failure(self) -> str:
-        """Why the topic cannot be read or written; empty while it can, and when there is none."""
+        """Cause of the topic's failure; empty while it works, and when there is none."""
         return self._topic.last_failure if self._topic is not None else ""
 
     @property
@@ -120,10 +115,7 @@ class QuotaStore:
     # ---- start and end ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Read the state directory's file, before anything is served; what it holds is in force when this returns.
-
-        Never raises for what is wrong with it: that is set aside, and logged. Whoever calls has locked the directory.
-        """
+        """Put in force what the state directory holds; before anything is served. The caller has locked it."""
         if self._dir is not None:
             self._log.restore(self._dir.read())
             self._update(logs=False)
@@ -153,9 +145,8 @@ class QuotaStore:
 
     def check(self, change: Change) -> None:
         """Raises NotAllowed when the change may not be made."""
-        rules = self._settings.quotas.runtime_changes
-        file_wins = rules.on_conflict == "file_wins"
-        administration.check(change, self._in_file, self._wall_ms(), allow=rules.allow, file_wins=file_wins)
+        allow = self._settings.quotas.runtime_changes.allow
+        administration.check(change, self._in_file, self._wall_ms(), allow=allow, file_wins=self._file_wins)
 
     async def change(self, changes: Sequence[Change]) -> Kept:
         """Put changes in force at once; return where they are kept when that is known, after PATIENCE_S at most.
@@ -357,11 +348,14 @@ class QuotaStore:
 
     # ---- what is in force ------------------------------------------------------------------------------
 
+    @property
+    def _file_wins(self) -> bool:
+        return self._settings.quotas.runtime_changes.on_conflict == "file_wins"
+
     def _compute(self, version: int) -> InForce:
         now_ms = self._wall_ms()
         changes = [change for change in self._log.changes().values() if not has_ended(change, now_ms)]
-        file_wins = self._settings.quotas.runtime_changes.on_conflict == "file_wins"
-        found = deciding(self._in_file, changes, file_wins=file_wins, wall_ms=now_ms)
+        found = deciding(self._in_file, changes, file_wins=self._file_wins, wall_ms=now_ms)
         return InForce(
             quotas=applied(self._in_file, found),
             provenance=provenance_in_force(self._settings, found.values()),

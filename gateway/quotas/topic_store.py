@@ -100,7 +100,7 @@ class TopicStore:
 
     @property
     def last_failure(self) -> str:
-        """Why the topic cannot be written or read; empty while both can be done."""
+        """Cause of the last failed write or read; empty while both work."""
         return self._availability.last_failure or self.follower.last_failure
 
     @property

@@ -1,4 +1,4 @@
-"""What is posted to the admin address, strictly checked: changes of quotas, and commands."""
+"""Bodies posted to the admin address, strictly checked: changes of quotas, and commands."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _LONGEST_NAME: Final = 1_000
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class CannotUnderstand(Exception):
-    """What was posted is not what may be posted. `problems`: where, and what is wrong."""
+class BodyInvalid(Exception):
+    """A posted body is invalid; `problems` name each place and its error."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("; ".join(problems))
@@ -63,7 +63,7 @@ class _Posted(BaseModel):
 
 
 class _PostedChange(_Posted):
-    """`for`: it is a temporary one, and lasts so long. `temporary`: the temporary one is to be reset."""
+    """A change. `for`: it is temporary, and lasts so long; `temporary`: the temporary one is to be reset."""
 
     user: Name | None
     action: Literal["set", "remove", "reset"]
@@ -88,12 +88,12 @@ class RateChange(_PostedChange):
         return Target(Setting.PRODUCER_IDS_RATE, self.user, self.temporary or self.for_ms is not None)
 
     @property
-    def said(self) -> int | None:
+    def new_value(self) -> int | None:
         return None if self.value is None else rate_milli(self.value)
 
 
 class ModeChange(_PostedChange):
-    """`user` null: every user, whatever is said of it elsewhere."""
+    """`user` null: every user, whatever is set for it elsewhere."""
 
     setting: Literal["mode"]
     value: Literal["observe", "enforce"] | None = None
@@ -110,7 +110,7 @@ class ModeChange(_PostedChange):
         return Target(Setting.MODE, self.user, self.temporary or self.for_ms is not None)
 
     @property
-    def said(self) -> Mode | None:
+    def new_value(self) -> Mode | None:
         return None if self.value is None else Mode(self.value)
 
 
@@ -126,7 +126,7 @@ def _check_fits(action: str, value: object, for_ms: int | None, *, temporary: bo
 
 
 class PostedChanges(_Posted):
-    """All of them, or none. `set_by`: whoever asks, as it is shown to others."""
+    """Changes that are made together or not at all; `set_by` is shown to others."""
 
     changes: Annotated[
         tuple[Annotated[RateChange | ModeChange, Field(discriminator="setting")], ...],
@@ -143,7 +143,7 @@ class PostedChanges(_Posted):
 
 
 class PostedCommand(_Posted):
-    """A release is of one producer id, a refill of the whole user."""
+    """A command: a release is for one producer id, a refill for the whole user."""
 
     deed: Literal["refill", "release"]
     user: Name
@@ -158,13 +158,13 @@ class PostedCommand(_Posted):
 
 
 def changes_in(body: bytes, *, through: str, wall_ms: int) -> list[Change]:
-    """The changes of a posted JSON. `through`: this gateway. Raises CannotUnderstand."""
+    """Read the changes of a posted JSON; `through` is this gateway. Raises BodyInvalid."""
     posted = _checked(PostedChanges, body)
     return [
         Change(
             target=change.target,
             action=Action(change.action),
-            value=change.said,
+            value=change.new_value,
             until_wall_ms=None if change.for_ms is None else wall_ms + change.for_ms,
             set_by=posted.set_by,
             set_wall_ms=wall_ms,
@@ -176,7 +176,7 @@ def changes_in(body: bytes, *, through: str, wall_ms: int) -> list[Change]:
 
 
 def command_in(body: bytes, *, through: str, wall_ms: int) -> Command:
-    """The command of a posted JSON. Raises CannotUnderstand."""
+    """Read the command of a posted JSON. Raises BodyInvalid."""
     posted = _checked(PostedCommand, body)
     return Command(
         type=CommandType(posted.deed),
@@ -192,7 +192,7 @@ def _checked(model: type[_Model], body: bytes) -> _Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        raise CannotUnderstand([_problem(found) for found in error.errors(include_url=False)]) from error
+        raise BodyInvalid([_problem(found) for found in error.errors(include_url=False)]) from error
 
 
 def _problem(found: Any) -> str:
