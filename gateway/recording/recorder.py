@@ -22,7 +22,7 @@ from pidgate.events import (
     key_of,
     to_json,
 )
-from pidgate.events.definitions import LifecyclePhase, RestoredFrom
+from pidgate.events.definitions import LifecyclePhase
 from pidgate.events.redaction import redacted
 from pidgate.gateway.recording.config_event import Provenance, config_event
 from pidgate.gateway.recording.guarded import guarded
@@ -192,19 +192,8 @@ class Recorder:
     # ---- of the gateway --------------------------------------------------------------------------------
 
     @guarded
-    def lifecycle(
-        self,
-        phase: LifecyclePhase,
-        *,
-        text: str = "",
-        grace_until_wall_ms: int | None = None,
-        restored_ids: int = 0,
-        restored_users: int = 0,
-        restored_from: RestoredFrom = "nothing",
-        clock_ahead_ms: int | None = None,
-        workers: int = 1,
-    ) -> None:
-        """Publish a phase of this gateway's life."""
+    def lifecycle(self, /, phase: LifecyclePhase, **fields: Any) -> None:
+        """Publish a phase of this gateway's life; `fields`: others of the event."""
         quotas = self.quotas
         self.publish(
             LifecycleEvent(
@@ -213,13 +202,7 @@ class Recorder:
                 mode=quotas.mode.value,
                 window_ms=quotas.producer_ids.window_ms,
                 remember_ms=quotas.producer_ids.remember_ms,
-                grace_until_wall_ms=grace_until_wall_ms,
-                restored_ids=restored_ids,
-                restored_users=restored_users,
-                restored_from=restored_from,
-                clock_ahead_ms=clock_ahead_ms,
-                text=text,
-                workers=workers,
+                **fields,
             )
         )
 

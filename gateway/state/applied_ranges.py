@@ -1,6 +1,6 @@
-"""When other gateways' decisions were taken into the state, kept until the next decision event tells it.
+"""When which ranges of the events topic were applied to the state, until the next decision event publishes it. PURE.
 
-A replay needs it: a charge that is heard of a millisecond later finds a bucket that is fuller by a millisecond.
+A replay needs it: a charge applied a millisecond later finds a bucket that is fuller by a millisecond.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Final
 from pidgate.events import Heard
 from pidgate.gateway.topics.records import EventRecord
 
-MOST_PIECES: Final = 64
-"""Of a gateway that hears much and decides nothing; what is older is told as one piece of its partition."""
+MOST_RANGES: Final = 64
+"""Of a gateway that applies much and decides nothing; older ranges of a partition are joined to one."""
 
 
 class AppliedRanges:
-    """Pieces of the topic in the order in which they were applied."""
+    """Ranges of the topic in the order in which they were applied."""
 
     def __init__(self) -> None:
-        self._pieces: list[Heard] = []
+        self._ranges: list[Heard] = []
 
     def applied(self, records: Iterable[EventRecord], now_ms: int) -> None:
-        """These records, of which one at least was another gateway's decision, are in the state since now."""
+        """Note that these records, at least one of them another gateway's decision, were applied now."""
         found: dict[int, Heard] = {}
         for record in records:
-            piece = found.get(record.partition)
-            if piece is None:
+            one = found.get(record.partition)
+            if one is None:
                 found[record.partition] = Heard(
                     partition=record.partition,
                     first_offset=record.offset,
@@ -34,24 +34,24 @@ class AppliedRanges:
                     at_ms=now_ms,
                 )
             else:
-                piece.next_offset = record.offset + 1
-        self._pieces.extend(found.values())
-        if len(self._pieces) > MOST_PIECES:
-            self._pieces = _with_oldest_as_one(self._pieces)
+                one.next_offset = record.offset + 1
+        self._ranges.extend(found.values())
+        if len(self._ranges) > MOST_RANGES:
+            self._ranges = _with_oldest_as_one(self._ranges)
 
     def take(self) -> list[Heard]:
-        """What was applied since this was asked last."""
-        pieces = self._pieces
-        if pieces:
-            self._pieces = []
-        return pieces
+        """Return what was applied since the last call."""
+        ranges = self._ranges
+        if ranges:
+            self._ranges = []
+        return ranges
 
 
-def _with_oldest_as_one(pieces: list[Heard]) -> list[Heard]:
-    """The older half by partition, then the newer one as it is."""
-    older, newer = pieces[: len(pieces) // 2], pieces[len(pieces) // 2 :]
+def _with_oldest_as_one(ranges: list[Heard]) -> list[Heard]:
+    """Join the older half by partition; keep the newer one."""
+    older, newer = ranges[: len(ranges) // 2], ranges[len(ranges) // 2 :]
     summed: dict[int, Heard] = {}
-    for piece in older:
-        known = summed.setdefault(piece.partition, piece)
-        known.next_offset, known.at_ms = piece.next_offset, piece.at_ms
+    for one in older:
+        known = summed.setdefault(one.partition, one)
+        known.next_offset, known.at_ms = one.next_offset, one.at_ms
     return [*summed.values(), *newer]

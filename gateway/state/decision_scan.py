@@ -1,9 +1,8 @@
-"""The few fields of a decision event that rebuild the quota's state, read without reading the rest.
+"""Scanner of decision events for the few fields that rebuild the quota's state. PURE.
 
-A replay of a million events is a race against readiness, and a JSON parser makes thirty objects of each of
-them. What the gateway itself wrote always has the same layout, so one regular expression, put together from
-the definition, finds the fields in a fifth of the time; whatever looks different goes through the reader of
-all events. Pure.
+A restore of a million events delays readiness, and a JSON parser makes thirty objects of each. What a gateway wrote
+always has the same layout, so one regular expression, made from the event's definition, finds the fields in a fifth of
+the time; whatever looks different goes through the reader of all events.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ _REASONS: Final = {reason.value.encode(): reason for reason in Reason}
 
 
 Scanned = tuple[bytes, int, int, str, int, bool, Reason, int | None, int | None]
-"""What a replay needs of a decision: incarnation, seq, wall_time_ms, user, producer_id, admitted, reason,
+"""Of a decision: incarnation, seq, wall_time_ms, user, producer_id, admitted, reason,
 tokens_after, token_units.
 
-`user` as it stands in the event: it may be a pseudonym. `token_units` None: written when one token was not
-told; the window is then that of the reader. A bare tuple: a named one takes a third of a microsecond longer.
+`user` as it stands in the event: it may be a pseudonym. `token_units` None: an older version, written
+with the window of the reader. A bare tuple: a named one takes a third of a microsecond longer.
 """
 
 
 def type_of(value: bytes) -> str:
-    """The event's type, from its first bytes when they look as a gateway writes them. Raises EventUnreadable."""
+    """Return the event's type, from its first bytes if a gateway wrote them. Raises EventUnreadable."""
     match = _TYPE.match(value)
     if match is not None:
         return match[1].decode()
@@ -56,7 +55,7 @@ def type_of(value: bytes) -> str:
 
 
 def _layout() -> re.Pattern[bytes]:
-    """Field by field as pidgate.events.writing puts them; a text with an escape in it does not match."""
+    """Return a pattern of the fields as pidgate.events.writing orders them; a text with an escape does not match."""
     versions = "|".join(str(version) for version in range(OLDEST_READ, SCHEMA_VERSION + 1))
     parts = [rf'\{{"schema_version":(?:{versions}),"type":"{DecisionEvent.type}"']
     hints = get_type_hints(DecisionEvent)
@@ -79,7 +78,7 @@ _match = _layout().match
 
 
 def scan(value: bytes) -> Scanned | None:
-    """The decision in these bytes; None when they are an event of another type. Raises EventUnreadable."""
+    """Return the decision in these bytes; None for an event of another type. Raises EventUnreadable."""
     match = _match(value)
     if match is None:
         return _read(value) if type_of(value) == DecisionEvent.type else None
@@ -101,7 +100,7 @@ def scan(value: bytes) -> Scanned | None:
 
 
 def _read(value: bytes) -> Scanned:
-    """The same with care, for events with escapes in them and of other versions."""
+    """Read events with escapes in them and of other versions."""
     found = fields_of(value)
     try:
         tokens, units = found.get("tokens_after"), found.get("token_units")

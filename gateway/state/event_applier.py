@@ -1,19 +1,21 @@
-"""What events mean to the quota's state: restored from their history, kept in step with other gateways.
+"""Applier of events to the quota's state: restores it from their history, keeps it in step with other gateways. PURE.
 
-Decisions go into the state; what gateways tell of themselves goes to whoever keeps the list of them; all else
-is passed over by its first bytes. Pure: times are arguments.
+Decisions go into the state, lifecycle and config events to a callback; all else is passed over by its first bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Final, Protocol
+from typing import Final
 
 from pidgate.events import ConfigEvent, EventUnreadable, LifecycleEvent, from_json
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.restoring import Restorer
 from pidgate.quota.sticky import WATCH_MS
 from pidgate.quota.verdicts import Reason
 
@@ -22,51 +24,34 @@ _OF_GATEWAYS: Final = frozenset({LifecycleEvent.type, ConfigEvent.type})
 _OF_A_STATE: Final = frozenset(
     {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
 )
-"""Decided by a gateway that had its state. What passes while there is none yet is said to be observed: of this
-gateway's own start, or of others that start with it, and none of them remembers anything.
+"""Decided by a gateway that had its state. What passes while it has none yet is published as observed, by this gateway
+or by others that start with it, and proves no history.
 """
 _UNCHARGED: Final = frozenset({Reason.GRACE, Reason.OBSERVE})
-"""Under enforcement what is said to be observed passed in the first moments of a cold start's grace."""
+"""Under enforcement, what was observed passed in the first moments of a cold start's grace."""
 
 Watch = Callable[[User, int, int], None]
 """(user, producer id, now_ms): another process has refused this id."""
 OnGateway = Callable[[LifecycleEvent | ConfigEvent, int], None]
-"""(what a gateway told of itself, when: on the clock of now_ms, at most now)."""
+"""(the event, when: on the clock of now_ms, at most now)."""
 
 
-class Restorable(Protocol):
-    """What is needed of the state while it is restored (quota.ProducerIdQuota)."""
-
-    def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None: ...
-    def restore_grace(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None: ...
-    def restore_tokens(self, user: User, units: int, token_units: int, at_ms: int) -> None: ...
-    def restore_cluster_charges(self, charged_ms: Iterable[int]) -> None: ...
-
-
-class Followable(Protocol):
-    """What is needed of the state while others are followed (quota.ProducerIdQuota)."""
-
-    def admitted_elsewhere(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool: ...
-
-
+@dataclass(slots=True)
 class _Balance:
-    """A user's newest balance, and the event that told it."""
+    """A user's newest balance, and its event."""
 
-    __slots__ = ("at_ms", "incarnation", "seq", "token_units", "units")
-
-    def __init__(self, incarnation: bytes, seq: int, units: int, token_units: int, at_ms: int) -> None:
-        self.incarnation = incarnation
-        self.seq = seq
-        self.units = units
-        self.token_units = token_units
-        self.at_ms = at_ms
+    incarnation: bytes
+    seq: int
+    units: int
+    token_units: int
+    at_ms: int
 
 
 class EventApplier:
     """`run`: what this gateway's incarnations begin with. `token_units`: of one token under today's window.
 
-    `user_of`: whom a name in an event means (events.UserNames, where users are redacted). `began_wall_ms`: when
-    this process began, by the clock that its own events tell: what it lets pass while it restores is no history.
+    `user_of`: the user of a name in an event (events.UserNames, where users are redacted). `began_wall_ms`: when this
+    process began, by the clock of its own events: what it lets pass while it restores is no history.
     `counts_charges`: there is a bound for the whole cluster, so every charge of the history counts.
     """
 
@@ -89,9 +74,9 @@ class EventApplier:
         self._balances: dict[User, _Balance] = {}
         self._charged_ms: list[int] | None = [] if counts_charges else None
         self.decisions = 0
-        """Decisions taken in, restored and followed."""
+        """Decisions applied, restored and followed."""
         self.has_history = False
-        """The topic told of an earlier state: what was restored is no cold start."""
+        """The topic holds decisions of an earlier state: this is no cold start."""
         self.unreadable = 0
         self.last_unreadable = ""
 
@@ -100,15 +85,15 @@ class EventApplier:
     def restore(
         self,
         records: Iterable[EventRecord],
-        state: Restorable,
+        state: Restorer,
         now_ms: int,
         wall_ms: int,
         watch: Watch | None = None,
     ) -> None:
-        """Take in a piece of the topic's history, also what this gateway told before this process began.
+        """Apply a piece of the topic's history, this gateway's own events before this process began included.
 
-        `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is told of ids
-        that were refused a short while ago.
+        `wall_ms` is the same moment as `now_ms`. Balances wait for `finish_restore`. `watch` is called with ids that
+        were refused a short while ago.
         """
         past_ms = ((record.value, min(now_ms, now_ms - wall_ms + record.append_ms)) for record in records)
         self._restore(past_ms, state, now_ms, watch)
@@ -116,18 +101,18 @@ class EventApplier:
     def restore_journal(
         self,
         values: Iterable[bytes],
-        state: Restorable,
+        state: Restorer,
         now_ms: int,
         wall_ms: int,
         watch: Watch | None = None,
     ) -> None:
-        """The same from a file of this gateway's own events, whose age is told by its own wall clock."""
+        """Apply a file of this gateway's own events, whose age is by its own wall clock."""
         self._restore(zip(values, repeat(None)), state, now_ms, watch, wall_ms)
 
     def _restore(
         self,
         past: Iterable[tuple[bytes, int | None]],
-        state: Restorable,
+        state: Restorer,
         now_ms: int,
         watch: Watch | None,
         wall_ms: int = 0,
@@ -142,14 +127,14 @@ class EventApplier:
                 self._skip(error)
                 continue
             if decision is None:
-                self._hear(value, now_ms if at_ms is None else at_ms)
+                self._gateway_event(value, now_ms if at_ms is None else at_ms)
                 continue
-            incarnation, seq, told_ms, name, producer_id, admitted, reason, units, token_units = decision
-            if told_ms >= began_wall_ms and self._is_own(incarnation):
+            incarnation, seq, written_ms, name, producer_id, admitted, reason, units, token_units = decision
+            if written_ms >= began_wall_ms and self._is_own(incarnation):
                 # The interim state holds it, and hands it over.
                 continue
             if at_ms is None:
-                at_ms = min(now_ms, now_ms - wall_ms + told_ms)
+                at_ms = min(now_ms, now_ms - wall_ms + written_ms)
             elif not has_history and reason in _OF_A_STATE and not self._is_own(incarnation):
                 has_history = self.has_history = True
             user = user_of(name)
@@ -172,8 +157,8 @@ class EventApplier:
                 known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
                 known.units, known.token_units = units, token_units or own_units
 
-    def finish_restore(self, state: Restorable) -> None:
-        """Each user's newest balance, once the history has been taken in. What comes later is for `follow`."""
+    def finish_restore(self, state: Restorer) -> None:
+        """Restore each user's newest balance, once the history has been applied. What comes later is for `follow`."""
         for user, balance in self._balances.items():
             state.restore_tokens(user, balance.units, balance.token_units, balance.at_ms)
         self._balances.clear()
@@ -183,8 +168,10 @@ class EventApplier:
 
     # The others
 
-    def follow(self, records: Iterable[EventRecord], state: Followable, watch: Watch, now_ms: int) -> None:
-        """Take in what happens in other gateways now; this gateway's own events are passed over."""
+    def follow(
+        self, records: Iterable[EventRecord], state: ProducerIdQuota, watch: Watch, now_ms: int
+    ) -> None:
+        """Apply what happens in other gateways now; this gateway's own events are passed over."""
         for record in records:
             try:
                 decision = scan(record.value)
@@ -192,11 +179,11 @@ class EventApplier:
                 self._skip(error)
                 continue
             if decision is None:
-                self._hear(record.value, now_ms)
+                self._gateway_event(record.value, now_ms)
             elif not self._is_own(decision[0]):
                 self._follow(decision, state, watch, now_ms)
 
-    def _follow(self, decision: Scanned, state: Followable, watch: Watch, now_ms: int) -> None:
+    def _follow(self, decision: Scanned, state: ProducerIdQuota, watch: Watch, now_ms: int) -> None:
         self.decisions += 1
         _, _, _, name, producer_id, admitted, reason, _, _ = decision
         if admitted:
@@ -209,7 +196,7 @@ class EventApplier:
 
     # Gateways
 
-    def _hear(self, value: bytes, at_ms: int) -> None:
+    def _gateway_event(self, value: bytes, at_ms: int) -> None:
         if self._on_gateway is None:
             return
         try:

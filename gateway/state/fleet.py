@@ -1,6 +1,6 @@
-"""The other gateways of the cluster, by what they tell of themselves: who is there, who is gone, who differs.
+"""The other gateways of the cluster, by their lifecycle and config events: who is there, is gone, or differs. PURE.
 
-A gateway is one run of it: a restarted one is another that takes the place of the first. Pure.
+A gateway is one run of it: a restarted one is another that takes the place of the first.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Final, Literal
 from pidgate.events import ConfigEvent, LifecycleEvent
 
 GONE_AFTER_MS: Final = 90_000
-"""Three words of being alive have not come."""
+"""Three "alive" events are missing."""
 _COMPARED: Final = ("window_ms", "remember_ms", "mode")
 SPREADS_MS: Final = 5_000
-"""A mode that is set at run time takes a moment to be everywhere; until then nobody is said to differ in it."""
+"""A mode that is set at run time takes a moment to be everywhere; until then nobody is reported to differ in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSettings:
-    """What must be alike in all gateways for one quota to hold."""
+    """Settings that must be alike in all gateways for one quota to hold."""
 
     window_ms: int
     remember_ms: int
@@ -28,7 +28,7 @@ class OwnSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetChange:
-    """What became known. `gone`: `reason` says stop or silent. `differs`: `setting` with both values."""
+    """A change of the fleet. `gone`: `reason` is stop or silent. `differs`: `setting` with both values."""
 
     kind: Literal["seen", "gone", "differs"]
     gateway_id: str
@@ -41,20 +41,20 @@ class FleetChange:
 
 @dataclass(slots=True)
 class Member:
-    """Another gateway that is there. `heard_ms`: its latest word."""
+    """Another gateway. `latest_ms`: of its latest event."""
 
     gateway_id: str
     run: str
-    heard_ms: int
+    latest_ms: int
 
 
 class Fleet:
-    """All others. Feed it what the absorber hears, and `sweep` it now and then."""
+    """All other gateways. Give it the events about gateways, and `sweep` it now and then."""
 
     def __init__(self, own: OwnSettings) -> None:
         self._own = own
         self._members: dict[str, Member] = {}
-        self._named: set[tuple[str, str, int | str]] = set()
+        self._reported: set[tuple[str, str, int | str]] = set()
         self._mode_spreads_until_ms = 0
 
     def __len__(self) -> int:
@@ -64,15 +64,15 @@ class Fleet:
         return list(self._members.values())
 
     def set_own(self, own: OwnSettings, now_ms: int) -> None:
-        """Ours have changed; who differs now is named at its next word, in the mode only after SPREADS_MS."""
+        """Change our own settings; who differs is reported at its next event, in the mode only after SPREADS_MS."""
         if own.mode != self._own.mode:
             self._mode_spreads_until_ms = now_ms + SPREADS_MS
         if own != self._own:
             self._own = own
-            self._named.clear()
+            self._reported.clear()
 
-    def heard(self, event: LifecycleEvent | ConfigEvent, at_ms: int, now_ms: int) -> list[FleetChange]:
-        """A gateway told of itself at `at_ms`. What is older than a gateway's silence may last tells nothing."""
+    def take(self, event: LifecycleEvent | ConfigEvent, at_ms: int, now_ms: int) -> list[FleetChange]:
+        """Take in a gateway's event of `at_ms`; one older than GONE_AFTER_MS says nothing, but for a stop."""
         run = event.incarnation.split(".", 1)[0]
         if isinstance(event, LifecycleEvent) and event.phase == "stop" and "." not in event.incarnation:
             member = self._members.pop(run, None)
@@ -82,8 +82,8 @@ class Fleet:
         return [*self._met(event.gateway_id, run, at_ms), *self._compared(event, run, now_ms)]
 
     def sweep(self, now_ms: int) -> list[FleetChange]:
-        """Who has been silent for too long is gone."""
-        silent = [member for member in self._members.values() if now_ms - member.heard_ms >= GONE_AFTER_MS]
+        """Drop gateways that have been silent for too long."""
+        silent = [member for member in self._members.values() if now_ms - member.latest_ms >= GONE_AFTER_MS]
         for member in silent:
             del self._members[member.run]
         return [_gone(member, "silent") for member in silent]
@@ -91,25 +91,25 @@ class Fleet:
     def _met(self, gateway_id: str, run: str, at_ms: int) -> list[FleetChange]:
         member = self._members.get(run)
         if member is not None:
-            member.heard_ms = max(member.heard_ms, at_ms)
+            member.latest_ms = max(member.latest_ms, at_ms)
             return []
         self._members[run] = Member(gateway_id, run, at_ms)
         return [FleetChange(kind="seen", gateway_id=gateway_id, incarnation=run)]
 
     def _compared(self, event: LifecycleEvent | ConfigEvent, run: str, now_ms: int) -> list[FleetChange]:
-        """Each difference is named once for each gateway and value."""
+        """Return differences, each once for each gateway and value."""
         changes = []
-        tells_of_change = isinstance(event, ConfigEvent) and event.quota_version > 1
-        mode_spreads = tells_of_change or now_ms < self._mode_spreads_until_ms
+        is_change = isinstance(event, ConfigEvent) and event.quota_version > 1
+        mode_spreads = is_change or now_ms < self._mode_spreads_until_ms
         for setting in _COMPARED:
             if setting == "mode" and mode_spreads:
                 continue
             ours: int | str = getattr(self._own, setting)
             theirs: int | str = getattr(event, setting)
-            named = (event.gateway_id, setting, theirs)
-            if ours == theirs or named in self._named:
+            key = (event.gateway_id, setting, theirs)
+            if ours == theirs or key in self._reported:
                 continue
-            self._named.add(named)
+            self._reported.add(key)
             changes.append(
                 FleetChange(
                     kind="differs",

@@ -89,6 +89,7 @@ class QuotaStateManager:
         self.log = log
         self._recorder = recorder
         self._observer = observer
+        self._watch = observer.refused_elsewhere
         self.is_restored = False
         self.progress = "what is remembered has not been read yet"
         self._names = UserNames(settings.events.redact, settings.quotas.users)
@@ -219,11 +220,7 @@ class QuotaStateManager:
         while portion := await asyncio.to_thread(lambda: list(islice(loaded.journal, PORTION))):
             now_ms = self._now_ms()
             self._applier.restore_journal(
-                portion,
-                self._quota.restorer,
-                now_ms,
-                now_ms - self._clock_ahead_ms,
-                self._observer.refused_elsewhere,
+                portion, self._quota.restorer, now_ms, now_ms - self._clock_ahead_ms, self._watch
             )
         return loaded
 
@@ -257,14 +254,12 @@ class QuotaStateManager:
         now_ms = self._now_ms()
         if self._caught_up.is_set():
             followed = self._applier.decisions
-            self._applier.follow(records, self._quota, self._observer.refused_elsewhere, now_ms)
+            self._applier.follow(records, self._quota, self._watch, now_ms)
             if self._applier.decisions > followed:
                 self.log.applied.applied(records, now_ms)
         else:
             restored_by_ms = now_ms - self._clock_ahead_ms
-            self._applier.restore(
-                records, self._quota.restorer, now_ms, restored_by_ms, self._observer.refused_elsewhere
-            )
+            self._applier.restore(records, self._quota.restorer, now_ms, restored_by_ms, self._watch)
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
@@ -280,7 +275,7 @@ class QuotaStateManager:
 
     def _gateway_event(self, event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
         """Take in a lifecycle or config event of a gateway, perhaps of an earlier run of this one."""
-        for change in self.fleet.heard(event, at_ms, self._now_ms()):
+        for change in self.fleet.take(event, at_ms, self._now_ms()):
             self._fleet_changed(change)
         if isinstance(event, LifecycleEvent) and event.phase != "start":
             self._has_history = True

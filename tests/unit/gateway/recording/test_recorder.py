@@ -513,7 +513,7 @@ def test_a_lost_event_leaves_a_gap_and_one_that_was_never_made_does_not() -> Non
     sink, told.recorder._sink = told.recorder._sink, broken
     told.recorder.lifecycle("alive")
     told.recorder._sink = sink
-    told.recorder.lifecycle("alive", restored_ids=None)  # type: ignore[arg-type]
+    told.recorder.lifecycle("alive", restored_ids=None)
     told.recorder.lifecycle("alive")
     assert [event.seq for event in told.events] == [1, 3]
 

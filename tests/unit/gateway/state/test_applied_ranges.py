@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from pidgate.gateway.state.applied_ranges import MOST_PIECES, AppliedRanges
+from pidgate.gateway.state.applied_ranges import MOST_RANGES, AppliedRanges
 from pidgate.gateway.topics.records import EventRecord
 
 
@@ -29,7 +29,7 @@ def test_a_gateway_that_decides_nothing_keeps_the_newest_and_one_for_all_before(
     for number in range(1_000):
         heard.applied(records(number % 2, number, 1), number)
     pieces = told(heard)
-    assert len(pieces) <= MOST_PIECES
+    assert len(pieces) <= MOST_RANGES
     assert pieces[-1] == (1, 999, 1_000, 999)
     assert [first for _, first, _, _ in pieces[:2]] == [0, 1]
     for partition in (0, 1):

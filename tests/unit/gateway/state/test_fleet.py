@@ -25,66 +25,66 @@ def told(changes: list[FleetChange]) -> list[tuple[str, str]]:
 
 def test_a_gateway_is_seen_once() -> None:
     fleet = Fleet(OWN)
-    (seen,) = fleet.heard(lifecycle(phase="start"), 1_000, 1_000)
+    (seen,) = fleet.take(lifecycle(phase="start"), 1_000, 1_000)
     assert (seen.kind, seen.gateway_id, seen.incarnation) == ("seen", "gw-2", "other")
-    assert fleet.heard(lifecycle(), 31_000, 31_000) == []
+    assert fleet.take(lifecycle(), 31_000, 31_000) == []
     # Its workers are no gateways of their own.
-    assert fleet.heard(lifecycle(incarnation="other.w1-1"), 31_000, 31_000) == []
+    assert fleet.take(lifecycle(incarnation="other.w1-1"), 31_000, 31_000) == []
     assert len(fleet) == 1
 
 
 def test_who_is_silent_is_gone_and_may_come_back() -> None:
     fleet = Fleet(OWN)
-    fleet.heard(lifecycle(), 1_000, 1_000)
+    fleet.take(lifecycle(), 1_000, 1_000)
     assert fleet.sweep(GONE_AFTER_MS + 999) == []
     assert told(fleet.sweep(GONE_AFTER_MS + 1_000)) == [("gone", "silent")]
     assert fleet.sweep(GONE_AFTER_MS + 1_000) == []
-    assert told(fleet.heard(lifecycle(), 200_000, 200_000)) == [("seen", "")]
+    assert told(fleet.take(lifecycle(), 200_000, 200_000)) == [("seen", "")]
 
 
 def test_who_stops_says_so() -> None:
     fleet = Fleet(OWN)
-    fleet.heard(lifecycle(), 1_000, 1_000)
+    fleet.take(lifecycle(), 1_000, 1_000)
     # A worker that stops is not its gateway.
-    assert fleet.heard(lifecycle(phase="stop", incarnation="other.w1-1"), 2_000, 2_000) == []
-    assert told(fleet.heard(lifecycle(phase="stop"), 2_000, 2_000)) == [("gone", "stop")]
+    assert fleet.take(lifecycle(phase="stop", incarnation="other.w1-1"), 2_000, 2_000) == []
+    assert told(fleet.take(lifecycle(phase="stop"), 2_000, 2_000)) == [("gone", "stop")]
     assert fleet.members() == []
-    assert fleet.heard(lifecycle(phase="stop"), 2_001, 2_001) == []
+    assert fleet.take(lifecycle(phase="stop"), 2_001, 2_001) == []
 
 
 def test_history_brings_back_nobody() -> None:
     fleet = Fleet(OWN)
-    assert fleet.heard(lifecycle(), 0, GONE_AFTER_MS) == []
-    assert told(fleet.heard(lifecycle(incarnation="alive"), 1, GONE_AFTER_MS)) == [("seen", "")]
+    assert fleet.take(lifecycle(), 0, GONE_AFTER_MS) == []
+    assert told(fleet.take(lifecycle(incarnation="alive"), 1, GONE_AFTER_MS)) == [("seen", "")]
     assert told(fleet.sweep(GONE_AFTER_MS + 1)) == [("gone", "silent")]
 
 
 def test_who_differs_is_named_once_for_each_setting_and_value() -> None:
     fleet = Fleet(OWN)
     other = lifecycle(mode="observe", window_ms=60_000)
-    assert told(fleet.heard(other, 0, 0)) == [("seen", ""), ("differs", "window_ms"), ("differs", "mode")]
-    assert fleet.heard(other, 1, 1) == []
+    assert told(fleet.take(other, 0, 0)) == [("seen", ""), ("differs", "window_ms"), ("differs", "mode")]
+    assert fleet.take(other, 1, 1) == []
     # It starts again: the same difference is known.
-    assert told(fleet.heard(lifecycle(mode="observe", window_ms=60_000, incarnation="new"), 2, 2)) == [
+    assert told(fleet.take(lifecycle(mode="observe", window_ms=60_000, incarnation="new"), 2, 2)) == [
         ("seen", "")
     ]
-    (differs,) = fleet.heard(config(remember_ms=HOUR_MS), 3, 3)
+    (differs,) = fleet.take(config(remember_ms=HOUR_MS), 3, 3)
     assert (differs.setting, differs.ours, differs.theirs) == ("remember_ms", 24 * HOUR_MS, HOUR_MS)
 
 
 def test_when_ours_change_everybody_is_looked_at_again() -> None:
     fleet = Fleet(OWN)
-    fleet.heard(lifecycle(mode="observe"), 0, 0)
+    fleet.take(lifecycle(mode="observe"), 0, 0)
     fleet.set_own(OWN, 1)
-    assert fleet.heard(lifecycle(mode="observe"), 1, 1) == []
+    assert fleet.take(lifecycle(mode="observe"), 1, 1) == []
     fleet.set_own(OwnSettings(HOUR_MS, 24 * HOUR_MS, "observe"), 2)
     third = lifecycle(incarnation="third", gateway_id="gw-3")
-    assert fleet.heard(lifecycle(mode="observe"), 2, 2) == []
-    assert told(fleet.heard(third, 3, 3)) == [("seen", "")], "a mode takes a moment to be everywhere"
-    assert told(fleet.heard(third, 3, 2 + SPREADS_MS)) == [("differs", "mode")]
+    assert fleet.take(lifecycle(mode="observe"), 2, 2) == []
+    assert told(fleet.take(third, 3, 3)) == [("seen", "")], "a mode takes a moment to be everywhere"
+    assert told(fleet.take(third, 3, 2 + SPREADS_MS)) == [("differs", "mode")]
 
 
 def test_a_mode_that_another_has_just_taken_is_no_difference_yet() -> None:
     fleet = Fleet(OWN)
-    assert told(fleet.heard(config(mode="observe", quota_version=2), 0, 0)) == [("seen", "")]
-    assert told(fleet.heard(lifecycle(mode="observe"), 1, 1)) == [("differs", "mode")]
+    assert told(fleet.take(config(mode="observe", quota_version=2), 0, 0)) == [("seen", "")]
+    assert told(fleet.take(lifecycle(mode="observe"), 1, 1)) == [("differs", "mode")]
