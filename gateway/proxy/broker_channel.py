@@ -7,37 +7,25 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.proxy.apis.api import COUNTED, ENDPOINTS_LAST, SIZE_PREFIX_BYTES, UNREAD
+from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.buffers import READ_BUFFER, READ_VIEW
-from pidgate.gateway.proxy.conversation import SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.flow_control import (
     SCARCE_READ_BYTES,
     Pause,
     Purpose,
     close_when_written,
 )
-from pidgate.gateway.proxy.in_flight_requests import Forwarded
 from pidgate.gateway.proxy.reading import SMALL_READ_BYTES, Reader
-from pidgate.gateway.proxy.receive_buffer import SIZE
-from pidgate.gateway.proxy.responses import Answers
-from pidgate.gateway.proxy.treatments import TREATMENTS, Treatment, table_index
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.fetch import EndpointsWalker
-from pidgate.protocol.produce import may_hold_endpoints
-from pidgate.protocol.produce_answers import has_head, is_plain_success, may_hold_errors
-from pidgate.protocol.throttle import HEAD_BYTES, fetch_throttle_in, produce_throttle_at, raise_to
-from pidgate.quota.byte_quota import ClientSensors
+from pidgate.protocol.produce_answers import has_head, is_plain_success
+from pidgate.protocol.throttle import HEAD_BYTES
 
 if TYPE_CHECKING:
     from pidgate.gateway.proxy.client_channel import ClientChannel
 
 log = logger()
-
-PASS: Final = Treatment.PASS
-PRODUCE: Final = Treatment.PRODUCE
-PRODUCE_THROTTLED: Final = Treatment.PRODUCE_THROTTLED
-METERED: Final = Treatment.METERED
-ALTER_QUOTAS: Final = Treatment.ALTER_QUOTAS
-ENDPOINTS_LAST: Final = Treatment.ENDPOINTS_LAST
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
 WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
@@ -53,17 +41,7 @@ class BrokerChannel(Reader):
         self._conversation = client.conversation
         context = client.context
         self._now_ms = context.now_ms
-        self._answers = Answers(
-            context.admission,
-            client.session,
-            client.conversation.sasl,
-            context.translate,
-            context.topic_names,
-            context.gateway_topics,
-            client.recorder,
-        )
         self._counters = context.counters
-        self._recorder = client.recorder
         self._share = client.share
         self._is_full = False
         """The broker does not take what is written."""
@@ -204,7 +182,7 @@ class BrokerChannel(Reader):
         head = self._conversation.next_alone()
         if (
             head is None
-            or head.treatment is not PRODUCE
+            or head.api is not PRODUCE_API
             or len(answer) < _SIZE_AND_CORRELATION.size
             or not has_head(answer, len(answer) - SIZE_PREFIX_BYTES, head.correlation_id)
             or not is_plain_success(answer, SIZE_PREFIX_BYTES, len(answer), head.api_version)
@@ -240,19 +218,18 @@ class BrokerChannel(Reader):
             request = conversation.expect(correlation_id)
             if size < _SIZE_AND_CORRELATION.size - SIZE_PREFIX_BYTES:
                 raise MalformedFrame(f"an answer of {size} bytes")
-            treatment = request.treatment
-            if treatment is METERED:
-                if end - pos < min(HEAD_BYTES, SIZE_PREFIX_BYTES + size):
+            passing = request.api.passing
+            if passing is COUNTED:
+                arrived = min(end, pos + SIZE_PREFIX_BYTES + size)
+                if arrived - pos < min(HEAD_BYTES, SIZE_PREFIX_BYTES + size):
                     break
-                treatment = self._count_fetched(
-                    request, buf, pos, min(end, pos + SIZE_PREFIX_BYTES + size), now_ms
-                )
-            if treatment is PASS:
+                passing = request.api.begins(conversation, request, buf, pos, arrived, now_ms)
+            if passing is UNREAD:
                 self._passing_bytes = SIZE_PREFIX_BYTES + size
                 continue
-            if treatment is ENDPOINTS_LAST:
+            if passing is ENDPOINTS_LAST:
                 self._walker = EndpointsWalker(
-                    request.api_key, request.api_version, size, self._client.context.translate
+                    request.api_key, request.api_version, size, conversation.translate
                 )
                 self._walking_bytes = size
                 pos += SIZE_PREFIX_BYTES  # the prefix joins the run: the walker keeps the length
@@ -262,7 +239,9 @@ class BrokerChannel(Reader):
                 if size > WHOLE_ANSWER_LIMIT_BYTES:
                     raise FrameTooLarge(f"an answer of {size} bytes that has to be read whole")
                 break
-            instead = self._look(request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
+            instead = request.api.answer(
+                conversation, request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms
+            )
             if instead is not None:
                 self._flush(buf, run_start, pos)
                 self._client.write(instead)
@@ -271,41 +250,6 @@ class BrokerChannel(Reader):
             run_start = self._done(buf, run_start, pos)
         self._flush(buf, run_start, pos)
         return pos
-
-    def _look(self, request: Forwarded, buf: bytearray, start: int, end: int, now_ms: int) -> bytes | None:
-        """One whole answer, buf[start:end]. Returns what the client gets in its place; None: as it is in `buf` now."""
-        treatment = request.treatment
-        if treatment is PRODUCE_THROTTLED:
-            self._tell_throttle(produce_throttle_at(buf, start, end, request.api_version), buf, now_ms)
-        elif treatment is not PRODUCE:
-            instead = self._answers.look(request, buf, start, end, now_ms)
-            if treatment is ALTER_QUOTAS:
-                self._conversation.alteration_answered()
-            return instead
-        if self._recorder is not None and may_hold_errors(buf, start, end, request.api_version):
-            self._recorder.produce_answered(request.note, buf, start, end, request.api_version)
-        if may_hold_endpoints(buf, start, end):
-            return self._answers.look(request, buf, start, end, now_ms)
-        return None
-
-    def _count_fetched(
-        self, request: Forwarded, buf: bytearray, pos: int, end: int, now_ms: int
-    ) -> Treatment:
-        """The answer to a Fetch begins at `pos`. Returns how it passes, now that it is counted."""
-        sensors = request.note
-        assert isinstance(sensors, ClientSensors)
-        api_key, api_version = request.api_key, request.api_version
-        (size,) = SIZE.unpack_from(buf, pos)
-        if self._conversation.fetched(sensors, size, now_ms):
-            self._tell_throttle(
-                fetch_throttle_in(buf, pos + SIZE_PREFIX_BYTES, end, api_key, api_version), buf, now_ms
-            )
-        return TREATMENTS[table_index(api_key, api_version)]
-
-    def _tell_throttle(self, at: int | None, buf: bytearray, now_ms: int) -> None:
-        """The answer tells the longer one of its broker's throttle and the mute; None: it has no place for it."""
-        if at is not None:
-            raise_to(buf, at, self._conversation.mute_left_ms(now_ms))
 
     def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:
         stop = min(end, pos + self._walking_bytes)

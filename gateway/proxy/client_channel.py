@@ -12,10 +12,12 @@ from functools import partial
 
 from pidgate.gateway.cluster.nodes import Address
 from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES
+from pidgate.gateway.proxy.apis.client_quotas import alteration_answered
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.buffers import READ_BUFFER, READ_VIEW
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES, Conversation
+from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.flow_control import (
     SCARCE_READ_BYTES,
     BudgetShare,
@@ -64,6 +66,8 @@ class ClientChannel(Reader):
         )
         self.recorder = context.recorder_of(self.session, self.conversation.sasl)
         self.conversation.recorder = self.recorder
+        self.conversation.translate = context.translate
+        self.conversation.learn_topics = context.topic_names.offer
         self.was_heard = True
         """Bytes came from either side since somebody looked."""
         self._heard_ms = 0
@@ -425,8 +429,8 @@ class ClientChannel(Reader):
             self.context.gateway_topic_log.note(conversation.gateway_topic_requests, self.describe, now_ms)
             conversation.gateway_topic_requests.clear()
         self.flush_own_answers()
-        if conversation.asked is not None and conversation.asked is not self._asked:
-            self._asked = conversation.asked
+        if conversation.pending is not None and conversation.pending is not self._asked:
+            self._asked = conversation.pending
             self.context.ask(self._asked, self._question_answered)
         if conversation.to_broker and self.broker is not None:
             self.broker.write(b"".join(conversation.to_broker))
@@ -448,7 +452,7 @@ class ClientChannel(Reader):
 
     def _question_answered(self, asked: PendingDecision) -> None:
         """The quota's state has answered, or somebody in its place."""
-        if self.conversation.asked is asked:
+        if self.conversation.pending is asked:
             self._release()
             self._finish_if_done()
 
@@ -461,7 +465,7 @@ class ClientChannel(Reader):
         else:
             exchange.changed(problems, kept)
         if self.conversation.alteration is exchange:
-            self.conversation.alteration_answered()
+            alteration_answered(self.conversation)
             self._release()
             self._finish_if_done()
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Final
 
-from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Conversation
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
+from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.quota.verdicts import Session
@@ -86,6 +87,10 @@ class Channel:
     from_broker: deque[tuple[int, list[Outcome]]] = field(default_factory=deque)
     to_client: deque[tuple[int, list[Outcome]]] = field(default_factory=deque)
     next_correlation_id: int = 1
+
+    def holds(self, frame: bytes) -> bool:
+        """Whether the gateway holds this request."""
+        return any(request.buf == frame for request in self.conversation.held)
 
 
 class World:
@@ -185,7 +190,7 @@ class World:
         if step is FORWARD:
             outcome = "forwarded"
             self._hand_on(channel, sent)
-        elif conversation.held and conversation.held[-1] == sent.frame:
+        elif conversation.held and conversation.held[-1].buf == sent.frame:
             outcome = "held"
         what = ", ".join(f"{batch.partition}:{epoch}/{sequence}" for batch, epoch, sequence in batches)
         self.note(f"{producer.name} sends {what} to node {node}: {outcome}")
@@ -417,7 +422,7 @@ class World:
     def may_move(self, partition: int, node: int) -> bool:
         """Not back to a node at which a client still waits for the answer to what it was not the leader for."""
         return self.leader[partition] != node and not any(
-            batch.partition == partition and sent.frame not in channel.conversation.held
+            batch.partition == partition and not channel.holds(sent.frame)
             for channel in self.channels.values()
             if channel.node == node
             for sent in channel.sent.values()

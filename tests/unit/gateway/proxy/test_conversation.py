@@ -5,8 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, HELD_LIMIT_BYTES, TAKEN, Conversation
-from pidgate.gateway.proxy.treatments import Treatment
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
+from pidgate.gateway.proxy.apis.produce import ProduceApi
+from pidgate.gateway.proxy.apis.topics import MetadataApi
+from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
 from tests.support import raw
@@ -68,10 +70,10 @@ class Script:
         buf = b"before" + frame + b"after"
         return self.talk.request(buf, 10, 6 + len(frame), self.now_ms)
 
-    def broker_answers(self, correlation_id: int) -> Treatment:
-        treatment = self.talk.expect(correlation_id).treatment
+    def broker_answers(self, correlation_id: int) -> type[Api]:
+        api = type(self.talk.expect(correlation_id).api)
         self.talk.answered()
-        return treatment
+        return api
 
     def sent_by_us(self) -> list[int]:
         """Correlation ids of our own answers whose turn has come."""
@@ -86,7 +88,7 @@ def test_answers_of_ours_wait_for_everything_in_flight() -> None:
     assert script.send(metadata(2)) is FORWARD
     assert script.send(produce(7, correlation_id=3)) is TAKEN
     assert script.sent_by_us() == []
-    assert script.broker_answers(1) is Treatment.ADDRESSES
+    assert script.broker_answers(1) is MetadataApi
     assert script.sent_by_us() == []
     script.broker_answers(2)
     assert script.sent_by_us() == [3]
@@ -113,9 +115,9 @@ def test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order() -> None:
     assert script.talk.release(script.talk.muted_until_ms) == (held, False)
     assert script.talk.held_bytes == 0
     assert [script.broker_answers(number) for number in (2, 3, 4)] == [
-        Treatment.ADDRESSES,
-        Treatment.ADDRESSES,
-        Treatment.PRODUCE,
+        MetadataApi,
+        MetadataApi,
+        ProduceApi,
     ]
 
 
@@ -128,7 +130,7 @@ def test_going_on_stops_at_the_next_refusal() -> None:
     until_ms = script.talk.muted_until_ms
     assert script.talk.release(until_ms) == ([metadata(2)], False)
     assert script.talk.muted_until_ms > until_ms
-    assert list(script.talk.held) == [metadata(4)]
+    assert [request.buf for request in script.talk.held] == [metadata(4)]
     script.sent_by_us()
     script.broker_answers(2)
     assert script.sent_by_us() == [3]
@@ -215,7 +217,7 @@ def handshake(correlation_id: int, mechanism: str = "PLAIN") -> bytes:
 
 
 def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
-    """The broker answers SaslAuthenticate: what gateway/proxy/responses.py does with it."""
+    """The broker answers SaslAuthenticate: what SaslAuthenticateApi does with it."""
     identity = script.talk.sasl.broker_answer(error_code, b"")
     if identity is not None:
         script.session.identify(identity.user)

@@ -14,7 +14,8 @@ from kio.schema.types import TopicName
 from kio.static.constants import EntityType
 
 from pidgate.gateway.cluster.gateway_topics import LOOKED_INTO_BYTES, GatewayTopics
-from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, INSTEAD, TAKEN, Conversation
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, TAKEN
+from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import messages
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.topic_refusals import GUARDED

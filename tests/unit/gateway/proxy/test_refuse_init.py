@@ -13,9 +13,10 @@ from pidgate.events import InitProducerIdEvent, from_json
 from pidgate.gateway.logs import Event
 from pidgate.gateway.metrics.counters import INIT_REFUSED, Counters
 from pidgate.gateway.process import wire
-from pidgate.gateway.proxy.conversation import FORWARD, TAKEN, Conversation
+from pidgate.gateway.proxy.apis.api import FORWARD, TAKEN
+from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
+from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.refusal_log import RefusalLog
-from pidgate.gateway.proxy.treatments import Treatment
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.quota.admission import Admission
@@ -121,7 +122,7 @@ def test_the_answer_says_try_again_later_in_every_version(version: int, producer
 def test_a_transactional_producer_always_passes(version: int, name: str) -> None:
     script = Script()
     assert script.send(init(5, version, name)) is FORWARD
-    assert script.talk.expect(5).treatment is Treatment.INIT_PRODUCER_ID
+    assert isinstance(script.talk.expect(5).api, InitProducerIdApi)
     assert script.talk.muted_until_ms == 0
 
 
@@ -237,16 +238,16 @@ def test_it_is_held_until_the_state_has_answered(its_quotas: Quotas, forwarded: 
     assert script.talk.awaits_decision
     assert not script.talk.is_quiet
     assert script.talk.release(0) == ([], False)
-    asked = script.talk.asked
+    asked = script.talk.pending
     assert asked is not None
     answered_by(ProducerIdQuota(its_quotas, lambda: 1, 0), asked)
     frames, must_close = script.talk.release(0)
     assert not must_close
-    assert script.talk.asked is None, "the answer is of this request, and of no other"
+    assert script.talk.pending is None, "the answer is of this request, and of no other"
     assert script.counters.requests[INIT_PRODUCER_ID] == 1, "counted once"
     if forwarded:
         assert frames == [init(1), metadata(2)]
-        assert script.talk.expect(1).treatment is Treatment.INIT_PRODUCER_ID
+        assert isinstance(script.talk.expect(1).api, InitProducerIdApi)
     else:
         assert frames == []
         assert [answer["error_code"] for answer in script.answers()] == [COORDINATOR_LOAD_IN_PROGRESS]
@@ -264,7 +265,7 @@ def test_whom_no_rate_bounds_waits_for_no_answer() -> None:
 def test_nobody_answers_and_it_passes() -> None:
     script = Script(remote=True)
     script.send(init(1))
-    asked = script.talk.asked
+    asked = script.talk.pending
     assert asked is not None
     asked.answer = script.admission.failed_open(asked.question, 0)
     assert script.talk.release(0) == ([init(1)], False)

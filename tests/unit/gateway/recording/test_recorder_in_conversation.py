@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from pidgate.events import ConnectionEvent, DecisionEvent, Event, IdUsageEvent, ProduceErrorEvent, from_json
-from pidgate.gateway.proxy.conversation import CLOSE, FORWARD, MOST_BATCHES_NOTED, TAKEN, Conversation
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
+from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
+from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.quota.admission import Admission

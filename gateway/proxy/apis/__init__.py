@@ -1,0 +1,1 @@
+"""What is done with each API: one module for an API or a family, found by table.py."""

@@ -1,0 +1,319 @@
+"""An API as the gateway handles it, a request on its way through, and what handlers may do with their connection. PURE.
+
+A request arrives as `Request`, its head parsed; `Api.request` says what becomes of it. One that the broker will answer
+stays in flight as the same object until `Api.answer` has seen the answer, or until it has streamed through.
+
+It must not know which APIs there are (table.py), nor in which order answers leave (conversation.py).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
+from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.quotas.kafka_api import QuotaExchange
+from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
+from pidgate.protocol.errors import MalformedFrame
+from pidgate.protocol.headers import peek_request
+from pidgate.protocol.repeated_produce import RepeatedProduce
+from pidgate.protocol.sasl import SaslExchange
+from pidgate.protocol.versions import SPOKEN
+from pidgate.quota.admission import Admission
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Refuse, Session
+from pidgate.quota.byte_quota import ByteQuota, ClientSensors
+from pidgate.quota.byte_rates import Kind
+from pidgate.quota.entities import User
+from pidgate.quota.settings import Quotas
+
+SIZE_PREFIX_BYTES: Final = 4
+
+Buffer = bytes | bytearray
+
+_HEAD: Final = Struct(">hhi")
+
+
+class Step(IntEnum):
+    """What the caller does with a request."""
+
+    FORWARD = 0
+    TAKEN = 1
+    """Nothing: it was answered here, or is held."""
+    CLOSE = 2
+    """Close the connection."""
+    INSTEAD = 3
+    """Forward `instead` in its place."""
+    HOLD = 4
+    """Keep it, and all that comes behind it, until it is decided. Never returned by Conversation.request."""
+
+
+FORWARD: Final = Step.FORWARD
+TAKEN: Final = Step.TAKEN
+CLOSE: Final = Step.CLOSE
+INSTEAD: Final = Step.INSTEAD
+HOLD: Final = Step.HOLD
+
+
+class Passing(IntEnum):
+    """How an answer of the broker passes."""
+
+    UNREAD = 0
+    """Streams through."""
+    ENDPOINTS_LAST = 1
+    """Streams through a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
+    WHOLE = 2
+    """Read whole, then handed to `Api.answer`."""
+    COUNTED = 3
+    """`Api.begins` is asked once its head is there, and says which of the others it is."""
+
+
+UNREAD: Final = Passing.UNREAD
+ENDPOINTS_LAST: Final = Passing.ENDPOINTS_LAST
+WHOLE: Final = Passing.WHOLE
+COUNTED: Final = Passing.COUNTED
+
+
+class Api:
+    """One API in some of its versions. This one: forwarded, and its answer streams through unread."""
+
+    def __init__(self, passing: Passing = UNREAD) -> None:
+        self.passing = passing
+        self.needs_identity = False
+        """What is done with it depends on who asks: it waits for an authentication that is under way."""
+        self.authenticates = False
+        """Its answer says who asks."""
+        self.introduces = True
+        """With it the connection's client is known well enough to be recorded."""
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        """Decide about the next request in order, on a channel that is not muted.
+
+        Raises KafkaProtocolError when the client breaks the protocol.
+        """
+        return context.forward(request)
+
+    def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        """Decide about the first request behind a mute: HOLD, unless it is refused anyway."""
+        return HOLD
+
+    def begins(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, pos: int, end: int, now_ms: int
+    ) -> Passing:
+        """Say how an answer passes that begins at `pos`, at its size prefix, and of which buf[pos:end] is there."""
+        return self.passing
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        """Look at one whole answer, buf[start:end] without its size prefix.
+
+        Returns what the client gets in its place, framed; None: as it is in `buf` now. Raises MalformedFrame.
+        """
+        return None
+
+
+class InFlightRequest:
+    """A request that the broker will answer."""
+
+    __slots__ = ("api", "api_key", "api_version", "correlation_id", "note")
+
+    def __init__(
+        self, api: Api, api_key: int, api_version: int, correlation_id: int, note: object = None
+    ) -> None:
+        self.api = api
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.note = note
+        """What its api has to know of it when its answer comes."""
+
+
+class Request(InFlightRequest):
+    """The whole request buf[start:end], without its size prefix, which lies before `start`."""
+
+    __slots__ = ("buf", "end", "start")
+
+    def __init__(self, buf: Buffer, start: int, end: int, api: Api) -> None:
+        """Raises MalformedFrame when it is shorter than a head."""
+        if end - start < _HEAD.size:
+            raise MalformedFrame("a request of less than 8 bytes")
+        self.api_key, self.api_version, self.correlation_id = _HEAD.unpack_from(buf, start)
+        self.api = api
+        self.note = None
+        self.buf = buf
+        self.start = start
+        self.end = end
+
+    @property
+    def client_id(self) -> str:
+        """The client id of its header. Raises MalformedFrame."""
+        return peek_request(self.buf, self.start, self.end).client_id or ""
+
+    def keep(self) -> int:
+        """Hold on to the frame with its size prefix, whatever becomes of the buffer; returns its bytes."""
+        frame = bytes(self.buf[self.start - SIZE_PREFIX_BYTES : self.end])
+        self.buf, self.start, self.end = frame, SIZE_PREFIX_BYTES, len(frame)
+        return len(frame)
+
+
+NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
+
+
+class ApiContext(ABC):
+    """One connection as the handlers of APIs see it: what they know of it, and what they may do."""
+
+    __slots__ = (
+        "_sensors",
+        "_sensors_of",
+        "admission",
+        "alteration",
+        "byte_quota",
+        "close_cause",
+        "close_reason",
+        "counters",
+        "gateway_topic_requests",
+        "gateway_topics",
+        "guarded",
+        "instead",
+        "learn_topics",
+        "muted_until_ms",
+        "pending",
+        "recorder",
+        "refused",
+        "repeated",
+        "sasl",
+        "session",
+        "to_broker",
+        "translate",
+        "wants_attention",
+    )
+
+    def __init__(
+        self,
+        admission: Admission,
+        session: Session,
+        counters: Counters | None = None,
+        gateway_topics: GatewayTopics | None = None,
+        byte_quota: ByteQuota | None = None,
+    ) -> None:
+        self.admission = admission
+        self.session = session
+        self.counters = counters or Counters()
+        self.gateway_topics = gateway_topics or GatewayTopics()
+        self.byte_quota = byte_quota or ByteQuota(Quotas(), 0)
+        self.sasl = SaslExchange()
+        """Who is this: fed with the tokens as they pass."""
+        self.recorder: ConnectionRecorder | None = None
+        """None: no events are written."""
+        self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is
+        """Learns a broker's real address, and returns what this listener's clients are shown."""
+        self.learn_topics: Callable[[memoryview, int], None] = _learn_nothing
+        """Gets every Metadata answer and its version."""
+        self.repeated = RepeatedProduce(self.gateway_topics.produced)
+        self.guarded = self.gateway_topics.guarded
+        """API keys of requests that may name a gateway topic."""
+        self._sensors_of: tuple[int, User, str] | None = None
+        self._sensors = NO_SENSORS
+        self.muted_until_ms = 0
+        self.pending: PendingDecision | None = None
+        """The question about the first of the held requests; who has its answer puts it in and calls `release`."""
+        self.alteration: QuotaExchange | None = None
+        """What becomes of the AlterClientQuotas that is the first of the held requests."""
+        self.to_broker: list[bytes] = []
+        """Framed requests of our own: send and clear."""
+        self.wants_attention = False
+        """Something is to be sent, logged, timed or paused; whoever sees to it clears this. False for nearly
+        every request, and a plain attribute, because every read asks."""
+        self.refused: list[Refuse] = []
+        """Refusals that nobody has logged yet: log and clear."""
+        self.gateway_topic_requests: list[int] = []
+        """Api keys of requests that named a gateway topic and that nobody has logged yet: log and clear."""
+        self.instead = b""
+        """Set with INSTEAD: the frame to forward."""
+        self.close_cause = ""
+        """A short label for metrics, set with CLOSE."""
+        self.close_reason = ""
+        """A sentence for the log, set with CLOSE."""
+
+    # ---- what becomes of a request ---------------------------------------------------------------------
+
+    @abstractmethod
+    def in_flight(self, request: InFlightRequest) -> None:
+        """Wait for the broker's answer to a request that goes to it."""
+
+    @abstractmethod
+    def respond(self, answer: bytes) -> Step:
+        """Send a framed answer of our own in its turn. Returns TAKEN."""
+
+    @abstractmethod
+    def mute(self, until_ms: int) -> None:
+        """Hand nothing on until then, or for as long as the channel is muted already."""
+
+    def forward(self, request: Request) -> Step:
+        """Send the request as it is and wait for its answer. Returns FORWARD."""
+        request.buf = b""
+        self.in_flight(request)
+        return FORWARD
+
+    def forward_instead(self, request: Request, frame: bytes) -> Step:
+        """Send this frame in the request's place and wait for its answer. Returns INSTEAD."""
+        self.instead = frame
+        self.forward(request)
+        return INSTEAD
+
+    def close(self, cause: str, reason: str) -> Step:
+        """End the connection; what was answered before still leaves. Returns CLOSE."""
+        self.close_cause = cause
+        self.close_reason = reason
+        return CLOSE
+
+    def refuse_gateway_topic(self, api_key: int, answer: bytes | None) -> Step:
+        """Answer a request that names a gateway topic, or close (None). Neither quota nor mute knows of it."""
+        self.count_gateway_topic(api_key)
+        return self.close(CLOSE_CAUSE, CLOSE_REASON) if answer is None else self.respond(answer)
+
+    def count_gateway_topic(self, api_key: int) -> None:
+        """Count and log a request that named a gateway topic."""
+        self.counters.gateway_topic_refused[SPOKEN[api_key].name] += 1
+        self.gateway_topic_requests.append(api_key)
+        self.wants_attention = True
+
+    # ---- bytes per second ------------------------------------------------------------------------------
+
+    def sensors(self, now_ms: int) -> tuple[ClientSensors | None, ClientSensors | None]:
+        """What this client's bytes count against, produced and fetched; None: no rate is set."""
+        quota, session = self.byte_quota, self.session
+        sensors_of = (quota.generation, session.user, session.client_id)
+        if sensors_of != self._sensors_of:
+            self._sensors_of = sensors_of
+            produce, fetch = (
+                quota.sensors(kind, session.user, session.client_id, now_ms)
+                for kind in (Kind.PRODUCE, Kind.FETCH)
+            )
+            self._sensors = produce, fetch
+        return self._sensors
+
+    def record_bytes(self, sensors: ClientSensors, nbytes: int, now_ms: int) -> int:
+        """Count bytes; mute when they are too many. Returns the rest of the mute in ms, 0 without throttle."""
+        throttle_ms = sensors.record(nbytes, now_ms)
+        if not throttle_ms:
+            return 0
+        self.mute(now_ms + throttle_ms)
+        return self.muted_until_ms - now_ms
+
+    def mute_left_ms(self, now_ms: int) -> int:
+        """How long the channel is still muted."""
+        return max(0, self.muted_until_ms - now_ms)
+
+
+def _as_it_is(_node_id: int, host: str, port: int) -> tuple[str, int]:
+    return host, port
+
+
+def _learn_nothing(_answer: memoryview, _api_version: int) -> None:
+    pass

@@ -1,0 +1,72 @@
+"""ApiVersions and SASL: what a client may send, and who it is. PURE."""
+
+from __future__ import annotations
+
+from pidgate.gateway.proxy.apis.api import WHOLE, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.protocol import messages
+from pidgate.protocol.errors import UnsupportedVersion
+
+
+class ApiVersionsApi(Api):
+    """The versions that are offered: the broker's range, cut to what the gateway can read."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+        self.introduces = False
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        software = messages.client_software(request.buf, request.start, request.end)
+        if context.recorder is not None and software is not None:
+            context.recorder.software = software
+        return context.forward(request)
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        return messages.cap_api_versions(buf, start, end, request.api_version)
+
+
+class NotOffered(Api):
+    """A version that was never offered. Two of them have an answer that every client understands."""
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        api_key, api_version, correlation_id = request.api_key, request.api_version, request.correlation_id
+        if api_key == messages.API_VERSIONS:
+            return context.respond(messages.too_new_api_versions(correlation_id))
+        if api_key == messages.SASL_HANDSHAKE and api_version == 0:
+            # v0 goes on in raw tokens without Kafka's headers, in which nobody could find the frames again.
+            return context.respond(messages.sasl_handshake_refused(correlation_id, api_version))
+        raise UnsupportedVersion(api_key, api_version)
+
+
+class SaslHandshakeApi(Api):
+    """Names the mechanism. Whether it holds is said by the broker's answers."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+        self.introduces = False
+        self.authenticates = True
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        context.sasl.handshake(messages.sasl_mechanism(request.buf, request.start, request.end))
+        return context.forward(request)
+
+
+class SaslAuthenticateApi(SaslHandshakeApi):
+    """Brings the user's name; the broker's answer says whether it is true."""
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        context.sasl.client_token(messages.sasl_token(request.buf, request.start, request.end))
+        return context.forward(request)
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        error_code, token = messages.sasl_answer(buf, start, end, request.api_version)
+        identity = context.sasl.broker_answer(error_code, token)
+        if identity is not None:
+            before = context.session.user
+            context.session.identify(identity.user)
+            if context.recorder is not None and context.session.user != before:
+                context.recorder.identified()
+        return None

@@ -1,0 +1,93 @@
+"""DescribeClientQuotas and AlterClientQuotas, as far as they are about quotas of the gateway's own. PURE.
+
+An AlterClientQuotas with keys of the gateway's own is held until the broker has said what it thinks of it, and the
+change was made: `ApiContext.alteration` goes from step to step.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pidgate.gateway.proxy.apis.api import (
+    HOLD,
+    SIZE_PREFIX_BYTES,
+    WHOLE,
+    Api,
+    ApiContext,
+    InFlightRequest,
+    Request,
+    Step,
+)
+from pidgate.gateway.quotas.kafka_api import QuotaExchange, describe_note, described
+
+
+class DescribeQuotasApi(Api):
+    """The quotas that the gateway keeps are added to the broker's answer."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+        self.introduces = False
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        request.note = describe_note(request.buf, request.start, request.end)
+        return context.forward(request)
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        return described(buf, start, end, request.api_version, request.note, context.admission.quotas)
+
+
+class AlterQuotasApi(Api):
+    """Forwarded when nothing of the gateway's own is in it; else it is held until it has been decided."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.needs_identity = True
+        self.introduces = False
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        exchange = context.alteration
+        if exchange is None:
+            exchange = QuotaExchange.begin(request.buf, request.start, request.end, context.session.user, 0)
+            if exchange is None:
+                return context.forward(request)
+            context.alteration = exchange
+            alteration_answered(context)
+        if not exchange.is_over:
+            return HOLD
+        context.alteration = None
+        return context.respond(exchange.answer())
+
+
+class _AlterQuestion(Api):
+    """The gateway's own question in place of the client's request; its answer is not for the client."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        exchange = request.note
+        assert isinstance(exchange, QuotaExchange)
+        exchange.answered(buf, start, end)
+        alteration_answered(context)
+        return b""
+
+
+_QUESTION: Final = _AlterQuestion()
+
+
+def alteration_answered(context: ApiContext) -> None:
+    """Take the next step of `alteration`, after the broker has answered or its changes were made."""
+    exchange = context.alteration
+    if exchange is None:
+        return  # the client has gone
+    context.wants_attention = True
+    frame = exchange.next_frame()
+    if frame is not None:
+        context.to_broker.append(frame)
+        question = Request(frame, SIZE_PREFIX_BYTES, len(frame), _QUESTION)
+        question.note = exchange
+        context.forward(question)

@@ -1,0 +1,72 @@
+"""Fetch and ShareFetch: their answers stream through, and count against a byte rate when they begin. PURE.
+
+One answer may bring as much as the rate allows in its whole window, as Kafka has it: the request's max_bytes is lowered
+to that. Above the rate the channel is muted from then on (KIP-13, KIP-219).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pidgate.gateway.proxy.apis.api import (
+    COUNTED,
+    ENDPOINTS_LAST,
+    SIZE_PREFIX_BYTES,
+    UNREAD,
+    Api,
+    ApiContext,
+    InFlightRequest,
+    Passing,
+    Request,
+    Step,
+)
+from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
+from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, raise_to
+from pidgate.quota.byte_quota import ClientSensors
+
+
+class FetchApi(GuardedApi):
+    """Fetch before its answers end in addresses (KIP-951): they pass unread."""
+
+    def __init__(self, passing: Passing, counted: Api) -> None:
+        super().__init__(passing)
+        self._counted = counted
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        if request.api_key in context.guarded:
+            step = refused(context, request)
+            if step is not None:
+                return step
+        if context.byte_quota.is_on:
+            sensors = context.sensors(now_ms)[1]
+            if sensors is not None:
+                request.api, request.note = self._counted, sensors
+                if sensors.throttles:
+                    lowered = lowered_fetch(request.buf, request.start, request.end, sensors.window_bytes)
+                    if lowered is not None:
+                        return context.forward_instead(request, lowered)
+        return context.forward(request)
+
+
+class CountedFetch(Api):
+    """A Fetch of a client with a byte rate, once it is in flight."""
+
+    def __init__(self, passing: Passing) -> None:
+        super().__init__(COUNTED)
+        self._passing = passing
+
+    def begins(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, pos: int, end: int, now_ms: int
+    ) -> Passing:
+        sensors = request.note
+        assert isinstance(sensors, ClientSensors)
+        start = pos + SIZE_PREFIX_BYTES
+        if context.record_bytes(sensors, int.from_bytes(buf[pos:start], "big"), now_ms):
+            at = fetch_throttle_in(buf, start, end, request.api_key, request.api_version)
+            if at is not None:
+                raise_to(buf, at, context.mute_left_ms(now_ms))
+        return self._passing
+
+
+FETCH_API: Final = FetchApi(UNREAD, CountedFetch(UNREAD))
+FETCH_WITH_ENDPOINTS: Final = FetchApi(ENDPOINTS_LAST, CountedFetch(ENDPOINTS_LAST))

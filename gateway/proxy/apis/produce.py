@@ -1,0 +1,141 @@
+"""Produce: admitted, refused with NOT_ENOUGH_REPLICAS and a mute, or held until the quota's state has answered. PURE.
+
+Its bytes are counted against a byte rate when it is forwarded; above the rate the channel is muted from then on
+(KIP-13, KIP-219), and the answer names what is left of the mute.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pidgate.gateway.proxy.apis.api import (
+    FORWARD,
+    HOLD,
+    WHOLE,
+    Api,
+    ApiContext,
+    InFlightRequest,
+    Request,
+    Step,
+)
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.produce import (
+    PRODUCE,
+    ForbiddenTopic,
+    may_hold_endpoints,
+    refusal,
+    rewrite_response,
+    walk,
+)
+from pidgate.protocol.produce_answers import may_hold_errors
+from pidgate.protocol.throttle import produce_throttle_at, raise_to
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Close, Forward, Refuse
+from pidgate.quota.wording import error_message
+
+MOST_BATCHES_NOTED: Final = 8
+"""Of a Produce that waits for its answer: which ids they have; of a larger one only the first id is kept."""
+
+GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
+
+
+class ProduceApi(Api):
+    """Produce. Its answer is small: read whole, and rewritten only when it may name a leader's address."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+        self.needs_identity = True
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        pending, context.pending = context.pending, None
+        buf, start, end = request.buf, request.start, request.end
+        try:
+            acks, transactional, batches = context.repeated.walk(buf, start, end)
+        except ForbiddenTopic as forbidden:
+            return _to_gateway_topic(context, request, forbidden.acks)
+        if batches:
+            verdict = context.admission.judge(
+                context.session, batches, transactional=transactional, now_ms=now_ms, pending=pending
+            )
+            if not isinstance(verdict, Forward):
+                if isinstance(verdict, PendingDecision):
+                    context.pending = verdict
+                    return HOLD
+                return _stop(context, request, verdict, acks, now_ms)
+            recorder = context.recorder
+            if recorder is not None:
+                if verdict.decisions:
+                    recorder.decided(verdict.decisions, buf, start, end, now_ms)
+                recorder.forwarded(batches, context.repeated.record_counts, end - start, now_ms)
+                # The id alone, as a rule: what waits for an answer should be small.
+                request.note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
+        if context.byte_quota.is_on:
+            sensors = context.sensors(now_ms)[0]
+            if sensors is not None and context.record_bytes(sensors, end - start, now_ms):
+                request.api = THROTTLED_PRODUCE
+        return context.forward(request) if acks else FORWARD
+
+    def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        acks, transactional, batches = walk(request.buf, request.start, request.end)
+        if not batches:
+            return HOLD
+        verdict = context.admission.judge_while_muted(
+            context.session, batches, transactional=transactional, now_ms=now_ms
+        )
+        if verdict is None:
+            return HOLD
+        context.counters.requests[PRODUCE] += 1
+        return _stop(context, request, verdict, acks, now_ms)
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        recorder, version = context.recorder, request.api_version
+        if recorder is not None and may_hold_errors(buf, start, end, version):
+            recorder.produce_answered(request.note, buf, start, end, version)
+        if may_hold_endpoints(buf, start, end):
+            return rewrite_response(buf, start, end, version, context.translate)
+        return None
+
+
+class ThrottledProduce(ProduceApi):
+    """A Produce above its byte rate, once it is in flight."""
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        at = produce_throttle_at(buf, start, end, request.api_version)
+        if at is not None:
+            raise_to(buf, at, context.mute_left_ms(now_ms))
+        return super().answer(context, request, buf, start, end, now_ms)
+
+
+PRODUCE_API: Final = ProduceApi()
+THROTTLED_PRODUCE: Final = ThrottledProduce()
+
+
+def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: int, now_ms: int) -> Step:
+    """Answer a refusal and mute, or close where nothing can be answered."""
+    if isinstance(verdict, Close):
+        return context.close("quota", verdict.reason)
+    buf, start, end = request.buf, request.start, request.end
+    if context.recorder is not None:
+        context.recorder.decided(verdict.decisions, buf, start, end, now_ms)
+    if acks == 0:
+        # As Kafka does on an error with acks=0: there is no answer that could carry it.
+        return context.close("acks0_refused", "a refused Produce with acks=0 can be answered by closing only")
+    context.counters.requests_refused[verdict.reason] += 1
+    context.refused.append(verdict)
+    throttle_ms = verdict.throttle_time_ms
+    if verdict.rearms_mute or now_ms >= context.muted_until_ms:
+        context.mute(now_ms + throttle_ms)
+    text = error_message(verdict, context.admission.quotas.help_url)
+    return context.respond(refusal(buf, start, end, throttle_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
+
+
+def _to_gateway_topic(context: ApiContext, request: Request, acks: int) -> Step:
+    answer = None
+    if acks:
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        answer = refusal(request.buf, request.start, request.end, 0, GATEWAY_TOPIC_MESSAGE, denied)
+    return context.refuse_gateway_topic(PRODUCE, answer)

@@ -1,0 +1,89 @@
+"""InitProducerId and EndTxn: who gets a new producer id, and which ids a client owns. PURE."""
+
+from __future__ import annotations
+
+from pidgate.gateway.metrics.counters import INIT_REFUSED
+from pidgate.gateway.proxy.apis.api import HOLD, WHOLE, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.protocol import messages
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Refuse
+
+
+class InitProducerIdApi(Api):
+    """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute where that is asked for; the id that is given is learnt."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+        self.needs_identity = True
+        self.introduces = False
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        pending, context.pending = context.pending, None
+        wanted = messages.init_producer_id_request(request.buf, request.start, request.end)
+        request.note = wanted
+        # Without a transactional id a broker hands out a new id, whichever id the request names (Kafka's
+        # TransactionCoordinator.handleInitProducerId); with one it knows the producer, and mostly its id stays.
+        if wanted.transactional_id is None:
+            verdict = context.admission.judge_new_id(context.session, now_ms, pending)
+            if isinstance(verdict, PendingDecision):
+                context.pending = verdict
+                return HOLD
+            if isinstance(verdict, Refuse):
+                return _refuse(context, request, verdict, wanted, now_ms)
+        return context.forward(request)
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        answer = messages.init_producer_id_answer(buf, start, end, request.api_version)
+        if answer.error_code == 0 and answer.producer_id >= 0:
+            session = context.session
+            context.admission.owners.learnt(
+                session.user, answer.producer_id, answer.producer_epoch, session.connection_id
+            )
+        if context.recorder is not None:
+            context.recorder.producer_id_given(request.note, answer, now_ms)
+        return None
+
+
+def _refuse(
+    context: ApiContext,
+    request: Request,
+    verdict: Refuse,
+    wanted: messages.InitProducerIdRequest,
+    now_ms: int,
+) -> Step:
+    if context.recorder is not None:
+        context.recorder.producer_id_withheld(wanted, now_ms)
+    context.counters.requests_refused[INIT_REFUSED] += 1
+    context.refused.append(verdict)
+    throttle_ms = verdict.throttle_time_ms
+    context.mute(now_ms + throttle_ms)
+    return context.respond(
+        messages.init_producer_id_refused(request.correlation_id, request.api_version, throttle_ms)
+    )
+
+
+class EndTxnApi(Api):
+    """EndTxn whose answer may bring another producer id (KIP-890): it is admitted as its predecessor was."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+        self.introduces = False
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        request.note = messages.end_txn_request(request.buf, request.start, request.end)
+        return context.forward(request)
+
+    def answer(
+        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
+    ) -> bytes | None:
+        ended = request.note
+        answer = messages.end_txn_answer(buf, start, end, request.api_version)
+        if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(ended, messages.EndTxnRequest):
+            inherited = context.admission.inherits(
+                context.session.user, ended.producer_id, answer.producer_id, now_ms
+            )
+            if context.recorder is not None:
+                context.recorder.transaction_ended(ended, answer, inherited, now_ms)
+        return None

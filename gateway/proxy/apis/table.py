@@ -1,0 +1,67 @@
+"""The one table of APIs: (api key, version) -> what is done with it. PURE.
+
+The next API to rewrite is a module beside this one and a row in ROWS. What has no row passes; what is not in APIS was
+never offered.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pidgate.gateway.proxy.apis.api import Api
+from pidgate.gateway.proxy.apis.authentication import (
+    ApiVersionsApi,
+    NotOffered,
+    SaslAuthenticateApi,
+    SaslHandshakeApi,
+)
+from pidgate.gateway.proxy.apis.client_quotas import AlterQuotasApi, DescribeQuotasApi
+from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS
+from pidgate.gateway.proxy.apis.produce import PRODUCE_API
+from pidgate.gateway.proxy.apis.producer_ids import EndTxnApi, InitProducerIdApi
+from pidgate.gateway.proxy.apis.topics import AddressesApi, GuardedApi, MetadataApi, TopicListApi
+from pidgate.protocol.addresses import shows_addresses
+from pidgate.protocol.topic_refusals import GUARDED
+from pidgate.protocol.versions import SPOKEN
+
+_ADDRESSES: Final = AddressesApi()
+_TOPIC_LIST: Final = TopicListApi()
+
+ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
+    (0, 0, PRODUCE_API),
+    (1, 0, FETCH_API),
+    (1, 16, FETCH_WITH_ENDPOINTS),  # KIP-951
+    (3, 0, MetadataApi()),
+    (17, 0, SaslHandshakeApi()),
+    (18, 0, ApiVersionsApi()),
+    (22, 0, InitProducerIdApi()),
+    (26, 5, EndTxnApi()),  # KIP-890 part 2: answers with the producer id to go on with
+    (36, 0, SaslAuthenticateApi()),
+    (48, 0, DescribeQuotasApi()),
+    (49, 0, AlterQuotasApi()),
+    (68, 0, _TOPIC_LIST),  # ConsumerGroupHeartbeat
+    (75, 0, _TOPIC_LIST),  # DescribeTopicPartitions
+    (78, 0, FETCH_WITH_ENDPOINTS),  # ShareFetch
+)
+"""(api key, first version, what is done); a later row of the same key stands for later versions."""
+
+NOT_OFFERED: Final = NotOffered()
+_GUARDED: Final = GuardedApi()
+_PASSES: Final = Api()
+
+
+def _api(api_key: int, api_version: int) -> Api:
+    found = [api for key, first, api in ROWS if key == api_key and first <= api_version]
+    if found:
+        return found[-1]
+    if shows_addresses(api_key, api_version):
+        return _ADDRESSES
+    return _GUARDED if api_key in GUARDED else _PASSES
+
+
+APIS: Final[dict[int, Api]] = {
+    api_key << 16 | version: _api(api_key, version)
+    for api_key, api in SPOKEN.items()
+    for version in range(api.min_version, api.max_version + 1)
+}
+"""By both numbers in one int, because every request is looked up."""

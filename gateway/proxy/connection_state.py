@@ -1,0 +1,133 @@
+"""The states of a connection: which events lead from one to another, and the diagram of it. PURE.
+
+Two machines, side by side. `Life` is the connection's, from its first socket to its last. `Intake` says what becomes of
+the next request while the connection is open; Conversation asks it for each one.
+
+`python -m pidgate.gateway.proxy.connection_state` prints the diagram that docs/architecture.md holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+
+class Intake(IntEnum):
+    """What becomes of the next request."""
+
+    OPEN = 0
+    """It is handed on, or answered here."""
+    AUTHENTICATING = 1
+    """A SASL request is in flight: what depends on who asks is held, everything else is handed on."""
+    MUTED = 2
+    """Until the deadline it is held, but a Produce that would be refused anyway is answered."""
+    MUTED_AUTHENTICATING = 3
+    """Both: it is held."""
+    HOLDING = 4
+    """Requests are held: it is held behind them."""
+    PENDING = 5
+    """The first of the requests that are held waits for a decision: it is held behind them."""
+
+
+class IntakeEvent(IntEnum):
+    """What changes the intake."""
+
+    SASL_SENT = 0
+    SASL_ANSWERED = 1
+    """No SASL request is in flight any more."""
+    MUTE = 2
+    MUTE_ENDED = 3
+    HOLD = 4
+    """A request was held."""
+    ASK = 5
+    """The first of the requests that are held has to wait for a decision of somebody else."""
+    DECIDED = 6
+    RELEASED = 7
+    """Nothing is held any more. SASL_SENT and MUTE follow where they still hold."""
+
+
+class Life(IntEnum):
+    """How far a connection has come. Later ones are greater."""
+
+    CONNECTING = 0
+    """The broker's socket is not there yet: what arrives is kept."""
+    CONNECTED = 1
+    DRAINING = 2
+    """The gateway stops: nothing more is read, what is in flight is answered."""
+    HALF_CLOSED = 3
+    """The client sends no more: what is in flight is answered."""
+    CLOSING = 4
+    """What was written leaves; nothing else does."""
+    CLOSED = 5
+
+
+class LifeEvent(IntEnum):
+    """What changes the life."""
+
+    BROKER_CONNECTED = 0
+    DRAIN = 1
+    CLIENT_EOF = 2
+    CLOSE = 3
+    """Everything in flight was answered, or the connection ends for a cause."""
+    LOST = 4
+    """The client's socket is gone."""
+
+
+OPEN: Final = Intake.OPEN
+AUTHENTICATING: Final = Intake.AUTHENTICATING
+MUTED: Final = Intake.MUTED
+MUTED_AUTHENTICATING: Final = Intake.MUTED_AUTHENTICATING
+HOLDING: Final = Intake.HOLDING
+PENDING: Final = Intake.PENDING
+
+INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
+    (OPEN, IntakeEvent.SASL_SENT): AUTHENTICATING,
+    (OPEN, IntakeEvent.MUTE): MUTED,
+    (OPEN, IntakeEvent.ASK): PENDING,
+    (AUTHENTICATING, IntakeEvent.SASL_ANSWERED): OPEN,
+    (AUTHENTICATING, IntakeEvent.MUTE): MUTED_AUTHENTICATING,
+    (AUTHENTICATING, IntakeEvent.HOLD): HOLDING,
+    (MUTED, IntakeEvent.MUTE_ENDED): OPEN,
+    (MUTED, IntakeEvent.HOLD): HOLDING,
+    (MUTED_AUTHENTICATING, IntakeEvent.MUTE_ENDED): AUTHENTICATING,
+    (MUTED_AUTHENTICATING, IntakeEvent.SASL_ANSWERED): MUTED,
+    (MUTED_AUTHENTICATING, IntakeEvent.HOLD): HOLDING,
+    (HOLDING, IntakeEvent.ASK): PENDING,
+    (HOLDING, IntakeEvent.RELEASED): OPEN,
+    (PENDING, IntakeEvent.DECIDED): HOLDING,
+    (PENDING, IntakeEvent.RELEASED): OPEN,
+}
+"""An event that is not there changes nothing."""
+
+LIFE: Final[Mapping[tuple[Life, LifeEvent], Life]] = {
+    (Life.CONNECTING, LifeEvent.BROKER_CONNECTED): Life.CONNECTED,
+    (Life.CONNECTING, LifeEvent.CLOSE): Life.CLOSING,
+    (Life.CONNECTING, LifeEvent.LOST): Life.CLOSED,
+    (Life.CONNECTED, LifeEvent.DRAIN): Life.DRAINING,
+    (Life.CONNECTED, LifeEvent.CLIENT_EOF): Life.HALF_CLOSED,
+    (Life.CONNECTED, LifeEvent.CLOSE): Life.CLOSING,
+    (Life.CONNECTED, LifeEvent.LOST): Life.CLOSED,
+    (Life.DRAINING, LifeEvent.CLIENT_EOF): Life.HALF_CLOSED,
+    (Life.DRAINING, LifeEvent.CLOSE): Life.CLOSING,
+    (Life.DRAINING, LifeEvent.LOST): Life.CLOSED,
+    (Life.HALF_CLOSED, LifeEvent.CLOSE): Life.CLOSING,
+    (Life.HALF_CLOSED, LifeEvent.LOST): Life.CLOSED,
+    (Life.CLOSING, LifeEvent.LOST): Life.CLOSED,
+}
+"""An event that is not there changes nothing."""
+
+
+def diagram() -> str:
+    """Return both machines as one Mermaid state diagram; the intake is a connected one's."""
+    lines = ["stateDiagram-v2", f"  [*] --> {Life.CONNECTING.name}"]
+    lines += [f"  {before.name} --> {after.name}: {event.name}" for (before, event), after in LIFE.items()]
+    lines += [f"  state {Life.CONNECTED.name} {{", f"    [*] --> {OPEN.name}"]
+    lines += [
+        f"    {before.name} --> {after.name}: {event.name}" for (before, event), after in INTAKE.items()
+    ]
+    return "\n".join([*lines, "  }"]) + "\n"
+
+
+if __name__ == "__main__":
+    print(diagram(), end="")
