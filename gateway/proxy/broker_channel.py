@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.apis.api import COUNTED, ENDPOINTS_LAST, SIZE_PREFIX_BYTES, UNREAD
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
-from pidgate.gateway.proxy.buffers import READ_BUFFER, READ_VIEW
-from pidgate.gateway.proxy.flow_control import (
-    SCARCE_READ_BYTES,
-    Pause,
-    Purpose,
-    close_when_written,
-)
-from pidgate.gateway.proxy.reading import SMALL_READ_BYTES, Reader
+from pidgate.gateway.proxy.buffers import Purpose
+from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause, Reader
+from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.fetch import EndpointsWalker
 from pidgate.protocol.produce_answers import has_head, is_plain_success
 from pidgate.protocol.throttle import HEAD_BYTES
-
-if TYPE_CHECKING:
-    from pidgate.gateway.proxy.client_channel import ClientChannel
 
 log = logger()
 
@@ -36,7 +29,7 @@ class BrokerChannel(Reader):
     """One connection to a broker, on behalf of one client connection."""
 
     def __init__(self, client: ClientChannel) -> None:
-        super().__init__(client.context.budget)
+        super().__init__(client.context.budget, client.context.loop)
         self._client = client
         self._conversation = client.conversation
         context = client.context
@@ -158,18 +151,6 @@ class BrokerChannel(Reader):
             self._transport.write(data)
             if self._is_full:
                 self._count_written()
-
-    def pause_reading(self, why: Pause) -> None:
-        self._gate.pause(why)
-
-    def resume_reading(self, why: Pause) -> None:
-        self._gate.resume(why)
-
-    def close(self) -> None:
-        """Close once what was written has left: an acks=0 Produce in the buffer is still owed to the log."""
-        transport = self._transport
-        if transport is not None:
-            close_when_written(transport, self._client.context.loop)
 
     # ---- answers ---------------------------------------------------------------------------------------
 

@@ -1,21 +1,13 @@
-"""Memory for bytes on their way: one read buffer for all connections, and a budget for the rest.
+"""The memory that bytes on their way may take: a budget for all connections, and what each holds of it.
 
-All connections of a process read into the same buffer, one at a time: the event loop asks for a buffer,
-reads, and hands the bytes over before it turns to another socket. An idle connection therefore costs no
-buffer at all. What must outlive the call (an incomplete frame, a frame held behind a mute) is counted
+What must outlive a read (an incomplete frame, a request held behind a mute, what a peer does not take) is counted
 against the budget (as Kafka's queued.max.request.bytes); when it is spent, reading pauses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-READ_BUFFER_BYTES = 256 * 1024
-"""What one read may bring: large enough that a socket's receive buffer is emptied in a call or two,
-small enough to stay in a core's second-level cache while it is copied."""
-
-READ_BUFFER = bytearray(READ_BUFFER_BYTES)
-READ_VIEW = memoryview(READ_BUFFER)
+from enum import IntEnum
 
 
 def _nothing() -> None:
@@ -78,3 +70,44 @@ class BufferBudget:
             if self.is_full:
                 self._ahead = owner
             resume()
+
+
+class Purpose(IntEnum):
+    """What a connection holds memory for."""
+
+    FRAME = 0
+    """A request that has begun to arrive."""
+    HELD = 1
+    """Requests behind a mute."""
+    TO_BROKER = 2
+    """Written, but not taken by the broker."""
+    TO_CLIENT = 3
+    """Written, but not taken by the client."""
+    ANSWER = 4
+    """An answer that has to be read whole."""
+
+
+class BudgetShare:
+    """What one connection holds of the budget of all."""
+
+    __slots__ = ("_budget", "_held_bytes", "total_bytes")
+
+    def __init__(self, budget: BufferBudget) -> None:
+        self._budget = budget
+        self._held_bytes = [0] * len(Purpose)
+        self.total_bytes = 0
+
+    def hold(self, purpose: Purpose, amount_bytes: int) -> None:
+        """From now on so much is held for this purpose; 0 gives all of it back."""
+        change = amount_bytes - self._held_bytes[purpose]
+        if not change:
+            return
+        self._held_bytes[purpose] = amount_bytes
+        self.total_bytes += change
+        if change > 0:
+            self._budget.take(change)
+        else:
+            self._budget.give_back(-change)
+
+    def held(self, purpose: Purpose) -> int:
+        return self._held_bytes[purpose]

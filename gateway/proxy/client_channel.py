@@ -1,92 +1,50 @@
 """The client's socket of one connection: reads requests, asks the conversation, hands on what may pass.
 
 It owns the connection's timers and its back-pressure. Reading pauses for as long as any reason stands
-(`flow.Pause`): the broker is not connected yet or does not keep up, the client does not take its answers, the
+(`reading.Pause`): the broker is not connected yet or does not keep up, the client does not take its answers, the
 read-ahead behind a mute is full, the memory budget is spent, the gateway drains.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from typing import Final
 
-from pidgate.gateway.cluster.nodes import Address
-from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.apis.client_quotas import alteration_answered
-from pidgate.gateway.proxy.broker_channel import BrokerChannel
-from pidgate.gateway.proxy.buffers import READ_BUFFER, READ_VIEW
+from pidgate.gateway.proxy.buffers import Purpose
+from pidgate.gateway.proxy.client_connection import CONNECTED, ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
-from pidgate.gateway.proxy.conversation import Conversation
-from pidgate.gateway.proxy.flow_control import (
-    SCARCE_READ_BYTES,
-    BudgetShare,
-    Pause,
-    Purpose,
-    close_when_written,
-)
+from pidgate.gateway.proxy.connection_state import LifeEvent
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
-from pidgate.gateway.proxy.reading import SMALL_READ_BYTES, Reader
-from pidgate.gateway.proxy.receive_buffer import first_large_bytes, frame_size
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause, Reader
+from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
 from pidgate.quota.changes import Change
 from pidgate.quota.state import PendingDecision
-from pidgate.quota.verdicts import Session
 
-log = logger()
-
-STALLED_MS = 5_000
-SLOWEST_FRAME_BYTES_PER_S = 16 * 1024
-"""While others wait for memory, a frame that holds some has to come at least as fast as this."""
-
-ORDINARY_CAUSES = ("client", "broker", "moved", "drain", "idle", "unreachable")
-"""Connections end in these ways every day, or the cause has its line in the log already."""
-
-NOBODY_ANSWERED = "the process that keeps the quotas does not answer; ask again in a second"
-
-ANONYMOUS = "ANONYMOUS"
-"""Kafka's principal of a client that did not authenticate."""
+NOBODY_ANSWERED: Final = "the process that keeps the quotas does not answer; ask again in a second"
 
 
-class ClientChannel(Reader):
-    """One accepted connection. Lives until both of its sockets are gone."""
+class ClientChannel(ClientConnection):
+    """The client's side of a connection; `connect` gets it its broker's."""
 
-    def __init__(self, context: ConnectionContext) -> None:
-        super().__init__(context.budget)
-        self.context = context
-        self._now_ms = context.now_ms
-        self._counters = context.counters
+    def __init__(self, context: ConnectionContext, connect: Callable[[ClientChannel], None]) -> None:
+        super().__init__(context)
+        self._connect = connect
         self._frame_limit_bytes = context.frame_limit_bytes
-        self.connection_id = context.next_connection_id()
-        self.session = Session(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
-        self.conversation = Conversation(
-            context.admission, self.session, context.counters, context.gateway_topics, context.byte_quota
-        )
-        self.recorder = context.recorder_of(self.session, self.conversation.sasl)
-        self.conversation.recorder = self.recorder
-        self.conversation.translate = context.translate
-        self.conversation.learn_topics = context.topic_names.offer
-        self.was_heard = True
-        """Bytes came from either side since somebody looked."""
-        self._heard_ms = 0
-        self.broker: BrokerChannel | None = None
-        self.server: Address | None = None
-        """Where the broker's socket is connected to, or is about to be."""
+        self.broker: Reader | None = None
         self._early = bytearray()
         """What came before the broker was connected."""
-        self.share = BudgetShare(context.budget)
-        self._reserved_since_ms = 0
-        self._arrived_then_bytes = 0
         self._mute_timer: asyncio.TimerHandle | None = None
         self._asked: PendingDecision | None = None
         """The latest question that was sent off."""
         self._administered: list[Change] = []
         """The latest changes of quotas that were sent off, the very list."""
-        self._half_closed = False
-        self._is_draining = False
-        self._close_cause = ""
 
     # ---- asyncio's side --------------------------------------------------------------------------------
 
@@ -95,7 +53,7 @@ class ClientChannel(Reader):
         peer = transport.get_extra_info("peername")
         self.session.address = peer[0] if peer else ""
         self.context.opened(self)
-        self.context.connect_upstream(self)
+        self._connect(self)
 
     def data_received(self, data: bytes) -> None:
         nbytes = len(data)
@@ -108,7 +66,7 @@ class ClientChannel(Reader):
         if self._received.is_plain and not self._budget.is_full:
             return READ_VIEW
         view = self._received.next_read()
-        if self._budget.is_full and not self.share.held(Purpose.FRAME):
+        if self._budget.is_full and not self._reservation.is_held:
             return view[:SCARCE_READ_BYTES]
         return view
 
@@ -119,9 +77,7 @@ class ClientChannel(Reader):
         else:
             arrived = self._received.received(nbytes)
             if arrived is None:
-                wanted_bytes = self._received.wanted_bytes
-                if wanted_bytes:
-                    self._reserve_or_wait(wanted_bytes, 0)
+                self._reservation.grow()
                 return
             buf, end = arrived
         if buf is READ_BUFFER and end <= SMALL_READ_BYTES:
@@ -137,7 +93,7 @@ class ClientChannel(Reader):
             self.recorder.bytes_in += nbytes
 
     def _requests_arrived(self, buf: bytes | bytearray, end: int) -> None:
-        if self.broker is None:
+        if self._life is not CONNECTED and self.broker is None:
             # uvloop starts reading after connection_made whatever was asked for in it: pause at the first bytes.
             self._early += memoryview(buf)[:end]
             self.share.hold(Purpose.FRAME, len(self._early))
@@ -148,32 +104,23 @@ class ClientChannel(Reader):
             kept_from = self._take_requests(buf, end, now_ms)
             if self.is_gone:
                 return
-            if kept_from and self.share.total_bytes and self.share.held(Purpose.FRAME):
-                self.share.hold(Purpose.FRAME, 0)
-                self._budget.leave(self)
+            if kept_from and self.share.total_bytes and self._reservation.is_held:
+                self._reservation.drop()
             if kept_from < end:
-                self._keep(buf, kept_from, end)
+                self.read_large()
+                self._reservation.keep(buf, kept_from, end)
             if self.conversation.wants_attention:
                 self._after_requests(now_ms)
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
 
-    def _failed(self, error: Exception) -> None:
-        """The client broke the protocol, or we are wrong: either way this connection ends, and only this one."""
-        if isinstance(error, KafkaProtocolError):
-            self._counters.frames_malformed += 1
-            self.close("protocol", str(error))
-        else:
-            log.exception(Event.UNEXPECTED_ERROR, **self.describe())
-            self.close("error", "an unexpected error in the gateway")
-
     def eof_received(self) -> bool:
         """The client sends no more. What is in flight is still answered; what waits behind a mute is not sent."""
-        self._half_closed = True
-        self._cancel_mute_timer()
-        if not self.conversation.awaits_answer:
-            self.conversation.drop_held()
-            self._count_held()
+        self._enter(LifeEvent.CLIENT_EOF)
+        if self.conversation.awaits_answer:
+            self._cancel_mute_timer()
+        else:
+            self.drop_held()
         if self.conversation.is_quiet:
             self._finish("client", "the client closed")
             return False
@@ -184,12 +131,12 @@ class ClientChannel(Reader):
         if self._transport is not None:
             context.socket_closed(self._transport)
             self._transport = None
-        self._cancel_mute_timer()
+        self._enter(LifeEvent.LOST)
         self._received.clear()
         self._early.clear()
-        self.conversation.drop_held()
-        self._budget.leave(self)
-        for purpose in (Purpose.FRAME, Purpose.HELD, Purpose.TO_CLIENT, Purpose.ANSWER):
+        self.drop_held()
+        self._reservation.drop()
+        for purpose in (Purpose.TO_CLIENT, Purpose.ANSWER):
             self.share.hold(purpose, 0)
         if not self._close_cause:
             self._close_cause = "reset" if exc else "client"
@@ -199,7 +146,7 @@ class ClientChannel(Reader):
         # hundreds of ms where thousands of connections come and go.
         broker, self.broker = self.broker, None
         if broker is not None:
-            broker.close()
+            broker.close_when_written()
 
     def pause_writing(self) -> None:
         """The client does not take its answers: neither read more of them, nor requests that make more."""
@@ -217,11 +164,13 @@ class ClientChannel(Reader):
 
     # ---- the broker's side -----------------------------------------------------------------------------
 
-    def broker_connected(self, broker: BrokerChannel) -> None:
+    def broker_connected(self, broker: Reader) -> None:
+        """Forward what has come meanwhile, and read on."""
         if self._transport is None:
-            broker.close()
+            broker.close_when_written()
             return
         self.broker = broker
+        self._enter(LifeEvent.BROKER_CONNECTED)
         if self._gate.reasons & Pause.NOT_READING:
             broker.pause_reading(Pause.PEER_BUSY)
         if self._early:
@@ -232,7 +181,7 @@ class ClientChannel(Reader):
 
     def broker_lost(self, reason: str, error: Exception | None) -> None:
         """The broker's socket is gone: whatever is in flight, the client must learn of it now."""
-        if self._transport is None or self._transport.is_closing():
+        if self.is_gone:
             return
         if self.conversation.is_quiet:
             self.close("broker", reason)
@@ -247,8 +196,8 @@ class ClientChannel(Reader):
         else:
             self._gate.resume(Pause.PEER_BUSY)
 
-    def write(self, data: bytes) -> None:
-        """Bytes for the client, in the order of its requests."""
+    def write(self, data: bytes | bytearray) -> None:
+        """Send bytes to the client, in the order of its requests."""
         if self._transport is not None:
             self._counters.bytes_to_clients += len(data)
             if self.recorder is not None:
@@ -272,75 +221,14 @@ class ClientChannel(Reader):
             self._after_requests(self._now_ms())
         if self._gate.reasons and conversation.in_flight_count < MOST_IN_FLIGHT:
             self._gate.resume(Pause.MANY_IN_FLIGHT)
-        self._finish_if_done()
+        if self._life is not CONNECTED:
+            self._finish_if_done()
 
-    def _finish_if_done(self) -> None:
-        if (self._half_closed or self._is_draining) and self.conversation.is_quiet:
-            self._finish("client" if self._half_closed else "drain", "everything in flight was answered")
-
-    # ---- closing ---------------------------------------------------------------------------------------
-
-    def drain(self) -> None:
-        """Take no more requests; close as soon as nothing is in flight. Does not wait for a mute."""
-        self._is_draining = True
-        self._gate.pause(Pause.DRAINING)
-        self._cancel_mute_timer()
-        self.conversation.drop_held()
-        self._count_held()
-        if self.conversation.is_quiet:
-            self._finish("drain", "the gateway drains")
-
-    def close(self, cause: str, reason: str) -> None:
-        """Close both sides; answers already written still leave."""
-        if not self.is_gone:
-            self._finish(cause, reason)
-
-    def check_age(self, now_ms: int, idle_ms: int) -> None:
-        """Called about once a second: close what has been silent for too long, or keeps memory from others."""
-        if self.was_heard:
-            self.was_heard = False
-            self._heard_ms = now_ms
-        elif self._heard_ms < now_ms - idle_ms:
-            self.close("idle", "nothing was sent or received for limits.idle")
-            return
-        age_ms = now_ms - self._reserved_since_ms
-        if (
-            self._budget.is_waited_for
-            and self.share.held(Purpose.FRAME)
-            and not self._gate.reasons
-            and age_ms > STALLED_MS
-            and (self._received.arrived_bytes - self._arrived_then_bytes) * 1000
-            < age_ms * SLOWEST_FRAME_BYTES_PER_S
-        ):
-            self.close("limit", "its frame came too slowly while limits.buffered_total was spent")
-
-    @property
-    def is_gone(self) -> bool:
-        """Closed or closing: nothing more comes of it."""
-        return self._transport is None or self._transport.is_closing()
-
-    def _finish(self, cause: str, reason: str) -> None:
-        if not self._close_cause:
-            self._close_cause = cause
-            if cause in ORDINARY_CAUSES:
-                log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
-            else:
-                self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
-        transport = self._transport
-        if transport is not None:
-            close_when_written(transport, self.context.loop)
-
-    def describe(self) -> dict[str, object]:
-        """Who this is, for a log line."""
-        session = self.session
-        return {
-            "connection_id": self.connection_id,
-            "listener": self.context.listener_name,
-            "node_id": self.context.node_id,
-            "user": session.user,
-            "client_id": session.client_id,
-            "address": session.address,
-        }
+    def read_sparingly(self) -> None:
+        """Read both sockets into buffers that may be small: the memory budget is spent."""
+        self.read_large()
+        if self.broker is not None:
+            self.broker.read_large()
 
     # ---- requests --------------------------------------------------------------------------------------
 
@@ -388,34 +276,6 @@ class ClientChannel(Reader):
             self.broker.write(buf)
         else:
             self.broker.write(bytes(memoryview(buf)[start:end]))
-
-    def _keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
-        """Keep the beginning of an incomplete frame; wait for memory when there is none for the rest of it."""
-        self.read_large()
-        large_bytes = self._received.keep(buf, start, end)
-        if (end - start < SCARCE_READ_BYTES and not large_bytes) or self.share.held(Purpose.FRAME):
-            return
-        if large_bytes:
-            self._reserve_or_wait(first_large_bytes(large_bytes, end - start), large_bytes)
-        else:
-            self._reserve_or_wait(SIZE_PREFIX_BYTES + frame_size(buf, start), 0)
-
-    def _reserve_or_wait(self, amount_bytes: int, large_bytes: int) -> None:
-        """Hold so much for the frame that arrives; `large_bytes`: it begins now, and is that large."""
-        if self._budget.must_wait(self):
-            self._gate.pause(Pause.BUDGET)
-            self.share.hold(Purpose.FRAME, self._received.arrived_bytes)
-            self._budget.wait(self, lambda: self._reserve(amount_bytes, large_bytes))
-        else:
-            self._reserve(amount_bytes, large_bytes)
-
-    def _reserve(self, amount_bytes: int, large_bytes: int) -> None:
-        self.share.hold(Purpose.FRAME, amount_bytes)
-        if large_bytes:
-            self._received.expect_large(large_bytes)
-        self._reserved_since_ms = self._now_ms()
-        self._arrived_then_bytes = self._received.arrived_bytes
-        self._gate.resume(Pause.BUDGET)
 
     # ---- mute ------------------------------------------------------------------------------------------
 
@@ -505,6 +365,12 @@ class ClientChannel(Reader):
             self._after_requests(now_ms)
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
+
+    def drop_held(self) -> None:
+        """Forget the requests that wait, and the mute."""
+        self._cancel_mute_timer()
+        self.conversation.drop_held()
+        self._count_held()
 
     def _count_held(self) -> None:
         """Bring the budget up to date with what is held behind the mute."""

@@ -49,8 +49,8 @@ from pidgate.gateway.proxy.connection_state import (
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
 from pidgate.protocol.produce import PRODUCE
 from pidgate.quota.admission import Admission
-from pidgate.quota.verdicts import Session
 from pidgate.quota.byte_quota import ByteQuota
+from pidgate.quota.verdicts import Session
 
 HELD_LIMIT_BYTES: Final = 1024 * 1024
 """Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once.
@@ -126,11 +126,15 @@ class Conversation(ApiContext):
                 self.held_bytes -= len(frame)
             return forward, False
         finally:
-            del held[:done]
-            if not held:
-                self._nothing_held()
-            elif self.awaits_decision:
-                self._enter(IntakeEvent.ASK)
+            self._took(done)
+
+    def _took(self, count: int) -> None:
+        """The first of the held requests are no longer held."""
+        del self.held[:count]
+        if not self.held:
+            self._nothing_held()
+        elif self.awaits_decision:
+            self._enter(IntakeEvent.ASK)
 
     def _released(self, request: Request, now_ms: int) -> Step:
         """What becomes of the first of the held requests; HOLD: it stays there."""

@@ -15,6 +15,7 @@ from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext, Shared
+from pidgate.gateway.proxy.upstream import Upstream
 
 log = logger()
 
@@ -113,8 +114,9 @@ class Listener:
 
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = ConnectionContext(self._shared, self._ports, node_id)
+        connect = Upstream(context).connect
         server = await self._shared.loop.create_server(
-            lambda: ClientChannel(context).as_protocol(), sock=bound, backlog=BACKLOG
+            lambda: ClientChannel(context, connect).as_protocol(), sock=bound, backlog=BACKLOG
         )
         self._servers.append(server)
         if self._is_closed:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from enum import IntEnum
 from typing import Final, cast
 
 from pidgate.gateway.proxy.buffers import BufferBudget
-from pidgate.gateway.proxy.flow_control import WRITE_HIGH_BYTES, ReadGate
 from pidgate.gateway.proxy.receive_buffer import ReceiveBuffer
 
 SMALL_READ_BYTES: Final = 64 * 1024
@@ -24,11 +24,72 @@ SMALL_READ_BYTES: Final = 64 * 1024
 MANY_SMALL_READS: Final = 64
 """In a row: turning costs two system calls."""
 
+SCARCE_READ_BYTES: Final = 4 * 1024
+"""The most that one read brings once the budget is spent: connections whose frames are small go on, and
+those that begin a larger one have shown little of it before they wait."""
+
+WRITE_HIGH_BYTES: Final = 512 * 1024
+"""Back-pressure begins here: two full reads, so that a bulk transfer does not stop and go at every read."""
+
+LINGER_S: Final = 30.0
+"""How long a closed socket may go on to send what was written; a peer that takes nothing is cut off then."""
+
+
+class Pause(IntEnum):
+    """Why nothing is read from a socket just now: a bit each."""
+
+    CONNECTING = 1
+    """The broker is not connected yet."""
+    PEER_BUSY = 2
+    """The other side does not take what was read before."""
+    HELD_FULL = 4
+    """The read-ahead behind a mute is full."""
+    BUDGET = 8
+    """There is no memory for the frame that has begun."""
+    DRAINING = 16
+    NOT_READING = 32
+    """This peer does not take its own answers: what it asks next would only add to them."""
+    MANY_IN_FLIGHT = 64
+
+
+class ReadGate:
+    """Reading of one socket: it goes on when no reason to pause is left."""
+
+    __slots__ = ("_transport", "reasons")
+
+    def __init__(self) -> None:
+        self.reasons = 0
+        """Bits of Pause; not an IntFlag, whose truth is a call of its own that every answer would pay for."""
+        self._transport: asyncio.Transport | None = None
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        """Reasons given before hold from now on."""
+        self._transport = transport
+        if self.reasons:
+            transport.pause_reading()
+
+    def closed(self) -> None:
+        """The socket is gone: nothing here keeps it, or what it served, alive."""
+        self._transport = None
+
+    def pause(self, why: Pause) -> None:
+        if not self.reasons and self._transport is not None:
+            self._transport.pause_reading()
+        self.reasons |= why
+
+    def resume(self, why: Pause) -> None:
+        if not self.reasons & why:
+            return
+        self.reasons &= ~why
+        if not self.reasons and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
 
 class Reader(ABC):
     """A socket's protocol. An asyncio.Protocol by shape; without that base class, channels can be compiled."""
 
-    def __init__(self, budget: BufferBudget) -> None:
+    def __init__(self, budget: BufferBudget, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._received = ReceiveBuffer()
         self._gate = ReadGate()
@@ -84,6 +145,27 @@ class Reader(ABC):
             transport.set_protocol(self.as_protocol())
 
     # ---- what is the same in both ----------------------------------------------------------------------
+
+    @abstractmethod
+    def write(self, data: bytes | bytearray) -> None:
+        """Send bytes to the peer, if it is still there."""
+
+    def pause_reading(self, why: Pause) -> None:
+        """Read nothing until all reasons to pause are gone."""
+        self._gate.pause(why)
+
+    def resume_reading(self, why: Pause) -> None:
+        """Drop a reason to pause."""
+        self._gate.resume(why)
+
+    def close_when_written(self) -> None:
+        """Close the socket once what was written has left, or LINGER_S have passed."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.close()
+        if transport.get_write_buffer_size():
+            self._loop.call_later(LINGER_S, transport.abort)
 
     @abstractmethod
     def eof_received(self) -> bool: ...

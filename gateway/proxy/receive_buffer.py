@@ -1,9 +1,10 @@
 """Where the next read of one socket goes, and what is left of a frame that has not come whole.
 
-Reads go to the buffer that all connections share (see buffers.py). The beginning of an incomplete frame is
-copied out and put in front of the next read. A frame larger than the shared buffer gets a bytearray of its own:
-it is read straight into it and handed on without another copy. That bytearray grows as the bytes come, because a
-length is cheap to write and a hundred megabytes of zeroes are not.
+All connections of a process read into the same buffer, one at a time: the event loop asks for a buffer, reads, and
+hands the bytes over before it turns to another socket. An idle connection therefore costs no buffer at all. The
+beginning of an incomplete frame is copied out and put in front of the next read. A frame larger than the shared buffer
+gets a bytearray of its own: it is read straight into it and handed on without another copy. That bytearray grows as
+the bytes come, because a length is cheap to write and a hundred megabytes of zeroes are not.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
-from pidgate.gateway.proxy.buffers import READ_BUFFER, READ_BUFFER_BYTES, READ_VIEW
+READ_BUFFER_BYTES: Final = 256 * 1024
+"""What one read may bring: large enough that a socket's receive buffer is emptied in a call or two,
+small enough to stay in a core's second-level cache while it is copied."""
+
+READ_BUFFER: Final = bytearray(READ_BUFFER_BYTES)
+READ_VIEW: Final = memoryview(READ_BUFFER)
 
 SIZE: Final = Struct(">i")
 SIZE_BYTES: Final = 4

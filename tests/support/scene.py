@@ -50,7 +50,6 @@ class Scene:
         )
         self.context = ConnectionContext(self.shared, NodePorts(LISTENER), None)
         self.context.now_ms = lambda: self.time_ms
-        self.context.connect_upstream = lambda channel: None  # type: ignore[method-assign]
 
     def connect(self, *, early: bytes = b"") -> Pair:
         return Pair(self, early)
@@ -60,7 +59,7 @@ class Pair:
     """One connection with both of its sockets."""
 
     def __init__(self, scene: Scene, early: bytes = b"") -> None:
-        self.channel = ClientChannel(scene.context)
+        self.channel = ClientChannel(scene.context, lambda channel: None)
         self.client = PaperTransport(self.channel)
         self.client.receive(early)
         self.broker_channel = BrokerChannel(self.channel)

@@ -24,12 +24,12 @@ from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
-from pidgate.quota.state import PendingDecision
-from pidgate.quota.verdicts import Refuse, Session
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Refuse, Session
 
 SIZE_PREFIX_BYTES: Final = 4
 

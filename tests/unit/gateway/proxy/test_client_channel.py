@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES
-from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
-from pidgate.gateway.proxy.client_channel import STALLED_MS
-from pidgate.gateway.proxy.flow_control import SCARCE_READ_BYTES
+from pidgate.gateway.proxy.frame_reservation import STALLED_MS
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
-from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
+from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES, READ_BUFFER_BYTES
 from tests.support import raw
 from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
 

@@ -1,0 +1,136 @@
+"""A client's connection as such: whose it is, how far it has come, and how it ends.
+
+It must not know what is in the bytes: client_channel.py does.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Final
+
+from pidgate.gateway.cluster.nodes import Address
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.proxy.buffers import BudgetShare
+from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
+from pidgate.gateway.proxy.conversation import Conversation
+from pidgate.gateway.proxy.frame_reservation import FrameReservation
+from pidgate.gateway.proxy.reading import Pause, Reader
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.quota.verdicts import Session
+
+log = logger()
+
+ORDINARY_CAUSES: Final = ("client", "broker", "moved", "drain", "idle", "unreachable")
+"""Connections end in these ways every day, or the cause has its line in the log already."""
+
+ANONYMOUS: Final = "ANONYMOUS"
+"""Kafka's principal of a client that did not authenticate."""
+
+CONNECTED: Final = Life.CONNECTED
+
+
+class ClientConnection(Reader):
+    """One accepted connection. Lives until both of its sockets are gone."""
+
+    def __init__(self, context: ConnectionContext) -> None:
+        super().__init__(context.budget, context.loop)
+        self.context = context
+        self._now_ms = context.now_ms
+        self._counters = context.counters
+        self.connection_id = context.next_connection_id()
+        self.session = Session(user=ANONYMOUS, client_id="", address="", connection_id=self.connection_id)
+        self.conversation = Conversation(
+            context.admission, self.session, context.counters, context.gateway_topics, context.byte_quota
+        )
+        self.recorder = context.recorder_of(self.session, self.conversation.sasl)
+        self.conversation.recorder = self.recorder
+        self.conversation.translate = context.translate
+        self.conversation.learn_topics = context.topic_names.offer
+        self.server: Address | None = None
+        """Where the broker's socket is connected to, or is about to be."""
+        self.share = BudgetShare(context.budget)
+        self._reservation = FrameReservation(
+            context.budget, self.share, self._received, self._gate, self._now_ms
+        )
+        self.was_heard = True
+        """Bytes came from either side since somebody looked."""
+        self._heard_ms = 0
+        self._life: Life = Life.CONNECTING
+        self._close_cause = ""
+
+    def describe(self) -> dict[str, Any]:
+        """Return whose connection this is, for a log line."""
+        session = self.session
+        return {
+            "connection_id": self.connection_id,
+            "listener": self.context.listener_name,
+            "node_id": self.context.node_id,
+            "user": session.user,
+            "client_id": session.client_id,
+            "address": session.address,
+        }
+
+    @property
+    def is_gone(self) -> bool:
+        """Closed or closing: nothing more comes of it."""
+        return self._life >= Life.CLOSING or self._transport is None or self._transport.is_closing()
+
+    def drain(self) -> None:
+        """Take no more requests; close as soon as nothing is in flight. Does not wait for a mute."""
+        self._enter(LifeEvent.DRAIN)
+        self._gate.pause(Pause.DRAINING)
+        self.drop_held()
+        if self.conversation.is_quiet:
+            self._finish("drain", "the gateway drains")
+
+    @abstractmethod
+    def drop_held(self) -> None:
+        """Forget the requests that wait, and the mute."""
+
+    def close(self, cause: str, reason: str) -> None:
+        """Close both sides; answers already written still leave."""
+        if not self.is_gone:
+            self._finish(cause, reason)
+
+    def check_age(self, now_ms: int, idle_ms: int) -> None:
+        """Close what has been silent for too long, or keeps memory from others; called about once a second."""
+        if self.was_heard:
+            self.was_heard = False
+            self._heard_ms = now_ms
+        elif self._heard_ms < now_ms - idle_ms:
+            self.close("idle", "nothing was sent or received for limits.idle")
+            return
+        if self._reservation.is_stalled(now_ms):
+            self.close("limit", "its frame came too slowly while limits.buffered_total was spent")
+
+    def _enter(self, event: LifeEvent) -> None:
+        self._life = LIFE.get((self._life, event), self._life)
+
+    def _failed(self, error: Exception) -> None:
+        """The client broke the protocol, or we are wrong: either way this connection ends, and only this one."""
+        if isinstance(error, KafkaProtocolError):
+            self._counters.frames_malformed += 1
+            self.close("protocol", str(error))
+        else:
+            log.exception(Event.UNEXPECTED_ERROR, **self.describe())
+            self.close("error", "an unexpected error in the gateway")
+
+    def _finish_if_done(self) -> None:
+        """Close when the connection waited only for what was in flight."""
+        life = self._life
+        if life is not CONNECTED and self.conversation.is_quiet:
+            if life is Life.HALF_CLOSED:
+                self._finish("client", "everything in flight was answered")
+            elif life is Life.DRAINING:
+                self._finish("drain", "everything in flight was answered")
+
+    def _finish(self, cause: str, reason: str) -> None:
+        self._enter(LifeEvent.CLOSE)
+        if not self._close_cause:
+            self._close_cause = cause
+            if cause in ORDINARY_CAUSES:
+                log.debug(Event.CONNECTION_CLOSED, cause=cause, reason=reason, **self.describe())
+            else:
+                self.context.close_log.note(cause, reason, self.describe, self.context.now_ms())
+        self.close_when_written()

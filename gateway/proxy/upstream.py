@@ -1,0 +1,78 @@
+"""How a connection gets its broker: the first of a port's candidates that answers."""
+
+from __future__ import annotations
+
+import asyncio
+from socket import gaierror
+
+from pidgate.gateway.cluster.nodes import Address
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.connection import ConnectionContext
+
+log = logger()
+
+QUIET_MS = 1_000
+"""Failures to connect are logged once in so many."""
+
+
+class Upstream:
+    """The brokers behind one listening port."""
+
+    def __init__(self, context: ConnectionContext) -> None:
+        self._context = context
+        self._shared = context.shared
+
+    def connect(self, channel: ClientChannel) -> None:
+        """Connect to the port's broker in the background; closes the channel when none can be reached."""
+        task = self._shared.loop.create_task(self._connect(channel))
+        self._shared.connecting.add(task)
+        task.add_done_callback(self._shared.connecting.discard)
+
+    async def _connect(self, channel: ClientChannel) -> None:
+        nodes = self._shared.nodes
+        failure = ""
+        targets = nodes.candidates(self._context.node_id)
+        tried: set[Address] = set()
+        while targets and not channel.is_gone:
+            host, port = channel.server = targets.pop(0)
+            tried.add((host, port))
+            try:
+                async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
+                    await self._shared.loop.create_connection(
+                        lambda: BrokerChannel(channel).as_protocol(), host, port
+                    )
+            except TimeoutError:
+                failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
+                cause = "timeout"
+            except (OSError, ValueError, OverflowError) as error:
+                # ValueError and OverflowError: a broker advertises what is no host name or no port.
+                failure = f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
+                cause = _cause_of(error)
+            else:
+                return
+            self._connect_failed(channel, (host, port), cause)
+            if not targets and cause != "timeout":
+                # A node that has gone is forgotten by now, and the others stand in for it.
+                targets = [
+                    target for target in nodes.candidates(self._context.node_id) if target not in tried
+                ]
+        channel.close("unreachable", f"no broker could be reached: {failure}")
+
+    def _connect_failed(self, channel: ClientChannel, address: Address, cause: str) -> None:
+        self._shared.counters.upstream_failures[cause] += 1
+        if self._context.node_id is not None:
+            self._shared.nodes.forget(self._context.node_id, address)
+        # A client that is refused comes back at once: one line a second says it, the counter says how often.
+        now_ms = self._shared.now_ms()
+        if now_ms >= self._shared.quiet_until_ms:
+            self._shared.quiet_until_ms = now_ms + QUIET_MS
+            server = f"{address[0]}:{address[1]}"
+            log.warning(Event.UPSTREAM_FAILED, server=server, cause=cause, **channel.describe())
+
+
+def _cause_of(error: Exception) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return "refused"
+    return "resolve" if isinstance(error, gaierror | UnicodeError) else "unreachable"
