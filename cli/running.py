@@ -19,8 +19,7 @@ from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import dotted
 from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.logs import Event
-from pidgate.gateway.process.allocator import keep_freed_memory
-from pidgate.gateway.process.lifetime import RunsAndDrains
+from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
 from pidgate.version import is_compiled, version
 
 STOPPED: Final = 0

@@ -34,7 +34,7 @@ class StateCollector(Collector):
         yield from self._directory()
 
     def _topic(self) -> Iterator[Metric]:
-        publisher, follower = self._manager.log.publisher, self._manager.log.follower
+        publisher, follower = self._manager.events.publisher, self._manager.events.follower
         if publisher is None or follower is None:
             return
         connected = {"write": int(publisher.is_connected), "read": int(follower.is_connected)}
@@ -50,7 +50,7 @@ class StateCollector(Collector):
         yield gauge("fleet_members", "Other gateways that are there.", len(self._manager.fleet))
 
     def _directory(self) -> Iterator[Metric]:
-        directory = self._manager.log.state_dir
+        directory = self._manager.events.state_dir
         if directory is None:
             return
         yield counter("state_saves", "Snapshots taken.", directory.saves)

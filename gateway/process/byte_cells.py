@@ -201,21 +201,9 @@ class Column:
     """One bucket as one worker has it: writes its own ring, reads those of the others (byte_bucket.Share)."""
 
     __slots__ = (
-        "_at",
-        "_cells",
-        "_end",
-        "_expire_ms",
-        "_first",
-        "_others",
-        "_own",
-        "_past",
-        "_place",
-        "_read_ms",
-        "_ring_words",
-        "_sample_ms",
-        "_start_ms",
-        "_words",
-    )
+        "_at", "_cells", "_end", "_expire_ms", "_first", "_others", "_own", "_past", "_place", "_read_ms",
+        "_ring_words", "_sample_ms", "_start_ms", "_words",
+    )  # fmt: skip
 
     def __init__(
         self,

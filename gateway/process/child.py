@@ -22,8 +22,7 @@ from pidgate.gateway import logs
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.errors import CannotStart
-from pidgate.gateway.process.allocator import keep_freed_memory
-from pidgate.gateway.process.lifetime import RunsAndDrains
+from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
 
 Role = Literal["holder", "worker"]
 

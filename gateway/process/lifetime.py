@@ -1,6 +1,23 @@
-"""What whoever runs a gateway, or a part of it, has to know of it."""
+"""What every process of a gateway has in common: how it starts and ends, and how it keeps memory.
 
-from typing import Protocol
+Each large frame gets a buffer of its own. By default glibc hands freed memory of that size back to the kernel, and
+every page of the next buffer is a page fault: more than half of the CPU time of a bulk transfer.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final, Protocol
+
+# From malloc.h; they are part of glibc's stable interface.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""What the top of the heap may keep for the next frames; beyond it memory goes back to the kernel."""
+
+LARGEST_FROM_HEAP_BYTES: Final = 32 * 1024 * 1024
+"""glibc's own upper bound on 64 bit; larger buffers are mapped and unmapped one by one."""
 
 
 class RunsAndDrains(Protocol):
@@ -10,3 +27,14 @@ class RunsAndDrains(Protocol):
     async def until_stopped(self) -> None: ...
     async def drain(self) -> None: ...
     def reload(self) -> None: ...
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc keep what is freed; return False with another C library, which is left as it is."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return bool(
+        mallopt(_M_MMAP_THRESHOLD, LARGEST_FROM_HEAP_BYTES) and mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+    )

@@ -50,22 +50,10 @@ class ConnectionRecorder:
     """One per connection, from when its socket is accepted until `closed`."""
 
     __slots__ = (
-        "_errors",
-        "_node_id",
-        "_opened_ms",
-        "_opened_wall_ms",
-        "_recorder",
-        "_sasl",
-        "_session",
-        "bytes_in",
-        "bytes_out",
-        "connection_id",
-        "is_introduced",
-        "listener",
-        "requests",
-        "software",
+        "_errors", "_node_id", "_opened_ms", "_opened_wall_ms", "_recorder", "_sasl", "_session",
+        "bytes_in", "bytes_out", "connection_id", "is_introduced", "listener", "requests", "software",
         "usages",
-    )
+    )  # fmt: skip
 
     def __init__(
         self, recorder: Recorder, session: Session, sasl: SaslExchange, listener: str, node_id: int | None

@@ -25,23 +25,10 @@ class IdUsage:
     """One producer id of one user, since the slice began."""
 
     __slots__ = (
-        "_partition",
-        "_partitions",
-        "_topic",
-        "_written",
-        "batches",
-        "bytes",
-        "connections",
-        "epoch",
-        "first_ms",
-        "first_user",
-        "last_ms",
-        "open_connections",
-        "producer_id",
-        "records",
-        "requests",
+        "_partition", "_partitions", "_topic", "_written", "batches", "bytes", "connections", "epoch",
+        "first_ms", "first_user", "last_ms", "open_connections", "producer_id", "records", "requests",
         "user",
-    )
+    )  # fmt: skip
 
     def __init__(self, first_user: RecordedConnection, user: User, producer_id: int, now_ms: int) -> None:
         self.first_user = first_user

@@ -27,7 +27,7 @@ from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.fleet import Fleet, FleetChange, OwnSettings
 from pidgate.gateway.state.redacted_users import RedactedUsersQuota
-from pidgate.gateway.state.state_dir import Loaded
+from pidgate.gateway.state.state_dir import Loaded, StateDir
 from pidgate.gateway.topics.follower import StartAt
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Command
@@ -47,24 +47,21 @@ PORTION: Final = 200
 ALIVE_EVERY_S: Final = 30.0
 SAVE_EVERY_S: Final = 60.0
 QUOTAS_EVERY_S: Final = 1800.0
-"""So that whoever reads the events of the last hour finds the quotas that were in force."""
+"""Published so often, so that the events of the last hour contain the quotas in force."""
 TICK_S: Final = 1.0
 LAST_EVENTS_S: Final = 2.0
 """How long a stop waits for the topic to take the last events."""
 
 
 class StateObserver(Protocol):
-    """Who is notified of what becomes of the quota's state."""
+    """What is notified when the state is restored, and when another gateway refuses an id."""
 
     @property
     def is_reached(self) -> bool:
         """Whether the cluster has answered anybody: before that nothing is served, and waiting costs nothing."""
 
-    def state_restored(self, state: LocalState) -> None:
-        """Ask this state from now on."""
-
-    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Another gateway has refused the id."""
+    def state_restored(self, state: LocalState) -> None: ...
+    def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
 
 
 class QuotaStateManager:
@@ -77,7 +74,7 @@ class QuotaStateManager:
         self,
         settings: Settings,
         provenance: Mapping[str, Provenance],
-        log: EventLog,
+        events: EventLog,
         recorder: Recorder | None,
         observer: StateObserver,
         run: str,
@@ -86,7 +83,7 @@ class QuotaStateManager:
         self._ids = settings.quotas.producer_ids
         self._loop = asyncio.get_running_loop()
         self._now_ms = monotonic_ms(self._loop)
-        self.log = log
+        self.events = events
         self._recorder = recorder
         self._observer = observer
         self._watch = observer.refused_elsewhere
@@ -126,8 +123,8 @@ class QuotaStateManager:
 
     def open(self) -> None:
         """Take the state directory, before anything is served. Raises StateDirInUse."""
-        if self.log.state_dir is not None:
-            self.log.state_dir.take()
+        if self.events.state_dir is not None:
+            self.events.state_dir.take()
 
     def start(self) -> None:
         """Restore, then keep, in the background. Without topic and directory the state is there at once."""
@@ -135,13 +132,13 @@ class QuotaStateManager:
         self._publish_phase("start")
         if self._recorder is not None:
             self._recorder.quotas_set(self._quotas, self._now_ms(), self._provenance)
-        if self.log.state_dir is None and self.log.follower is None:
+        if self.events.state_dir is None and self.events.follower is None:
             self._begin_grace_when_cold()
             self._take_over("nothing", 0.0)
         else:
             self._background.append(self._loop.create_task(self._restore()))
-        if self.log.publisher is not None:
-            self._background.append(self._loop.create_task(self._guarded(self.log.publisher.run())))
+        if self.events.publisher is not None:
+            self._background.append(self._loop.create_task(self._guarded(self.events.publisher.run())))
         self._background.append(self._loop.create_task(self._keep()))
 
     def set_quotas(self, quotas: Quotas, provenance: Mapping[str, Provenance]) -> None:
@@ -160,15 +157,15 @@ class QuotaStateManager:
     async def stop(self) -> None:
         """Publish the stop, let the topic take what it takes within LAST_EVENTS_S, and save the state."""
         self._publish_phase("stop")
-        if self.log.publisher is not None:
-            await self.log.publisher.flush(LAST_EVENTS_S)
+        if self.events.publisher is not None:
+            await self.events.publisher.flush(LAST_EVENTS_S)
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        if self.log.state_dir is not None:
+        if self.events.state_dir is not None:
             if self.is_restored:
-                await self._save()
-            await self.log.state_dir.close()
+                await self._save(self.events.state_dir)
+            await self.events.state_dir.close()
 
     def worker_lost(self, worker: int) -> None:
         """Publish that a worker process has ended by itself."""
@@ -182,7 +179,7 @@ class QuotaStateManager:
             loaded = await self._restore_from_directory()
             await self._restore_from_topic(loaded)
         except Exception as error:
-            # Whatever is wrong with what was written down: the gateway goes on without it.
+            # Whatever is wrong with the stored state: the gateway goes on without it.
             log.exception(Event.STATE_NOT_RESTORED, reason=str(error), remedy="look at the lines above")
             loaded = None
         self._applier.finish_restore(self._quota.restorer)
@@ -206,9 +203,9 @@ class QuotaStateManager:
         return "state_dir" if is_fresh else "nothing"
 
     async def _restore_from_directory(self) -> Loaded | None:
-        if self.log.state_dir is None:
+        if self.events.state_dir is None:
             return None
-        loaded = await asyncio.to_thread(self.log.state_dir.load)
+        loaded = await asyncio.to_thread(self.events.state_dir.load)
         written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
         if loaded.cluster_bucket is not None:
             self._quota.restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
@@ -225,7 +222,7 @@ class QuotaStateManager:
         return loaded
 
     async def _restore_from_topic(self, loaded: Loaded | None) -> None:
-        follower = self.log.follower
+        follower = self.events.follower
         if follower is None:
             return
         self.progress = "the events topic is being read"
@@ -256,7 +253,7 @@ class QuotaStateManager:
             followed = self._applier.decisions
             self._applier.follow(records, self._quota, self._watch, now_ms)
             if self._applier.decisions > followed:
-                self.log.applied.applied(records, now_ms)
+                self.events.applied.applied(records, now_ms)
         else:
             restored_by_ms = now_ms - self._clock_ahead_ms
             self._applier.restore(records, self._quota.restorer, now_ms, restored_by_ms, self._watch)
@@ -332,7 +329,7 @@ class QuotaStateManager:
     # ---- keeping ---------------------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """Once a second: who else is there, a sign of life, the snapshot."""
+        """Once a second: silent gateways, the "alive" event, the quotas, the snapshot."""
         alive_at_s = saved_at_s = quotas_at_s = self._loop.time()
         while True:
             await asyncio.sleep(TICK_S)
@@ -346,27 +343,20 @@ class QuotaStateManager:
                 if now_s - quotas_at_s >= QUOTAS_EVERY_S and self._recorder is not None:
                     quotas_at_s = now_s
                     self._recorder.publish_quotas(self._now_ms())
-                if self._is_to_save(now_s - saved_at_s):
-                    await self._save()
+                directory = self.events.state_dir if self.is_restored else None
+                if directory and (now_s - saved_at_s >= SAVE_EVERY_S or directory.needs_save):
+                    await self._save(directory)
                     saved_at_s = self._loop.time()
             except Exception as error:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"keeping the quota's state: {error}")
 
-    def _is_to_save(self, since_s: float) -> bool:
-        return (
-            self.log.state_dir is not None
-            and self.is_restored
-            and (since_s >= SAVE_EVERY_S or self.log.state_dir.needs_save)
-        )
-
-    async def _save(self) -> None:
-        assert self.log.state_dir is not None
+    async def _save(self, directory: StateDir) -> None:
         now_ms = self._now_ms()
-        await self.log.state_dir.save(
+        await directory.save(
             self._quota.restorer.export_users(now_ms),
             written_wall_ms=wall_ms(),
             cluster_bucket=self._quota.restorer.export_cluster_bucket(now_ms),
-            offsets=dict(enumerate(self.log.applied_offsets)),
+            offsets=dict(enumerate(self.events.applied_offsets)),
             grace_until_wall_ms=self._grace_until_wall_ms,
         )
 
