@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pidgate.quota.bloom import HashPair
 from pidgate.quota.changes import Command, CommandType
 from pidgate.quota.entities import EffectiveQuota, User, may_refuse
-from pidgate.quota.latest_refusals import LatestRefusal
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Quotas
@@ -90,6 +89,9 @@ class ProducerIdQuota:
                 if refusal.throttle_time_ms > longest_ms:
                     bound, longest_ms = refusal.bound, refusal.throttle_time_ms
         if refusals:
+            for asked in question.ids:
+                record = self.table.refusals.refused(question.user, asked.producer_id, now_ms)
+                record.batches[asked.epoch, asked.topic, asked.partition] = asked.base_sequence
             return Answer(True, tuple(refusals), bound)
         admitted = (
             self._admit(live, question, asked, seen, enforced, now_ms)
@@ -136,7 +138,7 @@ class ProducerIdQuota:
         any id that is used again. A user who is not known has all of its tokens anyway.
         """
         if command.type is CommandType.RELEASE:
-            self.table.releases.add(command.user, command.producer_id)
+            self.table.refusals.release(command.user, command.producer_id)
             return
         live = self.table.find(command.user)
         if live is not None and live.bucket is not None:
@@ -147,6 +149,7 @@ class ProducerIdQuota:
         live = self.table.live(user, now_ms)
         pair = live.filter.hashed(producer_id)
         live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
+        self.table.refusals.admitted(user, producer_id)
         if producer_id in live.queue:
             live.queue.served(producer_id)
 
@@ -166,7 +169,7 @@ class ProducerIdQuota:
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
         if unseen:
             self._count_elsewhere(live, reason, now_ms)
-        self.table.releases.drop(user, producer_id)
+        self.table.refusals.admitted(user, producer_id)
         if producer_id in live.queue:
             live.queue.served(producer_id)
         return unseen
@@ -206,7 +209,7 @@ class ProducerIdQuota:
         self, live: LiveUser, question: Question, asked: AskedId, ahead: int, now_ms: int
     ) -> _Refusal | None:
         """Why an unseen id cannot be admitted now; `ahead`: unseen ids before it in its own request."""
-        if self.table.releases.holds(question.user, asked.producer_id):
+        if self.table.refusals.is_released(question.user, asked.producer_id):
             # Not even a release lets a batch pass before one that may lie unread elsewhere.
             return _Refusal(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS) if asked.first_sight_above_0 else None
         blocked = self._blocked(live)
@@ -276,20 +279,16 @@ class ProducerIdQuota:
     def _note_refusal(
         self, user: User, live: LiveUser, producer_id: int, refusal: _Refusal, now_ms: int
     ) -> None:
-        """For whoever asks why."""
         of_user = refusal.bound is Bound.USER
-        self.table.latest_refusals.note(
-            user,
-            LatestRefusal(
-                producer_id,
-                refusal.reason,
-                refusal.bound,
-                live.quota.rate_milli if of_user else self.table.quotas.cluster_rate_milli,
-                now_ms,
-                now_ms + refusal.throttle_time_ms,
-                refusal.queue_position,
-            ),
-        )
+        record = self.table.refusals.refused(user, producer_id, now_ms)
+        record.reason, record.bound = refusal.reason, refusal.bound
+        record.rate_milli = live.quota.rate_milli if of_user else self.table.quotas.cluster_rate_milli
+        record.until_ms = now_ms + refusal.throttle_time_ms
+        record.queue_position = refusal.queue_position
+        # Coming back too early keeps the deadline, as in Admission.
+        if refusal.reason not in (Reason.ESTABLISHED, Reason.DEADLINE):
+            record.deadline_ms = max(record.deadline_ms, record.until_ms)
+        self.table.refusals.explained(user, record)
 
     def _admit(
         self,
@@ -303,13 +302,16 @@ class ProducerIdQuota:
         """Inserts and charges what is forwarded; None when nothing had to be done."""
         pair, sighting = seen
         if sighting is Sighting.CURRENT:
+            self.table.refusals.admitted(question.user, asked.producer_id)
             return None
-        if sighting is Sighting.REMEMBERED or self.table.releases.holds(question.user, asked.producer_id):
+        if sighting is Sighting.REMEMBERED or self.table.refusals.is_released(
+            question.user, asked.producer_id
+        ):
             decision = decision_of(question, asked, True, Reason.REFRESH, now_ms)
         else:
             decision = self._admit_unseen(live, question, asked, enforced, now_ms)
         live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
-        self.table.releases.drop(question.user, asked.producer_id)
+        self.table.refusals.admitted(question.user, asked.producer_id)
         if asked.producer_id in live.queue:
             live.queue.served(asked.producer_id)
         return decision

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pidgate.quota.entities import User
+from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GaveUp, UserStatus, UserTable
 from pidgate.quota.verdicts import Bound, Decision, Reason
@@ -146,6 +147,19 @@ def decision_of(question: Question, asked: AskedId, admitted: bool, reason: Reas
         reason,
         waited_ms=None if first_ms is None else now_ms - first_ms,
     )
+
+
+def complete(question: Question, refusals: RefusedIds, now_ms: int) -> None:
+    """Add to the question what earlier refusals through other processes left: the asking one may not know them."""
+    for asked in question.ids:
+        known = refusals.waiting(question.user, asked.producer_id, now_ms)
+        if known is None or known.first_refused_ms is None:
+            continue
+        asked.deadline_ms = max(asked.deadline_ms, known.deadline_ms)
+        if asked.first_refused_ms is None or known.first_refused_ms < asked.first_refused_ms:
+            asked.first_refused_ms = known.first_refused_ms
+        refused_at = known.batches.get((asked.epoch, asked.topic, asked.partition))
+        asked.came_back |= refused_at == asked.base_sequence
 
 
 def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Answer, int]:

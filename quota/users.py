@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from pidgate.quota.entities import EffectiveQuota, User, resolve
 from pidgate.quota.grace import Grace
-from pidgate.quota.latest_refusals import LatestRefusals
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
-from pidgate.quota.releases import Releases
+from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
 from pidgate.quota.token_bucket import TokenBucket
@@ -118,8 +117,7 @@ class UserTable:
         self._budget = FilterBudget(quotas.producer_ids)
         self._users: dict[User, LiveUser] = {}
         self._gave_up: list[GaveUp] = []
-        self.latest_refusals = LatestRefusals()
-        self.releases = Releases()
+        self.refusals = RefusedIds()
         self._shape_cluster(now_ms)
 
     # Settings and time
@@ -144,6 +142,7 @@ class UserTable:
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Drop users without any state; return the ids that gave up since the last sweep."""
         self.grace.end_if_over(now_ms)
+        self.refusals.sweep(now_ms)
         for user, live in list(self._users.items()):
             self.drop_given_up(user, live, now_ms)
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)

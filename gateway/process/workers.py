@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections import deque
 from typing import Final, cast
 
 from pidgate.gateway.clock import monotonic_ms
@@ -22,10 +21,9 @@ from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Change
 from pidgate.quota.counters import UserCounters, UserSnapshot
 from pidgate.quota.entities import User, resolve
+from pidgate.quota.refused_ids import MOST_SHARED
 from pidgate.quota.settings import Quotas
-from pidgate.quota.shared_refusals import SharedRefusals
-from pidgate.quota.state import Answer, LocalState, Question, failed_open
-from pidgate.quota.sticky import WATCH_MS
+from pidgate.quota.state import Answer, LocalState, Question, complete, failed_open
 
 log = logger()
 
@@ -56,11 +54,11 @@ class Workers:
         self._administer = administer
         self._loop = asyncio.get_running_loop()
         self._clock_ms = monotonic_ms(self._loop)
-        self._refusals = SharedRefusals()
+        self._refusals = manager.refusals
+        self._refusals.limit = MOST_SHARED
         self._reports = Reports()
         self._sessions: set[WorkerSession] = set()
         self._topic_ids: list[bytes] = []
-        self._refused: deque[tuple[int, User, int]] = deque(maxlen=MOST_REFUSED_KEPT)
         self._gave_up: dict[User, int] = {}
         self._latest_ms = 0
         self._ticking: asyncio.Task[None] | None = None
@@ -111,6 +109,7 @@ class Workers:
         """Nothing to do: each question is put to the manager's state of the moment."""
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
+        self._refusals.watched(user, producer_id, now_ms)
         self._send_refused(user, [producer_id])
 
     def learn_topic_id(self, topic_id: bytes) -> None:
@@ -129,10 +128,7 @@ class Workers:
             session.send(Kind.TOPIC_ID, topic_id)
         self._send_quotas(session)
         # It may be a successor, or the others were faster: what was refused before it came holds for it, too.
-        oldest_ms = self._clock_ms() - WATCH_MS
-        while self._refused and self._refused[0][0] < oldest_ms:
-            self._refused.popleft()
-        for _, user, producer_id in self._refused:
+        for user, producer_id in self._refusals.to_watch(self._clock_ms())[-MOST_REFUSED_KEPT:]:
             session.send(Kind.REFUSED, (user, producer_id))
 
     def worker_lost(self, session: WorkerSession) -> None:
@@ -170,13 +166,15 @@ class Workers:
         return self._latest_ms
 
     def _answer(self, session: WorkerSession, number: int, asked_ms: int, question: Question) -> None:
-        answer, refused = self._refusals.decide(self._decide, question, self._now_ms(asked_ms))
+        now_ms = self._now_ms(asked_ms)
+        complete(question, self._refusals, now_ms)
+        answer = self._decide(question, now_ms)
         if answer.decisions:
             # Its event holds what the decision knew of other gateways; the worker writes it.
             session.send_offsets(self._events.applied_offsets)
         session.send(Kind.ANSWER, (number, answer))
-        if refused:
-            self._send_refused(question.user, refused, but=session)
+        if answer.refused:
+            self._send_refused(question.user, [asked.producer_id for asked in question.ids], but=session)
 
     def _decide(self, question: Question, now_ms: int) -> Answer:
         try:
@@ -202,9 +200,7 @@ class Workers:
 
     def _send_refused(self, user: User, producer_ids: list[int], *, but: WorkerSession | None = None) -> None:
         """Have every other worker watch the ids: the first batch above 0 of one there is refused once."""
-        now_ms = self._clock_ms()
         for producer_id in producer_ids:
-            self._refused.append((now_ms, user, producer_id))
             for session in self._sessions:
                 if session is not but:
                     session.send(Kind.REFUSED, (user, producer_id))
@@ -221,7 +217,6 @@ class Workers:
             await asyncio.sleep(TICK_S)
             now_ms = self._now_ms(self._clock_ms())
             try:
-                self._refusals.sweep(now_ms)
                 gave_up = self._manager.state.sweep(now_ms)
             except Exception as error:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")

@@ -16,7 +16,7 @@ from pidgate.gateway.recording.config_event import Provenance
 from pidgate.quota.changes import Change, Setting
 from pidgate.quota.entities import resolve
 from pidgate.quota.in_force import ALL_MODES, deciding, value_in_force
-from pidgate.quota.latest_refusals import LatestRefusal
+from pidgate.quota.refused_ids import Refusal
 from pidgate.quota.settings import Mode
 from pidgate.quota.state import LocalState
 from pidgate.quota.token_bucket import TokenBucket
@@ -225,7 +225,7 @@ def explanation(
         "grace_left_ms": max(0, table.grace.until_ms - now_ms) if table is not None else 0,
         "grace_admitted": live.grace_admitted if live else 0,
         "sticky_entries": sticky_entries,
-        "last_refusal": _refusal(table.latest_refusals.of_user(user) if table is not None else None, moment),
+        "last_refusal": _refusal(table.refusals.of_user(user) if table is not None else None, moment),
         "producer_id": None if producer_id is None else _of_id(table, live, user, producer_id, moment),
     }
 
@@ -256,7 +256,7 @@ def _of_id(
     return {
         "producer_id": producer_id,
         "is_remembered": table is not None and table.remembers(user, producer_id, moment.now_ms),
-        "is_released": table is not None and table.releases.holds(user, producer_id),
+        "is_released": table is not None and table.refusals.is_released(user, producer_id),
         "waiting": None
         if live is None or waiting is None
         else {
@@ -267,13 +267,11 @@ def _of_id(
             "address": waiting.address,
             "client_id": waiting.client_id,
         },
-        "last_refusal": _refusal(
-            None if table is None else table.latest_refusals.of_id(user, producer_id), moment
-        ),
+        "last_refusal": _refusal(None if table is None else table.refusals.of_id(user, producer_id), moment),
     }
 
 
-def _refusal(refusal: LatestRefusal | None, moment: Moment) -> dict[str, Any] | None:
+def _refusal(refusal: Refusal | None, moment: Moment) -> dict[str, Any] | None:
     if refusal is None:
         return None
     return {

@@ -35,6 +35,7 @@ from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
 from pidgate.quota.layered_filter import kept_ms
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import LocalState
 
@@ -320,6 +321,11 @@ class QuotaStateManager:
         self._grace_until_wall_ms = wall_ms() + grace_ms
         self._quota.begin_grace(self._now_ms() + grace_ms)
         log.warning(Event.GRACE_BEGAN, reason=reason, grace_ms=grace_ms)
+
+    @property
+    def refusals(self) -> RefusedIds:
+        """The table of refused producer ids."""
+        return self._quota.table.refusals
 
     @property
     def grace_left_ms(self) -> int:

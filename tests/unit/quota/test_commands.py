@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.quota import latest_refusals, releases
+from pidgate.quota import refused_ids
 from pidgate.quota.changes import Command, CommandType
-from pidgate.quota.latest_refusals import LatestRefusal, LatestRefusals
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.releases import Releases
+from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, new_id_question
+from pidgate.quota.sticky import WATCH_MS
 from pidgate.quota.verdicts import Bound, Reason
 
 HOUR_MS = 3_600_000
@@ -56,7 +56,7 @@ def test_a_released_id_is_let_in_uncharged_once_and_told_as_a_refresh(rate: int)
     assert quota.status("alice", 0).tokens == tokens
     assert quota.status("alice", 0).waiting == max(0, waiting - 1)
     assert quota.table.remembers("alice", 9, 0)
-    assert not quota.table.releases.holds("alice", 9)
+    assert not quota.table.refusals.is_released("alice", 9)
     assert ask(quota, 10).refused, "nobody else"
 
 
@@ -73,15 +73,15 @@ def test_an_id_that_was_admitted_elsewhere_needs_no_release_any_more() -> None:
     quota = quota_of(0)
     quota.apply(release(9), 0)
     quota.admitted_elsewhere("alice", 9, 0, Reason.REFRESH)
-    assert not quota.table.releases.holds("alice", 9)
+    assert not quota.table.refusals.is_released("alice", 9)
 
 
 def test_of_many_releases_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(releases, "MOST_RELEASED", 2)
-    held = Releases()
+    monkeypatch.setattr(refused_ids, "MOST_RELEASED", 2)
+    held = RefusedIds()
     for producer_id in range(3):
-        held.add("alice", producer_id)
-    assert [held.holds("alice", producer_id) for producer_id in range(3)] == [False, True, True]
+        held.release("alice", producer_id)
+    assert [held.is_released("alice", producer_id) for producer_id in range(3)] == [False, True, True]
 
 
 def test_the_latest_refusal_is_known_by_user_and_by_id() -> None:
@@ -90,29 +90,66 @@ def test_the_latest_refusal_is_known_by_user_and_by_id() -> None:
         ask(quota, number, now_ms=1_000)
     ask(quota, 2, now_ms=2_000, came_back=True)
     of_user, of_id = (
-        quota.table.latest_refusals.of_user("alice"),
-        quota.table.latest_refusals.of_id("alice", 3),
+        quota.table.refusals.of_user("alice"),
+        quota.table.refusals.of_id("alice", 3),
     )
     assert of_user is not None
     assert (of_user.producer_id, of_user.reason, of_user.queue_position) == (2, Reason.QUEUE, 0)
     assert (of_user.refused_ms, of_user.until_ms) == (2_000, 12_000)
-    assert of_id == LatestRefusal(3, Reason.FIRST_SEEN, Bound.USER, 1_000, 1_000, 11_000, None)
-    assert quota.table.latest_refusals.of_id("alice", 0) is None
+    assert of_id is not None
+    assert (of_id.producer_id, of_id.reason, of_id.bound) == (3, Reason.FIRST_SEEN, Bound.USER)
+    assert (of_id.rate_milli, of_id.refused_ms, of_id.until_ms) == (1_000, 1_000, 11_000)
+    assert of_id.queue_position is None
+    assert quota.table.refusals.of_id("alice", 0) is None
 
 
-def test_many_refused_ids_push_out_others_ids_but_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latest_refusals, "MOST_IDS", 3)
-    refusals = LatestRefusals()
-    refusals.note("bob", refusal(1))
-    for producer_id in range(3):
-        refusals.note("alice", refusal(producer_id))
+def test_many_refused_ids_push_out_others_ids_but_no_user() -> None:
+    refusals = RefusedIds()
+    refusals.limit = 3
+    for user, producer_id in (("bob", 1), ("alice", 0), ("alice", 1), ("alice", 2)):
+        refusals.explained(user, refusals.refused(user, producer_id, 0))
     assert refusals.of_id("bob", 1) is None
-    assert refusals.of_user("bob") == refusal(1)
-    assert refusals.of_user("alice") == refusal(2)
+    assert refusals.waiting("bob", 1, 0) is None
+    of_bob, of_alice = refusals.of_user("bob"), refusals.of_user("alice")
+    assert of_bob is not None
+    assert of_alice is not None
+    assert (of_bob.producer_id, of_alice.producer_id) == (1, 2)
 
 
-def refusal(producer_id: int) -> LatestRefusal:
-    return LatestRefusal(producer_id, Reason.FIRST_SEEN, Bound.USER, 1_000, 0, 100, None)
+def test_a_refusal_ends_with_its_time_or_an_admission_but_explains_itself_for_longer() -> None:
+    refusals, reason = RefusedIds(), Reason.FIRST_SEEN
+    for producer_id in (1, 2):
+        record = refusals.refused("alice", producer_id, 0)
+        record.reason, record.deadline_ms, record.batches[0, b"t", 0] = reason, 9, 7
+    refusals.watched("alice", 3, 5)
+    refusals.admitted("alice", 1)
+    assert refusals.to_watch(10) == [("alice", 1), ("alice", 2), ("alice", 3)]
+    assert refusals.waiting("alice", 1, 10) is None
+    assert refusals.waiting("alice", 2, WATCH_MS - 1) is not None
+    assert refusals.waiting("alice", 2, WATCH_MS) is None
+    assert refusals.waiting("alice", 3, 10) is None
+    assert refusals.of_id("alice", 3) is None
+    assert refusals.to_watch(WATCH_MS) == [("alice", 3)]
+    refusals.sweep(10 * WATCH_MS)
+    explained = refusals.of_id("alice", 1)
+    assert explained is not None
+    assert explained.reason is reason
+    again = refusals.refused("alice", 2, 2 * WATCH_MS)
+    assert (again.first_refused_ms, again.deadline_ms, again.batches) == (2 * WATCH_MS, 0, {})
+
+
+def test_what_is_shared_is_bounded_and_swept_down_to_what_is_explained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(refused_ids, "MOST_EXPLAINED", 2)
+    refusals = RefusedIds()
+    refusals.limit = 4
+    for producer_id in range(6):
+        refusals.refused("alice", producer_id, 0)
+    refusals.sweep(WATCH_MS - 1)
+    assert [producer_id for _, producer_id in refusals.to_watch(0)] == [2, 3, 4, 5]
+    refusals.sweep(WATCH_MS)
+    assert [producer_id for _, producer_id in refusals.to_watch(0)] == [4, 5]
 
 
 def test_a_user_that_was_given_no_new_id_is_told_so() -> None:
@@ -120,6 +157,6 @@ def test_a_user_that_was_given_no_new_id_is_told_so() -> None:
     for number in range(3):
         ask(quota, number)
     assert quota.decide(new_id_question("alice", "10.0.0.1", "app"), 5).refused
-    latest = quota.table.latest_refusals.of_user("alice")
+    latest = quota.table.refusals.of_user("alice")
     assert latest is not None
     assert (latest.producer_id, latest.refused_ms) == (NO_PRODUCER_ID, 5)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.process import wire
 from pidgate.quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.shared_refusals import SharedRefusals
-from pidgate.quota.state import Answer, AskedId, PendingDecision, Question
+from pidgate.quota.refused_ids import RefusedIds
+from pidgate.quota.state import Answer, AskedId, PendingDecision, Question, complete
 from pidgate.quota.verdicts import Bound, Decision, Forward, ProducerBatch, Reason, Refuse, Session
 
 _T = TypeVar("_T")
@@ -29,12 +29,13 @@ class Holder:
 
     def __init__(self) -> None:
         self.state = ProducerIdQuota(QUOTAS, lambda: 1, 0)
-        self.refusals = SharedRefusals()
         self.workers: list[Admission] = []
 
     def ask(self, asked: PendingDecision, by: Admission) -> None:
         question = _over_the_wire(asked.question)
-        answer, refused = self.refusals.decide(self.state.decide, question, asked.asked_ms)
+        complete(question, self.state.table.refusals, asked.asked_ms)
+        answer = self.state.decide(question, asked.asked_ms)
+        refused = [one.producer_id for one in question.ids] if answer.refused else []
         asked.answer = _over_the_wire(answer)
         for worker in self.workers:
             if worker is not by:
@@ -139,7 +140,7 @@ def test_without_shared_refusals_another_worker_would_shed_the_throttle(
         return said
 
     kept = said()
-    monkeypatch.setattr(SharedRefusals, "_note_answer", lambda *_args: [])
+    monkeypatch.setattr(RefusedIds, "waiting", lambda *_args: None)
     assert kept[-1].startswith("refuse deadline")
     assert said() != kept
 

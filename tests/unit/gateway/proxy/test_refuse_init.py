@@ -22,8 +22,7 @@ from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, Recor
 from pidgate.quota.admission import Admission
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.shared_refusals import SharedRefusals
-from pidgate.quota.state import Answer, PendingDecision, Question
+from pidgate.quota.state import Answer, PendingDecision, Question, complete
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
@@ -221,8 +220,9 @@ def over_the_wire(body: _T) -> _T:
 def answered_by(state: ProducerIdQuota, ask: PendingDecision) -> None:
     """What the holder does, with the real bytes in between."""
     question = over_the_wire(ask.question)
-    answer, refused = SharedRefusals().decide(state.decide, question, ask.asked_ms)
-    assert refused == [], "no id that other workers would have to know"
+    complete(question, state.table.refusals, ask.asked_ms)
+    answer = state.decide(question, ask.asked_ms)
+    assert state.table.refusals.to_watch(ask.asked_ms) == [], "no id that other workers would have to know"
     ask.answer = over_the_wire(answer)
 
 
@@ -284,7 +284,7 @@ def test_over_the_wire_it_is_decided_as_in_one_process(lives: Lives) -> None:
     )
 
     def outcomes(processes: list[Admission], state_owner: ProducerIdQuota | None) -> list[object]:
-        refusals, told, now_ms, next_id = SharedRefusals(), list[object](), 0, 0
+        told, now_ms, next_id = list[object](), 0, 0
         for number, (wait_ms, process) in enumerate(lives):
             now_ms += wait_ms
             session = Session("alice", "app", "10.0.0.1", number)
@@ -302,7 +302,8 @@ def test_over_the_wire_it_is_decided_as_in_one_process(lives: Lives) -> None:
             decided = admission.judge(session, [batch], transactional=False, now_ms=now_ms)
             if isinstance(decided, PendingDecision):
                 assert state_owner is not None
-                decided.answer, _ = refusals.decide(state_owner.decide, decided.question, now_ms)
+                complete(decided.question, state_owner.table.refusals, now_ms)
+                decided.answer = state_owner.decide(decided.question, now_ms)
                 decided = admission.judge(
                     session, [batch], transactional=False, now_ms=now_ms, pending=decided
                 )
