@@ -51,7 +51,7 @@ class Asked:
 
 
 def who(asked: Asked) -> int:
-    """Read, tell, return the exit code."""
+    """Read the topic, print, return the exit code."""
     try:
         settings = _settings(asked)
         since_ms = units.duration_ms(asked.since)
@@ -119,7 +119,7 @@ def _as_in_events(quotas: Quotas, names: UserNames) -> Quotas:
 
 
 class _Progress:
-    """How far reading is, on a terminal."""
+    """Progress of reading, on a terminal."""
 
     def __init__(self, tally: Tally, spans: list[Span]) -> None:
         self._tally = tally

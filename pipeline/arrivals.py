@@ -48,8 +48,8 @@ def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
 
     at_ms, and all that describes the client, is of the stay's first decision. first_admitted_ms: null when the id
     was never let in ("refused id"); else it is a "new id" of that moment. `refusals` counts those that were written.
-    charged: whether a gateway took a token for it. Several gateways that each met the id, before they heard of
-    each other or after, are one stay. A stay that begins as known (KNOWN) is no arrival: the id is older than the
+    charged: whether a gateway took a token for it. Several gateways that each met the id, before or after they
+    followed each other, are one stay. A stay that begins as known (KNOWN) is no arrival: the id is older than the
     history. Ids below 0 (InitProducerId that was judged before there was an id) are none either.
 
     Ordered by wall clocks, since several gateways have no other order; a clock would have to be wrong by hours to
@@ -68,12 +68,12 @@ def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
     stay = Window.partitionBy("user", "producer_id", "stay")
     admitted = f.col("decision") == "admit"
     charged = admitted & f.col("reason").isin(*CHARGING) & f.col("tokens_after").isNotNull()
-    told = {
+    of_stay = {
         "first_admitted_ms": f.min(f.when(admitted, f.col("wall_time_ms"))).over(stay),
         "refusals": f.count_if(~admitted).over(stay),
         "charged": f.bool_or(charged).over(stay),
     }
-    first = stays.withColumns(told).where(f.col("begins") & ~f.col("reason").isin(*KNOWN))
+    first = stays.withColumns(of_stay).where(f.col("begins") & ~f.col("reason").isin(*KNOWN))
     return first.withColumnRenamed("wall_time_ms", "at_ms").select(*COLUMNS)
 
 

@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def _out_of_space(error: BaseException) -> OutOfSpace | None:
-    """Spark tells of a full disk by a sentence of Java, somewhere in a chain of causes."""
+    """Return the error for a full disk, which Spark wraps in a chain of causes; None for another."""
     full = isinstance(error, OSError) and error.errno == errno.ENOSPC
     if not full and "No space left on device" not in str(error):
         return None

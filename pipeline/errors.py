@@ -1,4 +1,4 @@
-"""What can be wrong from outside, each with cause and remedy in its message; the command ends with 2.
+"""Errors from outside, each with cause and remedy in its message; the command ends with exit code 2.
 
 PipelineError
     JavaUnfit         no Java, or one on which Spark does not start

@@ -25,14 +25,14 @@ class Files:
         self.is_local = self._root.toUri().getScheme() == "file"
 
     def full(self, path: str) -> str:
-        """As Spark is to be told."""
+        """Return the path with its scheme, for Spark."""
         return str(self._at(path).toString())
 
     def exists(self, path: str) -> bool:
         return bool(self._system.exists(self._at(path)))
 
     def names(self, folder: str) -> list[str]:
-        """What lies in a folder, sorted; nothing when there is no such folder."""
+        """Return the names in a folder, sorted; none when there is no such folder."""
         if not self.exists(folder):
             return []
         return sorted(status.getPath().getName() for status in self._system.listStatus(self._at(folder)))

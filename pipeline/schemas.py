@@ -25,7 +25,7 @@ ORIGIN = spark.StructType(
         spark.StructField("append_time_ms", spark.LongType(), True),
     ]
 )
-"""Where an event lay in the topic, and when the broker took it."""
+"""Place of an event in the topic, and the time at which the broker appended it."""
 
 PARTITIONS = spark.StructType(
     [

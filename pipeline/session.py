@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pidgate.pipeline.errors import JarsMissing, PipelineError
-from pidgate.pipeline.java import java_home
+from pidgate.pipeline.errors import JarsMissing, JavaUnfit, PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +31,7 @@ def spark_session(
     """A session for one job. Under spark-submit memory, jars and cores are its own; what every job needs is set here.
 
     `master` None: what spark-submit says, else all cores of this machine. `memory`: the JVM's heap, when embedded.
-    Raises JavaUnfit, JarsMissing.
+    Raises PipelineError, JavaUnfit, JarsMissing.
     """
     try:
         from pyspark.sql import SparkSession
@@ -98,3 +100,52 @@ def connector_jars() -> list[Path]:
             "network once; afterwards the cache serves. Offline, give the jars to spark-submit by --jars."
         ) from error
     return [jar for jar in jars if not jar.name.startswith(_NOT_SHIPPED)]
+
+
+FIT = (17, 21)
+NEEDED_MODULE = "jdk.incubator.vector"
+_REMEDY = (
+    "Install a full Java 17 or 21 (Debian: openjdk-17-jre-headless) and put it on the PATH or set JAVA_HOME."
+)
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def java_home() -> Path:
+    """Return the home of the first Java that fits. Raises JavaUnfit, which names those that do not."""
+    seen = []
+    for source, java in _candidates():
+        problem = _problem(java)
+        if problem is None:
+            return java.resolve().parent.parent
+        seen.append(f"{source}: {java} {problem}")
+    raise JavaUnfit(f"Spark needs Java 17 or 21 ({'; '.join(seen) or 'no Java was found'}). {_REMEDY}")
+
+
+def _candidates() -> list[tuple[str, Path]]:
+    found = []
+    if home := os.environ.get("JAVA_HOME"):
+        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+    if on_path := shutil.which("java"):
+        found.append(("PATH", Path(on_path)))
+    return found
+
+
+def _problem(java: Path) -> str | None:
+    """Return why Spark does not start on this Java; None when it does."""
+    output = _output_of(java, "-version")
+    version = _VERSION.search(output or "")
+    if version is None:
+        return "is not a working Java"
+    if int(version[1]) not in FIT:
+        return f"is Java {version[1]}"
+    if NEEDED_MODULE not in (_output_of(java, "--list-modules") or ""):
+        return f"is a Java {version[1]} without the module {NEEDED_MODULE}"
+    return None
+
+
+def _output_of(java: Path, option: str) -> str | None:
+    try:
+        answer = subprocess.run([java, option], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout + answer.stderr

@@ -1,4 +1,4 @@
-"""Where everything lies under one root folder, and how it is read and written.
+"""The tables under one root folder: paths, reading, writing.
 
     events/<type>/day=2026-11-21/hour=07/    what ingest took from the topic (or history made up)
     dead_letters/  gaps/                     what ingest could not take, and what never came
@@ -35,7 +35,7 @@ class Tables:
         return "/".join([self.root.rstrip("/"), *parts])
 
     def exists(self, *parts: str) -> bool:
-        """Whether there is such a folder or file."""
+        """Return whether there is such a folder or file."""
         return self.files.exists("/".join(parts))
 
     @property
@@ -74,6 +74,10 @@ class Tables:
             return None
         return self.spark.read.parquet(self.path("results", name))
 
+    def written(self, name: str) -> DataFrame:
+        """Return a result that the job itself has written."""
+        return self.spark.read.parquet(self.path("results", name))
+
     def read(self, *parts: str, schema: StructType) -> DataFrame:
         """A table of another kind; empty when it is not there."""
         if not self.exists(*parts):
@@ -82,5 +86,5 @@ class Tables:
 
 
 def in_order(*more: str) -> Sequence[str]:
-    """What events are sorted by: clocks of several gateways do not agree, their numbers do."""
+    """Return the order of events: clocks of several gateways do not agree, their numbers do."""
     return (*more, "gateway_id", "incarnation", "seq")

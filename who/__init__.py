@@ -1,4 +1,4 @@
-"""`pidgate who`: who brings new producer ids, told from the events topic.
+"""`pidgate who`: who brings new producer ids, by the events topic.
 
 reading.py     the topic, record by record            (the only file that knows Kafka)
 tally.py       events -> bounded sums                 sequences.py, coverage.py, bounded.py beside it

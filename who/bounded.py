@@ -26,7 +26,7 @@ def mixed(key: int) -> int:
 
 
 class Names:
-    """How often each name came, for at most `limit` names; what came under further names is `unnamed`."""
+    """Counts of at most `limit` names; what came under further names is `unnamed`."""
 
     __slots__ = ("_counts", "_limit", "unnamed")
 
@@ -45,7 +45,7 @@ class Names:
             self.unnamed += 1
 
     def __len__(self) -> int:
-        """How many names are held; with `unnamed` above 0 there are more."""
+        """Number of names held; with `unnamed` above 0 there are more."""
         return len(self._counts)
 
     def __iter__(self) -> Iterator[str]:
@@ -71,7 +71,7 @@ class Sample(Generic[Value]):
         return self._values.get(key)
 
     def takes(self, key: int) -> bool:
-        """Whether the key belongs to the share that is kept."""
+        """Return whether the key belongs to the share that is kept."""
         return not self._mask or not mixed(key) & self._mask
 
     def put(self, key: int, value: Value) -> None:

@@ -1,4 +1,4 @@
-"""How many of the producer ids that brokers handed out passed a gateway. Pure.
+"""Share of the producer ids handed out by brokers that passed a gateway. Pure.
 
 What is claimed: a broker hands the ids of its block (1,000, KIP-730) out one after another, and a block belongs
 to one broker. So above the lowest id of a block whose allocation passed a gateway within the window, up to the
@@ -43,7 +43,7 @@ class Coverage:
 
     @property
     def around(self) -> int:
-        """How many certainly went around."""
+        """Number of ids that certainly went around."""
         return max(0, self.missing - self.hidden)
 
     @property
@@ -56,7 +56,7 @@ MOST_GAPS = 10
 
 
 def coverage(marks: IdMarks, since_ms: int | None, summed_up: int, lost: int) -> Coverage | None:
-    """None when no block can be judged. `summed_up`: allocations told without their ids; `lost`: events."""
+    """Return None when no block can be judged. `summed_up`: allocations without ids in events; `lost`: events."""
     judged, allocated, untold = 0, 0, 0
     gaps = []
     for number, block in marks.blocks():
@@ -73,7 +73,7 @@ def coverage(marks: IdMarks, since_ms: int | None, summed_up: int, lost: int) ->
     if not judged or since_ms is None:
         return None
     missing = sum(gap.missing for gap in gaps)
-    # Those that produced through a gateway without a told allocation are some of the summed-up ones.
+    # Those that produced through a gateway without an allocation event are some of the summed-up ones.
     hidden = max(0, summed_up - untold) + lost
     gaps.sort(key=lambda gap: (-gap.missing, gap.first_id))
     return Coverage(since_ms, judged, allocated, missing, min(hidden, missing), tuple(gaps[:MOST_GAPS]))

@@ -1,4 +1,4 @@
-"""What is known of every producer id, one byte each, exactly. Pure.
+"""Marks of every producer id, one byte each, exact. Pure.
 
 A producer id belongs to one user and one cluster, and ids are handed out one after another, in blocks of
 1,000 per broker (KIP-730): so one table of blocks for all users together holds a million ids in a megabyte.
@@ -16,7 +16,7 @@ MOST_BLOCKS: Final = 100_000
 
 
 class Mark:
-    """What happened to an id within the window. Plain numbers: they are set for every event."""
+    """Bits for the events of an id within the window. Plain numbers: they are set for every event."""
 
     NEW: Final = 1  # brought: an unseen id was admitted or refused
     ADMITTED: Final = 2  # as a new one

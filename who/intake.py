@@ -32,10 +32,10 @@ class Intake:
         """Records of one partition, in order; partitions in any order."""
         for record in records:
             judged = self._span.judges(record.append_ms)
-            told = _ONLY_TICKED.match(record.value)
-            if told is not None and self._span.holds(record.append_ms):
-                gateway_id, incarnation = (told[part].decode("utf-8", "replace") for part in (1, 2))
-                self.tally.passed(gateway_id, incarnation, int(told[3]), judged=judged)
+            ticked = _ONLY_TICKED.match(record.value)
+            if ticked is not None and self._span.holds(record.append_ms):
+                gateway_id, incarnation = (ticked[part].decode("utf-8", "replace") for part in (1, 2))
+                self.tally.passed(gateway_id, incarnation, int(ticked[3]), judged=judged)
                 continue
             try:
                 event = from_json(record.value)

@@ -39,7 +39,7 @@ def user_pictures(tally: Tally, window: Window, file_quotas: Quotas | None) -> t
 def picture_of(
     tally: Tally, topic: str, span: Span, asked_from_ms: int, unreadable: int, file_quotas: Quotas | None
 ) -> Picture:
-    """All that there is to tell. `file_quotas` hold where no gateway has told its own within the window."""
+    """Return the whole picture. `file_quotas` hold where no gateway's config event is within the window."""
     window = Window(span.from_ms, span.to_ms, asked_from_ms)
     users = user_pictures(tally, window, file_quotas)
     return Picture(
@@ -65,10 +65,10 @@ def _notes(
     if span.from_ms > asked_from_ms and tally.events:
         yield "The topic begins within the time asked for: nothing is known from before."
     if not tally.configs and file_quotas is None and users:
-        yield "Quotas are unknown: no gateway told them within this time. Name the gateway's file with --config."
-    told = [quotas_of(event) for event in tally.configs.values()]
-    if any(quotas != told[0] for quotas in told):
-        yield "The gateways' quotas differ; those of the one that told them last are shown."
+        yield "Quotas are unknown: no gateway wrote them within this time. Name the gateway's file with --config."
+    written = [quotas_of(event) for event in tally.configs.values()]
+    if any(quotas != written[0] for quotas in written):
+        yield "The gateways' quotas differ; those of the one that wrote them last are shown."
     sampled = [user for user in users if user.one_in > 1]
     if sampled:
         most = max(user.one_in for user in sampled)
@@ -76,13 +76,13 @@ def _notes(
 
 
 def coverage_of(tally: Tally) -> Coverage | None:
-    """What passed of what was handed out; what is lost or summed up may hide some of it."""
+    """Return the share of ids handed out that passed; what is lost or summed up may hide some of it."""
     lost = sum(lost.events for lost in tally.sequences.lost())
     return coverage(tally.marks, tally.first_allocation_ms, tally.summed_allocations, lost)
 
 
 def quotas_of(event: ConfigEvent) -> Quotas:
-    """The quotas a config event tells, as far as users are concerned."""
+    """Return the quotas of a config event, as far as users are concerned."""
     return Quotas(
         mode=Mode(event.mode),
         producer_ids=ProducerIdSettings(window_ms=event.window_ms, transactional=Mode(event.transactional)),

@@ -1,4 +1,4 @@
-"""What is known of the users of a cluster, in plain values: what findings look at and reports print. Pure.
+"""Picture of a cluster's users in plain values, for findings and reports. Pure.
 
 Counts of ids are exact. Lives and requests per id come from a sample when a user has very many ids
 (`one_in`); numbers of ids derived from it are scaled up.
@@ -43,13 +43,13 @@ class Place:
     address: str
     client_ids: str
     distinct_client_ids: int = 1
-    """As far as they are told apart: the first 50."""
+    """Counted up to 50."""
     counted_up: bool = False
     """They end in numbers that lie close together: producer-1, producer-2."""
     software: str = ""
     new_ids: int = 0
     starts_ms: tuple[int, ...] = ()
-    """When ids were first seen (wall clock, ascending): the newest 256."""
+    """Times at which ids were first seen (wall clock, ascending): the newest 256."""
     requests: Spread | None = None
     """Per id that is over; likewise records and life."""
     records: Spread | None = None
@@ -115,7 +115,7 @@ class UserPicture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """All of it: what `pidgate who` has to tell."""
+    """Everything that `pidgate who` prints."""
 
     topic: str
     cluster: str

@@ -10,13 +10,13 @@ from pidgate.units import about_duration, counted
 from pidgate.who.cadence import Cadence, cadence
 from pidgate.who.finding import Finding, sentence
 from pidgate.who.picture import Place
-from pidgate.who.place_words import addresses, clients, ids_of, in_use_for, lived, mean
 from pidgate.who.user_tally import MOST_PLACE_NAMES
+from pidgate.who.words import addresses, clients, ids_of, in_use_for, lived, mean
 
 FEWEST_IDS: Final = 20
 """Below this many new ids a place is not worth a finding about batches, tasks or threads."""
 FEWEST_OVER: Final = 10
-"""Ids that are over, before anything is said about how they are used."""
+"""Ids that are over, before anything is found about their use."""
 BATCH_REQUESTS_P90: Final = 2
 """A producer per batch: half of the ids make one request, nine in ten at most this many."""
 SHORT_LIFE_MS: Final = 60_000

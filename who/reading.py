@@ -91,7 +91,7 @@ async def _partitions(consumer: Any, topic: str) -> list[Any]:
                 f"the principal of own_client Read and Describe on topic {topic}",
             )
         )
-    # Named for the first time here, now that it is known to exist; the answer tells of all partitions.
+    # Named for the first time here, now that it is known to exist; the answer lists all partitions.
     consumer.assign([TopicPartition(topic, 0)])
     await consumer.beginning_offsets([TopicPartition(topic, 0)])
     return [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]

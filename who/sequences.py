@@ -1,8 +1,8 @@
-"""Which events came twice and which are missing, by the gapless `seq` of each incarnation. Pure.
+"""Duplicate and missing events, by the gapless `seq` of each incarnation. Pure.
 
 A topic is written at least once, and a gateway whose buffer is full drops events: both show in `seq`. Events
-of one incarnation are spread over all partitions, and partitions are read at different speeds, so nothing can
-be said by order: each number is ticked off in a bitmap.
+of one incarnation are spread over all partitions, and partitions are read at different speeds, so order
+says nothing: each number is ticked off in a bitmap.
 
 A gap counts only between the first and the last number that were surely inside of what was read (`judged`):
 beside both edges numbers are missing because they lie outside. An incarnation whose last events were lost
@@ -24,7 +24,7 @@ MOST_CHUNKS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What is missing of one incarnation."""
+    """Events missing of one incarnation."""
 
     gateway_id: str
     incarnation: str
@@ -53,7 +53,7 @@ class Sequences:
         return ticked.tick(seq, judged)
 
     def lost(self) -> list[Lost]:
-        """What is missing, the most first."""
+        """Return missing events by incarnation, the most first."""
         found = [
             Lost(ticked.gateway_id, incarnation, missing)
             for incarnation, ticked in self._incarnations.items()
@@ -100,7 +100,7 @@ class _Ticked:
         return self.last - self.first + 1 - sum(self._ticked_in(number) for number in self._chunks)
 
     def _ticked_in(self, number: int) -> int:
-        """How many of this chunk's numbers, between first and last, came."""
+        """Count this chunk's numbers, between first and last, that came."""
         lowest = max(self.first - number * _CHUNK_BITS, 0)
         highest = min(self.last - number * _CHUNK_BITS, _CHUNK_BITS - 1)
         if lowest > highest:

@@ -1,4 +1,4 @@
-"""Which stretch of the topic is read, and what of it counts. Pure; times are the broker's append times.
+"""The stretch of the topic to read, and the part of it that counts. Pure; times are the broker's append times.
 
 Reading starts a little before the window and ends where the topic ended when reading began. An event of the
 margin on either side is there so that its number is not taken for lost: events of one gateway reach the
@@ -21,14 +21,14 @@ class Span:
     to_ms: int
     whole_from_ms: int
     records: int
-    """How many lie in it, about."""
+    """Records in it, about."""
 
     def holds(self, append_ms: int) -> bool:
-        """Whether an event of this time belongs to the window."""
+        """Return whether an event of this time belongs to the window."""
         return append_ms >= self.from_ms
 
     def judges(self, append_ms: int) -> bool:
-        """Whether all events around one of this time were surely read."""
+        """Return whether all events around one of this time were surely read."""
         return self.whole_from_ms <= append_ms <= self.to_ms - MARGIN_MS
 
 

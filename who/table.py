@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pidgate import units
 from pidgate.events.patterns import CALM, Pattern
 from pidgate.units import counted
-from pidgate.who import wording
+from pidgate.who import words
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
 from pidgate.who.finding import Finding
@@ -60,7 +60,7 @@ def headline(picture: Picture, zone: tzinfo | None) -> str:
 
 
 def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
-    """What passed the gateways, and what is missing from this picture."""
+    """Yield lines about what passed the gateways, and what is missing from this picture."""
     if picture.coverage is not None:
         yield coverage_in_words(picture.coverage, zone)
     if picture.lost_events:
@@ -76,7 +76,7 @@ def footer(picture: Picture, zone: tzinfo | None) -> Iterator[str]:
 
 
 def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
-    """How much of what brokers handed out passed the gateways, in one sentence or two."""
+    """Return the share of ids that passed the gateways, in one sentence or two."""
     since = units.clock(coverage.since_ms, zone)
     if not coverage.missing:
         return f"All of the {counted(coverage.allocated, 'id')} allocated since {since} passed a gateway."
@@ -100,13 +100,13 @@ def _table(users: Sequence[UserPicture]) -> Table:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("user", overflow="fold", min_width=len(wording.UNIDENTIFIED), max_width=24)
+    table.add_column("user", overflow="fold", min_width=len(words.UNIDENTIFIED), max_width=24)
     table.add_column("new ids", justify="right", no_wrap=True)
     table.add_column("from", overflow="fold", min_width=24)
     table.add_column("median (p90) per id", overflow="fold", min_width=22)
     table.add_column("quota", overflow="fold", min_width=18)
     for user in users:
-        cells = (wording.user(user.user), _new_ids(user), _from(user), _per_id(user), _quota(user))
+        cells = (words.user(user.user), _new_ids(user), _from(user), _per_id(user), _quota(user))
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
@@ -122,7 +122,7 @@ def _new_ids(user: UserPicture) -> str:
 def _from(user: UserPicture) -> str:
     lines = [
         _names("client", "clients", user.client_ids, units.printable),
-        _names("", "", user.software, wording.software),
+        _names("", "", user.software, words.software),
         _names("", "addresses", user.addresses, units.printable),
     ]
     return "\n".join(line for line in lines if line)
@@ -185,7 +185,7 @@ def _print_findings(console: Console, user: UserPicture, findings: Sequence[Find
 
     for finding in findings:
         style = "" if finding.kind in _QUIET else "bold"
-        text = Text.assemble((wording.user(user.user), "cyan"), ": ", (finding.text, style))
+        text = Text.assemble((words.user(user.user), "cyan"), ": ", (finding.text, style))
         console.print(text)
         if finding.kind not in _QUIET:
             console.print(Padding(Text(f"-> {finding.remedy}", style="dim"), (0, 0, 0, 4)))

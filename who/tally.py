@@ -1,7 +1,7 @@
 """Events -> bounded sums: every event is looked at once and forgotten. Pure.
 
 What stays is in proportion to users, places and names, each of them bounded, and one byte for each producer id.
-Whatever found no room is counted and told.
+Whatever found no room is counted and reported.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Tally:
 
 
 class _Share:
-    """How much each user may keep, so that all together keep no more than MOST_KEPT."""
+    """Limit of what each user may keep, so that all together keep no more than MOST_KEPT."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

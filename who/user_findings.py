@@ -19,12 +19,12 @@ from pidgate.who.place_findings import (
     loop_finding,
     task_finding,
 )
-from pidgate.who.place_words import addresses, clients
+from pidgate.who.words import addresses, clients
 
 FEWEST_UNUSED: Final = 10
 UNUSED_SHARE: Final = 0.25
 FEWEST_SCATTERED: Final = 5
-"""Addresses, before anything is said of all of them together."""
+"""Addresses, before anything is found of all of them together."""
 DEPLOY_IDS: Final = 10
 DEPLOY_ADDRESSES: Final = 5
 DEPLOY_IDS_PER_ADDRESS: Final = 4
@@ -146,7 +146,7 @@ def steady(user: UserPicture, deployed_ids: int) -> Finding | None:
 
 
 def unknown(user: UserPicture) -> Finding:
-    """Return the finding for a user of whom nothing else can be said."""
+    """Return the finding for a user that fits no other one."""
     ids = user.new_ids or user.used_ids or user.allocated_ids
     what = "new id" if user.new_ids else "id"
     where = counted(user.addresses.names, "address", "addresses")

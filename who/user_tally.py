@@ -45,7 +45,7 @@ def _word_pattern(match: re.Match[str]) -> str:
 
 
 def software_of(event: Event) -> str:
-    """Name and version, as far as they were told."""
+    """Return name and version, as far as ApiVersions has them."""
     return f"{event.software_name} {event.software_version}".strip()
 
 
@@ -95,7 +95,7 @@ class IdTally:
 
 
 class ConnectionTally:
-    """How many ids one connection brought."""
+    """Number of ids that one connection brought."""
 
     __slots__ = ("ids", "place")
 
@@ -149,7 +149,7 @@ class UserTally:
         self.recent: deque[tuple[int, int]] = deque(maxlen=10_000)
 
     def place(self, event: Event, most_places: int) -> PlaceTally:
-        """Where a client belongs; with `most_places` others already, to the place of all the rest."""
+        """Return a client's place; with `most_places` others already, that of all the rest."""
         known = self._places_by_client.get((event.address, event.client_id))
         if known is not None:
             return known

@@ -12,6 +12,7 @@ from pidgate.pipeline.commands.options import (
     MasterOption,
     MemoryOption,
     TablesOption,
+    start,
 )
 from pidgate.pipeline.errors import BadOption
 
@@ -63,33 +64,20 @@ def failover(
     master: MasterOption = None,
     memory: MemoryOption = DEFAULT_MEMORY,
 ) -> None:
-    """Which broker dies when, with and without quotas, and the quota that keeps a heap."""
-    from rich.console import Console
-
+    """Find which broker dies when, with and without quotas, and the quota that keeps a heap."""
     from pidgate.pipeline.failover import words
-    from pidgate.pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
     from pidgate.pipeline.failover.study import Asked
-    from pidgate.pipeline.session import spark_session
-    from pidgate.pipeline.tables import Tables
 
-    base_bytes = BASE_BYTES if base_heap_mb is None else base_heap_mb * MEBIBYTE
-    heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, usable_share)
-    if heap.states_that_fit <= 0:
-        raise BadOption(
-            f"a heap of {heap_mb} MiB has no room for a state beside {base_bytes / MEBIBYTE:.0f} MiB without any: "
-            "raise --heap-mb, or lower --base-heap-mb."
-        )
-    console = Console(stderr=True)
+    heap = _heap(heap_mb, base_heap_mb, bytes_per_state, usable_share)
+    at, console = start("failover", tables, master, memory)
     console.print(words.kip_table())
-    spark = spark_session("failover", master=master, memory=memory)
-    at = Tables(spark, tables)
     try:
         with console.status("running the model"):
             answer = answer_from(
                 at, Asked(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor)
             )
     finally:
-        spark.stop()
+        at.spark.stop()
     console.print(words.kafka_table(answer, heap))
     for sentence in words.sentences(answer, heap):
         console.print(sentence)
@@ -98,11 +86,26 @@ def failover(
         print(words.as_json(answer, heap))
 
 
+def _heap(
+    heap_mb: int, base_heap_mb: float | None, bytes_per_state: float | None, usable_share: float
+) -> Heap:
+    from pidgate.pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
+
+    base_bytes = BASE_BYTES if base_heap_mb is None else base_heap_mb * MEBIBYTE
+    heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, usable_share)
+    if heap.states_that_fit <= 0:
+        raise BadOption(
+            f"a heap of {heap_mb} MiB has no room for a state beside {base_bytes / MEBIBYTE:.0f} MiB without any: "
+            "raise --heap-mb, or lower --base-heap-mb."
+        )
+    return heap
+
+
 def answer_from(
     tables: Tables, asked: Asked, rates: Sequence[float], reopens: float, size: tuple[int, int]
 ) -> Answer:
-    """Reads the events, runs the model, writes the three results. `size`: brokers and replication factor, where no
-    topology event tells.
+    """Read the events, run the model, write the three results. `size`: brokers and replication factor, without a
+    topology event.
     """
     from pidgate.pipeline.failover.study import study
 
@@ -177,13 +180,18 @@ def _write_kip(tables: Tables) -> None:
 def _write(tables: Tables, answer: Answer, heap: Heap) -> None:
     rows, summary = [], []
     for one in answer.outcomes:
-        said = one.verdict
+        verdict = one.verdict
         for row in one.rows:
             held = (round(row.ids), round(row.states), round(heap.used_bytes(row.states)))
-            rows.append((said.quota, said.scenario, row.broker, row.hour_ms, *held, row.dead))
-        dead = [broker for _, broker in said.deaths]
-        first_ms = said.deaths[0][0] if said.deaths else None
-        peak = (round(said.peak_heap_bytes), said.peak_broker, said.peak_hour_ms, round(heap.limit_bytes))
-        summary.append((said.quota, said.scenario, len(dead), dead, first_ms, *peak, said.holds))
+            rows.append((verdict.quota, verdict.scenario, row.broker, row.hour_ms, *held, row.dead))
+        dead = [broker for _, broker in verdict.deaths]
+        first_ms = verdict.deaths[0][0] if verdict.deaths else None
+        peak = (
+            round(verdict.peak_heap_bytes),
+            verdict.peak_broker,
+            verdict.peak_hour_ms,
+            round(heap.limit_bytes),
+        )
+        summary.append((verdict.quota, verdict.scenario, len(dead), dead, first_ms, *peak, verdict.holds))
     tables.write_result("failover_kafka", tables.spark.createDataFrame(rows, ROWS))
     tables.write_result("failover_summary", tables.spark.createDataFrame(summary, SUMMARY))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,12 @@ from pidgate.pipeline.commands.options import (
     MasterOption,
     MemoryOption,
     TablesOption,
+    start,
 )
 from pidgate.pipeline.errors import BadOption
+
+if TYPE_CHECKING:
+    from pidgate.pipeline.tables import Tables
 
 
 def history(
@@ -45,31 +49,18 @@ def history(
     import json
     import time
 
-    from rich.console import Console
-
     from pidgate.pipeline.history.job import expected_events, in_shards, labels, sized, write_events
     from pidgate.pipeline.history.world import DAY_MS, World
-    from pidgate.pipeline.session import spark_session
-    from pidgate.pipeline.tables import Tables
 
-    if events is not None and scale is not None:
-        raise BadOption("--events and --scale say the same thing: give one of them")
-    if scale is not None and not 0.05 <= scale <= 1_000:
-        raise BadOption("--scale must be from 0.05 to 1000")
+    _check_size(events, scale)
     begin_ms = _midnight_ms(end) - days * DAY_MS
     world = World(seed=seed, users=users, days=days, begin_ms=begin_ms, scale=scale or 1.0)
-    console = Console(stderr=True)
     began_s = time.monotonic()
     world = sized(world, events) if events is not None else world
     expected = expected_events(world)
     world = in_shards(world, expected)
-    root = Tables(spark_session("history", master=master, memory=memory), tables)
-    for place in ("events", "labels", "labels_ids"):
-        if root.exists(place):
-            raise BadOption(
-                f"{root.path(place)} is there already, and a made-up history must not mix with anything: give "
-                "another --tables, or remove that folder"
-            )
+    root, console = start("history", tables, master, memory)
+    _check_is_empty(root)
     console.print(
         f"Making up {days} days of {users} users, {world.gateways} gateways, seed {seed} "
         f"(about {expected:,} events, {world.days * world.shards} tasks)."
@@ -90,6 +81,22 @@ def history(
         f"What is true of each user lies in {root.path('labels')}, of each producer id in {root.path('labels_ids')}. "
         f"Next: pidgate pipeline rates --tables {tables}"
     )
+
+
+def _check_size(events: int | None, scale: float | None) -> None:
+    if events is not None and scale is not None:
+        raise BadOption("--events and --scale say the same thing: give one of them")
+    if scale is not None and not 0.05 <= scale <= 1_000:
+        raise BadOption("--scale must be from 0.05 to 1000")
+
+
+def _check_is_empty(root: Tables) -> None:
+    for place in ("events", "labels", "labels_ids"):
+        if root.exists(place):
+            raise BadOption(
+                f"{root.path(place)} is there already, and a made-up history must not mix with anything: give "
+                "another --tables, or remove that folder"
+            )
 
 
 def _midnight_ms(end: str | None) -> int:

@@ -9,15 +9,18 @@ from pidgate.pipeline.commands.options import (
     DEFAULT_TABLES,
     MasterOption,
     MemoryOption,
+    SinceOption,
     TablesOption,
+    UntilOption,
+    print_json,
+    start,
 )
-from pidgate.pipeline.commands.rates import JsonOption, SinceOption, UntilOption
+from pidgate.pipeline.commands.rates import JsonOption
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from pidgate.pipeline.rates.days import Days
+    from pidgate.pipeline.rates.times import Days
     from pidgate.pipeline.tables import Tables
 
 
@@ -29,54 +32,42 @@ def ids(
     master: MasterOption = None,
     memory: MemoryOption = DEFAULT_MEMORY,
 ) -> None:
-    """Which broker handed out which blocks of ids, how many never passed a gateway, how far epochs rose."""
-    from rich.console import Console
-
-    from pidgate.pipeline.rates.days import Days
-    from pidgate.pipeline.session import spark_session
-    from pidgate.pipeline.tables import Tables
+    """Find which broker handed out which blocks of ids, how many never passed a gateway, how far epochs rose."""
+    from pidgate.pipeline.rates.times import Days
 
     days = Days.parsed(since, until)
-    found = Tables(spark_session("ids", master=master, memory=memory), tables)
-    said = Console(stderr=True)
-    write_ids(found, days, said)
-    _show(found, said, as_json=as_json)
+    found, console = start("ids", tables, master, memory)
+    write_ids(found, days, console)
+    _show(found, console, as_json=as_json)
 
 
-def write_ids(tables: Tables, days: Days, said: Console) -> None:
+def write_ids(tables: Tables, days: Days, console: Console) -> None:
     """All tables of the job. Raises HistoryEmpty."""
     from pidgate.pipeline.ids import blocks_by_hour, epochs, id_blocks
 
     inits = days.of(tables.needed_events("init_producer_id"))
     decisions, usages = days.of(tables.events("decision")), days.of(tables.events("id_usage"))
-    said.print("Blocks of producer ids ...")
+    console.print("Blocks of producer ids ...")
     tables.write_result("ids_blocks", id_blocks(inits, decisions))
-    tables.write_result("ids_by_hour", blocks_by_hour(_written(tables, "ids_blocks")))
-    said.print("Epochs ...")
+    tables.write_result("ids_by_hour", blocks_by_hour(tables.written("ids_blocks")))
+    console.print("Epochs ...")
     tables.write_result("ids_epochs", epochs(decisions, usages, inits))
 
 
-def _written(tables: Tables, name: str) -> DataFrame:
-    result = tables.result(name)
-    assert result is not None
-    return result
-
-
-def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
+def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
     from pyspark.sql import functions as f
     from rich.table import Table
 
     sums = ("blocks", "ids_seen", "ids_in_blocks", "ids_unnamed", "bursts")
     nodes = (
-        _written(tables, "ids_by_hour")
+        tables.written("ids_by_hour")
         .groupBy("node_id")
         .agg(*(f.sum(name).alias(name) for name in sums))
         .withColumn("coverage", f.col("ids_seen") / f.col("ids_in_blocks"))
         .orderBy("node_id")
     )
     if as_json:
-        for line in nodes.toJSON().collect():
-            print(line)
+        print_json(nodes)
         return
     shown = Table(title="Producer ids handed out, by broker")
     for head in ("broker", "blocks", "ids seen", "handed out", "not named", "bursts", "coverage"):
@@ -84,10 +75,10 @@ def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
     for row in nodes.collect():
         broker = "unknown" if row.node_id is None else str(row.node_id)
         shown.add_row(broker, *(f"{row[name]:,}" for name in sums), f"{row.coverage:.1%}")
-    said.print(shown)
-    risen = _written(tables, "ids_epochs").agg(f.count("*"), f.sum("bumps"), f.count_if("exhausted")).first()
+    console.print(shown)
+    risen = tables.written("ids_epochs").agg(f.count("*"), f.sum("bumps"), f.count_if("exhausted")).first()
     assert risen is not None
-    said.print(
+    console.print(
         f"{risen[0]:,} ids above epoch 0, {risen[1] or 0:,} bumps, {risen[2]:,} with their epochs used up."
     )
-    said.print(f"Written to {tables.path('results')}: ids_*. Next: pidgate pipeline report.")
+    console.print(f"Written to {tables.path('results')}: ids_*. Next: pidgate pipeline report.")

@@ -119,7 +119,7 @@ def ingest(
 
 
 class _Total:
-    """What all batches of this run held."""
+    """Sums over all batches of this run."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -12,6 +12,8 @@ from pidgate.pipeline.commands.options import (
     MasterOption,
     MemoryOption,
     TablesOption,
+    print_json,
+    start,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ STAGES = {
     "calm": "producer ids of calm sources",
     "apps": "applications of calm producers",
 }
-"""What each stage counts."""
+"""Nouns for the rows of each stage."""
 
 
 def offenders(
@@ -42,16 +44,11 @@ def offenders(
     ] = False,
 ) -> None:
     """Find who burns producer ids and how: restart loops, a producer per error or batch, and what is healthy."""
-    from rich.console import Console
 
-    from pidgate.pipeline.offenders.scratch import scratch
-    from pidgate.pipeline.offenders.stages import Events
+    from pidgate.pipeline.offenders.stages import Events, scratch
     from pidgate.pipeline.offenders.stages import offenders as found
-    from pidgate.pipeline.session import spark_session
-    from pidgate.pipeline.tables import Tables
 
-    said = Console(stderr=True)
-    at = Tables(spark_session("offenders", master=master, memory=memory), tables)
+    at, console = start("offenders", tables, master, memory)
     events = Events(
         decisions=at.needed_events("decision"),
         usage=at.events("id_usage"),
@@ -62,39 +59,38 @@ def offenders(
 
         def told(name: str, frame: DataFrame) -> DataFrame:
             kept = keep(name, frame)
-            said.print(f"{kept.count():,} {STAGES[name]}")
+            console.print(f"{kept.count():,} {STAGES[name]}")
             return kept
 
         at.write_result("offenders", found(events, told))
-    _show(at, said, as_json)
-    _judge(at, said)
-    said.print(
+    _show(at, console, as_json)
+    _judge(at, console)
+    console.print(
         f"Written to {at.path('results', 'offenders')}. Next: `pidgate pipeline recommend`, then `report`."
     )
 
 
-def _show(at: Tables, said: Console, as_json: bool) -> None:
+def _show(at: Tables, console: Console, as_json: bool) -> None:
     from rich.markup import escape
 
-    findings = at.spark.read.parquet(at.path("results", "offenders"))
+    findings = at.written("offenders")
     harmful = findings.where("harmful").orderBy("new_ids", "user", ascending=False)
     counts = {row["pattern"]: row["count"] for row in findings.groupBy("pattern").count().collect()}
-    said.print(", ".join(f"{pattern}: {count:,} users" for pattern, count in sorted(counts.items())))
+    console.print(", ".join(f"{pattern}: {count:,} users" for pattern, count in sorted(counts.items())))
     if as_json:
-        for text in harmful.toJSON().toLocalIterator():
-            print(text)
+        print_json(harmful)
         return
     worst: list[Row] = harmful.limit(SHOWN).collect()
     for row in worst:
         print(row["sentence"])
     if not worst:
-        said.print("Nobody burns producer ids.")
+        console.print("Nobody burns producer ids.")
     elif (more := harmful.count() - len(worst)) > 0:
-        said.print(escape(f"... and {more:,} more."))
+        console.print(escape(f"... and {more:,} more."))
 
 
-def _judge(at: Tables, said: Console) -> None:
-    """Where the truth is known, how often it was found."""
+def _judge(at: Tables, console: Console) -> None:
+    """Write and print precision and recall, where users have labels."""
     if not at.exists("labels"):
         return
     from rich.table import Table
@@ -102,7 +98,7 @@ def _judge(at: Tables, said: Console) -> None:
     from pidgate.pipeline.offenders.evaluation import LABELS, accuracy, confusion
 
     findings, labels = (
-        at.spark.read.parquet(at.path("results", "offenders")),
+        at.written("offenders"),
         at.read("labels", schema=LABELS),
     )
     at.write_result("detector_accuracy", accuracy(findings, labels))
@@ -110,7 +106,7 @@ def _judge(at: Tables, said: Console) -> None:
     shown = Table(
         "pattern", "users", "found", "precision", "95 %", "recall", "95 %", title="Against the labels"
     )
-    for row in at.spark.read.parquet(at.path("results", "detector_accuracy")).orderBy("pattern").collect():
+    for row in at.written("detector_accuracy").orderBy("pattern").collect():
         shown.add_row(
             row["pattern"],
             str(row["users"]),
@@ -118,7 +114,7 @@ def _judge(at: Tables, said: Console) -> None:
             *_share(row, "precision"),
             *_share(row, "recall"),
         )
-    said.print(shown)
+    console.print(shown)
 
 
 def _share(row: Row, name: str) -> tuple[str, str]:

@@ -1,11 +1,19 @@
-"""The options that jobs have in common."""
+"""The options and first steps that jobs have in common. Spark is imported when a job starts."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pidgate import units
 from pidgate.pipeline.errors import BadOption
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from rich.console import Console
+
+    from pidgate.pipeline.tables import Tables
 
 TablesOption = Annotated[
     str, typer.Option("--tables", help="Root folder of all tables; local, or any that Spark can write.")
@@ -14,9 +22,30 @@ MasterOption = Annotated[
     str | None, typer.Option("--master", help="Spark master (default: local[*], or what spark-submit says).")
 ]
 MemoryOption = Annotated[str, typer.Option("--memory", help="Heap of the JVM when embedded: 2g, 900m.")]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="First day (2026-11-01, UTC) to read; folders before it are not opened."),
+]
+UntilOption = Annotated[str | None, typer.Option("--until", help="Last day to read, included.")]
 
 DEFAULT_TABLES = "pidgate-tables"
 DEFAULT_MEMORY = "2g"
+
+
+def start(job: str, tables: str, master: str | None, memory: str) -> tuple[Tables, Console]:
+    """Return the tables on a Spark session of the job, and a console on stderr. Raises JavaUnfit."""
+    from rich.console import Console
+
+    from pidgate.pipeline.session import spark_session
+    from pidgate.pipeline.tables import Tables
+
+    return Tables(spark_session(job, master=master, memory=memory), tables), Console(stderr=True)
+
+
+def print_json(frame: DataFrame) -> None:
+    """Print each row as a line of JSON on stdout."""
+    for line in frame.toJSON().toLocalIterator():
+        print(line)
 
 
 def duration_ms(text: str, option: str) -> int:

@@ -13,7 +13,11 @@ from pidgate.pipeline.commands.options import (
     DEFAULT_TABLES,
     MasterOption,
     MemoryOption,
+    SinceOption,
     TablesOption,
+    UntilOption,
+    print_json,
+    start,
 )
 from pidgate.units import about_duration
 
@@ -21,18 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from pidgate.pipeline.rates.days import Days
+    from pidgate.pipeline.rates.times import Days
     from pidgate.pipeline.tables import Tables
 
 SHOWN = 10
 FILES_OF_MANY = 4
 """Client ids may be as many as producer ids: one file would be written by one task."""
 
-SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", help="First day (2026-11-01, UTC) to read; folders before it are not opened."),
-]
-UntilOption = Annotated[str | None, typer.Option("--until", help="Last day to read, included.")]
 ExpiryOption = Annotated[
     float | None,
     typer.Option(
@@ -60,24 +59,19 @@ def rates(
     master: MasterOption = None,
     memory: MemoryOption = DEFAULT_MEMORY,
 ) -> None:
-    """How many producer ids each user has, how fast new ones come, what brokers hold of them, who waited."""
-    from rich.console import Console
-
-    from pidgate.pipeline.rates.days import Days
-    from pidgate.pipeline.session import spark_session
-    from pidgate.pipeline.tables import Tables
+    """Count each user's producer ids: how fast new ones come, what brokers hold of them, who waited."""
+    from pidgate.pipeline.rates.times import Days
 
     days = Days.parsed(since, until)
-    found = Tables(spark_session("rates", master=master, memory=memory), tables)
-    said = Console(stderr=True)
-    write_rates(found, days, said, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
-    _show(found, said, as_json=as_json)
+    found, console = start("rates", tables, master, memory)
+    write_rates(found, days, console, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
+    _show(found, console, as_json=as_json)
 
 
 def write_rates(
     tables: Tables,
     days: Days,
-    said: Console,
+    console: Console,
     *,
     expiry_ms: int | None = None,
     remember_ms: int | None = None,
@@ -90,30 +84,24 @@ def write_rates(
     usages = days.of(tables.events("id_usage"))
     expiry_ms = expiry_ms or _newest(tables.events("topology"), "producer_id_expiration_ms") or REMEMBER_MS
     remember_ms = remember_ms or _newest(tables.events("config"), "remember_ms") or REMEMBER_MS
-    said.print(
+    console.print(
         f"States expire after {about_duration(expiry_ms)}, ids are remembered {about_duration(remember_ms)}."
     )
     hours = _by_id(job.id_hours(decisions, usages))
     arriving = job.arriving(arrivals(decisions, remember_ms), decisions)
     with _many_users(tables), _kept(hours), _kept(arriving):
-        said.print("Per user and time ...")
+        console.print("Per user and time ...")
         tables.write_result("rates_by_time", job.by_time(hours, arriving))
-        said.print("Per client ...")
+        console.print("Per client ...")
         tables.write_result("rates_clients", job.rates_clients(hours, arriving), files=FILES_OF_MANY)
-        said.print("What brokers hold ...")
+        console.print("What brokers hold ...")
         tables.write_result("rates_sketches", job.daily_sketches(hours))
         with _kept(job.id_stays(hours, expiry_ms)) as stays:
             tables.write_result("held_by_hour", job.held_by_hour(stays, expiry_ms))
-            said.print("Per user ...")
-            held, sketches = _written(tables, "held_by_hour"), _written(tables, "rates_sketches")
+            console.print("Per user ...")
+            held, sketches = tables.written("held_by_hour"), tables.written("rates_sketches")
             outcomes = days.of(tables.events("refusal_outcome"))
             tables.write_result("rates_users", job.rates_users(stays, arriving, held, sketches, outcomes))
-
-
-def _written(tables: Tables, name: str) -> DataFrame:
-    result = tables.result(name)
-    assert result is not None
-    return result
 
 
 def _newest(events: DataFrame, column: str) -> int | None:
@@ -160,14 +148,13 @@ def _ms(hours: float | None) -> int | None:
     return None if hours is None else round(hours * 3_600_000)
 
 
-def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
+def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
     from rich.table import Table
 
-    users = _written(tables, "rates_users")
+    users = tables.written("rates_users")
     top = users.orderBy(users.new_ids.desc(), "user").limit(SHOWN)
     if as_json:
-        for line in top.toJSON().collect():
-            print(line)
+        print_json(top)
         return
     shown = Table(title=f"Users by new producer ids (the first {SHOWN} of {users.count()})")
     shown.add_column("user")
@@ -186,7 +173,7 @@ def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
         shown.add_column(head, justify="right")
     for row in top.collect():
         shown.add_row(row.user or "(unidentified)", *(f"{row[name]:,.0f}" for name in columns))
-    said.print(shown)
-    said.print(
+    console.print(shown)
+    console.print(
         f"Written to {tables.path('results')}: rates_*, held_by_hour. Next: pidgate pipeline offenders."
     )

@@ -12,6 +12,8 @@ from pidgate.pipeline.commands.options import (
     MasterOption,
     MemoryOption,
     TablesOption,
+    print_json,
+    start,
 )
 
 if TYPE_CHECKING:
@@ -65,21 +67,15 @@ def recommend(
     master: MasterOption = None,
     memory: MemoryOption = DEFAULT_MEMORY,
 ) -> None:
-    """What each user's quota should be: tried on its own history, judged on days that were not learnt from."""
-    from rich.console import Console
-
-    from pidgate.pipeline.session import spark_session
-    from pidgate.pipeline.tables import Tables
-
+    """Find each user's quota: tried on its own history, judged on days that were not learnt from."""
     tried = rates_of(candidates)
-    found = Tables(spark_session("recommend", master=master, memory=memory), tables)
-    said = Console(stderr=True)
+    found, console = start("recommend", tables, master, memory)
     course = write_recommendations(
-        found, said, tried=tried, headroom=headroom, longest_wait_ms=round(longest_wait * 1000)
+        found, console, tried=tried, headroom=headroom, longest_wait_ms=round(longest_wait * 1000)
     )
     servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
-    write_files(found, said, course, enforce=enforce, servers=servers)
-    _show(found, said, as_json=as_json)
+    write_files(found, console, course, enforce=enforce, servers=servers)
+    _show(found, console, as_json=as_json)
 
 
 def rates_of(text: str) -> list[float]:
@@ -97,7 +93,7 @@ def rates_of(text: str) -> list[float]:
 
 def write_recommendations(
     tables: Tables,
-    said: Console,
+    console: Console,
     *,
     tried: list[float] | None = None,
     headroom: float = 1.5,
@@ -117,7 +113,7 @@ def write_recommendations(
     config = newest(tables.events("config"))
     shape = settings(config)
     course = _course(decisions, shape)
-    said.print(
+    console.print(
         f"{(course.end_ms - course.begin_ms) / DAY_MS:.1f} days of history: learnt from the first "
         f"{(course.split_ms - course.begin_ms) / DAY_MS:.1f}, judged on the rest."
     )
@@ -131,14 +127,14 @@ def write_recommendations(
         need = need.join(living, "user", "left").join(_history_of(tables, decisions), "user", "left")
         need = need.fillna(0, ["alive", "history_refusals"])
         plan = candidates(need, shape.window_ms, tried or ()).persist()
-        said.print(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
+        console.print(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
         outcomes = trials(judged, used, plan, course)
         tables.write_result("recommend_outcomes", outcomes)
-        outcomes = _written(tables, "recommend_outcomes")
+        outcomes = tables.written("recommend_outcomes")
         tables.write_result("recommend_candidates", recommend_candidates(outcomes))
         tables.write_result("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
         need = plan.withColumn("patterns", f.coalesce("patterns", f.array().cast("array<string>")))
-        tried_rates = _written(tables, "recommend_candidates")
+        tried_rates = tables.written("recommend_candidates")
         tables.write_result("recommendations", recommendations(tried_rates, need, headroom, longest_wait_ms))
         plan.unpersist()
     finally:
@@ -201,14 +197,13 @@ def _history_of(tables: Tables, decisions: DataFrame) -> DataFrame:
     return refusals.join(f.broadcast(patterns), "user", "left")
 
 
-def _written(tables: Tables, name: str) -> DataFrame:
-    result = tables.result(name)
-    assert result is not None
-    return result
-
-
 def write_files(
-    tables: Tables, said: Console, course: Course, *, enforce: bool = False, servers: list[str] | None = None
+    tables: Tables,
+    console: Console,
+    course: Course,
+    *,
+    enforce: bool = False,
+    servers: list[str] | None = None,
 ) -> None:
     """recommended/quotas.yaml and recommended/changes.diff."""
     from datetime import UTC, datetime
@@ -225,7 +220,7 @@ def write_files(
             row["reasons"],
             row["headroom"],
         )
-        for row in _written(tables, "recommendations").where("action = 'set'").toLocalIterator()
+        for row in tables.written("recommendations").where("action = 'set'").toLocalIterator()
     ]
     days = [
         datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
@@ -246,7 +241,7 @@ def write_files(
     )
     tables.files.replace("recommended/quotas.yaml", text)
     tables.files.replace("recommended/changes.diff", changes_diff(config, changes))
-    said.print(
+    console.print(
         f"{len(changes)} new rates: {tables.path('recommended', 'quotas.yaml')}; what they change: changes.diff."
     )
 
@@ -265,14 +260,13 @@ def _brokers(tables: Tables) -> list[str]:
     return [f"{one['host']}:{one['port']}" for one in told[0]["brokers"]] if told else []
 
 
-def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
+def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
     from pyspark.sql import functions as f
     from rich.table import Table
 
-    found = _written(tables, "recommendations")
+    found = tables.written("recommendations")
     if as_json:
-        for line in found.toJSON().toLocalIterator():
-            print(line)
+        print_json(found)
         return
     order = f.when(f.col("action") == "set", 0).otherwise(1)
     rows = found.orderBy(order, f.desc("rogue_ids_test"), "user").limit(SHOWN).collect()
@@ -289,8 +283,8 @@ def _show(tables: Tables, said: Console, *, as_json: bool) -> None:
             f"{row['healthy_refused_test'] or 0}",
             (row["reasons"] or [""])[0],
         )
-    said.print(table)
-    said.print(
+    console.print(table)
+    console.print(
         "Load it with `mode: observe` first, look, then `pidgate promote` user by user: enforcing is yours to type."
     )
 

@@ -1,7 +1,11 @@
-"""`pidgate pipeline report`."""
+"""`pidgate pipeline report`: writes the report, prints its findings in short, for a person or a program."""
 
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +15,17 @@ from pidgate.pipeline.commands.options import (
     MasterOption,
     MemoryOption,
     TablesOption,
+    start,
 )
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pidgate.pipeline.report.rows import Found
+
+_LOOKS = {"bad": "bold red", "warn": "yellow", "good": "green"}
+_NOT_ALWAYS = frozenset(("detector_accuracy", "detector_confusion"))
+"""Only where users have labels."""
 
 
 def report(
@@ -30,14 +44,35 @@ def report(
     """One HTML file with everything the jobs found: who burns ids and why, charts, the recommended quotas."""
     import time
 
-    from pidgate.pipeline.report import told
     from pidgate.pipeline.report.page import page
     from pidgate.pipeline.report.publishing import publish
     from pidgate.pipeline.report.reading import found as read
-    from pidgate.pipeline.session import spark_session
-    from pidgate.pipeline.tables import Tables
 
-    root = Tables(spark_session("report", master=master, memory=memory), tables)
+    root, console = start("report", tables, master, memory)
     found = read(root, pages=users, made_ms=time.time_ns() // 1_000_000)
     text = page(found)
-    told.tell(found, publish(root, text, output), len(text.encode()), as_json=as_json)
+    _show(console, found, publish(root, text, output), len(text.encode()), as_json=as_json)
+
+
+def _show(console: Console, found: Found, path: str, in_bytes: int, *, as_json: bool) -> None:
+    """Print to stderr for a person; with `as_json` an object on stdout instead."""
+    from rich.text import Text
+
+    from pidgate.pipeline.report.findings import findings, summary
+    from pidgate.pipeline.report.source import JOB_OF
+    from pidgate.units import about_size
+
+    missing = sorted({JOB_OF[name] for name in JOB_OF.keys() - found.has - _NOT_ALWAYS})
+    if as_json:
+        shown = [asdict(one) for one in findings(found)]
+        print(json.dumps({"report": path, "summary": summary(found), "findings": shown, "not_run": missing}))
+        return
+    # Text, not markup: names may hold brackets.
+    console.print(Text(summary(found)))
+    for one in findings(found):
+        console.print(Text.assemble("  ", (one.headline, _LOOKS[one.weight])))
+    if missing:
+        console.print(Text(f"Not in it, since they were not run: {', '.join(missing)}.", style="dim"))
+    console.print(
+        Text(f"{about_size(in_bytes)} written to {path}: open it in a browser; it needs no network.")
+    )

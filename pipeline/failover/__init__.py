@@ -1,4 +1,4 @@
-"""What happens to the other brokers when one dies of producer ids.
+"""Model of the other brokers' heaps when one dies of producer ids.
 
 kip        the example of KIP-936 under its own rule: ids move with leadership, a broker dies above 200
 held       which ids, and so which states, each user's past makes the brokers hold in each hour

@@ -1,4 +1,4 @@
-"""Who dies when: hour by hour, death by death, as real brokers would.
+"""Deaths of brokers hour by hour, as real ones would die.
 
 Replicas hold the states already, so a leader's move adds nothing (KIP-847; bench/results/failover-calibration.md). What
 does: clients that open new producers when a broker dies; partitions reassigned to brokers that had no replica of them;
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Load:
-    """What the past and one quota lay on each broker; arrays are hours x brokers."""
+    """Load of each broker by the past and one quota; arrays are hours x brokers."""
 
     quota: str
     hours_ms: Sequence[int]
@@ -31,14 +31,14 @@ class Load:
     ids: Array
     states: Array
     storm_states: Array
-    """What one death in the hour adds by clients that reopen."""
+    """States that one death in the hour adds, by clients that reopen."""
     allowance_states: Array
-    """What all of them can add before the buckets are empty."""
+    """States that all deaths can add before the buckets are empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What happens beside what the past brings."""
+    """A scenario on top of the past."""
 
     name: str = "as it was"
     lost_broker: int | None = None
@@ -47,7 +47,7 @@ class Scenario:
     reassign: bool = False
     """A dead broker's replicas are given to the living, evenly and for good."""
     expiry_hours: int = 24
-    """How long a storm's states stay."""
+    """Hours for which a storm's states stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Verdict:
 
 
 def verdict(load: Load, heap: Heap, scenario: Scenario, rows: Sequence[BrokerHour]) -> Verdict:
-    """Who died of its heap, and the fullest moment.
+    """Brokers that died of their heap, and the fullest moment.
 
     A broker that was lost for another reason counts only when it cannot come back.
     """

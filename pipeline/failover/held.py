@@ -1,4 +1,4 @@
-"""Which states each user's past makes the brokers hold in each hour, and which ids are in use then.
+"""States that each user's past makes the brokers hold in each hour, and the ids in use then.
 
 A state is one (producer id, partition). A broker keeps it from the id's first batch until nothing of the id was written
 for producer.id.expiration.ms. Every id that was wanted counts, refused ones too: that is the past without quotas.

@@ -15,7 +15,7 @@ from fractions import Fraction
 from itertools import chain, repeat
 
 Spread = Callable[[Fraction, Sequence[int]], list[Fraction]]
-"""How a dead broker's load falls on the living, who stand in the order in which they come after it."""
+"""Rule by which a dead broker's load falls on the living ones, in the order in which they come after it."""
 
 LOADS: Mapping[int, int] = {1: 100, 2: 150, 3: 100, 4: 120, 5: 100, 6: 90}
 LIMIT = 200
@@ -37,7 +37,7 @@ def mostly_to_next(load: Fraction, living: Sequence[int]) -> list[Fraction]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How loads spread at the first death, and at each one after it."""
+    """A name, and the spread of loads at the first death and at each one after it."""
 
     name: str
     first: Spread
@@ -78,7 +78,7 @@ def run(
     """
     held = {broker: Fraction(load) for broker, load in loads.items()}
     dead = [first_dead]
-    told = _step(rule, 0, held, dead)
+    broker_loads = _step(rule, 0, held, dead)
     for step, spread in enumerate(rule.spreads(), 1):
         living = _after(dead[-1], held.keys() - set(dead))
         if not living:
@@ -87,10 +87,10 @@ def run(
             held[broker] += more
         above = [broker for broker in living if held[broker] > limit]
         dead += above[:1]
-        told += _step(rule, step, held, dead)
+        broker_loads += _step(rule, step, held, dead)
         if not above:
             break
-    return told
+    return broker_loads
 
 
 def _after(last_dead: int, living: Set[int]) -> list[int]:
@@ -102,16 +102,16 @@ def _step(rule: Rule, step: int, held: Mapping[int, Fraction], dead: Sequence[in
     return [BrokerLoad(rule.name, step, broker, load, broker in dead) for broker, load in held.items()]
 
 
-def fatal_loads(told: Sequence[BrokerLoad]) -> dict[int, Fraction]:
-    """What each broker held when it died, in the order of their deaths."""
+def fatal_loads(broker_loads: Sequence[BrokerLoad]) -> dict[int, Fraction]:
+    """Return the load of each broker when it died, in the order of their deaths."""
     deaths: dict[int, Fraction] = {}
-    for one in told:
+    for one in broker_loads:
         if one.dead:
             deaths.setdefault(one.broker, one.load)
     return deaths
 
 
 def most_deaths_survivable(loads: Mapping[int, int] = LOADS, limit: int = LIMIT) -> int:
-    """How many brokers may be gone before no spread whatsoever fits all ids onto the others."""
+    """Return how many brokers may be gone before no spread fits all ids onto the others."""
     needed = -(-sum(loads.values()) // limit)
     return len(loads) - needed

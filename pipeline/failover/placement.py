@@ -1,4 +1,4 @@
-"""Which share of a topic's states lies on which broker, and what brokers and gateways say of their settings.
+"""Shares of a topic's states by broker, and settings in force of brokers and gateways.
 
 Real brokers keep producer state on every replica of a partition, not only on its leader (KIP-847): so replicas count
 here, and leaders do not.
@@ -24,7 +24,7 @@ def shares(topology: DataFrame) -> DataFrame:
     """topic, broker, share: of a topic's partitions, how many have a replica there (all shares sum up to the
     replication factor). The row of the unknown topic ("") is the mean over all partitions.
 
-    Each topic's newest event counts: later ones tell only what changed.
+    Each topic's newest event counts: later ones hold only changes.
     """
     topics = topology.select("wall_time_ms", f.explode("topics").alias("place"))
     newest = topics.groupBy(f.col("place.topic").alias("topic")).agg(
@@ -52,7 +52,7 @@ def even_shares(spark: SparkSession, brokers: int, replication_factor: int) -> D
 
 
 def expiration_ms(topology: DataFrame) -> int:
-    """What the brokers say of producer.id.expiration.ms; Kafka's default while nobody has said it."""
+    """Return the brokers' producer.id.expiration.ms; Kafka's default while no event has it."""
     known = topology.where("producer_id_expiration_ms is not null")
     row = known.agg(f.max_by("producer_id_expiration_ms", "wall_time_ms")).head()
     return DEFAULT_EXPIRATION_MS if row is None or row[0] is None else int(row[0])
@@ -60,7 +60,7 @@ def expiration_ms(topology: DataFrame) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What is the same for all users' quotas."""
+    """Settings that all users' quotas share."""
 
     window_ms: int = HOUR_MS
     burst: float = 1.0
@@ -90,6 +90,6 @@ def bucket_in_force(config: DataFrame) -> Bucket:
 def rates_in_force(config: DataFrame) -> DataFrame:
     """user, rate: what the newest config event says of single users; exempt and unlimited ones have no rate."""
     newest = config.orderBy(f.desc("wall_time_ms"), f.desc("seq")).limit(1)
-    told = newest.select(f.explode("quotas").alias("quota")).select("quota.*")
+    in_force = newest.select(f.explode("quotas").alias("quota")).select("quota.*")
     rate = f.when(~f.col("exempt"), f.col("rate_milli") / f.lit(1000.0))
-    return told.select("user", rate.alias("rate"))
+    return in_force.select("user", rate.alias("rate"))

@@ -5,7 +5,7 @@ The transforms run on Spark; of their outcome only the sums by hour and broker c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from pidgate.pipeline.failover.heap import Heap
 from pidgate.pipeline.failover.held import HOUR_MS
 from pidgate.pipeline.failover.loads import by_broker, under_quotas, uniform_plans
 from pidgate.pipeline.failover.placement import Bucket
-from pidgate.pipeline.failover.solve import greatest_rate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,7 +27,7 @@ NO_QUOTA = "none"
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What happened, as the transforms of this package say it. Every question reads `held` and `shares` again."""
+    """The past, made by the transforms of this package. Every question reads `held` and `shares` again."""
 
     held: DataFrame
     shares: DataFrame
@@ -59,7 +58,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operator wants to know it for."""
+    """Parameters that an operator gives."""
 
     heap: Heap
     lost_broker: int | None = None
@@ -95,11 +94,11 @@ def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
 
 def outcomes(load: Load, asked: Asked, loss: Scenario) -> list[Outcome]:
     """As it was, and with a broker lost."""
-    told = []
+    found_outcomes = []
     for scenario in (Scenario(reassign=asked.reassign, expiry_hours=loss.expiry_hours), loss):
         rows = run(load, asked.heap, scenario)
-        told.append(Outcome(verdict(load, asked.heap, scenario, rows), rows))
-    return told
+        found_outcomes.append(Outcome(verdict(load, asked.heap, scenario, rows), rows))
+    return found_outcomes
 
 
 def loss_to_study(unlimited: Load, asked: Asked, expiry_ms: int) -> Scenario:
@@ -125,8 +124,8 @@ def quota_that_holds(past: Past, asked: Asked, loss: Scenario) -> int | None:
     return greatest_rate(holds, past.most_wanted)
 
 
-def all_hold(told: Iterable[Outcome]) -> bool:
-    return all(one.verdict.holds for one in told)
+def all_hold(found_outcomes: Iterable[Outcome]) -> bool:
+    return all(one.verdict.holds for one in found_outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class Answer:
 
     outcomes: Sequence[Outcome]
     is_needed: bool
-    """Whether anybody dies without quotas."""
+    """Return whether a broker dies without quotas."""
     rate: int | None
     """The greatest rate for every user with which nobody dies; None: not needed, or none does."""
 
@@ -144,7 +143,7 @@ class Answer:
 
 
 def solved(rate: int) -> str:
-    """What the quota that was solved for is called."""
+    """Return the name of the quota that was solved for."""
     return f"solved: {rate} each"
 
 
@@ -152,11 +151,44 @@ def study(past: Past, plans: DataFrame, asked: Asked) -> Answer:
     """Every plan (one of them NO_QUOTA) as it was and with a broker lost; and the rate that keeps all alive."""
     loads = loads_of(past, plans)
     loss = loss_to_study(loads[NO_QUOTA], asked, past.expiry_ms)
-    told = {quota: outcomes(load, asked, loss) for quota, load in loads.items()}
+    found_outcomes = {quota: outcomes(load, asked, loss) for quota, load in loads.items()}
     rate = None
-    if is_needed := not all_hold(told[NO_QUOTA]):
+    if is_needed := not all_hold(found_outcomes[NO_QUOTA]):
         rate = quota_that_holds(past, asked, loss)
     if rate is not None:
         again = loads_of(past, uniform_plans(past.users, {solved(rate): float(rate)}))
-        told |= {quota: outcomes(load, asked, loss) for quota, load in again.items()}
-    return Answer([one for both in told.values() for one in both], is_needed, rate)
+        found_outcomes |= {quota: outcomes(load, asked, loss) for quota, load in again.items()}
+    return Answer([one for both in found_outcomes.values() for one in both], is_needed, rate)
+
+
+Holds = Callable[[Sequence[int]], Mapping[int, bool]]
+"""Function: does every broker live under each of these rates (ids per window, for every user)?"""
+
+CANDIDATES = 8
+"""Rates that are looked at in one pass over the data."""
+
+
+def greatest_rate(holds: Holds, most: int, candidates: int = CANDIDATES) -> int | None:
+    """The greatest rate from 1 to `most` that holds, to within 1 % below it; None: not even 1 does.
+
+    A lower rate never lays more on a broker, so whatever is below a rate that holds does, too. Each pass runs the
+    model for a few rates and leaves the gap between the last that holds and the first that does not.
+    """
+    low, high = 0, most + 1
+    while high - low > 1 + low // 100:
+        rates = _between(low, high, candidates)
+        held = holds(rates)
+        low = max((rate for rate in rates if held[rate]), default=low)
+        high = min((rate for rate in rates if not held[rate] and rate > low), default=high)
+    return low or None
+
+
+def _between(low: int, high: int, candidates: int) -> list[int]:
+    """Whole rates strictly between the two: by factors, as quotas are thought of, closing in evenly."""
+    gap = high - low
+    if gap - 1 <= candidates:
+        return list(range(low + 1, high))
+    if low == 0:
+        step = high ** (1 / (candidates + 1))
+        return sorted({min(max(round(step**n), 1), high - 1) for n in range(candidates + 1)} | {1})
+    return sorted({low + round(gap * n / (candidates + 1)) for n in range(1, candidates + 1)})

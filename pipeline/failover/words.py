@@ -1,4 +1,4 @@
-"""What an operator is told: two tables and a few sentences. Makes them, prints nothing."""
+"""Two tables and a few sentences for the operator. Makes them, prints nothing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def kip_table() -> Table:
     for column in ("spread", "died holding", "the others hold"):
         table.add_column(column)
     for rule in kip.RULES:
-        told = kip.run(rule)
-        deaths = ", ".join(f"{broker}: {float(load):g}" for broker, load in kip.fatal_loads(told).items())
-        last = max(one.step for one in told)
-        living = [f"{one.broker}: {float(one.load):g}" for one in told if one.step == last and not one.dead]
+        steps = kip.run(rule)
+        deaths = ", ".join(f"{broker}: {float(load):g}" for broker, load in kip.fatal_loads(steps).items())
+        last = max(one.step for one in steps)
+        living = [f"{one.broker}: {float(one.load):g}" for one in steps if one.step == last and not one.dead]
         table.add_row(rule.name, deaths, ", ".join(living) or "nobody is left")
     total, deaths_borne = sum(kip.LOADS.values()), kip.most_deaths_survivable()
     fits = (len(kip.LOADS) - deaths_borne) * kip.LIMIT
@@ -41,21 +41,21 @@ def kafka_table(answer: Answer, heap: Heap) -> Table:
     for column in ("quota", "scenario", "fullest heap MiB", "when (UTC)", "dead brokers, first death"):
         table.add_column(column)
     for one in answer.outcomes:
-        said = one.verdict
+        found = one.verdict
         table.add_row(
-            said.quota,
-            said.scenario,
-            f"{said.peak_heap_bytes / MEBIBYTE:.0f} (broker {said.peak_broker})",
-            _when(said.peak_hour_ms),
-            _deaths(said),
+            found.quota,
+            found.scenario,
+            f"{found.peak_heap_bytes / MEBIBYTE:.0f} (broker {found.peak_broker})",
+            _when(found.peak_hour_ms),
+            _deaths(found),
         )
     return table
 
 
 def sentences(answer: Answer, heap: Heap) -> Iterator[str]:
-    """What it comes to, and what to do."""
-    for said in answer.of(NO_QUOTA):
-        yield f"Without quotas, {_fate(said)}."
+    """Yield the outcome and the advice, sentence by sentence."""
+    for found in answer.of(NO_QUOTA):
+        yield f"Without quotas, {_fate(found)}."
     limit = f"{heap.limit_bytes / MEBIBYTE:.0f} MiB"
     if not answer.is_needed:
         yield f"This past fits into {limit} without quotas; a broker's loss does not change that."
@@ -78,15 +78,15 @@ def as_json(answer: Answer, heap: Heap) -> str:
     """The summary for a program."""
     verdicts = [
         {
-            "quota": said.quota,
-            "scenario": said.scenario,
-            "holds": said.holds,
-            "deaths": [{"hour_ms": hour_ms, "broker": broker} for hour_ms, broker in said.deaths],
-            "peak_heap_bytes": round(said.peak_heap_bytes),
-            "peak_broker": said.peak_broker,
-            "peak_hour_ms": said.peak_hour_ms,
+            "quota": found.quota,
+            "scenario": found.scenario,
+            "holds": found.holds,
+            "deaths": [{"hour_ms": hour_ms, "broker": broker} for hour_ms, broker in found.deaths],
+            "peak_heap_bytes": round(found.peak_heap_bytes),
+            "peak_broker": found.peak_broker,
+            "peak_hour_ms": found.peak_hour_ms,
         }
-        for said in (one.verdict for one in answer.outcomes)
+        for found in (one.verdict for one in answer.outcomes)
     ]
     whole = {
         "heap_limit_bytes": round(heap.limit_bytes),
@@ -96,21 +96,21 @@ def as_json(answer: Answer, heap: Heap) -> str:
     return json.dumps(whole, indent=1)
 
 
-def _fate(said: Verdict) -> str:
-    scenario = "as it was" if said.scenario == "as it was" else f"with {said.scenario}"
-    if said.holds:
-        return f"{scenario}, nobody dies; the fullest heap is {said.peak_heap_bytes / MEBIBYTE:.0f} MiB"
-    hour_ms, broker = said.deaths[0]
-    others = len({b for _, b in said.deaths} - {broker})
+def _fate(found: Verdict) -> str:
+    scenario = "as it was" if found.scenario == "as it was" else f"with {found.scenario}"
+    if found.holds:
+        return f"{scenario}, nobody dies; the fullest heap is {found.peak_heap_bytes / MEBIBYTE:.0f} MiB"
+    hour_ms, broker = found.deaths[0]
+    others = len({b for _, b in found.deaths} - {broker})
     rest = f" and {others} more after it" if others else ""
     return f"{scenario}, broker {broker} dies in the hour of {_when(hour_ms)}{rest}"
 
 
-def _deaths(said: Verdict) -> str:
-    if said.holds:
+def _deaths(found: Verdict) -> str:
+    if found.holds:
         return "none"
-    brokers = dict.fromkeys(broker for _, broker in said.deaths)
-    return f"{', '.join(map(str, brokers))}; {_when(said.deaths[0][0])}"
+    brokers = dict.fromkeys(broker for _, broker in found.deaths)
+    return f"{', '.join(map(str, brokers))}; {_when(found.deaths[0][0])}"
 
 
 def _when(at_ms: int) -> str:

@@ -1,1 +1,1 @@
-"""A history that never was: thirty days of a made-up fleet, told as gateways tell it, with the truth beside it."""
+"""Synthetic history: days of a made-up fleet's events, with labels of what is true."""

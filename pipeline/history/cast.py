@@ -1,4 +1,4 @@
-"""Who the users are: what they run, with which clients, from which addresses, and how each of these things behaves.
+"""The users: deployments, clients, addresses, and the habits of each deployment.
 
 The numbers are drawn from wide distributions that overlap: a slow crash loop starts fewer processes than a busy
 autoscaler, and a CronJob of every five minutes more than a program that makes a producer for each of its few batches.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from zlib import crc32
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from pidgate.pipeline.history.world import World, dice
 
 
 class Kind(StrEnum):
-    """What a deployment does."""
+    """Kind of a deployment."""
 
     STEADY = "steady"
     ROLLING = "rolling"
@@ -47,7 +46,7 @@ PATTERN_OF = {
     Kind.RANDOM_TXN: Pattern.RANDOM_TRANSACTIONAL_IDS,
 }
 DAILY = frozenset((Kind.CRON, Kind.CRASHING, Kind.PER_BATCH))
-"""Whose producers live so shortly that each day is made up by itself."""
+"""Kinds whose producers live so shortly that each day is made up by itself."""
 
 STORIES: tuple[tuple[float, tuple[Kind, ...]], ...] = (
     (30, (Kind.STEADY,)),
@@ -71,7 +70,7 @@ STORIES: tuple[tuple[float, tuple[Kind, ...]], ...] = (
     (1, (Kind.ROLLING, Kind.CRON, Kind.CRASHING)),
     (0.5, (Kind.CRASHING, Kind.PER_BATCH)),
 )
-"""What users run, and how common it is. The first users have one each, so that nothing is missing."""
+"""Deployments of one user, with weights. The first users have one each, so that nothing is missing."""
 
 LIBRARIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("apache-kafka-java", ("3.4.1", "3.7.0", "3.9.1", "4.1.0"), "producer-{n}"),
@@ -82,7 +81,7 @@ LIBRARIES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("kgo", ("1.18.0",), "kgo"),
     ("", ("",), "sarama"),
 )
-"""Name, versions, and the client id of who sets none: {n} counts the producers of a process. aiokafka tells no name."""
+"""Name, versions, and the default client id: {n} counts the producers of a process. aiokafka sends no name."""
 
 _WORDS = (
     "orders",
@@ -148,10 +147,6 @@ class User:
     @property
     def patterns(self) -> frozenset[Pattern]:
         return frozenset(deployment.pattern for deployment in self.deployments)
-
-    @property
-    def kafka_hash(self) -> int:
-        return crc32(self.name.encode())
 
 
 def cast(world: World, number: int) -> User:

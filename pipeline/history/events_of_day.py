@@ -16,12 +16,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events import EVENT_TYPES
 from pidgate.events.definitions import SCHEMA_VERSION
-from pidgate.pipeline.history import gateways, refusals, telling
-from pidgate.pipeline.history.columns import array_of, coded, same, schema_of
-from pidgate.pipeline.history.own_columns import OWN_COLUMNS
+from pidgate.pipeline.history import gateways, observed, refusals
+from pidgate.pipeline.history.observed import Columns
+from pidgate.pipeline.history.own_columns import OWN_COLUMNS, array_of, coded, same, schema_of
 from pidgate.pipeline.history.sessions import Incarnation, Sessions, incarnations, sessions
 from pidgate.pipeline.history.shard import Day, day_of
-from pidgate.pipeline.history.telling import Columns
 from pidgate.pipeline.history.world import World, dice
 from pidgate.pipeline.schemas import table_schema
 
@@ -36,7 +35,7 @@ IDS = pa.schema(
 
 
 @dataclass(frozen=True)
-class Told:
+class DayTables:
     """`tables`: by type, sorted by hour of wall_time_ms. `ids`: see IDS."""
 
     tables: dict[str, pa.Table]
@@ -60,22 +59,22 @@ class _Rows:
         return seen.incarnation[self.columns["session"]]
 
 
-def told(world: World, shard: int, number: int) -> Told:
+def tables_of(world: World, shard: int, number: int) -> DayTables:
     """Everything of day `number`."""
     day = day_of(world, shard, number)
     processes = incarnations(world, shard, number)
     roll = dice(world.seed, "telling", number, shard)
     seen = sessions(world, day, processes, roll)
-    sights = telling.sights(world, day, seen, roll)
+    sights = observed.sights(world, day, seen, roll)
     sights, outcomes = _enforced(world, day, seen, processes, sights, roll)
-    usage = telling.usage(world, day, seen, roll)
+    usage = observed.usage(world, day, seen, roll)
     rows = {
         "decision": _Rows(sights),
         "refusal_outcome": _Rows(outcomes),
         "id_usage": _Rows(usage.rows),
-        "init_producer_id": _Rows(telling.answers(world, day, seen, roll)),
-        "produce_error": _Rows(telling.errors(world, day, seen, roll)),
-        "connection": _Rows(telling.connections(world, day, seen, usage, roll)),
+        "init_producer_id": _Rows(observed.answers(world, day, seen, roll)),
+        "produce_error": _Rows(observed.errors(world, day, seen, roll)),
+        "connection": _Rows(observed.connections(world, day, seen, usage, roll)),
         "config": _Rows({}, gateways.config(day, processes)),
         "lifecycle": _Rows({}, gateways.lifecycle(world, processes, shard)),
         "topology": _Rows({}, gateways.topology(world, day, processes)),
@@ -83,7 +82,7 @@ def told(world: World, shard: int, number: int) -> Told:
     numbers = _numbered([rows[kind] for kind in TYPES], seen)
     envelope = _Envelope(world, day, seen, processes, shard)
     tables = {kind: envelope.table(kind, rows[kind], seq) for kind, seq in zip(TYPES, numbers, strict=True)}
-    return Told(tables, _truth(day, sights, seen))
+    return DayTables(tables, _truth(day, sights, seen))
 
 
 def _numbered(rows: Sequence[_Rows], seen: Sessions) -> list[NDArray[np.int64]]:
@@ -135,7 +134,7 @@ def _enforced(
         dropped |= first
         decided += verdicts.decisions
         outcomes += verdicts.outcomes
-    # A refresh follows an admission, and a process that has ended tells nothing.
+    # A refresh follows an admission, and a process that has ended writes nothing.
     dropped |= refresh & (full["at_ms"] <= seen.first_use_ms[session])
     ends = np.array([process.end_ms for process in processes])
     decided = [one for one in decided if one[1] < ends[seen.incarnation[one[0]]]]

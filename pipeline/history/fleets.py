@@ -34,7 +34,7 @@ def planned(world: World, user: User) -> Lives:
 
 
 def rollouts(world: World, user: User, deployment: Deployment) -> Times:
-    """When new versions were rolled out: mostly in the hours of work, sometimes at night."""
+    """Return times of roll-outs: mostly in the hours of work, sometimes at night."""
     roll = dice(world.seed, "rollouts", user.number, deployment.number)
     begin_ms, end_ms = _span(world, deployment)
     number = roll.poisson(deployment.habit["per_day"] * (end_ms - begin_ms) / DAY_MS)
@@ -195,7 +195,7 @@ def _per_error(world: World, user: User, deployment: Deployment, roll: np.random
 def _errors(
     world: World, deployment: Deployment, roll: np.random.Generator, begin_ms: int, end_ms: int
 ) -> tuple[Times, NDArray[np.int64]]:
-    """When, and which: by chance, and close together while the brokers are in trouble."""
+    """Return times and places: by chance, and close together while the brokers are in trouble."""
     habit = deployment.habit
     number = roll.poisson(habit["errors_per_hour"] * max(0, end_ms - begin_ms) / HOUR_MS)
     times = roll.integers(begin_ms, max(end_ms, begin_ms + 1), number)
@@ -212,9 +212,9 @@ def _errors(
         during = during[(during < incident_end_ms) & (during >= begin_ms) & (during < end_ms)]
         found.append(during)
         codes.append(np.full(len(during), code))
-    times, told = np.concatenate(found), np.concatenate(codes)
+    times, chosen_codes = np.concatenate(found), np.concatenate(codes)
     order = np.argsort(times, kind="stable")
-    return times[order], told[order]
+    return times[order], chosen_codes[order]
 
 
 _PLANS: dict[Kind, Callable[[World, User, Deployment, np.random.Generator], Lives]] = {

@@ -1,4 +1,4 @@
-"""What gateways tell of themselves: when they start, live and stop, the quotas in force, the shape of the cluster."""
+"""Events of gateways about themselves: lifecycle, the quotas in force, the topology of the cluster."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Own = tuple[int, int, dict[str, Any]]
 
 
 def lifecycle(world: World, processes: Sequence[Incarnation], shard: int) -> list[Own]:
-    told: list[Own] = []
+    events: list[Own] = []
     for number, process in enumerate(processes):
         restored = {"restored_from": "nothing" if process.begin_ms == world.begin_ms else "topic"}
-        told.append((number, process.begin_ms + 10, _phase("start", restored_from="nothing")))
-        told.append((number, process.begin_ms + 60, _phase("caught_up", **restored)))
+        events.append((number, process.begin_ms + 10, _phase("start", restored_from="nothing")))
+        events.append((number, process.begin_ms + 60, _phase("caught_up", **restored)))
         if shard == 0:
-            told += [
+            events += [
                 (number, at_ms, _phase("alive"))
                 for at_ms in range(process.begin_ms + ALIVE_EVERY_MS, process.end_ms - 1_000, ALIVE_EVERY_MS)
             ]
-        told.append((number, process.end_ms - 1, _phase("stop")))
-    return told
+        events.append((number, process.end_ms - 1, _phase("stop")))
+    return events
 
 
 def _phase(phase: str, **more: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _phase(phase: str, **more: Any) -> dict[str, Any]:
 
 def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
     """At each start, as gateways do."""
-    said = quotas(day.users)
+    in_force = quotas(day.users)
     users = [
         {
             "user": name,
@@ -62,7 +62,7 @@ def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
             "owner": f"team-{name.split('-')[0]}",
             "note": "",
         }
-        for name, user in sorted(said.users.items())
+        for name, user in sorted(in_force.users.items())
     ]
     fields = {
         "quota_version": 1,

@@ -73,13 +73,13 @@ def write_events(spark: SparkSession, world: World, root: str, partitions: int |
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Only where it runs: a driver need not load what simulates.
-        from pidgate.pipeline.history.events_of_day import told
+        from pidgate.pipeline.history.events_of_day import tables_of
         from pidgate.pipeline.history.writing import write
 
         for batch in batches:
             for task in batch["id"].to_pylist():
                 shard, day = divmod(task, world.days)
-                rows = write(told(world, shard, day), root, shard, day)
+                rows = write(tables_of(world, shard, day), root, shard, day)
                 yield pa.record_batch({"type": list(rows), "rows": list(rows.values())})
 
     # Tasks of one shard follow each other, so that its plan is mostly made once a process.
@@ -104,7 +104,7 @@ def labels(spark: SparkSession, world: World) -> DataFrame:
 
 
 def patterns(world: World, user: User) -> set[Pattern]:
-    """What can be seen of the user: a fleet that was never rolled out is a steady one."""
+    """Return the patterns that can be seen of the user: a fleet that was never rolled out is a steady one."""
     lives = planned(world, user)
     begun = np.bincount(lives.deployment[lives.start_ms >= world.begin_ms], minlength=len(user.deployments))
     return {

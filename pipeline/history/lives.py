@@ -87,7 +87,7 @@ _KINDS: tuple[tuple[str, Any], ...] = (
 
 
 def activity(world: World, busy_hour: Any, evenness: Any, at_ms: Any) -> NDArray[np.float64]:
-    """How much is to do at a time, around 1: a curve of the day, and little on weekends and holidays."""
+    """Return the load at a time, around 1: a curve of the day, and little on weekends and holidays."""
     at = np.asarray(at_ms)
     hour = (at % DAY_MS) / HOUR_MS
     curve = evenness + (1 - evenness) * 2.0 * np.clip(np.cos((hour - busy_hour) / 12 * np.pi), 0, None)

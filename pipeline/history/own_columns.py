@@ -1,11 +1,11 @@
-"""What each type of event says beside what all events say: the columns of its rows (telling.py, refusals.py).
+"""Columns of each type of event beside those that all events have, from its rows (observed.py, refusals.py).
 
 `shift`: how far the wall clock of each row's gateway is from the true time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -14,18 +14,52 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pidgate.events import Heard
-from pidgate.pipeline.history import refusals, telling
-from pidgate.pipeline.history.columns import coded, same
+from pidgate.pipeline.history import observed, refusals
+from pidgate.pipeline.history.observed import Columns
 from pidgate.pipeline.history.sessions import Sessions
 from pidgate.pipeline.history.shard import Day, mixed
-from pidgate.pipeline.history.telling import Columns
 from pidgate.pipeline.history.world import World
+
+SHORT_LIST = 2_000
+
+
+def coded(codes: Any, words: Sequence[str]) -> pa.Array:
+    """Return text as places in a list of words: each word is kept once."""
+    distinct: dict[str, int] = {}
+    place = np.array([distinct.setdefault(word, len(distinct)) for word in words] or [0], np.int32)
+    coded = pa.DictionaryArray.from_arrays(place[np.asarray(codes)], pa.array(list(distinct), pa.string()))
+    # Each hour's file would hold the whole list.
+    return coded if len(distinct) < SHORT_LIST else coded.cast(pa.string())
+
+
+def same(word: str, size: int) -> pa.Array:
+    return coded(np.zeros(size, np.int32), [word])
+
+
+def array_of(values: Any, field: pa.Field, size: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(size, field.type)
+    if isinstance(values, pa.Array):
+        return values
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f" and pa.types.is_integer(field.type):
+        missing = np.isnan(values)
+        return pa.array(np.where(missing, 0, values).astype(np.int64), field.type, mask=missing)
+    return pa.array(values, field.type)
+
+
+def schema_of(schema: pa.Schema, columns: dict[str, Any]) -> pa.Schema:
+    def of(field: pa.Field) -> pa.Field:
+        given = columns.get(field.name)
+        return field.with_type(given.type) if isinstance(given, pa.DictionaryArray) else field
+
+    return pa.schema([of(field) for field in schema])
+
 
 _HEARD = pa.struct([(field.name, pa.int64()) for field in fields(Heard)])
 
 
 def _empty_lists(size: int, of: pa.DataType) -> pa.ListArray:
-    """A made-up gateway hears of no other one."""
+    """Return empty lists: a made-up gateway follows no other one."""
     return pa.ListArray.from_arrays(np.zeros(size + 1, np.int32), pa.array([], of))
 
 
@@ -147,7 +181,7 @@ def _connection(
         "phase": coded(rows["is_close"], ["open", "close"]),
         "node_id": np.where(bootstrap, np.nan, rows["node_id"]),
         "principal_mechanism": same("SCRAM-SHA-512", size),
-        "close_reason": coded(rows["reason"] + 1, telling.CLOSE_WORDS),
+        "close_reason": coded(rows["reason"] + 1, observed.CLOSE_WORDS),
         "seconds": rows["ms"] / 1_000,
         "bytes_in": rows["bytes_in"],
         "bytes_out": rows["bytes_out"],

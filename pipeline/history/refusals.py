@@ -14,7 +14,7 @@ from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS, World
 from pidgate.quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
 
 DELIVERY_TIMEOUT_MS = 120_000
-"""Java's and librdkafka's patience for a batch is 2 to 5 minutes; then the program is told."""
+"""Java's and librdkafka's patience for a batch is 2 to 5 minutes; then the send fails."""
 TOKEN_UNITS = WINDOW_MS * 1_000
 SETTINGS = ProducerIdSettings(window_ms=WINDOW_MS, remember_ms=REMEMBER_MS)
 _TOPIC = b"t"
@@ -34,7 +34,7 @@ class Judged:
 
 
 def quotas(users: tuple[User, ...]) -> Quotas:
-    """What is set for them all: observing, but for those who have a rate."""
+    """Return the quotas of these users: observe, but enforce for those who have a rate."""
     rates = {
         user.name: UserQuota.per_window(user.rate_per_hour, mode=Mode.ENFORCE)
         for user in users
@@ -46,7 +46,7 @@ def quotas(users: tuple[User, ...]) -> Quotas:
 def judged(
     world: World, day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.random.Generator
 ) -> Judged:
-    """What became of a user's new ids on one day; `mine`: its sessions that bring one.
+    """Decide on a user's new ids of one day; `mine`: its sessions that bring one.
 
     Each day begins with all tokens: the state that the day before left behind is another task's.
     """
@@ -54,7 +54,7 @@ def judged(
     seeds = iter(roll.integers(9, 2**31, 64).tolist())
     begin_ms = int(seen.begin_ms.min()) // DAY_MS * DAY_MS
     state = ProducerIdQuota(quotas((user,)), lambda: next(seeds), 0)
-    told = Judged()
+    decided = Judged()
     first_ms: dict[int, int] = {}
     attempts: dict[int, int] = {}
     deadline_ms: dict[int, int] = {}
@@ -79,14 +79,14 @@ def judged(
         decision = answer.decisions[0] if answer.decisions else None
         waited_ms = at_ms - first_ms[session] if session in first_ms else None
         if decision is not None:
-            told.decisions.append(
+            decided.decisions.append(
                 (session, at_ms, not answer.refused, decision.reason.value, decision.tokens_before,
                  decision.tokens_after, decision.throttle_time_ms, decision.queue_position, waited_ms)
             )  # fmt: skip
         if not answer.refused:
-            told.admitted[session] = at_ms
+            decided.admitted[session] = at_ms
             if waited_ms is not None:
-                told.outcomes.append((session, at_ms, attempts[session], waited_ms, True))
+                decided.outcomes.append((session, at_ms, attempts[session], waited_ms, True))
             continue
         assert decision is not None
         first_ms.setdefault(session, at_ms)
@@ -97,15 +97,15 @@ def judged(
         if next_ms < min(int(seen.end_ms[session]), first_ms[session] + patience_ms):
             heapq.heappush(due, (next_ms, session))
         elif attempts[session] > 1:
-            # Who never comes back never stood in line, and nothing is told of how it ended.
+            # An id that never comes back never stood in line, and has no refusal_outcome.
             gone_ms = at_ms + SETTINGS.max_throttle_ms + 30_000
-            told.outcomes.append((session, gone_ms, attempts[session], at_ms - first_ms[session], False))
-    return told
+            decided.outcomes.append((session, gone_ms, attempts[session], at_ms - first_ms[session], False))
+    return decided
 
 
-def apply(seen: Sessions, told: Judged, mine: np.ndarray) -> None:
+def apply(seen: Sessions, decided: Judged, mine: np.ndarray) -> None:
     """Sessions are used from their admission on, or never."""
-    seen.first_use_ms[mine] = [told.admitted.get(int(one), NEVER) for one in mine]
+    seen.first_use_ms[mine] = [decided.admitted.get(int(one), NEVER) for one in mine]
     seen.first_use_ms[mine] = np.where(
         seen.first_use_ms[mine] >= seen.end_ms[mine], NEVER, seen.first_use_ms[mine]
     )

@@ -23,7 +23,7 @@ MS = NDArray[np.int64]
 
 @dataclass
 class Sessions:
-    """`life`: into the day's lives. `per_ms`: requests; `exactly`: or so many in all, told at the end; -1: by pace.
+    """`life`: into the day's lives. `per_ms`: requests; `exactly`: or so many in all, reported at the end; -1: by pace.
     `first_use_ms`: NEVER when nothing is sent. `is_first`, `is_last`: of its life.
     """
 
@@ -110,7 +110,7 @@ def sessions(world: World, day: Day, processes: list[Incarnation], roll: np.rand
 
 
 def is_installed(world: World, day: Day, life: NDArray[np.int64], begin_ms: MS) -> NDArray[np.bool_]:
-    """Whether the producer was there before the gateways were: they see it for the first time, in mid-life."""
+    """Return whether the producer was there before the gateways: they see it for the first time, in mid-life."""
     return (
         day.opens[life]
         & (day.lives.start_ms[life] < world.begin_ms)

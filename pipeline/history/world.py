@@ -1,4 +1,4 @@
-"""What all users share: the days, the gateways with their clocks and restarts, the brokers' incidents, the holidays.
+"""The world that all users share: days, gateways with clocks and restarts, brokers' incidents, holidays.
 
 Everything follows from a few numbers and a seed, so that each task of a cluster knows the same world without asking.
 Knows no users.
@@ -57,7 +57,7 @@ class World:
 
     @cached_property
     def skews_ms(self) -> Times:
-        """How far each gateway's wall clock is from the true time: mostly little, for one of them much."""
+        """Distance of each gateway's wall clock from the true time, ms: mostly little, for one of them much."""
         roll = dice(self.seed, "clocks")
         skews = roll.normal(0, 15, self.gateways)
         skews[roll.integers(self.gateways)] += roll.choice((-1, 1)) * roll.uniform(200, 1_800)
@@ -65,7 +65,7 @@ class World:
 
     @cached_property
     def boots_ms(self) -> Times:
-        """When the monotonic clock of each gateway's machine began."""
+        """Zero of the monotonic clock of each gateway's machine, ms."""
         return self.begin_ms - dice(self.seed, "boots").integers(DAY_MS, 90 * DAY_MS, self.gateways)
 
     def segments(self, gateway: int, day: int) -> list[tuple[int, int]]:
@@ -101,7 +101,7 @@ class World:
         )
 
     def is_free(self, day: int) -> bool:
-        """Whether it is a weekend or a holiday. 1970 began on a Thursday."""
+        """Return whether it is a weekend or a holiday. 1970 began on a Thursday."""
         weekday = (self.midnight_ms(day) // DAY_MS + 3) % 7
         return weekday >= 5 or day in self.holidays
 

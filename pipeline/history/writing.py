@@ -14,27 +14,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pidgate.pipeline.history.events_of_day import Told
+from pidgate.pipeline.history.events_of_day import DayTables
 from pidgate.pipeline.history.world import HOUR_MS
 
 
-def write(told: Told, root: str, shard: int, day: int) -> dict[str, int]:
+def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
     """Rows written, by type. `root`: a folder, or a URI that pyarrow can write (hdfs://, s3://, gs://)."""
     filesystem, folder = file_system(root)
     name = f"history-{day:05d}-{shard:03d}.parquet"
-    for kind, table in told.tables.items():
+    for kind, table in made.tables.items():
         hours = np.asarray(table["wall_time_ms"]) // HOUR_MS
         edges = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1, append=hours[-1:] + 1))
         for begin, end in pairwise(edges):
             at = datetime.fromtimestamp(int(hours[begin]) * 3_600, UTC)
             place = f"{folder}/events/{kind}/day={at:%Y-%m-%d}/hour={at:%H}"
             _put(filesystem, table.slice(begin, end - begin), place, name)
-    _put(filesystem, told.ids, f"{folder}/labels_ids", name)
-    return {kind: table.num_rows for kind, table in told.tables.items()}
+    _put(filesystem, made.ids, f"{folder}/labels_ids", name)
+    return {kind: table.num_rows for kind, table in made.tables.items()}
 
 
 def file_system(root: str) -> tuple[fs.FileSystem, str]:
-    """Where `root` is, and its path there."""
+    """Return the file system of `root`, and its path there."""
     if "://" in root or root.startswith("file:"):
         found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(root)
         return found

@@ -1,7 +1,7 @@
-"""Blocks of producer ids, inferred from who answered with which id.
+"""Blocks of producer ids, inferred from the brokers' answers.
 
 KIP-730: the controller gives a broker the next 1,000 ids, aligned at multiples of 1,000; the broker hands them out in
-order, and what is left of a block is lost when it restarts. So one answered id tells whose its block is, and each id
+order, and what is left of a block is lost when it restarts. So one answered id gives its block's owner, and each id
 below the highest one seen was handed out before it: those that never passed the gateway went to producers past it.
 """
 
@@ -25,7 +25,7 @@ def fresh_ids(inits: DataFrame) -> DataFrame:
     """producer_id, node_id, at_ms, unnamed: ids that brokers handed out for the first time, from init_producer_id.
 
     A new id starts at epoch 0; a transactional id that comes back has its old one with a higher epoch, perhaps from
-    another broker. unnamed: further answers that the gateway summed into this event and whose ids it did not tell.
+    another broker. unnamed: further answers that the gateway summed into this event, without their ids.
     """
     fresh = (f.col("error") == 0) & (f.col("answered_producer_id") >= 0) & (f.col("answered_epoch") == 0)
     return inits.where(fresh).select(
@@ -42,7 +42,7 @@ def id_blocks(inits: DataFrame, decisions: DataFrame) -> DataFrame:
     block_start; node_id: the broker that answered with the first of its ids (null: seen in use only, or answered over
     a bootstrap address); first_ms, last_ms: when ids of it were first seen; ids_seen: how many, answered to a client
     or brought by a producer; ids_given: how many were handed out at least, up to the highest seen; ids_unnamed:
-    answers whose ids were not told, each perhaps one more of ids_seen; used_up_ms: until the broker's next block
+    answers without ids, each perhaps one more of ids_seen; used_up_ms: until the broker's next block
     (null: its newest); burst: that was within BURST_MS.
     """
     brought = decisions.where("producer_id >= 0").select(

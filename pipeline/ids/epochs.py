@@ -1,4 +1,4 @@
-"""How far the epochs of producer ids rose.
+"""Epochs of producer ids, and how far they rose.
 
 KIP-360: a producer that lost its place in a sequence raises its epoch by one and goes on with the same id; so does
 each new session of a transactional id and, with transactions v2, each commit. Epochs are 16 bits: when one is used
@@ -26,13 +26,13 @@ def epochs(decisions: DataFrame, usages: DataFrame, inits: DataFrame) -> DataFra
     Epochs never fall, so the lowest is the first. bumps: between the first and the last that we saw.
     """
     id_column = f.col("producer_id")
-    told = [
+    parts = [
         _seen(decisions, id_column, f.col("epoch")),
         _seen(usages, id_column, f.col("epoch")),
         _seen(inits.where("error = 0"), f.col("answered_producer_id"), f.col("answered_epoch")),
     ]
     ids = (
-        reduce(DataFrame.unionByName, told)
+        reduce(DataFrame.unionByName, parts)
         .where((f.col("producer_id") >= 0) & (f.col("epoch") >= 0))
         .groupBy("user", "producer_id")
         .agg(f.min("epoch").alias("first_epoch"), f.max("epoch").alias("last_epoch"))

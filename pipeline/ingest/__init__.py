@@ -1,11 +1,11 @@
-"""From the topic of events to files: each event once, whatever is killed when.
+"""From the events topic to tables: each event exactly once, also after a kill.
 
 reading, doubtful    a record's bytes -> an event, or the reason why not        (pure)
 seqs                 which numbers were seen: duplicates, gaps                  (pure)
 columns              the tables that are not events
 topic, client_settings   what the topic holds; how a secured cluster is reached
 commits              what is written becomes visible by one commit, or not at all
-batches              one batch of the stream: read, told apart, staged, committed
+batches              one batch of the stream: read, deduplicated, staged, committed
 accounts             gaps/ and losses/, and what may be forgotten
 compaction           many small files of an hour become one
 stream               start, watch and end the streaming query

@@ -1,4 +1,4 @@
-"""gaps/ and losses/: what never came, told anew as a whole each time, so that a late arrival closes its gap.
+"""gaps/ and losses/: events that never came, written as a whole each time, so that a late arrival closes its gap.
 
 Also forgets incarnations that have long been silent: their gaps stay in the table as they are.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long numbers may take to come, and how long an incarnation is known after its last event."""
+    """Time that numbers may take to come, and for which an incarnation is known after its last event."""
 
     gap_after_ms: int = 15 * 60_000
     forget_after_ms: int = 7 * 24 * 3_600_000
@@ -27,7 +27,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What is in the tables now."""
+    """Sums of the tables gaps/ and losses/."""
 
     gaps: int
     missing: int

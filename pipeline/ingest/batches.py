@@ -1,4 +1,4 @@
-"""One batch of the stream: read, told apart, staged, and committed as a whole.
+"""One batch of the stream: read, deduplicated, staged, and committed as a whole.
 
 The commit decides, not Spark's checkpoint: a batch that Spark hands over again because it was killed before it noted
 the batch as done is recognised by its number and taken no second time, whatever options it is run with.
@@ -30,7 +30,7 @@ WRITERS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What is taken for an event of the tables, and what happens when the topic lost data."""
+    """Limits of what is taken for an event, and the reaction when the topic lost data."""
 
     late_after_ms: int = 24 * 3_600_000
     ahead_ms: int = 3_600_000
@@ -39,7 +39,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What became of one batch."""
+    """Outcome of one batch."""
 
     batch: int
     events: Mapping[str, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a batch holds of one partition."""
+    """Records of one partition in a batch."""
 
     first: int
     last: int
@@ -106,12 +106,12 @@ class Batches:
         if (
             promised := [one for one in losses if one.kafka_partition in expected]
         ) and self._rules.stop_at_loss:
-            told = (
+            ranges = (
                 f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
                 for one in promised
             )
             raise TopicLostData(
-                f"the topic lost data while it was read: {'; '.join(told)}. The batch was not taken. To go on and "
+                f"the topic lost data while it was read: {'; '.join(ranges)}. The batch was not taken. To go on and "
                 "have the loss recorded in losses/: --on-data-loss go-on."
             )
         staging, state = self._log.staging(), self._log.new_state()
@@ -175,7 +175,7 @@ class Batches:
                 done.result()
 
     def _expected(self, position: Position) -> dict[int, int]:
-        """What comes next of each partition; a topic that was made anew begins anew."""
+        """Return the next offset of each partition; a topic that was made anew begins anew."""
         return dict(position.next_offsets) if position.topic_id == self._topic_id else {}
 
 
@@ -237,7 +237,7 @@ def _held(stack: ExitStack, frame: DataFrame) -> DataFrame:
 
 
 def _looked_over(typed: DataFrame) -> tuple[dict[int, Slice], list[str]]:
-    """What there is of each partition, and which types."""
+    """Return the slice of each partition, and the types in it."""
     known = f.when(f.col("type").isin(*EVENT_TYPES), f.col("type"))
     rows = (
         typed.groupBy("kafka_partition")

@@ -1,4 +1,4 @@
-"""How a secured cluster is reached: a file of properties, in Java's words or librdkafka's, for Java's client.
+"""Client settings for a secured cluster: a file of properties, in Java's words or librdkafka's, for Java's client.
 
 Values are secrets: they go to the client and into no message. Only settings of security and of connections are
 taken; what is read, and from where, is for ingest to say.

@@ -14,7 +14,7 @@ def _columns(**types: LongType | IntegerType | StringType | BinaryType) -> Struc
 
 
 class Reason(StrEnum):
-    """Why a record is in dead_letters/ and not among the events."""
+    """Reason why a record is in dead_letters/ and not among the events."""
 
     MALFORMED = "malformed"  # no JSON, a field missing or of the wrong type
     OLD_VERSION = "old_version"  # a schema_version that is not read any more
@@ -24,14 +24,14 @@ class Reason(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why numbers are missing."""
+    """Cause of missing numbers."""
 
     LOST = "lost"  # dropped by the gateway, or in its buffer when it was killed
     RETENTION = "retention"  # the topic may have removed them before they were read
 
 
 RECORDS = _columns(value=BinaryType(), kafka_partition=_INT, kafka_offset=_LONG, append_time_ms=_LONG)
-"""What comes from the topic."""
+"""Columns of the topic's records."""
 
 DEAD_LETTERS = _columns(
     reason=_TEXT,

@@ -1,4 +1,4 @@
-"""What was written becomes visible by a commit: one small file that says what is to be renamed where.
+"""Commits: one small file each, which lists the renames that make written data visible.
 
 Everything is written where no reader looks (ingest/staging), then a commit is written, then its renames are done.
 Killed before the commit: nothing happened, and what was staged is rubbish. Killed after it: the next start finishes
@@ -35,7 +35,7 @@ _KEPT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """How far ingest has come. Every commit carries it on."""
+    """Progress of ingest. Every commit carries it on."""
 
     query: str = ""
     """The streaming query (Spark's checkpoint) that the last batch was of."""
@@ -52,7 +52,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """What is visible after it, and what is still to be renamed for that."""
+    """A position, and the renames that make it visible."""
 
     version: int
     position: Position
@@ -64,14 +64,14 @@ class Commit:
 
     @classmethod
     def from_json(cls, text: str) -> Commit:
-        told = json.loads(text)
-        position = told["position"]
+        loaded = json.loads(text)
+        position = loaded["position"]
         position["next_offsets"] = {int(key): value for key, value in position["next_offsets"].items()}
         position["losses"] = tuple(Loss(**loss) for loss in position["losses"])
         pairs = {
-            name: tuple((source, target) for source, target in told[name]) for name in ("moves", "swaps")
+            name: tuple((source, target) for source, target in loaded[name]) for name in ("moves", "swaps")
         }
-        return cls(version=told["version"], position=Position(**position), **pairs)
+        return cls(version=loaded["version"], position=Position(**position), **pairs)
 
 
 class CommitLog:

@@ -61,14 +61,14 @@ def _answers(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordB
 
 
 def answer_to(value: bytes | None) -> Answer:
-    """What the gateways' reader says of one record. Its bytes come from outside: never raises."""
+    """Read one record as gateways do. Its bytes come from outside: never raises."""
     if value is None:
         return _NO_ANSWER | {"reason": Reason.MALFORMED, "detail": "a record without a value"}
     try:
-        told = fields_of(value)
+        given = fields_of(value)
     except EventUnreadable as problem:
         return _NO_ANSWER | _refused(problem)
-    known = _NO_ANSWER | _identity(told)
+    known = _NO_ANSWER | _identity(given)
     try:
         event = from_json(value)
     except EventUnreadable as problem:
@@ -80,13 +80,13 @@ def _refused(problem: EventUnreadable) -> Answer:
     return {"reason": _REASONS.get(type(problem), Reason.MALFORMED).value, "detail": str(problem)}
 
 
-def _identity(told: dict[str, Any]) -> Answer:
-    """Whose number it is, as far as it can be told: it arrived, even if it cannot be read."""
+def _identity(given: dict[str, Any]) -> Answer:
+    """Return the identity, as far as it is readable: the event arrived, even if it cannot be read."""
     found: Answer = {}
     for name in ("type", "gateway_id", "incarnation"):
-        if type(told.get(name)) is str:
-            found[name] = told[name]
+        if type(given.get(name)) is str:
+            found[name] = given[name]
     for name in ("seq", "wall_time_ms"):
-        if type(told.get(name)) is int and _LOWEST <= told[name] <= _HIGHEST:
-            found[name] = told[name]
+        if type(given.get(name)) is int and _LOWEST <= given[name] <= _HIGHEST:
+            found[name] = given[name]
     return found

@@ -40,7 +40,7 @@ _ESCAPES = r"\\u[dD][89a-fA-F]|\\[^" + r'"]*"\s*:'
 
 
 def of_type(records: DataFrame) -> DataFrame:
-    """Adds `type`, as far as the first bytes tell it."""
+    """Add `type`, as far as the first bytes hold it."""
     return records.withColumn("type", f.regexp_extract(f.col("value").cast("string"), _BEGINNING, 1))
 
 
@@ -76,7 +76,7 @@ def certain(read: DataFrame, words: Sequence[str]) -> DataFrame:
 
 
 def looked_into(answers: DataFrame, words: Sequence[str]) -> DataFrame:
-    """What the gateways' reader answered (doubtful.ANSWERS), in the same columns."""
+    """Return the answers of the gateways' reader (doubtful.ANSWERS) in the same columns."""
     events = (
         f.when(
             (f.col("type") == word) & f.col("reason").isNull(), f.from_json("text", _wanted(word), _OPTIONS)
@@ -95,13 +95,13 @@ def judged_by_time(arrivals: DataFrame, late_after_ms: int, ahead_ms: int) -> Da
     late = (age_ms > late_after_ms) | (age_ms.isNull() & (f.col("wall_time_ms") < 0))
     ahead = (age_ms < -ahead_ms) | (age_ms.isNull() & (f.col("wall_time_ms") >= 0))
     word = f.when(late, Reason.LATE.value).when(ahead, Reason.FROM_THE_FUTURE.value)
-    said = f.concat(
+    sentence = f.concat(
         f.lit("appended "), f.coalesce(age_ms.cast("string"), f.lit("ages")), f.lit(" ms after it was made")
     )
     good = f.col("reason").isNull()
     return arrivals.withColumns(
         {
-            "detail": f.when(good & word.isNotNull(), said).otherwise(f.col("detail")),
+            "detail": f.when(good & word.isNotNull(), sentence).otherwise(f.col("detail")),
             "reason": f.when(good, word).otherwise(f.col("reason")),
         }
     )

@@ -1,4 +1,4 @@
-"""Which numbers of which incarnation were seen: who is there twice, and what never came.
+"""Event numbers seen of each incarnation: duplicates and gaps.
 
 A gateway numbers its events without gaps, so all that must be remembered of an incarnation are the runs of numbers
 that were seen (columns.INTERVALS): one run where nothing was lost, however long it lives. Pure.
@@ -16,7 +16,7 @@ from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, Cause
 
 _OF = ("gateway_id", "incarnation")
 _SETTLED_MS = 60_000
-"""Gateways tell every 30 s that they live; a minute after the topic's beginning all of them were heard."""
+"""Gateways write `alive` every 30 s; a minute after the topic's beginning all of them have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Loss:
 
 
 def numbered(arrivals: DataFrame) -> DataFrame:
-    """Records whose number can be told, readable or not: they came."""
+    """Return records that have a number, readable or not: they came."""
     return arrivals.where("gateway_id is not null and incarnation is not null and seq is not null").select(
         *_OF,
         "seq",
@@ -100,7 +100,7 @@ def merged(marks: DataFrame) -> DataFrame:
 
 
 def duplicates(marks: DataFrame) -> DataFrame:
-    """Where those lay that were there before."""
+    """Return partition and offset of the duplicates."""
     return marks.where("duplicate").select("kafka_partition", "kafka_offset")
 
 
@@ -140,7 +140,7 @@ def gaps(intervals: DataFrame, noticed_before_ms: int, losses: Sequence[Loss] = 
 
 
 def _explained(losses: Sequence[Loss]) -> Column:
-    """Whether offsets were lost between the two sides of the gap."""
+    """Return whether offsets were lost between the two sides of the gap."""
     found = f.lit(False)
     for loss in losses:
         after = f.col("before_ms").isNull() | (f.col("before_ms") <= loss.resumed_ms)

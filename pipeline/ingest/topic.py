@@ -1,4 +1,4 @@
-"""The topic as its brokers tell it: partitions, identity, first and last offsets. By Java's own admin client.
+"""The topic's partitions, identity, first and last offsets, by Java's own admin client.
 
 Asked before a stream is started, because a stream waits for ever for what does not answer.
 """
@@ -56,10 +56,10 @@ class Topic:
         """The topic's id, which a topic made anew does not have again, and its partitions. Raises TopicMissing."""
         names = self._jvm.java.util.Collections.singletonList(self.name)
         try:
-            told = self._admin.describeTopics(names).allTopicNames().get(*self._patience).get(self.name)
+            answer = self._admin.describeTopics(names).allTopicNames().get(*self._patience).get(self.name)
         except Py4JJavaError as error:
             raise self._unreachable(error) from None
-        return str(told.topicId().toString()), sorted(place.partition() for place in told.partitions())
+        return str(answer.topicId().toString()), sorted(place.partition() for place in answer.partitions())
 
     def offsets(self, partitions: list[int]) -> Offsets:
         """Raises TopicMissing."""
@@ -73,10 +73,10 @@ class Topic:
         for one in places.values():
             asked.put(one, spec)
         try:
-            told = self._admin.listOffsets(asked).all().get(*self._patience)
+            answer = self._admin.listOffsets(asked).all().get(*self._patience)
         except Py4JJavaError as error:
             raise self._unreachable(error) from None
-        return {number: int(told.get(one).offset()) for number, one in places.items()}
+        return {number: int(answer.get(one).offset()) for number, one in places.items()}
 
     def _unreachable(self, error: Py4JJavaError) -> TopicMissing:
         """Java's messages name settings, and no secrets: values of passwords are hidden by Kafka."""
@@ -102,25 +102,25 @@ class Topic:
 
 
 def lost_data(name: str, position: Position, topic_id: str, offsets: Offsets) -> TopicLostData | None:
-    """What the topic no longer holds of what comes next; None when it holds all. Pure."""
-    told = None
+    """Return the error if the topic no longer holds all that comes next; None when it does. Pure."""
+    problem = None
     if position.topic_id and topic_id != position.topic_id:
-        told = f"{_NEWLY_MADE} (its id is {topic_id}, was {position.topic_id})"
+        problem = f"{_NEWLY_MADE} (its id is {topic_id}, was {position.topic_id})"
     elif shrunk := {p for p in position.next_offsets if position.next_offsets[p] > offsets.end.get(p, 0)}:
-        told = "; ".join(
+        problem = "; ".join(
             f"partition {p} ends at offset {offsets.end.get(p, 0)}, before {position.next_offsets[p]}, which comes next"
             for p in sorted(shrunk)
         )
     elif gone := {p for p in position.next_offsets if position.next_offsets[p] < offsets.first.get(p, 0)}:
-        told = "; ".join(
+        problem = "; ".join(
             f"partition {p}: offsets {position.next_offsets[p]} to {offsets.first[p] - 1} "
             f"({offsets.first[p] - position.next_offsets[p]} records) were removed before they were read"
             for p in sorted(gone)
         )
-    if told is None:
+    if problem is None:
         return None
     return TopicLostData(
-        f"topic {name!r} lost data: {told}. Nothing was changed. To go on with what it holds and have the loss "
+        f"topic {name!r} lost data: {problem}. Nothing was changed. To go on with what it holds and have the loss "
         "recorded in losses/: --on-data-loss go-on. That it does not happen again: run ingest more often than the "
         "topic's retention."
     )

@@ -1,4 +1,4 @@
-"""Who burns producer ids, and how: the patterns of pipeline/patterns.py, found in the events.
+"""Detector of users that burn producer ids: the patterns of events/patterns.py, found in the events.
 
 producers.py         one row per producer id: when it came, what became of it
 places.py            which of them are looked at together (sources, applications)

@@ -1,4 +1,4 @@
-"""What the calm producers of a user do together: replaced in turn, more by day than by night, many at one address.
+"""Features of a user's calm producers together: replaced in turn, more by day than by night, many at one address.
 
 Calm are those whose source alone shows no story (rules.py); an application is a family of client ids (places.py).
 Starts and ends are first gathered by minute.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pidgate.pipeline.offenders.producers import Span
 
 HEAD_MS = 60 * 60_000
-"""Who is first seen so shortly after the history begins may have run before."""
+"""A producer first seen so shortly after the history begins may have run before."""
 SESSION_GAP_MS = 30 * 60_000
 """Starts that follow each other within this are one session: a pod may take minutes to get ready, a bus-load of
 them is replaced one by one. Of a short history a twentieth."""
@@ -76,7 +76,7 @@ def _only(name: str) -> Column:
 
 
 def _rhythm(which: str, at_ms: str, name: str) -> list[Column]:
-    """How much they keep to an hour of the day: 0 not at all, 1 always the same moment."""
+    """Concentration on an hour of the day: 0 none, 1 always the same moment."""
     turn = f.pmod(f.col(at_ms), f.lit(DAY_MS)) * (2 * 3.141592653589793 / DAY_MS)
     across, up = (f.avg(f.when(f.col(which), of(turn))) for of in (f.cos, f.sin))
     return [f.hypot(across, up).alias(f"{name}_rhythm")]
@@ -106,11 +106,11 @@ def _crowds(calm: DataFrame) -> DataFrame:
     for kind in ("address", "client_id"):
         top = f"max_by(struct(at.key, met, alive), struct(met, alive, at.key)) filter (where at.kind = '{kind}')"
         found.append(f.expr(top).alias(kind))
-    told = [
+    names = [
         f"{kind}.key as crowd_{kind}, {kind}.met as met_at_{kind}, {kind}.alive as alive_at_{kind}"
         for kind in ("address", "client_id")
     ]
-    return crowds.groupBy(*APP).agg(*found).selectExpr(*APP, *", ".join(told).split(", "))
+    return crowds.groupBy(*APP).agg(*found).selectExpr(*APP, *", ".join(names).split(", "))
 
 
 def _sessions(calm: DataFrame, span: Span) -> DataFrame:

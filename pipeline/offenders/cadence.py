@@ -20,7 +20,7 @@ EVEN = (0.8, 1.25)
 GROWN = (1.5, 3.0)
 """It has grown as back-offs do (10, 20, 40 s). Of intervals by chance, one in seven has."""
 PERIODS_MS = tuple(minutes * 60_000 for minutes in (1, 5, 10, 15, 30, 60, 120, 180, 240, 360, 720, 1440))
-"""What the hours of crontabs are multiples of."""
+"""Periods that the hours of crontabs are multiples of."""
 
 
 def cadence(known: DataFrame) -> DataFrame:
@@ -81,7 +81,7 @@ def _ratio(name: str, before: Column) -> Column:
 
 
 def _new_period(period_ms: int, before_ms: Column) -> Column:
-    """Whether this is the first start in its period of the clock."""
+    """Return whether this is the first start in its period of the clock."""
     return f.coalesce(f.floor(f.col("at_ms") / period_ms) != f.floor(before_ms / period_ms), f.lit(True))
 
 

@@ -1,4 +1,4 @@
-"""How often the findings are right, where the truth is known: precision, recall, and what is taken for what."""
+"""Precision, recall and confusion of the findings, where users have labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTHING = "nothing"
 def accuracy(findings: DataFrame, labels: DataFrame) -> DataFrame:
     """The result table detector_accuracy: one row per pattern.
 
-    users: who have the label; found: of whom it was said. Intervals are Wilson's, 95 %; null where nothing was
+    users: that have the label; found: that have the finding. Intervals are Wilson's, 95 %; null where nothing was
     labelled (recall) or found (precision). Only users that have labels are judged.
     """
     both = _compared(findings, labels)
@@ -66,8 +66,8 @@ def _compared(findings: DataFrame, labels: DataFrame) -> DataFrame:
     """One row per user and pattern that is labelled or found."""
     truth = labels.select("user", "pattern").distinct().withColumn("labelled", f.lit(True))
     known = labels.select("user").distinct()
-    said = findings.select("user", "pattern").distinct().join(known, "user").withColumn("found", f.lit(True))
-    return truth.join(said, ["user", "pattern"], "full").fillna(False, ["labelled", "found"])
+    named = findings.select("user", "pattern").distinct().join(known, "user").withColumn("found", f.lit(True))
+    return truth.join(named, ["user", "pattern"], "full").fillna(False, ["labelled", "found"])
 
 
 def _shares(name: str, part: str, whole: str) -> list[Column]:

@@ -99,8 +99,8 @@ def _new_ids(sources: DataFrame, apps: DataFrame) -> DataFrame:
 
 
 def _found(judged: DataFrame, rules: tuple[Rule, ...]) -> DataFrame:
-    """Sources (or apps) of a user with the same story are one finding, told of the largest."""
-    told = f.struct(
+    """Join a user's sources (or apps) of one pattern to one finding, with the words of the largest."""
+    worded = f.struct(
         _of_rule(rules, {rule.pattern: _sentence(rule.pattern, WORDS) for rule in rules}).alias("sentence"),
         _of_rule(rules, {rule.pattern: _numbers(rule.evidence) for rule in rules}).alias("evidence"),
         "client",
@@ -108,12 +108,12 @@ def _found(judged: DataFrame, rules: tuple[Rule, ...]) -> DataFrame:
     )
     joined = (
         judged.where("pattern is not null")
-        .select("user", "pattern", "new_ids", told.alias("told"))
+        .select("user", "pattern", "new_ids", worded.alias("worded"))
         .groupBy("user", "pattern")
         .agg(
             f.sum("new_ids").alias("new_ids"),
             f.count("*").alias("sources"),
-            f.max_by("told", f.struct("new_ids", "told.client", "told.address")).alias("top"),
+            f.max_by("worded", f.struct("new_ids", "worded.client", "worded.address")).alias("top"),
         )
     )
     and_more = "if(sources > 1, ' (and ' || (sources - 1) || ' more like it)', '')"
@@ -134,7 +134,7 @@ def _sentence(pattern: Pattern, filled: dict[str, str]) -> str:
 
 
 def _of_rule(rules: tuple[Rule, ...], texts: dict[Pattern, str]) -> Column:
-    """What belongs to the rule that was found, each written in SQL."""
+    """Return the text of the rule that was found; each is SQL."""
     cases = " ".join(f"when '{rule.pattern.value}' then {texts[rule.pattern]}" for rule in rules)
     return f.expr(f"case pattern {cases} end")
 
@@ -151,7 +151,7 @@ def _unknown(users: DataFrame) -> DataFrame:
     ids = f"{words.count(rest)} || ' of ' || {words.count('all_ids')} || ' new ids'"
     of_all = _sentence(Pattern.UNKNOWN, {"ids": ids})
     too_few = f"'too little is known, ' || {words.count(rest)} || ' new ids'"
-    said = f"{words.name('user')} || ': ' || if({many}, {of_all}, {too_few})"
+    sentence = f"{words.name('user')} || ': ' || if({many}, {of_all}, {too_few})"
     return users.where(f"found = 0 or ({many})").select(
         "user",
         f.lit(Pattern.UNKNOWN.value).alias("pattern"),
@@ -159,6 +159,6 @@ def _unknown(users: DataFrame) -> DataFrame:
         f.lit(None).cast("string").alias("client_id"),
         f.lit(None).cast("string").alias("address"),
         f.expr(f"map('unexplained', cast({rest} as string))").alias("evidence"),
-        f.expr(said).alias("sentence"),
+        f.expr(sentence).alias("sentence"),
         "all_ids",
     )

@@ -1,4 +1,4 @@
-"""Which producers are looked at together: those of one place, of one address, or of one application.
+"""Groups of producers that are looked at together: of one place, one address, or one application.
 
 A place is a client id at an address. What happens there often enough has a story of its own. Where every start
 has another client id or another address (pods, counted names), no place shows anything, but all together do.

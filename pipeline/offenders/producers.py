@@ -1,4 +1,4 @@
-"""What became of each producer id: when it came, how long it was used, for how much, and with which errors.
+"""Life of each producer id: when it came, how long it was used, for how much, and with which errors.
 
 One row per (user, producer id), in numbers only: Spark sums numbers up in a hash table, text only by sorting. The
 names are in places.py, one row for each place.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OPEN_MS = 60 * 60_000
-"""An id that was used so shortly before the end is not over: use is told every 15 minutes, quiet producers more
+"""An id that was used so shortly before the end is not over: use is reported every 15 minutes, quiet producers more
 seldom. Of a short history it is a twentieth."""
 
 
@@ -50,8 +50,8 @@ def producers(decisions: DataFrame, usage: DataFrame, errors: DataFrame) -> Data
     """One row per (user, producer_id) that was met: refused, admitted or in use.
 
     started_ms: when it came; null when it is older than the history. last_ms: its last use that is known.
-    admitted: false when it was never let in. requests: null when none was forwarded (or told). failed: its last use
-    came with an error (errors are told with a slice, so one in mid-life is told before the last use). name,
+    admitted: false when it was never let in. requests: null when none was forwarded (or reported). failed: its last use
+    came with an error (errors are reported with a slice, so one in mid-life comes before the last use). name,
     connection: the transactional id and the first connection, as numbers.
     """
     by_id = ["user", "producer_id"]
@@ -94,8 +94,8 @@ def _starts(decisions: DataFrame) -> DataFrame:
 
 
 def _lives(usage: DataFrame) -> DataFrame:
-    told = usage.where("producer_id >= 0").withColumn("place", place())
-    return told.groupBy("user", "producer_id").agg(
+    reported = usage.where("producer_id >= 0").withColumn("place", place())
+    return reported.groupBy("user", "producer_id").agg(
         f.min("place").alias("use_place"),
         f.sum("requests").alias("requests"),
         f.min("first_ms").alias("first_ms"),
@@ -104,8 +104,8 @@ def _lives(usage: DataFrame) -> DataFrame:
 
 
 def _errors(errors: DataFrame) -> DataFrame:
-    told = errors.where("producer_id >= 0")
-    return told.groupBy("user", "producer_id").agg(
+    reported = errors.where("producer_id >= 0")
+    return reported.groupBy("user", "producer_id").agg(
         f.max("wall_time_ms").alias("error_ms"), f.min("code").alias("error_code")
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 FEWEST_IDS = 8
-"""New ids before a source is said to do anything at all."""
+"""New ids before anything is found of a source."""
 FEWEST_BURSTS = 6
 """Starts before they can have a beat: five intervals."""
 BEAT = 0.6
@@ -38,7 +38,7 @@ LONGEST_CRASH_LOOP_MS = 2 * 3_600_000
 OVERLAP = 0.2
 """Of the starts of one process after another, so many at most find the one before still in use."""
 CLOCK = 0.8
-"""How closely starts keep to the clock. Equal times give 1, times within half of the period 0.64, any times 0."""
+"""Concentration of starts on the clock. Equal times give 1, times within half of the period 0.64, any times 0."""
 DAILY_CLOCK = 0.95
 """The same for periods of hours: load comes by day, too, but not within an hour."""
 CRON_IDS = 20

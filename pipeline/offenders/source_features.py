@@ -1,4 +1,4 @@
-"""What is known of each source, in numbers: how many ids, how long they lived, what they were used for."""
+"""Features of each source: number of ids, lives, use."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +17,7 @@ from pidgate.pipeline.offenders.source_features import closings, source_features
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pidgate.pipeline.offenders.scratch import Keep
+    from pidgate.pipeline.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +55,23 @@ def _calm(known: DataFrame, sources: DataFrame, there: DataFrame) -> DataFrame:
 def _span(known: DataFrame) -> Span:
     first_ms, last_ms = span_of(known).collect()[0]
     return Span(first_ms or 0, last_ms or 0)
+
+
+Keep = Callable[[str, "DataFrame"], "DataFrame"]
+"""Computes a frame once, under a name, and gives what is read from now on in its place."""
+
+
+@contextmanager
+def scratch(tables: Tables) -> Iterator[Keep]:
+    """Yield a Keep whose tables lie under `<tables>/scratch/` until the block ends."""
+    parts = ("scratch", secrets.token_hex(4))
+
+    def keep(name: str, frame: DataFrame) -> DataFrame:
+        path = tables.path(*parts, name)
+        frame.write.parquet(path)
+        return tables.spark.read.schema(frame.schema).parquet(path)
+
+    try:
+        yield keep
+    finally:
+        tables.files.remove("/".join(parts))

@@ -8,13 +8,11 @@ From events to results in three steps, so that each table is read once and nothi
 """
 
 from pidgate.pipeline.rates.arriving import arriving
-from pidgate.pipeline.rates.by_time import by_time
-from pidgate.pipeline.rates.clients import rates_clients
+from pidgate.pipeline.rates.by_time import by_time, rates_clients
 from pidgate.pipeline.rates.held import held_by_hour, id_stays
 from pidgate.pipeline.rates.id_hours import id_hours
 from pidgate.pipeline.rates.sketches import daily_sketches, estimated_ids
-from pidgate.pipeline.rates.users import rates_users
-from pidgate.pipeline.rates.waiting import waiting
+from pidgate.pipeline.rates.users import rates_users, waiting
 
 __all__ = [
     "arriving",

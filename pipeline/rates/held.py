@@ -1,4 +1,4 @@
-"""What the brokers must hold: for each partition that an id wrote to, a state until it has expired.
+"""States that brokers must hold: one for each partition that an id wrote to, until it has expired.
 
 A broker keeps a producer's state for producer.id.expiration.ms after its last write and looks for expired ones
 every producer.id.expiration.check.interval.ms. So time is counted in steps of that interval: an id is held from the

@@ -11,10 +11,9 @@ from pyspark.sql import functions as f
 from pidgate.pipeline.rates.arriving import COUNTS
 from pidgate.pipeline.rates.sketches import estimated_ids
 from pidgate.pipeline.rates.times import DAY_MS, HOUR_MS, UNITS_MS, floored
-from pidgate.pipeline.rates.waiting import ACCURACY, waiting
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
 _PERCENTILES = (50, 95, 99)
 _SUMS = ("ids", "ids_hll", "requests", *COUNTS, "gave_up", "ids_held", "states_held")
@@ -117,7 +116,7 @@ def _of_held(held: DataFrame) -> DataFrame:
 
 
 def _completed(joined: DataFrame) -> DataFrame:
-    """What follows from the parts; counts of what a user has none of are 0, other figures null."""
+    """Derive figures from the parts; counts of what a user has none of are 0, other figures null."""
     zero = f.lit(0).cast("bigint")
     known = joined.withColumns(
         {name: f.coalesce(name, zero) for name in (*_SUMS, *_PEAKS)}
@@ -149,3 +148,22 @@ def _in_hour(hours: Column, rank: Column) -> Column:
     listed = f.coalesce("new_ids_in_hours", f.array().cast("array<bigint>"))
     place = (rank - (hours - f.size(listed))).cast("int")
     return f.when(place < 0, f.lit(0.0)).otherwise(f.get(listed, place).cast("double"))
+
+
+ACCURACY = 10_000
+"""Of percentiles over many values: the rank is right to one in so many."""
+
+
+def waiting(outcomes: DataFrame) -> DataFrame:
+    """user, waited_ms_p50, waited_ms_p95 (of the ids admitted after all), gave_up. From refusal_outcome events."""
+    waited = f.when(f.col("outcome") == "admitted", f.col("waited_ms"))
+    quantiles = f.percentile_approx(waited, [0.5, 0.95], ACCURACY)
+    summed = outcomes.groupBy("user").agg(
+        quantiles.alias("quantiles"), f.count_if(f.col("outcome") == "gave_up").alias("gave_up")
+    )
+    return summed.select(
+        "user",
+        f.get("quantiles", f.lit(0)).alias("waited_ms_p50"),
+        f.get("quantiles", f.lit(1)).alias("waited_ms_p95"),
+        "gave_up",
+    )

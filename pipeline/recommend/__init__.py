@@ -1,4 +1,4 @@
-"""What each user's quota should be: history replayed at candidate rates, on the cluster, in one pass.
+"""Recommended quotas: each user's history replayed at candidate rates, on the cluster, in one pass.
 
 judged.py       arrivals, and which of them are healthy
 candidates.py   which rates are tried for whom

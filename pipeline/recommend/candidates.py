@@ -1,4 +1,4 @@
-"""Which rates are tried for whom: around what healthy producers of the user brought in an hour, up to all there was.
+"""Rates to try for each user: around what its healthy producers brought in an hour, up to all there was.
 
 In ids per window. Tried are the same few steps for everybody, so that no user's numbers are fitted too closely.
 """

@@ -40,7 +40,7 @@ def arrived(decisions: DataFrame, remember_ms: int) -> DataFrame:
 
 
 def refreshed(decisions: DataFrame) -> DataFrame:
-    """Uses of ids that are remembered, as far as they are told (once per slice): user, producer_id, at_ms."""
+    """Return uses of ids that are remembered, as events have them (once per slice): user, producer_id, at_ms."""
     known = (f.col("decision") == "admit") & f.col("reason").isin(*KNOWN) & (f.col("producer_id") >= 0)
     return decisions.where(known & (f.col("user") != "")).select(
         "user", "producer_id", f.col("wall_time_ms").alias("at_ms")
@@ -60,8 +60,10 @@ def judged_by_findings(arriving: DataFrame, offenders: DataFrame) -> DataFrame:
     Where a user does nothing but harm, all of its ids are meant, whatever the finding names.
     """
     by_user = Window.partitionBy("user")
-    said = offenders.where("pattern != 'unknown'").withColumn("only_harm", f.every("harmful").over(by_user))
-    harmful = said.where(f.col("pattern").isin(*(pattern.value for pattern in HARMFUL))).select(
+    of_users = offenders.where("pattern != 'unknown'").withColumn(
+        "only_harm", f.every("harmful").over(by_user)
+    )
+    harmful = of_users.where(f.col("pattern").isin(*(pattern.value for pattern in HARMFUL))).select(
         "user",
         f.col("client_id").alias("rogue_client_id"),
         f.col("address").alias("rogue_address"),

@@ -1,7 +1,7 @@
 """The quotas as a file that the gateway loads as it is, with the reasons beside what was changed, and the difference.
 
 Everything in force is in it, so that nothing is lost by loading it; only users with a new rate differ. What events do
-not tell (byte rates, cold starts, listeners) is not in it. Text out; no files.
+not hold (byte rates, cold starts, listeners) is not in it. Text out; no files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMMENT_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class NewRate:
-    """What one user is to have. `mode`: None leaves the user's own as it is."""
+    """A user's new rate. `mode`: None leaves the user's own as it is."""
 
     user: str
     rate: float
@@ -49,7 +49,7 @@ def quotas_yaml(
     cluster: str = "",
     bootstrap_servers: Sequence[str] = (),
 ) -> str:
-    """The whole file. `head`: said at its top; without servers it is only the section `quotas`."""
+    """The whole file. `head`: comments at its top; without servers it is only the section `quotas`."""
     lines = [*_comment(head, ""), *_cluster(cluster, bootstrap_servers)]
     return "\n".join([*lines, *_quotas(config, {one.user: one for one in changes})]) + "\n"
 
@@ -110,14 +110,14 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
         if change.headroom is not None:
             yield f"    # headroom: {change.headroom:.2g} times the least rate tried that refuses nobody healthy"
         rate, mode = change.rate, change.mode or mode
-    said = {
+    keys = {
         "mode": mode,
         "producer_ids_rate": None if rate is None else _rate(rate),
         "owner": _scalar(now["owner"]) if now.get("owner") else None,
         "note": _scalar(now["note"]) if now.get("note") else None,
         "exempt": "[producer_ids]" if now.get("exempt") else None,
     }
-    found = [f"      {key}: {value}" for key, value in said.items() if value is not None]
+    found = [f"      {key}: {value}" for key, value in keys.items() if value is not None]
     yield f"    {_scalar(user)}:" if found else f"    {_scalar(user)}: {{}}"
     yield from found
 

@@ -1,4 +1,4 @@
-"""Why a rate is recommended, in sentences for the person who has to answer for it."""
+"""Reasons for a recommended rate, as sentences for the person who has to answer for it."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def _nothing_to_go_by() -> Column:
 
 
 def _need() -> Column:
-    said = f.format_string(
+    text = f.format_string(
         "healthy producers brought at most %d new ids in a window; %s is the least rate tried that refuses none",
         f.col("healthy_peak"),
         _rate("least.rate"),
     )
     alone = f.format_string("no healthy producer was seen: %s is the least rate tried", _rate("pick.rate"))
-    return f.when(_is_set() & (f.col("healthy_peak") > 0), said).when(_is_set(), alone)
+    return f.when(_is_set() & (f.col("healthy_peak") > 0), text).when(_is_set(), alone)
 
 
 def _in_force() -> Column:
@@ -77,7 +77,7 @@ def _in_force() -> Column:
 
 def _rogue() -> Column:
     judged = f.col("judged.test.rogue_admitted") + f.col("judged.test.rogue_refused")
-    said = f.format_string(
+    text = f.format_string(
         "%s: of %d ids of rogue producers in the judged days it lets in %d; the maximum of history (%d) lets in %d",
         f.coalesce(f.nullif(f.array_join("patterns", ", "), f.lit("")), f.lit("rogue")),
         judged,
@@ -85,7 +85,7 @@ def _rogue() -> Column:
         f.col("naive"),
         f.col("plain.test.rogue_admitted"),
     )
-    return f.when((f.col("rogue_ids") > 0) & (f.col("action") != "none"), said)
+    return f.when((f.col("rogue_ids") > 0) & (f.col("action") != "none"), text)
 
 
 def _not_held() -> Column:
@@ -98,28 +98,28 @@ def _not_held() -> Column:
         f.col("holding.train.rogue_admitted"),
         f.col("rogue_ids"),
     )
-    said = f.concat(f.lit(apart), f.when(f.col("holding").isNotNull(), else_).otherwise(""))
+    text = f.concat(f.lit(apart), f.when(f.col("holding").isNotNull(), else_).otherwise(""))
     slow = "the rogue is so slow that no rate tried holds it: look for its cause, not for a quota"
-    said = f.when(f.col("healthy_peak") == 0, slow).otherwise(said)
-    return f.when((f.col("rogue_ids") > 0) & loose & (f.col("action") != "none"), said)
+    text = f.when(f.col("healthy_peak") == 0, slow).otherwise(text)
+    return f.when((f.col("rogue_ids") > 0) & loose & (f.col("action") != "none"), text)
 
 
 def _waits() -> Column:
-    said = f.format_string(
+    text = f.format_string(
         "%d healthy ids of the days learnt from would have had to wait, the longest for %d s; none gives up",
         f.col("pick.train.healthy_refused"),
         f.ceil(f.col("pick.train.longest_wait_ms") / 1000),
     )
-    return f.when(_is_set() & (f.col("pick.train.healthy_refused") > 0), said)
+    return f.when(_is_set() & (f.col("pick.train.healthy_refused") > 0), text)
 
 
 def _restart() -> Column:
-    said = f.format_string(
+    text = f.format_string(
         "%d ids were in use at the same time: a restart of all of them at once ", f.col("alive")
     )
     outcome = f.when(f.col("pick.rate") >= f.col("alive"), "fits").otherwise("would have to wait")
     return f.when(
-        _is_set() & (f.col("alive") > f.greatest("healthy_peak", f.lit(1))), f.concat(said, outcome)
+        _is_set() & (f.col("alive") > f.greatest("healthy_peak", f.lit(1))), f.concat(text, outcome)
     )
 
 
@@ -131,25 +131,25 @@ def _judged() -> Column:
 
 
 def _transactions() -> Column:
-    said = f.format_string(
+    text = f.format_string(
         "%d of its rogue ids are of transactions, refused only with quotas.producer_ids.transactional: enforce",
         f.col("rogue_transactional_ids"),
     )
-    return f.when(f.col("rogue_transactional_ids") > 0, said)
+    return f.when(f.col("rogue_transactional_ids") > 0, text)
 
 
 def _censored() -> Column:
-    said = f.format_string(
+    text = f.format_string(
         "censored: %d refusals in this history; what would have come without them is not known, the need may be larger",
         f.col("history_refusals"),
     )
-    return f.when(f.col("history_refusals") > 0, said)
+    return f.when(f.col("history_refusals") > 0, text)
 
 
 def _run_time() -> Column:
-    said = f.concat(
+    text = f.concat(
         f.lit("set at run time by "),
         f.col("set_by"),
         f.lit(": that stands above the file until it is reset (pidgate quotas)"),
     )
-    return f.when(_is_set() & (f.col("source") == "run_time"), said)
+    return f.when(_is_set() & (f.col("source") == "run_time"), text)

@@ -44,7 +44,7 @@ _Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What holds for all trials. Times are wall clock ms; `begin_ms` is not after any arrival; from `split_ms` on
+    """Settings of all trials. Times are wall clock ms; `begin_ms` is not after any arrival; from `split_ms` on
     is judged."""
 
     settings: ProducerIdSettings
@@ -59,7 +59,7 @@ def trials(
 ) -> DataFrame:
     """RESULT: what each rate of `plan` (user, rates in ids per window, ids) would have done to its user's arrivals.
 
-    Rows with a null rate tell of the filter. `parts`: into how many a heavy user is dealt out.
+    Rows with a null rate hold the filter's counts. `parts`: into how many a heavy user is dealt out.
     """
     spark = judged.sparkSession
     planned = _dealt(plan, parts)

@@ -1,4 +1,4 @@
-"""How far the report may be trusted: the detector against users whose patterns are known, and the filters."""
+"""Accuracy: the detector against users whose patterns are known, and the filters."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def heaps(found: Heaps) -> Chart:
         lines.append(_deaths(found))
     layout = _time_layout("MB of heap")
     limit = found.study.heap_limit_bytes
-    # A limit that is far away would press everything else to the ground; the caption tells it.
+    # A limit that is far away would press everything else to the ground; the caption has it.
     if found.study.peak_heap_bytes * 3 > limit:
         _draw_limit(layout, limit / (1 << 20), f"limit: {size(limit)}")
     return {"data": lines, "layout": layout}
@@ -119,7 +119,7 @@ def _deaths(found: Heaps) -> Chart:
 
 
 def candidates(tried: Sequence[Candidate], recommended: float | None) -> Chart:
-    """What each rate would have done in the time kept back: healthy ids refused against harmful ids let in."""
+    """Draw each rate's outcome in the time kept back: healthy ids refused against harmful ids let in."""
     tested = [one for one in tried if one.period == "test"]
     shown = tested or list(tried)
     rates = [one.candidate_rate for one in shown]
@@ -179,7 +179,7 @@ def accuracy(found: Sequence[PatternAccuracy]) -> Chart:
 
 
 def _least(*values: Sequence[tuple[float | None, float | None, float | None]]) -> float:
-    """Where the axis begins: a little below the lowest interval, and the aim is always on it."""
+    """Return the axis' begin: a little below the lowest interval, and the aim is always on it."""
     lows = [low for interval in values for _, low, _ in interval if low is not None]
     return max(0.0, min(lows, default=0.0) - 0.05) if min(lows, default=0.0) < 0.9 else 0.85
 

@@ -1,4 +1,4 @@
-"""What happens to the other brokers when one dies: KIP-936's own example, and real Kafka."""
+"""Section on the other brokers when one dies: KIP-936's own example, and real Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What matters, in plain words and in order: who burns producer ids, why, and what to do.
+"""The report's findings, in plain words and in order: who burns producer ids, why, and what to do.
 
 Pure: rows in, sentences out. Everybody may read them, so Kafka's words are explained where they stand.
 """
@@ -28,7 +28,7 @@ _ACCURATE = 0.95
 
 
 class Weight(StrEnum):
-    """How much a finding matters."""
+    """Weight of a finding."""
 
     BAD = "bad"
     WARN = "warn"
@@ -115,7 +115,7 @@ def _action(user: UserRow, worst: PatternFound) -> str:
 
 
 def advice_sentence(recommendation: Recommendation | None) -> str:
-    """What the quota should be, and what the replay says of it."""
+    """Return the recommended quota and its outcome in the replay, as sentences."""
     if recommendation is None:
         return ""
     rate, now = recommendation.recommended_rate, recommendation.current_rate
@@ -177,7 +177,7 @@ def _doubts(found: Found) -> Iterator[Finding]:
 
 
 def _by_pattern(users: Sequence[UserRow]) -> str:
-    """How many users show which pattern; the most first."""
+    """Count users by pattern, the most first."""
     counts = Counter(one.pattern for user in users for one in user.patterns)
     shown = [f"{pattern_words(pattern).name.lower()}: {count(n)}" for pattern, n in counts.most_common()]
     return listed([text.capitalize() if n == 0 else text for n, text in enumerate(shown)], 8)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
 
 GREATEST = 6
-"""Users with a line of their own in charts of everybody; more cannot be told apart by colour."""
+"""Users with a line of their own in charts of everybody; more colours look alike."""
 _BUMPS = 10
 _STEPS_OF_TEXT = 1_000
 _STUDIES = 40

@@ -1,4 +1,4 @@
-"""What sections are put together from: headings, tiles, tables, figures. One look for all of them."""
+"""Parts of sections: headings, tiles, tables, figures. One look for all of them."""
 
 from __future__ import annotations
 

@@ -43,17 +43,8 @@ def _local(path: Path, text: str) -> str:
 
 
 def _remote(tables: Tables, text: str) -> str:
-    """Through Hadoop's file system, whichever the root's scheme names."""
-    jvm = tables.spark._jvm
-    assert jvm is not None
-    target = jvm.org.apache.hadoop.fs.Path(tables.path("report.html"))
-    draft = jvm.org.apache.hadoop.fs.Path(tables.path(".report.html.draft"))
-    files = target.getFileSystem(tables.spark._jsc.hadoopConfiguration())
-    stream = files.create(draft, True)
-    try:
-        stream.write(bytearray(text.encode()))
-    finally:
-        stream.close()
-    files.delete(target, False)
-    files.rename(draft, target)
-    return tables.path("report.html")
+    files, draft, name = tables.files, ".report.html.draft", "report.html"
+    files.replace(draft, text)
+    files.remove(name)
+    files.rename(draft, name)
+    return tables.path(name)

@@ -1,4 +1,4 @@
-"""What the report is made of: rows of result tables, few and plain. Field names are the tables' columns."""
+"""Rows of result tables that the report is made of. Field names are the tables' columns."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Times:
     refusals: Series
     within_window: Mapping[str | None, Series]
     is_running: bool
-    """Whether those are sums over a whole window of the quota; if not, counts of a step or of its busiest hour."""
+    """True for sums over a whole window of the quota, else counts of a step or of its busiest hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What ingest could not take, and what never came."""
+    """Events that ingest could not take, and those that never came."""
 
     dead_letters: Mapping[str, int] | None
     """By reason."""
@@ -318,7 +318,7 @@ class UserRow:
 
     @property
     def harmful(self) -> Sequence[PatternFound]:
-        """What harms, the most ids first."""
+        """Return the harmful patterns, the most ids first."""
         return sorted((one for one in self.patterns if one.harmful), key=lambda one: -one.ids)
 
     @property

@@ -27,7 +27,7 @@ class Span:
 
     @property
     def unit(self) -> str:
-        """What a step is called in rates_by_time."""
+        """Name of a step in rates_by_time."""
         return {MINUTE_MS: "minute", HOUR_MS: "hour"}.get(self.step_ms, "day")
 
     @property
@@ -51,7 +51,7 @@ def span_between(first_ms: int, last_ms: int, *, finest_ms: int = MINUTE_MS) -> 
 
 
 def can_run(span: Span, window_ms: int) -> bool:
-    """Whether counts of this span can be summed up to counts of a whole window."""
+    """Return whether counts of this span can be summed up to counts of a whole window."""
     return window_ms % span.step_ms == 0
 
 

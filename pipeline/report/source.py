@@ -36,7 +36,7 @@ JOB_OF = {
 """Result tables the report knows, and the job that writes each."""
 
 _NOT_WHOLE = ("FAILED_READ_FILE", "UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
-"""What Spark says of a folder whose files come or go."""
+"""Parts of Spark's errors about a folder whose files come or go."""
 
 
 @dataclass(frozen=True, slots=True)

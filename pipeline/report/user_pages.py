@@ -99,7 +99,7 @@ def _new_ids(found: Found, user: UserRow, drawn: Charts) -> Html | None:
 
 
 def _compares(times: Times, window_ms: int) -> bool:
-    """Whether what the chart counts is counted over a whole window, as the rate is."""
+    """Return whether the chart counts over a whole window, as the rate does."""
     return times.is_running or (window_ms == HOUR_MS and times.span.step_ms > HOUR_MS)
 
 

@@ -134,7 +134,7 @@ def test_the_last_minutes_only(cluster: Cluster, filled: str) -> None:
     assert found["lost_events"] == 0
     assert user["quota"] is None
     assert found["notes"] == [
-        "Quotas are unknown: no gateway told them within this time. Name the gateway's file with --config."
+        "Quotas are unknown: no gateway wrote them within this time. Name the gateway's file with --config."
     ]
 
 

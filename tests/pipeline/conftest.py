@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pidgate.pipeline.errors import JavaUnfit
-from pidgate.pipeline.java import java_home
+from pidgate.pipeline.session import java_home
 from pidgate.pipeline.tables import Tables
 from pidgate.sandbox.jars import alone_with_jars
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pidgate.pipeline.failover.cascade import BrokerHour, Load, Scenario, run, verdict, worst_loss
 from pidgate.pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, Heap
 from pidgate.pipeline.failover.held import HOUR_MS
-from pidgate.pipeline.failover.solve import greatest_rate
+from pidgate.pipeline.failover.study import greatest_rate
 
 CALIBRATION = Path(__file__).parents[2] / "bench/results/failover-calibration.json"
 HOURS = 6

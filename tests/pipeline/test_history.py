@@ -17,7 +17,7 @@ from pidgate.events import EVENT_TYPES
 from pidgate.events.patterns import HARMFUL
 from pidgate.pipeline.history import events_of_day, job, loops
 from pidgate.pipeline.history.cast import STORIES, cast
-from pidgate.pipeline.history.events_of_day import Told, told
+from pidgate.pipeline.history.events_of_day import DayTables, tables_of
 from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, World, dice
 from pidgate.pipeline.offenders.rules import PATTERNS
 from pidgate.pipeline.schemas import table_schema
@@ -37,7 +37,7 @@ class Story:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        parts = [told(world, shard, day) for day in range(world.days) for shard in range(world.shards)]
+        parts = [tables_of(world, shard, day) for day in range(world.days) for shard in range(world.shards)]
         self._tables = {
             kind: pa.concat_tables([_plain(part, kind) for part in parts]) for kind in EVENT_TYPES
         }
@@ -48,7 +48,7 @@ class Story:
         return found
 
 
-def _plain(part: Told, kind: str) -> pa.Table:
+def _plain(part: DayTables, kind: str) -> pa.Table:
     table = part.tables[kind]
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
@@ -77,8 +77,8 @@ def test_a_seed_makes_one_history_however_it_is_divided(spark: SparkSession, tmp
         assert sum(row["rows"] for row in written) == rows > 5_000
     one, four = _files(tmp_path / "one"), _files(tmp_path / "four")
     assert one == four
-    other = told(replace(small, seed=6), 0, 0)
-    assert other.tables["decision"].num_rows != told(small, 0, 0).tables["decision"].num_rows
+    other = tables_of(replace(small, seed=6), 0, 0)
+    assert other.tables["decision"].num_rows != tables_of(small, 0, 0).tables["decision"].num_rows
 
 
 def test_tables_are_as_ingest_would_have_written_them(spark: SparkSession, tables: Tables) -> None:
@@ -240,7 +240,7 @@ def test_patterns_overlap_in_how_many_ids_they_bring() -> None:
 def test_it_has_about_as_many_events_as_were_asked_for(wanted: int) -> None:
     sized = job.sized(replace(WORLD, scale=1.0, users=45), wanted)
     found = sum(
-        sum(table.num_rows for table in told(replace(sized, shards=1), 0, day).tables.values())
+        sum(table.num_rows for table in tables_of(replace(sized, shards=1), 0, day).tables.values())
         for day in (0, 1)
     )
     assert 1 / 2.5 < found / wanted < 2.5

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from pidgate.events.definitions import ConnectionEvent, DecisionEvent, IdUsageEvent
-from pidgate.pipeline.history.stretch import DURATIONS, MOMENTS, stretched
 from tests.support.recordings import load
+from tests.support.stretched import DURATIONS, MOMENTS, stretched
 
 
 def test_times_move_and_nothing_else() -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.ids import write_ids
 from pidgate.pipeline.errors import HistoryEmpty
-from pidgate.pipeline.rates.days import Days
+from pidgate.pipeline.rates.times import Days
 from tests.pipeline.made_events import HOUR, MONDAY, Row, event, write_events
 
 if TYPE_CHECKING:

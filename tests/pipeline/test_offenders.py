@@ -10,8 +10,7 @@ import pytest
 
 from pidgate.events import EVENT_TYPES, Event
 from pidgate.events.patterns import Pattern
-from pidgate.pipeline.offenders.scratch import scratch
-from pidgate.pipeline.offenders.stages import Events, offenders
+from pidgate.pipeline.offenders.stages import Events, offenders, scratch
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
 from tests.support.offender_events import Scenes

@@ -7,12 +7,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from pidgate.events import Event
-from pidgate.pipeline.history.stretch import stretched
-from pidgate.pipeline.offenders.scratch import scratch
-from pidgate.pipeline.offenders.stages import Events, offenders
+from pidgate.pipeline.offenders.stages import Events, offenders, scratch
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
 from tests.support.recordings import load
+from tests.support.stretched import stretched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -16,8 +16,8 @@ from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.rates import write_rates
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.rates import daily_sketches, estimated_ids
-from pidgate.pipeline.rates.days import Days
 from pidgate.pipeline.rates.sketches import ERROR_BOUND, STANDARD_ERROR
+from pidgate.pipeline.rates.times import Days
 from tests.pipeline.made_events import DAY, HOUR, MINUTE, MONDAY, MadeUp, event, write_events
 from tests.pipeline.test_arrivals import by_a_loop
 

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from pidgate.pipeline.errors import JavaUnfit
-from pidgate.pipeline.java import java_home
+from pidgate.pipeline.session import java_home
 from pidgate.sandbox import guard
 from pidgate.sandbox.ports import free_port
 

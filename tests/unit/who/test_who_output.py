@@ -14,7 +14,7 @@ from pidgate import units
 from pidgate.events import to_json
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.who import wording
+from pidgate.who import words
 from pidgate.who.coverage import Coverage
 from pidgate.who.findings import findings
 from pidgate.who.intake import Intake
@@ -319,7 +319,7 @@ def test_how_far_back_the_topic_reaches(edges: list[Edge], expected: tuple[int, 
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "words"),
+    ("milliseconds", "shown"),
     [
         (0, "0 ms"),
         (999, "999 ms"),
@@ -333,16 +333,16 @@ def test_how_far_back_the_topic_reaches(edges: list[Edge], expected: tuple[int, 
         (86_400_000, "1 d"),
     ],
 )
-def test_durations(milliseconds: int, words: str) -> None:
-    assert units.about_duration(milliseconds) == words
+def test_durations(milliseconds: int, shown: str) -> None:
+    assert units.about_duration(milliseconds) == shown
 
 
 def test_names_from_outside_move_no_cursor_and_have_an_end() -> None:
     assert units.printable("a\x1b[2Jb\n\u202e\udc80") == "a\\x1b[2Jb\\n\\u202e\\udc80"
     assert len(units.printable("x" * 32_000)) == units.MOST_CHARACTERS
-    assert wording.software("apache-kafka-java 3.7.0") == "Java 3.7.0"
-    assert wording.software("librdkafka 2.3.0") == "librdkafka 2.3.0"
-    assert wording.user("") == "(unidentified)"
+    assert words.software("apache-kafka-java 3.7.0") == "Java 3.7.0"
+    assert words.software("librdkafka 2.3.0") == "librdkafka 2.3.0"
+    assert words.user("") == "(unidentified)"
 
 
 def test_lists_of_names() -> None:

@@ -1,6 +1,6 @@
-"""What a gateway tells of the sessions of one day: rows of each type of event, still without names and numbers.
+"""Rows of each type of event that the sessions of one day give, still without names and numbers.
 
-Rows are columns of equal length; `session` and `at_ms` (true time) say whose they are and when they were told.
+Rows are columns of equal length; `session` and `at_ms` (true time) give their session and time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COORDINATOR_LOAD_IN_PROGRESS = 14
 
 @dataclass
 class Usage:
-    """Rows of id_usage, and of each session the sums that its connection tells when it closes."""
+    """Rows of id_usage, and of each session the sums for its connection's close."""
 
     rows: Columns
     requests: NDArray[np.int64]
@@ -134,7 +134,7 @@ def _slices(
 
 
 def usage(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
-    """Of each quarter of an hour in which something was sent, told at its end or when the connection closes."""
+    """Return a row for each quarter of an hour with use, at its end or at the connection's close."""
     used = np.flatnonzero(seen.first_use_ms < NEVER)
     begin, end = seen.first_use_ms[used], seen.end_ms[used]
     first = begin // USAGE_MS
@@ -177,7 +177,7 @@ def usage(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> 
 
 
 def errors(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
-    """What ended a life, and what everyone meets while brokers are in trouble."""
+    """Return the errors that end lives, and those of everyone while brokers are in trouble."""
     ended = np.flatnonzero(seen.is_last & (day.lives.error[seen.life] != 0) & (seen.first_use_ms < NEVER))
     parts = [(ended, seen.end_ms[ended], day.lives.error[seen.life[ended]], np.ones(len(ended), np.int64))]
     for begin_ms, end_ms, code in world.incidents:

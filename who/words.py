@@ -1,14 +1,31 @@
-"""Words and sums about several places, for findings. Pure. Places come with the most ids first."""
+"""Words for names from outside, and for several places, as findings use them. Pure.
+
+Places come with the most ids first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from pidgate import units
-from pidgate.who import wording
 from pidgate.who.bounded import Spread
 from pidgate.who.picture import Place
 from pidgate.who.user_tally import pattern_of
+
+UNIDENTIFIED: Final = "(unidentified)"
+_SOFTWARE: Final = {"apache-kafka-java": "Java"}
+
+
+def software(name_and_version: str) -> str:
+    """Rewrite what ApiVersions names ("apache-kafka-java 3.7.0") as people say it ("Java 3.7.0")."""
+    name, _, version = name_and_version.partition(" ")
+    return units.printable(f"{_SOFTWARE.get(name, name)} {version}".strip())
+
+
+def user(name: str) -> str:
+    """Return a user's name fit for a terminal, "(unidentified)" for none."""
+    return units.printable(name) or UNIDENTIFIED
 
 
 def ids_of(places: Iterable[Place]) -> int:
@@ -35,9 +52,9 @@ def clients(places: Sequence[Place], where: str = "") -> dict[str, str]:
     client = ("clients" if are_several else "client") + (f" {first}" if first else " without a name")
     client += " and others" if len(names) > 1 else ""
     at = where or units.listed([units.printable(address) for address in addresses(places)])
-    software = wording.software(places[0].software) if places else ""
+    by = software(places[0].software) if places else ""
     return {
-        "who": f"{client} at {at}{f' ({software})' if software else ''}" if names else "its clients",
+        "who": f"{client} at {at}{f' ({by})' if by else ''}" if names else "its clients",
         "s": "" if are_several else "s",
         "is_": "are" if are_several else "is",
         "was": "were" if are_several else "was",
