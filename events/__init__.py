@@ -1,4 +1,4 @@
-"""What gateways write to the events topic, and how it is read: definitions, JSON, versions, redaction.
+"""The events of the events topic: definitions, JSON, versions, redaction.
 
 `definitions.py` defines every type once; all else is derived from it. Pure: no clock, no sockets, no Kafka.
 """
