@@ -2,14 +2,12 @@
 
 import json
 import signal
-import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import yaml
@@ -61,7 +59,7 @@ def _without_grace(quotas: Mapping[str, Any]) -> dict[str, Any]:
     return {**quotas, "producer_ids": producer_ids}
 
 
-class GatewayProcess:
+class GatewayProcess(guard.GuardedProcess):
     """A gateway in front of the given brokers, on free ports, with a generated configuration.
 
     `quotas`, `listener` and `settings` are sections of the configuration file (`settings`: top-level
@@ -103,17 +101,14 @@ class GatewayProcess:
         }
         self._ready_within_s = ready_within_s
         self._environment = environment
-        self._process: subprocess.Popen[bytes] | None = None
         self.directory: Path | None = None
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None and kind is not None and issubclass(kind, Exception):
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Exception):
             error.add_note(f"the end of the gateway's log:\n{self.log_tail()}")
         self.kill()
         if self.directory is not None:
@@ -126,18 +121,6 @@ class GatewayProcess:
     @property
     def admin_url(self) -> str:
         return f"http://{_HOST}:{self.admin_port}"
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._process.poll() if self._process else None
 
     def start(self, *, wait: bool = True) -> None:
         """Start (again, on the same ports), by default until /readyz says yes. Raises GatewayNotReady."""
@@ -166,27 +149,13 @@ class GatewayProcess:
             time.sleep(0.05)
 
     def stop(self, timeout_s: float = 40.0) -> int:
-        """SIGTERM and wait: its exit code. Raises GatewayNotReady when it does not end in time."""
+        """Send SIGTERM and return the exit code. Raises GatewayNotReady when it does not end in time."""
         self.signal(signal.SIGTERM)
-        assert self._process is not None
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        code = self.wait(timeout_s)
+        if code is None:
             self.kill()
-            raise GatewayNotReady(f"no end {timeout_s:g} s after SIGTERM:\n{self.log_tail()}") from None
-        guard.ended(self._process)
+            raise GatewayNotReady(f"no end {timeout_s:g} s after SIGTERM:\n{self.log_tail()}")
         return code
-
-    def kill(self) -> None:
-        """kill -9, if it still runs."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            guard.ended(self._process)
-
-    def signal(self, number: int) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
 
     def status(self, path: str) -> int:
         """The HTTP status of a page of the admin site; 0 while nobody answers."""

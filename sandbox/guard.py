@@ -6,6 +6,7 @@ child ends, and which removes no directory. One guard serves the whole process; 
 
 import atexit
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -120,3 +121,44 @@ def spawn(
 def ended(process: subprocess.Popen[bytes]) -> None:
     """Take a process that was waited for off the guard's list."""
     _guard.spare_group(process.pid)
+
+
+class GuardedProcess:
+    """A process that does not outlive this one; started and ended any number of times."""
+
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs or has never run; negative for a signal."""
+        return self._process.poll() if self._process else None
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process, if it runs."""
+        if self.is_alive:
+            assert self._process is not None
+            self._process.send_signal(number)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Wait for its end; return its exit code, or None while it still runs."""
+        if self._process is None:
+            return None
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        ended(self._process)
+        return code
+
+    def kill(self) -> None:
+        """kill -9, if it still runs."""
+        self.signal(signal.SIGKILL)
+        self.wait(30.0)

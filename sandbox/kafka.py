@@ -6,7 +6,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Self
 
 from pidgate.sandbox import guard
@@ -36,12 +35,9 @@ class Cluster:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         # Ctrl-C and skips (pytest's are no Exception) are no failure to look into.
-        failed = kind is not None and issubclass(kind, Exception)
-        self.stop(keep_logs=failed and self.spec.keep_logs_on_failure)
+        self.stop(keep_logs=isinstance(error, Exception) and self.spec.keep_logs_on_failure)
 
     def __repr__(self) -> str:
         state = {node_id: "up" if node.is_alive else "down" for node_id, node in self._nodes.items()}

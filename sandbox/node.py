@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections import deque
 from pathlib import Path
@@ -24,7 +23,7 @@ _BROKER_LOG = "broker.log"
 _PROPERTIES = "server.properties"
 
 
-class Node:
+class Node(guard.GuardedProcess):
     """A broker and controller in a process of its own."""
 
     def __init__(self, spec: ClusterSpec, node_id: int, directory: Path) -> None:
@@ -33,7 +32,6 @@ class Node:
         self.directory = directory
         self.controller_port = free_port()
         self.ports: dict[str, int] = {}
-        self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
         self.take_new_ports()
         directory.mkdir(parents=True)
@@ -45,19 +43,6 @@ class Node:
     def address(self, listener: str = PLAINTEXT) -> tuple[str, int]:
         """The address this node advertises on the listener."""
         return self.spec.advertised_host, self.ports[listener]
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs or has never run; negative for a signal."""
-        return self._process.poll() if self._process else None
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     def write_properties(self, controller_ports: dict[int, int]) -> None:
         properties = server_properties(
@@ -137,27 +122,6 @@ class Node:
                     f"node {self.node_id} was not ready in time; the end of its log:\n{self.log_tail()}"
                 )
             time.sleep(0.05)
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the process, when there is one."""
-        if self.is_alive:
-            assert self._process is not None
-            self._process.send_signal(number)
-
-    def wait(self, timeout_s: float) -> int | None:
-        """Wait for the process' end; its exit code, or None when it still runs."""
-        if self._process is None:
-            return None
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
-        guard.ended(self._process)
-        return code
-
-    def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        self.wait(30.0)
 
     def stop(self, timeout_s: float = 30.0) -> None:
         """Controlled shutdown; killed when that takes too long."""

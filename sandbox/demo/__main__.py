@@ -1,11 +1,10 @@
-"""`python -m pidgate.sandbox.demo`: play both halves, verify, show, and tell by the exit code.
+"""`python -m pidgate.sandbox.demo`: play both halves, verify, show; the exit code is the result.
 
 0: every check passed. 1: a check failed. 2: the demo could not be played. 130: Ctrl-C.
 """
 
 import argparse
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -13,28 +12,21 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from confluent_kafka import KafkaException
 from rich.console import Console
 
-from pidgate.sandbox import guard
 from pidgate.sandbox.demo import screen, summary
 from pidgate.sandbox.demo.evidence import Evidence
 from pidgate.sandbox.demo.halves import play_direct, play_through_gateway
 from pidgate.sandbox.demo.plan import Plan
-from pidgate.sandbox.demo.stage import stage_for
+from pidgate.sandbox.demo.stage import Stage
 from pidgate.sandbox.demo.verdict import conclude
 from pidgate.sandbox.demo.verifier import verify
-from pidgate.sandbox.errors import SandboxError
-from pidgate.sandbox.gateway import GatewayNotReady
-from pidgate.sandbox.jars import NEWEST, class_path
-from pidgate.sandbox.java import java_for
-
-PASSED, FAILED, NOT_PLAYED, INTERRUPTED = 0, 1, 2, 130
+from pidgate.sandbox.jars import NEWEST
+from pidgate.sandbox.play import console_of_stdout, play
 
 _MEMORY_DISK = Path("/dev/shm")
 # Two brokers' logs and indexes, with room to spare.
 _ROOM_BYTES = 1 << 30
-_WIDTH_WITHOUT_TERMINAL = 160
 
 
 def _quota(text: str) -> Fraction | None:
@@ -84,7 +76,7 @@ def _keep_brokers_in_memory() -> None:
 
 def _play(plan: Plan, console: Console, work: Path) -> Evidence:
     began_s = time.monotonic()
-    with stage_for(console) as stage:
+    with Stage(console) as stage:
         baseline, direct = play_direct(plan, stage, work / "direct")
         through = play_through_gateway(plan, stage, work / "gateway", direct.attack_s)
     return Evidence(
@@ -95,10 +87,7 @@ def _play(plan: Plan, console: Console, work: Path) -> Evidence:
     )
 
 
-def _run(plan: Plan, console: Console, work: Path, summary_path: Path) -> int:
-    # Asked for first: what is missing shows before anything is started.
-    java_for(plan.version)
-    class_path(plan.version)
+def _run(plan: Plan, console: Console, work: Path, summary_path: Path) -> bool:
     evidence = _play(plan, console, work)
     checks = verify(plan, evidence)
     outcome = conclude(plan, evidence, checks, work)
@@ -107,31 +96,20 @@ def _run(plan: Plan, console: Console, work: Path, summary_path: Path) -> int:
     console.print(
         f"[dim]{evidence.total_s:.0f} s; the same with sources in {summary_path}[/]", highlight=False
     )
-    return PASSED if outcome.passed else FAILED
-
-
-def _terminated(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
+    return outcome.passed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     plan = Plan(quota=given.quota, rogues=given.rogues, seed=given.seed, version=given.kafka)
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
-    signal.signal(signal.SIGTERM, _terminated)
-    work = guard.temporary_directory("pidgate-demo-")
-    _keep_brokers_in_memory()
-    code = NOT_PLAYED
-    try:
-        code = _run(plan, console, work, given.summary)
-    except (SandboxError, GatewayNotReady, KafkaException, OSError) as error:
-        print(f"the demo could not be played: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("interrupted; nothing is left running", file=sys.stderr)
-        code = INTERRUPTED
-    finally:
-        guard.keep_or_remove(work, keep=code in (FAILED, NOT_PLAYED), what="logs and journals")
-    return code
+    console = console_of_stdout()
+
+    def run(work: Path) -> bool:
+        # The work directory is made already: logs and journals stay on the disk.
+        _keep_brokers_in_memory()
+        return _run(plan, console, work, given.summary)
+
+    return play("pidgate-demo", plan.version, "logs and journals", run)
 
 
 if __name__ == "__main__":

@@ -2,40 +2,38 @@
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pidgate.child_python import python_module
 from pidgate.load.plan import Kind
 from pidgate.sandbox import guard
-from pidgate.sandbox.demo.plan import (
-    ALICE,
-    BOB,
-    CAROL,
-    CLICKS,
-    MALLORY,
-    NIGHTLY,
-    ORDERS,
-    PARTITIONS,
-    USERS,
-    Plan,
-)
+from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, password_of
+from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.journal import ProducerJournal
 from pidgate.sandbox.producers.batch_journal import BatchJournal
 
 _STOP_WITHIN_S = 6.0
 # Only Linux has all of 127/8 on its loopback interface.
-_ROGUES_HOST = "127.0.0.66" if sys.platform == "linux" else None
+_ROGUES_HOST = ("--from-host", "127.0.0.66") if sys.platform == "linux" else ()
 _CLIENTS = {ALICE: ("confluent", "PLAIN"), BOB: ("aiokafka", "SCRAM-SHA-256")}
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where producers send, and where their files go."""
+
+    bootstrap_server: str
+    directory: Path
+
+
 class Tail:
-    """The JSON lines that were added to a file since the last look."""
+    """Reads the JSON lines that were added to a file since the last look."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -55,41 +53,35 @@ class Tail:
             yield json.loads(line)
 
 
-class Member:
+class Member(guard.GuardedProcess):
     """One producer process and its files."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, place: Place, name: str, user: str, topic: str) -> None:
         self.name = name
-        self.journal_path = directory / f"{name}.jsonl"
-        self.notes_path = directory / f"{name}.notes.json"
-        self._log_path = directory / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._place = place
+        self._user = user
+        self._topic = topic
+        self.journal_path = place.directory / f"{name}.jsonl"
+        self.notes_path = place.directory / f"{name}.notes.json"
 
-    def start(self, module: str, arguments: Sequence[str]) -> None:
-        with self._log_path.open("wb") as log:
+    def start(self, module: str, *arguments: object) -> None:
+        login = {"bootstrap-server": self._place.bootstrap_server, "user": self._user}
+        options = {**login, "password": password_of(self._user), "topic": self._topic}
+        words = [f"--{name}={value}" for name, value in options.items()]
+        with (self._place.directory / f"{self.name}.log").open("wb") as log:
             self._process = guard.spawn(
-                python_module(f"pidgate.sandbox.producers.{module}", *arguments),
+                python_module(
+                    f"pidgate.sandbox.producers.{module}",
+                    *(str(argument) for argument in arguments),
+                    *words,
+                    f"--journal={self.journal_path}",
+                ),
                 stdout=log,
                 stderr=log,
             )
 
-    def ask_to_stop(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait for the end; killed after the time."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        guard.ended(self._process)
-
     def notes(self) -> dict[str, Any]:
-        """What the client noticed; empty when it was killed before it could tell."""
+        """Return the client's notes; empty when it was killed before it could write them."""
         try:
             return dict(json.loads(self.notes_path.read_text()))
         except (FileNotFoundError, json.JSONDecodeError):
@@ -97,10 +89,10 @@ class Member:
 
 
 class Bystanders:
-    """alice and bob, with two unlike real clients."""
+    """alice and bob, with two unlike real clients, each `per_s` records a second."""
 
-    def __init__(self, plan: Plan, bootstrap_server: str, directory: Path) -> None:
-        self.members = {user: Member(user, directory) for user in (ALICE, BOB)}
+    def __init__(self, place: Place, topic: str, partitions: int, per_s: float) -> None:
+        self.members = {user: Member(place, user, user, topic) for user in _CLIENTS}
         self._tails = {user: Tail(member.journal_path) for user, member in self.members.items()}
         self.counts: dict[str, Counter[str]] = {user: Counter() for user in self.members}
         """user -> event -> records, as of the last `follow`."""
@@ -108,31 +100,26 @@ class Bystanders:
             client, mechanism = _CLIENTS[user]
             member.start(
                 "bystander",
-                [
-                    *("--client", client, "--mechanism", mechanism),
-                    *_login(bootstrap_server, user),
-                    *("--topic", ORDERS, "--partitions", str(PARTITIONS[ORDERS])),
-                    *("--client-id", f"{user}-orders", "--per-s", str(plan.bystander_per_s)),
-                    *("--journal", str(member.journal_path), "--notes", str(member.notes_path)),
-                ],
+                *("--client", client, "--mechanism", mechanism, "--client-id", f"{user}-orders"),
+                *("--partitions", partitions, "--per-s", per_s, "--notes", member.notes_path),
             )
 
     def follow(self) -> None:
         for user, tail in self._tails.items():
             self.counts[user].update(event["event"] for event in tail.new())
 
-    def wait_until_acknowledged(self, records: int, timeout_s: float) -> bool:
-        """Until each has that many; False when that takes too long."""
+    def wait_until_acknowledged(self, records: int, timeout_s: float) -> None:
+        """Wait until each has that many records acknowledged. Raises SandboxError when that takes too long."""
         give_up_s = time.monotonic() + timeout_s
-        while time.monotonic() < give_up_s:
-            self.follow()
-            if all(count["acknowledged"] >= records for count in self.counts.values()):
-                return True
+        while not all(count["acknowledged"] >= records for count in self.counts.values()):
+            if time.monotonic() > give_up_s:
+                text = f"alice and bob had no {records} records acknowledged within {timeout_s:g} s"
+                raise SandboxError(f"{text}; their logs say why")
             time.sleep(0.05)
-        return False
+            self.follow()
 
     def stop(self) -> None:
-        _stop(self.members.values())
+        stop_all(self.members.values())
 
     def journals(self) -> dict[str, ProducerJournal]:
         return {user: ProducerJournal.load(member.journal_path) for user, member in self.members.items()}
@@ -141,69 +128,51 @@ class Bystanders:
         return {user: member.notes() for user, member in self.members.items()}
 
 
-class Rogues:
-    """mallory's processes, and carol's crash loop."""
+class Mallory:
+    """mallory's processes, each of which has `threads` producers at a time."""
 
-    def __init__(self, plan: Plan, bootstrap_server: str, directory: Path) -> None:
-        self._mallory = [Member(f"mallory-etl-{n}", directory) for n in range(1, plan.rogues + 1)]
-        self._carol = Member("carol-nightly", directory)
-        self._tails = [(Tail(member.journal_path), BatchJournal()) for member in self._mallory]
-        self._carol_tail = Tail(self._carol.journal_path)
-        self.crash_loop: Counter[str] = Counter()
-        for n, member in enumerate(self._mallory):
+    def __init__(self, place: Place, topic: str, names: Sequence[str]) -> None:
+        self.members = [Member(place, name, MALLORY, topic) for name in names]
+        self._tails = [Tail(member.journal_path) for member in self.members]
+        self.journals = [BatchJournal() for _ in self.members]
+        """As of the last `follow`."""
+
+    def start(self, *, threads: int, patience_s: float, seed: int) -> None:
+        for n, member in enumerate(self.members):
             member.start(
                 "synthetic",
-                [
-                    Kind.ID_PER_BATCH,
-                    *_login(bootstrap_server, MALLORY),
-                    *("--topic", CLICKS),
-                    *("--client-id", member.name, "--threads", str(plan.threads)),
-                    *("--delivery-timeout-s", str(plan.rogue_delivery_timeout_s)),
-                    *("--journal", str(member.journal_path), "--seed", str(plan.seed * 1_000 + n)),
-                    *(("--from-host", _ROGUES_HOST) if _ROGUES_HOST else ()),
-                ],
+                *(Kind.ID_PER_BATCH, "--client-id", member.name, "--threads", threads),
+                *("--delivery-timeout-s", patience_s, "--seed", seed * 1_000 + n, *_ROGUES_HOST),
             )
-        self._carol.start(
-            "synthetic",
-            [
-                Kind.CRASH_LOOPING,
-                *_login(bootstrap_server, CAROL),
-                *("--topic", NIGHTLY, "--client-id", self._carol.name),
-                *("--journal", str(self._carol.journal_path)),
-            ],
-        )
 
     def follow(self) -> None:
-        for tail, journal in self._tails:
+        for tail, journal in zip(self._tails, self.journals, strict=True):
             journal.replay(tail.new())
-        self.crash_loop.update(event["event"] for event in self._carol_tail.new())
-
-    @property
-    def mallory(self) -> list[BatchJournal]:
-        """As of the last `follow`."""
-        return [journal for _, journal in self._tails]
-
-    def stop(self) -> None:
-        """carol's loop ends after the life that is under way."""
-        _stop([*self._mallory, self._carol])
-
-    def carol_journal(self) -> ProducerJournal:
-        return ProducerJournal.load(self._carol.journal_path)
-
-    @property
-    def carol_client_id(self) -> str:
-        return self._carol.name
 
 
-def _login(bootstrap_server: str, user: str) -> list[str]:
-    return ["--bootstrap-server", bootstrap_server, "--user", user, "--password", USERS[user]]
+class Carol:
+    """carol's crash loop."""
+
+    def __init__(self, place: Place, topic: str) -> None:
+        self.member = Member(place, "carol-nightly", CAROL, topic)
+        self._tail = Tail(self.member.journal_path)
+        self.counts: Counter[str] = Counter()
+        """event -> lives, as of the last `follow`."""
+        self.member.start("synthetic", Kind.CRASH_LOOPING, "--client-id", self.member.name)
+
+    def follow(self) -> None:
+        self.counts.update(event["event"] for event in self._tail.new())
+
+    def journal(self) -> ProducerJournal:
+        return ProducerJournal.load(self.member.journal_path)
 
 
-def _stop(members: Iterable[Member]) -> None:
-    """All at once, then wait for each."""
+def stop_all(members: Iterable[Member]) -> None:
+    """End all at once, and wait for each; killed after some seconds. carol's loop ends after its current life."""
     members = list(members)
     for member in members:
-        member.ask_to_stop()
+        member.signal(signal.SIGTERM)
     give_up_s = time.monotonic() + _STOP_WITHIN_S
     for member in members:
-        member.wait(max(0.1, give_up_s - time.monotonic()))
+        if member.wait(max(0.1, give_up_s - time.monotonic())) is None:
+            member.kill()

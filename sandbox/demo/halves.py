@@ -1,6 +1,5 @@
 """The two halves of the demo as they are played: directly, and through the gateway."""
 
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 
 from pidgate.protocol.errors import KafkaProtocolError
-from pidgate.sandbox.demo.cast import Bystanders, Rogues
+from pidgate.sandbox.demo.cast import Bystanders, Carol, Mallory, Place, stop_all
 from pidgate.sandbox.demo.evidence import BrokerEvidence, GatewayEvidence, Half
 from pidgate.sandbox.demo.plan import CLICKS, NIGHTLY, NODE_ID, ORDERS, PARTITIONS, Plan
 from pidgate.sandbox.demo.segments import read_topic
@@ -21,6 +20,7 @@ from pidgate.sandbox.gateway import GatewayProcess, Metrics
 from pidgate.sandbox.journal import ProducerJournal
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import LogRecord, read_log
+from pidgate.sandbox.play import copy_files
 from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from pidgate.sandbox.wire import BrokerSilent, ProducerStates, broker_view, init_producer_id_error
@@ -34,7 +34,7 @@ Baseline = list[Mapping[str, ProducerJournal]]
 
 
 def play_direct(plan: Plan, stage: Stage, directory: Path) -> tuple[Baseline, Half]:
-    """The good alone, three times; then with the rogues, until the broker dies or the time is up."""
+    """Play the good alone, three times; then with the rogues, until the broker dies or the time is up."""
     directory.mkdir()
     with _broker(plan, stage, directory) as cluster:
         server = cluster.bootstrap_servers(SASL_PLAINTEXT)
@@ -47,7 +47,7 @@ def play_direct(plan: Plan, stage: Stage, directory: Path) -> tuple[Baseline, Ha
 
 
 def play_through_gateway(plan: Plan, stage: Stage, directory: Path, direct_s: float) -> Half:
-    """The same rogues against a fresh broker of the same size, with the gateway between."""
+    """Play the same rogues against a fresh broker of the same size, with the gateway between."""
     at_most_s = plan.through_s(direct_s)
     directory.mkdir()
     with (
@@ -62,7 +62,7 @@ def play_through_gateway(plan: Plan, stage: Stage, directory: Path, direct_s: fl
             half.gateway = _gateway_evidence(gateway, began_s)
             return half
         finally:
-            _keep_copy(gateway.directory, directory, "pidgate.*")
+            copy_files(gateway.directory, directory, "pidgate.*")
 
 
 def _quota_text(plan: Plan) -> str:
@@ -82,7 +82,7 @@ def _broker(plan: Plan, stage: Stage, directory: Path) -> Iterator[Cluster]:
             yield cluster
         finally:
             node = cluster.directory / f"node-{NODE_ID}"
-            _keep_copy(node, directory, "*.log*")
+            copy_files(node, directory, "*.log*")
 
 
 def _write_first_records(cluster: Cluster) -> None:
@@ -108,21 +108,13 @@ def _baseline_run(
     )
     own = directory / f"baseline-{run}"
     own.mkdir()
-    bystanders = Bystanders(plan, server, own)
+    bystanders = _bystanders(plan, Place(server, own))
     try:
-        _await_bystanders(bystanders)
+        bystanders.wait_until_acknowledged(_FIRST_RECORDS, _FIRST_RECORDS_WITHIN_S)
         time.sleep(plan.baseline_s)
     finally:
         bystanders.stop()
     return bystanders.journals()
-
-
-def _await_bystanders(bystanders: Bystanders) -> None:
-    if not bystanders.wait_until_acknowledged(_FIRST_RECORDS, _FIRST_RECORDS_WITHIN_S):
-        raise SandboxError(
-            f"alice and bob had no {_FIRST_RECORDS} records acknowledged within {_FIRST_RECORDS_WITHIN_S:g} s; "
-            "their logs say why"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,46 +132,55 @@ class _Scenery:
 
 
 def _attack(scenery: _Scenery, server: str) -> Half:
-    """alice and bob send, then the rogues come, to the bootstrap server given."""
-    bystanders = Bystanders(scenery.plan, server, scenery.directory)
+    """Let alice and bob send to the bootstrap server, then mallory and carol, too."""
+    plan, place = scenery.plan, Place(server, scenery.directory)
+    bystanders = _bystanders(plan, place)
     try:
-        _await_bystanders(bystanders)
-        rogues = Rogues(scenery.plan, server, scenery.directory)
+        bystanders.wait_until_acknowledged(_FIRST_RECORDS, _FIRST_RECORDS_WITHIN_S)
+        mallory = Mallory(place, CLICKS, [f"mallory-etl-{n}" for n in range(1, plan.rogues + 1)])
+        mallory.start(threads=plan.threads, patience_s=plan.rogue_delivery_timeout_s, seed=plan.seed)
+        carol = Carol(place, NIGHTLY)
         watch = BrokerWatch(scenery.cluster)
         try:
-            attack_s = _follow(scenery, watch, bystanders, rogues)
+            attack_s = _follow(scenery, watch, bystanders, mallory, carol)
         finally:
             watch.close()
-            rogues.stop()
+            stop_all([*mallory.members, carol.member])
     finally:
         bystanders.stop()
-    rogues.follow()
+    mallory.follow()
     return Half(
         attack_s=attack_s,
         points=tuple(watch.points),
         broker=_broker_evidence(scenery.stage, scenery.cluster, scenery.reads_back),
-        mallory=rogues.mallory,
-        carol=rogues.carol_journal(),
+        mallory=mallory.journals,
+        carol=carol.journal(),
         bystanders=bystanders.journals(),
         notes=bystanders.notes(),
     )
 
 
-def _follow(scenery: _Scenery, watch: BrokerWatch, bystanders: Bystanders, rogues: Rogues) -> float:
-    """Look on until the time is up or the broker dead; the seconds it took."""
+def _bystanders(plan: Plan, place: Place) -> Bystanders:
+    return Bystanders(place, ORDERS, PARTITIONS[ORDERS], plan.bystander_per_s)
+
+
+def _follow(
+    scenery: _Scenery, watch: BrokerWatch, bystanders: Bystanders, mallory: Mallory, carol: Carol
+) -> float:
+    """Look on until the time is up or the broker dead; return the seconds it took."""
     watch.begin()
     while True:
         point = watch.look()
-        bystanders.follow()
-        rogues.follow()
+        for group in (bystanders, mallory, carol):
+            group.follow()
         scenery.stage.show(
             Scene(
                 title=scenery.title,
                 of_s=scenery.at_most_s,
                 points=watch.points,
                 bystanders=bystanders.counts,
-                mallory=rogues.mallory,
-                crash_loop=rogues.crash_loop,
+                mallory=mallory.journals,
+                crash_loop=carol.counts,
                 heap_mb=scenery.plan.heap_mb,
             )
         )
@@ -249,8 +250,3 @@ def _gateway_evidence(gateway: GatewayProcess, began_s: float) -> GatewayEvidenc
         log_events=gateway.log_events(),
         metrics=metrics,
     )
-
-
-def _keep_copy(source: Path | None, directory: Path, pattern: str) -> None:
-    for path in source.glob(pattern) if source is not None else ():
-        shutil.copy(path, directory / path.name)

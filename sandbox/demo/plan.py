@@ -1,4 +1,4 @@
-"""Who takes part in the demo, for how long and with which quotas. Plain numbers, no processes."""
+"""The numbers of the demo: its users, times and quotas."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -8,7 +8,13 @@ from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.spec import ClusterSpec
 
 ALICE, BOB, CAROL, MALLORY = "alice", "bob", "carol", "mallory"
-USERS: Final = {name: f"{name}-secret" for name in (ALICE, BOB, CAROL, MALLORY)}
+
+
+def password_of(user: str) -> str:
+    return f"{user}-secret"
+
+
+USERS: Final = {name: password_of(name) for name in (ALICE, BOB, CAROL, MALLORY)}
 
 ORDERS, NIGHTLY, CLICKS = "orders", "nightly", "clicks"
 PARTITIONS: Final = {ORDERS: 4, NIGHTLY: 1, CLICKS: 200}

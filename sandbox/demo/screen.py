@@ -20,7 +20,7 @@ from pidgate.sandbox.demo.findings import (
 from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, Plan, plain
 from pidgate.sandbox.demo.sparks import spark
 from pidgate.sandbox.demo.verdict import Outcome
-from pidgate.sandbox.demo.verifier import Check
+from pidgate.sandbox.play import Check, checks_table, checks_title
 
 _SPARK_CELLS = 48
 
@@ -33,7 +33,7 @@ def show(console: Console, plan: Plan, evidence: Evidence, checks: Sequence[Chec
         ("Bystanders", _bystanders(evidence)),
         ("What mallory saw", _mallory(evidence.through_gateway)),
         ("Heap and ids over time", _over_time(plan, evidence, ascii_only=ascii_only)),
-        (f"Checks: {sum(check.passed for check in checks)} of {len(checks)}", _checks(checks)),
+        (checks_title(checks), checks_table(checks)),
         ("Next", Text.assemble((outcome.next_command, "bold"), f"   # {outcome.next_shows}")),
     ]
     console.print()
@@ -158,11 +158,3 @@ def _over_time(plan: Plan, evidence: Evidence, *, ascii_only: bool) -> Renderabl
             end = Text("dead", style="bold red") if half.died else Text("alive", style="green")
             table.add_row(what, name, line, unit, end)
     return Group(table, Text(f"0 to {until:.0f} s of the rogues", style="dim"))
-
-
-def _checks(checks: Sequence[Check]) -> RenderableType:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for check in checks:
-        mark = Text("ok", style="green") if check.passed else Text("FAIL", style="bold red")
-        table.add_row(mark, check.name, Text(check.found, style="" if not check.passed else "dim"))
-    return table

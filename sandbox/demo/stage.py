@@ -1,11 +1,10 @@
-"""Progress that is always visible: a live picture on a terminal, one line every two seconds elsewhere."""
+"""Progress while the demo runs: a live picture on a terminal, one line every two seconds elsewhere."""
 
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,6 +16,7 @@ from rich.text import Text
 from pidgate.sandbox.demo.plan import ALICE, BOB, PARTITIONS
 from pidgate.sandbox.demo.sparks import spark
 from pidgate.sandbox.demo.watch import Point
+from pidgate.sandbox.play import Clocked
 from pidgate.sandbox.producers.batch_journal import BatchJournal
 
 _LINE_EVERY_S = 2.0
@@ -40,86 +40,44 @@ class Scene:
         return self.points[-1]
 
     def ids_by(self, what: str) -> int:
-        """mallory's ids that are `acknowledged`, `refused`, `waiting` or `given_up`."""
+        """Count mallory's ids that are `acknowledged`, `refused`, `waiting` or `given_up`."""
         return sum(len(getattr(journal, what)) for journal in self.mallory)
 
 
-class Stage(Protocol):
-    """Where the demo is seen while it runs."""
+class Stage(Clocked):
+    """Shows the demo while it runs: on a terminal lines above a live picture, elsewhere whole lines, not too many."""
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def say(self, text: str) -> None:
-        """A step begins."""
-
-    def show(self, scene: Scene) -> None:
-        """A step goes on."""
-
-
-class _Clocked:
     def __init__(self, console: Console) -> None:
-        self.console = console
-        self._began_s = time.monotonic()
-
-    def say(self, text: str) -> None:
-        self.console.print(
-            f"[dim]{time.monotonic() - self._began_s:5.1f} s[/]  {text}", highlight=False, soft_wrap=True
+        super().__init__(console)
+        self._live = (
+            Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else None
         )
-
-
-class LiveStage(_Clocked):
-    """For a terminal: steps scroll by above a picture that is redrawn."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._live = Live(console=console, transient=True, auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
-
-    def say(self, text: str) -> None:
-        self._live.update(Text(""), refresh=True)
-        super().say(text)
-
-    def show(self, scene: Scene) -> None:
-        self._live.update(_picture(scene, ascii_only=self.console.options.ascii_only), refresh=True)
-
-
-class PlainStage(_Clocked):
-    """For a pipe or a log: whole lines only, and not too many."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
         self._next_s = 0.0
 
     def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Print that a step begins."""
+        if self._live is not None:
+            self._live.update(Text(""), refresh=True)
+        super().say(text)
 
     def show(self, scene: Scene) -> None:
-        now_s = time.monotonic()
-        if now_s < self._next_s and scene.now.alive:
+        """Show a moment of a step that goes on."""
+        if self._live is not None:
+            self._live.update(_picture(scene, ascii_only=self.console.options.ascii_only), refresh=True)
             return
-        self._next_s = now_s + _LINE_EVERY_S
-        self.say(_line(scene))
-
-
-def stage_for(console: Console) -> Stage:
-    return LiveStage(console) if console.is_terminal else PlainStage(console)
+        now_s = time.monotonic()
+        if now_s >= self._next_s or not scene.now.alive:
+            self._next_s = now_s + _LINE_EVERY_S
+            self.say(_line(scene))
 
 
 def _line(scene: Scene) -> str:
@@ -152,8 +110,8 @@ def _picture(scene: Scene, *, ascii_only: bool) -> Panel:
     )
     people = Table.grid(padding=(0, 2))
     for user in (ALICE, BOB):
-        told = scene.bystanders[user]
-        people.add_row(user, f"{told['acknowledged']:,} acknowledged of {told['sent']:,} sent")
+        counts = scene.bystanders[user]
+        people.add_row(user, f"{counts['acknowledged']:,} acknowledged of {counts['sent']:,} sent")
     people.add_row(
         "mallory",
         f"{scene.ids_by('acknowledged'):,} ids in, {scene.ids_by('refused'):,} refused, "

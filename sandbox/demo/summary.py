@@ -19,8 +19,8 @@ from pidgate.sandbox.demo.findings import (
 )
 from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, Plan, plain
 from pidgate.sandbox.demo.verdict import Outcome
-from pidgate.sandbox.demo.verifier import Check
 from pidgate.sandbox.journal import Outcome as Told
+from pidgate.sandbox.play import Check
 
 SCHEMA_VERSION = 1
 

@@ -13,7 +13,7 @@ from pidgate.sandbox.demo.findings import (
     states_in_log,
 )
 from pidgate.sandbox.demo.plan import ALICE, BOB, MALLORY, Plan
-from pidgate.sandbox.demo.verifier import Check
+from pidgate.sandbox.play import Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ brokers and clients never rests on what the gateway counts. Without a quota most
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pidgate.protocol.errors import ErrorCode
 from pidgate.sandbox.demo.evidence import Evidence, Half
@@ -19,6 +18,7 @@ from pidgate.sandbox.demo.findings import (
 )
 from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, PARTITIONS, Plan
 from pidgate.sandbox.log_checker import Verdict
+from pidgate.sandbox.play import Check
 
 PROCESS = "the broker's process"
 BROKER_LOG = "the broker's own log file"
@@ -32,16 +32,6 @@ GATEWAY_PROCESS = "the gateway's process and log"
 
 # What the gateway logs when something is wrong with itself.
 _GATEWAY_TROUBLE = frozenset({"unexpected_error", "quota_failed_open"})
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One claim, what was found, and where."""
-
-    name: str
-    passed: bool
-    found: str
-    source: str
 
 
 def verify(plan: Plan, evidence: Evidence) -> list[Check]:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pidgate.load.plan import Kind
-from pidgate.sandbox.demo.cast import Member, Tail
+from pidgate.sandbox.demo.cast import Bystanders, Mallory, Member, Place, stop_all
+from pidgate.sandbox.demo.plan import password_of
 from pidgate.sandbox.demo.segments import read_topic
-from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome, ProducerJournal
 from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import Verdict, check, read_log
+from pidgate.sandbox.log_checker import LogRecord, Verdict, check, read_log
 from pidgate.sandbox.pipeline_demo.plan import (
     CLICKS_PARTITIONS,
-    CLIENTS,
     EVENTS_TOPIC,
-    HEALTHY,
-    MALLORY,
     NODE_ID,
     ORDERS_PARTITIONS,
     OWN,
-    PASSWORDS,
     Act,
     Plan,
 )
@@ -36,10 +30,7 @@ from pidgate.sandbox.topics import create_topic
 
 _FIRST_RECORDS = 10
 _FIRST_RECORDS_WITHIN_S = 60.0
-_STOP_WITHIN_S = 10.0
 _LINE_EVERY_S = 5.0
-# Only Linux has all of 127/8 on its loopback interface.
-_ROGUES_HOST = ["--from-host", "127.0.0.66"] if sys.platform == "linux" else []
 
 Say = Callable[[str], None]
 
@@ -51,7 +42,7 @@ class HealthySaw:
     sent: int
     acknowledged: int
     refused: int | None
-    """None: the client was killed before it could tell."""
+    """None: the client was killed before it wrote its notes."""
     verdict: Verdict
 
 
@@ -68,10 +59,10 @@ class ActEvidence:
     gateway_trouble: frozenset[str]
 
 
-def gateway_for(plan: Plan, cluster: Cluster, directory: Path, quotas: Mapping[str, Any]) -> GatewayProcess:
-    """A gateway with these quotas. It writes events, and so remembers over acts what it let in."""
+def gateway_for(cluster: Cluster, directory: Path, quotas: Mapping[str, Any]) -> GatewayProcess:
+    """Return a gateway with these quotas. It writes events, and so remembers over acts what it let in."""
     password = directory / "own-password"
-    password.write_text(PASSWORDS[OWN])
+    password.write_text(password_of(OWN))
     own = {"mechanism": "SCRAM-SHA-256", "username": OWN, "password_file": str(password)}
     return GatewayProcess(
         cluster.bootstrap_servers(SASL_PLAINTEXT),
@@ -85,12 +76,13 @@ def gateway_for(plan: Plan, cluster: Cluster, directory: Path, quotas: Mapping[s
 
 
 def play(plan: Plan, act: Act, cluster: Cluster, quotas: Mapping[str, Any], say: Say) -> ActEvidence:
-    """One act from an empty topic to the log read back. Raises SandboxError, GatewayNotReady."""
+    """Play an act from an empty topic to the log read back. Raises SandboxError, GatewayNotReady."""
     act.directory.mkdir()
     create_topic(cluster.bootstrap_servers(), act.orders, ORDERS_PARTITIONS)
     create_topic(cluster.bootstrap_servers(), act.clicks, CLICKS_PARTITIONS)
-    with gateway_for(plan, cluster, act.directory, quotas) as gateway:
-        members, began_s = _send(plan, act, gateway, say)
+    with gateway_for(cluster, act.directory, quotas) as gateway:
+        began_s = time.monotonic()
+        bystanders, mallory = _send(plan, act, gateway, say)
         exit_code = gateway.stop()
         ran_s = time.monotonic() - began_s
         trouble = frozenset(str(event.get("event")) for event in gateway.log_events())
@@ -98,90 +90,44 @@ def play(plan: Plan, act: Act, cluster: Cluster, quotas: Mapping[str, Any], say:
     data = cluster.directory / f"node-{NODE_ID}" / "data"
     return ActEvidence(
         ran_s=ran_s,
-        healthy={user: _healthy(members[user], log) for user in HEALTHY},
-        mallory=BatchJournal.load(members[MALLORY].journal_path),
+        healthy={user: _healthy(member, log) for user, member in bystanders.members.items()},
+        mallory=mallory.journals[0],
         mallory_ids_in_log=len(read_topic(data, act.clicks).ids),
         gateway_exit_code=exit_code,
         gateway_trouble=trouble & {"unexpected_error", "quota_failed_open", "events_dropped"},
     )
 
 
-def _send(plan: Plan, act: Act, gateway: GatewayProcess, say: Say) -> tuple[dict[str, Member], float]:
-    """Healthy first, the rogue when they are at work; all end when the time is up."""
-    began_s = time.monotonic()
-    members = {user: Member(user, act.directory) for user in (*HEALTHY, MALLORY)}
+def _send(plan: Plan, act: Act, gateway: GatewayProcess, say: Say) -> tuple[Bystanders, Mallory]:
+    """Let the healthy send, then the rogue, too; end all when the time is up."""
+    place = Place(gateway.bootstrap_servers, act.directory)
+    mallory = Mallory(place, act.clicks, ["mallory-etl"])
+    bystanders = Bystanders(place, act.orders, ORDERS_PARTITIONS, plan.per_s)
     try:
-        for user in HEALTHY:
-            _start_healthy(plan, act, gateway, members[user])
-        _await_first_records(members)
-        _start_rogue(plan, act, gateway, members[MALLORY])
-        _watch(plan, members, say)
+        bystanders.wait_until_acknowledged(_FIRST_RECORDS, _FIRST_RECORDS_WITHIN_S)
+        mallory.start(threads=plan.threads, patience_s=plan.rogue_patience_s, seed=plan.seed)
+        _watch(plan, bystanders, mallory, say)
     finally:
-        for member in members.values():
-            member.ask_to_stop()
-        for member in members.values():
-            member.wait(_STOP_WITHIN_S)
-    return members, began_s
+        stop_all([*bystanders.members.values(), *mallory.members])
+    mallory.follow()
+    return bystanders, mallory
 
 
-def _start_healthy(plan: Plan, act: Act, gateway: GatewayProcess, member: Member) -> None:
-    client, mechanism = CLIENTS[member.name]
-    member.start(
-        "bystander",
-        [
-            *("--client", client, "--mechanism", mechanism, *_login(gateway, member.name)),
-            *("--topic", act.orders, "--partitions", str(ORDERS_PARTITIONS)),
-            *("--client-id", f"{member.name}-orders", "--per-s", str(plan.per_s)),
-            *("--journal", str(member.journal_path), "--notes", str(member.notes_path)),
-        ],
-    )
-
-
-def _start_rogue(plan: Plan, act: Act, gateway: GatewayProcess, member: Member) -> None:
-    member.start(
-        "synthetic",
-        [
-            Kind.ID_PER_BATCH,
-            *_login(gateway, MALLORY),
-            *("--topic", act.clicks, "--threads", str(plan.threads)),
-            *("--client-id", "mallory-etl", "--delivery-timeout-s", str(plan.rogue_patience_s)),
-            *("--journal", str(member.journal_path), "--seed", str(plan.seed)),
-            *_ROGUES_HOST,
-        ],
-    )
-
-
-def _login(gateway: GatewayProcess, user: str) -> list[str]:
-    return ["--bootstrap-server", gateway.bootstrap_servers, "--user", user, "--password", PASSWORDS[user]]
-
-
-def _await_first_records(members: Mapping[str, Member]) -> None:
-    give_up_s = time.monotonic() + _FIRST_RECORDS_WITHIN_S
-    while any(_told(members[user]) < _FIRST_RECORDS for user in HEALTHY):
-        if time.monotonic() > give_up_s:
-            raise SandboxError(f"alice and bob had nothing acknowledged within {_FIRST_RECORDS_WITHIN_S:g} s")
-        time.sleep(0.1)
-
-
-def _told(member: Member) -> int:
-    """Records acknowledged by now."""
-    return sum(event["event"] == "acknowledged" for event in Tail(member.journal_path).new())
-
-
-def _watch(plan: Plan, members: Mapping[str, Member], say: Say) -> None:
-    journal, tail = BatchJournal(), Tail(members[MALLORY].journal_path)
+def _watch(plan: Plan, bystanders: Bystanders, mallory: Mallory, say: Say) -> None:
     began_s = time.monotonic()
     while (left_s := began_s + plan.seconds - time.monotonic()) > 0:
         time.sleep(min(_LINE_EVERY_S, left_s))
-        journal.replay(tail.new())
-        good = ", ".join(f"{user} {_told(members[user]):,}" for user in HEALTHY)
+        bystanders.follow()
+        mallory.follow()
+        good = ", ".join(f"{user} {counts['acknowledged']:,}" for user, counts in bystanders.counts.items())
+        (journal,) = mallory.journals
         say(
             f"{time.monotonic() - began_s:3.0f} of {plan.seconds:.0f} s: acknowledged {good}; mallory "
             f"{len(journal.acknowledged):,} ids in, {len(journal.refused):,} refused"
         )
 
 
-def _healthy(member: Member, log: Any) -> HealthySaw:
+def _healthy(member: Member, log: Sequence[LogRecord]) -> HealthySaw:
     journal = ProducerJournal.load(member.journal_path)
     return HealthySaw(
         sent=len(journal.entries),

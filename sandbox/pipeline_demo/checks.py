@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from html import unescape
 from typing import Any
 
-from pidgate.sandbox.demo.verifier import Check
+from pidgate.sandbox.demo.plan import MALLORY
 from pidgate.sandbox.pipeline_demo.acts import ActEvidence, HealthySaw
-from pidgate.sandbox.pipeline_demo.plan import BURST, HEALTHY, MALLORY
+from pidgate.sandbox.pipeline_demo.plan import BURST, HEALTHY
+from pidgate.sandbox.play import Check
 
 JOURNAL = "the client's journal"
 DISK = "batch headers in the segment files on the broker's disk"

@@ -1,4 +1,4 @@
-"""Who takes part, for how long, and where what is kept. Plain numbers and names, no processes."""
+"""The numbers and names of the pipeline demo."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pidgate.sandbox.demo.plan import ALICE, BOB, MALLORY, password_of
 from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.spec import ClusterSpec
 
-ALICE, BOB, MALLORY, OWN = "alice", "bob", "mallory", "pidgate"
+OWN: Final = "pidgate"
 HEALTHY: Final = (ALICE, BOB)
-PASSWORDS: Final = {name: f"{name}-secret" for name in (ALICE, BOB, MALLORY, OWN)}
-CLIENTS: Final = {ALICE: ("confluent", "PLAIN"), BOB: ("aiokafka", "SCRAM-SHA-256")}
-"""Which real client each healthy user sends with, and how it logs in."""
 
 ORDERS_PARTITIONS, CLICKS_PARTITIONS = 4, 6
 EVENTS_TOPIC: Final = "__pidgate_events"
@@ -40,7 +38,8 @@ class Plan:
     """After which mallory's producers give a refused batch up."""
 
     def cluster(self) -> ClusterSpec:
-        return ClusterSpec(version=self.version, sasl=True, users=PASSWORDS, keep_logs_on_failure=False)
+        users = {name: password_of(name) for name in (*HEALTHY, MALLORY, OWN)}
+        return ClusterSpec(version=self.version, sasl=True, users=users, keep_logs_on_failure=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ class Act:
     """One time that all producers send: its topics are its own, so that each log holds one act."""
 
     name: str
-    title: str
     directory: Path
 
     @property

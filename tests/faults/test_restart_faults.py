@@ -23,7 +23,7 @@ from pidgate.events import to_json
 from pidgate.gateway.state.state_dir import files
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
-from tests.support.kill_load import LOST_MS, KillLoad, SaslProducer
+from tests.support.kill_load import LOST_MS, KillLoad
 from tests.support.running_producers import (
     admitted,
     check_exactly_once,
@@ -267,7 +267,7 @@ def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(worker
         while not gateway.log_events("state_restored"):
             try:
                 sent = await producer.send_once(next_value(producer))
-            except (OSError, EOFError):
+            except OSError:
                 producer.close()
                 await asyncio.sleep(0.05)
                 continue
@@ -447,7 +447,9 @@ def test_events_that_cannot_be_written_are_in_nobodys_way(tmp_path: Path) -> Non
                     delete_topic(cluster.bootstrap_servers(), "__deleted")
 
             found = asyncio.run(
-                measured(cluster, topic, gateways, lambda door: SaslProducer(door, topic, "admin"), delete)
+                measured(
+                    cluster, topic, gateways, lambda door: SwarmProducer(door, topic, user="admin"), delete
+                )
             )
             check_in_nobodys_way(found)
             assert gateways["fine"].metrics().value("pidgate_events_published_total") > ROUNDS * EACH_ROUND

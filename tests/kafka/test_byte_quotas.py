@@ -26,12 +26,11 @@ from tests.kafka.test_proxy_identity import plain
 from tests.support.byte_quotas import FetchOf, Moment, appended, by_second, fill, steady, topic_id_of
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
-from tests.support.kill_load import SaslProducer
 from tests.support.log_checker import check, read_log
 from tests.support.paced_consumer import PacedConsumer
 from tests.support.raw import RawClient
 from tests.support.running_producers import check_exactly_once, next_value
-from tests.support.swarm import started
+from tests.support.swarm import SwarmProducer, started
 from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
@@ -105,7 +104,7 @@ class Neighbour:
 
     async def _produce(self, batches: int) -> list[float]:
         took: list[float] = []
-        async with SaslProducer(self.address, self.topic, "bob") as producer:
+        async with SwarmProducer(self.address, self.topic, user="bob") as producer:
             await producer.begin()
             for _ in range(batches):
                 began_s = time.monotonic()

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,13 +25,12 @@ from tests.support.fleet import USER, until
 from tests.support.log_checker import check, read_log
 from tests.support.swarm import Sent, SwarmProducer
 from tests.support.topics import create_topic
-from tests.unit.gateway.model.wire import NAMED, NOT_ENOUGH_REPLICAS, produce_frame, read_answer
+from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 
 pytestmark = pytest.mark.kafka
 
 PIDGATE: Final = Path(sys.executable).with_name("pidgate")
 REFUSED: Final = [NOT_ENOUGH_REPLICAS]
-_correlation_ids = count(1)
 
 
 def gateway_of(
@@ -311,7 +309,6 @@ class Pipelined:
 
     def __init__(self, gateway: GatewayProcess, topic: str) -> None:
         self._producer = SwarmProducer(gateway.bootstrap_servers, topic)
-        self._topic = topic.encode()
 
     async def __aenter__(self) -> Pipelined:
         await self._producer.begin()
@@ -321,21 +318,14 @@ class Pipelined:
         self._producer.close()
 
     async def send(self, sequence: int) -> int:
-        """The code of one batch."""
-        batch = (
-            0,
-            self._producer.producer_id,
-            0,
-            sequence,
-            1,
-            b"%d/%d" % (self._producer.producer_id, sequence),
-        )
-        frame = produce_frame(NAMED, next(_correlation_ids), "pipelined", (batch,), topic=self._topic)
-        _, outcomes, _ = read_answer(await self._producer.ask(frame), NAMED)
-        return outcomes[0][1]
+        """Return the code of one batch."""
+        return (await self._producer.produce(self._value(sequence), sequence)).error_code
+
+    def _value(self, sequence: int) -> bytes:
+        return b"%d/%d" % (self._producer.producer_id, sequence)
 
     def values(self) -> list[bytes]:
-        return [b"%d/%d" % (self._producer.producer_id, sequence) for sequence in range(3)]
+        return [self._value(sequence) for sequence in range(3)]
 
 
 def test_observe_for_all_is_in_force_in_a_fleet_at_once_and_lifts_nothing_that_has_to_come_first(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import struct
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -34,33 +33,10 @@ LOST_MS = 200
 """What a kill -9 may forget: the admissions of so long before it."""
 BACK_EACH_TIME = 60
 """Of alice's earlier newcomers so many come back after each restart."""
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 
 
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-class SaslProducer(SwarmProducer):
-    """Authenticates (PLAIN) on each new connection."""
-
-    def __init__(self, address: str, topic: str, user: str) -> None:
-        super().__init__(address, topic, client_id=user)
-        self._user = user
-
-    async def ask(self, frame: bytes) -> bytes:
-        if self._writer is None:
-            host, port = self._address
-            self._reader, self._writer = await asyncio.open_connection(host, port)
-            token = f"\0{self._user}\0{self._user}-secret".encode()
-            for api_key, version, body in (
-                (SASL_HANDSHAKE, 1, struct.pack(">h", 5) + b"PLAIN"),
-                (SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token),
-            ):
-                head = struct.pack(">hhih", api_key, version, 1, -1)
-                answer = await super().ask(struct.pack(">i", len(head + body)) + head + body)
-                assert struct.unpack_from(">h", answer, 8) == (0,), answer
-        return await super().ask(frame)
 
 
 @dataclass
@@ -178,7 +154,7 @@ class KillLoad:
         async with self._allocating:
             await self._ids.begin()
             producer_id = self._ids.producer_id
-        return await SaslProducer(self.gateway.bootstrap_servers, self._topic, user).begin(producer_id)
+        return await SwarmProducer(self.gateway.bootstrap_servers, self._topic, user=user).begin(producer_id)
 
     async def _go_on(self) -> None:
         producer = await self._new_producer(ALICE)
@@ -218,7 +194,7 @@ class KillLoad:
             value = next_value(rogue)
             try:
                 sent = await rogue.send_once(value)
-            except (OSError, EOFError):
+            except OSError:
                 self.unknown.add(value)
                 await asyncio.sleep(0.1)
             else:

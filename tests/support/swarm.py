@@ -1,26 +1,28 @@
-"""Many producers at small cost: each one connection, one producer id, one batch in flight, as a Java client retries.
-
-The frames are those of the model (tests/unit/gateway/model/wire.py), which a real broker takes.
-"""
+"""Many producers at small cost: each one connection, one producer id, one batch in flight, as a Java client retries."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import struct
 import time
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
-from tests.unit.gateway.model.wire import NAMED, NOT_ENOUGH_REPLICAS, produce_frame, read_answer
+from pidgate.gateway.clock import wall_ms
+from pidgate.load.connection import Connection, connect
+from pidgate.load.exchanges import init_producer_id, log_in, produce
+from pidgate.load.plan import Login
+from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.producer_requests import ProduceAnswer
+from pidgate.protocol.record_batch import record_batch
+from tests.support.raw import address_of
 
-INIT_PRODUCER_ID = 22
-_correlation_ids = itertools.count(1)
+_ANSWER_S: Final = 600.0
+"""Longer than any test keeps one waiting."""
 
 
 @dataclass
 class Sent:
-    """How one batch went: the codes of its answers, the last one is what counts."""
+    """The codes of a batch's answers; the last one counts."""
 
     codes: list[int] = field(default_factory=list)
     throttle_times_ms: list[int] = field(default_factory=list)
@@ -32,16 +34,17 @@ class Sent:
 
 
 class SwarmProducer:
-    """Sends to one partition of one topic. Everything it was told is acknowledged is in `acknowledged`."""
+    """Sends to one partition of one topic; keeps the values that were acknowledged. Logs in as `user`, if given."""
 
-    def __init__(self, address: str, topic: str, partition: int = 0, *, client_id: str = "swarm") -> None:
-        host, port = address.split(",")[0].rsplit(":", 1)
-        self._address = (host, int(port))
-        self._topic = topic.encode()
+    def __init__(
+        self, address: str, topic: str, partition: int = 0, *, client_id: str = "swarm", user: str = ""
+    ) -> None:
+        self._address = address_of(address)
+        self._topic = topic
         self._partition = partition
-        self._client_id = client_id
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._client_id = user or client_id
+        self._login = Login(user, f"{user}-secret") if user else None
+        self._connection: Connection | None = None
         self.producer_id = -1
         self.sequence = 0
         self.acknowledged: list[bytes] = []
@@ -53,60 +56,55 @@ class SwarmProducer:
         self.close()
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.transport.abort()
-            self._reader = self._writer = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def move_to(self, address: str) -> None:
         """The next batch goes there: another gateway, or none."""
         self.close()
-        host, port = address.split(",")[0].rsplit(":", 1)
-        self._address = (host, int(port))
+        self._address = address_of(address)
 
-    async def ask(self, frame: bytes) -> bytes:
-        """One request and its answer, with size prefix. Raises OSError or EOFError when the connection is lost."""
-        if self._reader is None or self._writer is None:
-            self._reader, self._writer = await asyncio.open_connection(*self._address)
-        self._writer.write(frame)
-        prefix = await self._reader.readexactly(4)
-        return prefix + await self._reader.readexactly(struct.unpack(">i", prefix)[0])
+    async def connection(self) -> Connection:
+        """Raises OSError."""
+        if self._connection is None:
+            self._connection = await connect(self._address, _ANSWER_S, client_id=self._client_id)
+            if self._login is not None:
+                await self._connection.run(log_in(self._login))
+        return self._connection
 
     async def begin(self, producer_id: int | None = None) -> Self:
         """Get a producer id from the cluster, or use a given one."""
         if producer_id is not None:
             self.producer_id = producer_id
             return self
-        name = self._client_id.encode()
-        body = struct.pack(">hhih", INIT_PRODUCER_ID, 0, next(_correlation_ids), len(name)) + name
-        body += struct.pack(">hi", -1, 60_000)
         for _ in range(100):
-            answer = await self.ask(struct.pack(">i", len(body)) + body)
-            error_code, given = struct.unpack_from(">hq", answer, 12)
-            if error_code == 0:
-                self.producer_id = int(given)
+            answer = await (await self.connection()).run(init_producer_id())
+            if answer.error_code == ErrorCode.NONE:
+                self.producer_id = answer.producer_id
                 return self
             await asyncio.sleep(0.1)
-        raise AssertionError(f"no producer id: error {error_code}")
+        raise AssertionError(f"no producer id: error {answer.error_code}")
 
     async def send_once(self, value: bytes) -> Sent:
-        """One try of the next batch."""
+        """Try the next batch once. Raises OSError."""
         sent = Sent()
         await self._try(value, sent)
         return sent
 
     async def send(self, value: bytes, *, within_s: float = 60.0) -> Sent:
-        """Until it is acknowledged: again after each refusal, over a new connection when the old one is lost."""
+        """Send the next batch until it is acknowledged, also after a refusal or a lost connection."""
         sent = Sent()
         give_up_s = time.monotonic() + within_s
         while not sent.is_acknowledged:
             assert time.monotonic() < give_up_s, f"{value!r} of {self.producer_id}: {sent}"
             try:
                 await self._try(value, sent)
-            except (OSError, EOFError):
+            except OSError:
                 self.close()
                 await asyncio.sleep(0.05)
                 continue
-            if sent.codes[-1] == NOT_ENOUGH_REPLICAS:
+            if sent.codes[-1] == ErrorCode.NOT_ENOUGH_REPLICAS:
                 await asyncio.sleep(0.1)
             else:
                 assert sent.codes[-1] in (0, 46), sent  # 46: the first try had arrived after all
@@ -115,15 +113,18 @@ class SwarmProducer:
                     self._acknowledge(value)
         return sent
 
+    async def produce(self, value: bytes, sequence: int) -> ProduceAnswer:
+        """Send one batch of any sequence. Raises OSError."""
+        batch = record_batch([value], self.producer_id, 0, sequence, wall_ms())
+        return await (await self.connection()).run(produce(self._topic, [(self._partition, batch)]))
+
     async def _try(self, value: bytes, sent: Sent) -> None:
-        batch = (self._partition, self.producer_id, 0, self.sequence, 1, value)
-        frame = produce_frame(NAMED, next(_correlation_ids), self._client_id, (batch,), topic=self._topic)
         began_s = time.monotonic()
-        _, outcomes, throttle_time_ms = read_answer(await self.ask(frame), NAMED)
+        answer = await self.produce(value, self.sequence)
         sent.first_answer_s = sent.first_answer_s or time.monotonic() - began_s
-        sent.codes.append(outcomes[0][1])
-        sent.throttle_times_ms.append(throttle_time_ms)
-        if sent.codes[-1] == 0:
+        sent.codes.append(answer.error_code)
+        sent.throttle_times_ms.append(answer.throttle_time_ms)
+        if answer.error_code == ErrorCode.NONE:
             self._acknowledge(value)
 
     def _acknowledge(self, value: bytes) -> None:
@@ -134,7 +135,7 @@ class SwarmProducer:
 async def started(
     address: str, topic: str, number: int, *, at_once: int = 100, client_id: str = "swarm"
 ) -> list[SwarmProducer]:
-    """That many producers with ids of the cluster."""
+    """Return that many producers with ids of the cluster."""
     room = asyncio.Semaphore(at_once)
 
     async def one() -> SwarmProducer:

@@ -10,7 +10,7 @@ from rich.console import Console
 from pidgate.sandbox.demo import screen
 from pidgate.sandbox.demo.evidence import Evidence
 from pidgate.sandbox.demo.plan import ALICE, BOB, Plan
-from pidgate.sandbox.demo.stage import LiveStage, PlainStage, Scene, stage_for
+from pidgate.sandbox.demo.stage import Scene, Stage
 from pidgate.sandbox.demo.verdict import conclude
 from pidgate.sandbox.demo.verifier import verify
 from pidgate.sandbox.demo.watch import Point
@@ -85,8 +85,7 @@ def test_without_a_quota_it_says_so() -> None:
 
 def test_plain_lines_come_every_two_seconds_and_at_death() -> None:
     output = io.StringIO()
-    stage = stage_for(Console(file=output, width=60))
-    assert isinstance(stage, PlainStage)
+    stage = Stage(Console(file=output, width=60))
 
     with stage:
         stage.say("a broker starts")
@@ -106,8 +105,7 @@ def test_plain_lines_come_every_two_seconds_and_at_death() -> None:
 def test_the_live_picture_shows_broker_and_people(alive: bool, word: str) -> None:
     output = io.StringIO()
     console = Console(file=output, force_terminal=True, width=110, height=40, legacy_windows=False)
-    stage = stage_for(console)
-    assert isinstance(stage, LiveStage)
+    stage = Stage(console)
 
     with stage:
         stage.show(scene(alive=alive))

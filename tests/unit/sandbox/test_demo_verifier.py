@@ -11,7 +11,8 @@ from pidgate.sandbox.demo.evidence import Evidence
 from pidgate.sandbox.demo.plan import ALICE, BOB, CLICKS, NIGHTLY, ORDERS, PARTITIONS, Plan
 from pidgate.sandbox.demo.summary import summarize
 from pidgate.sandbox.demo.verdict import conclude
-from pidgate.sandbox.demo.verifier import Check, verify
+from pidgate.sandbox.demo.verifier import verify
+from pidgate.sandbox.play import Check
 from pidgate.sandbox.producers.batch_journal import IdLife
 from tests.support.demo_evidence import (
     ADMITTED,
