@@ -1,6 +1,6 @@
 """The command `pidgate`. Exit code 2 means: change what you typed or wrote.
 
-Only parses; each command's work is imported when it runs, because `run` has to listen within half a second.
+Only parses (options.py); each command's work is imported when it runs: `run` has to listen within half a second.
 """
 
 from pathlib import Path
@@ -9,7 +9,16 @@ from typing import Annotated
 import typer
 
 from pidgate.cli import quotas
-from pidgate.cli.options import ConfigOption
+from pidgate.cli.options import (
+    CheckOptions,
+    ConfigOption,
+    ExplainOptions,
+    HealthOptions,
+    ModeOptions,
+    PromoteOptions,
+    RunOptions,
+    command,
+)
 
 app = typer.Typer(
     name="pidgate",
@@ -19,82 +28,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-USAGE_ERROR = 2
 
-
-@app.command()
-def run(
-    config: ConfigOption = None,
-    bootstrap_servers: Annotated[
-        str | None, typer.Option(help="Run without a file, before these brokers: host:port,host:port")
-    ] = None,
-    bind: Annotated[
-        str | None, typer.Option(help="Where clients bootstrap (default: 127.0.0.1:9292).")
-    ] = None,
-    advertise: Annotated[
-        str | None, typer.Option(help="The host shown to clients (default: the host of --bind).")
-    ] = None,
-    node_ports_first: Annotated[
-        int | None, typer.Option(help="The port of node 0; node n is n ports above (default: 9300).")
-    ] = None,
-    admin: Annotated[str | None, typer.Option(help="Health and metrics (default: 127.0.0.1:9290).")] = None,
-    default_producer_ids_rate: Annotated[
-        float | None, typer.Option(help="New producer ids per hour for each user (default: no limit).")
-    ] = None,
-    mode: Annotated[str | None, typer.Option(help="observe or enforce (default: observe).")] = None,
-    log_format: Annotated[str | None, typer.Option(help="json or console (default: console).")] = None,
-) -> None:
+@command(app)
+def run(options: RunOptions) -> int:
     """Run the gateway in the foreground until SIGTERM or SIGINT."""
     from pidgate.cli import running
 
-    options = {
-        "bind": bind,
-        "advertise": advertise,
-        "node_ports_first": node_ports_first,
-        "admin": admin,
-        "default_producer_ids_rate": default_producer_ids_rate,
-        "mode": mode,
-        "log_format": log_format,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    raise typer.Exit(running.run(config, bootstrap_servers, given))
+    return running.run(options)
 
 
-@app.command()
-def check(
-    config: ConfigOption = None,
-    partitions_per_id: Annotated[
-        int, typer.Option(min=1, help="Partitions that one producer writes to, for the worst case.")
-    ] = 50,
-    replication_factor: Annotated[int, typer.Option(min=1, help="Of the topics.")] = 3,
-    brokers: Annotated[int, typer.Option(min=1, help="Brokers in the cluster.")] = 3,
-    expiry: Annotated[str, typer.Option(help="The brokers' producer.id.expiration.ms: 24h, 7d.")] = "24h",
-    bytes_per_state: Annotated[int, typer.Option(min=1, help="What one producer state takes.")] = 250,
-    users: Annotated[int, typer.Option(min=0, help="How many users to expect that are not named.")] = 1,
-    heap: Annotated[
-        str | None,
-        typer.Option(help="What the states may take on one broker: 512MiB. Warns if it is too small."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
+@command(app)
+def check(options: CheckOptions) -> int:
     """Validate a file, say in plain words what it means, and what its quotas allow at most on the brokers."""
     from pidgate.cli import checking
 
-    if config is None:
-        typer.echo("pidgate check: which file? Name it with --config FILE", err=True)
-        raise typer.Exit(USAGE_ERROR)
-    asked = checking.Asked(
-        config=config,
-        partitions_per_id=partitions_per_id,
-        replication_factor=replication_factor,
-        brokers=brokers,
-        expiry=expiry,
-        bytes_per_state=bytes_per_state,
-        unnamed_users=users,
-        heap=heap,
-        as_json=as_json,
-    )
-    raise typer.Exit(checking.check(asked))
+    return checking.check(options)
 
 
 @app.command()
@@ -224,43 +172,39 @@ def load(
     raise typer.Exit(sending.load(asked))
 
 
-@app.command()
-def health(
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", help="Take admin.bind from this file, if it exists.", metavar="FILE"),
-    ] = None,
-    admin: Annotated[str | None, typer.Option(help="The admin address (default: 127.0.0.1:9290).")] = None,
-    ready: Annotated[bool, typer.Option("--ready", help="Ask /readyz instead of /livez.")] = False,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0,
-) -> None:
+@command(app)
+def health(options: HealthOptions) -> int:
     """Ask a running gateway whether it lives; exit code 0 or 1. Made for container health checks."""
-    from pidgate.cli import health as asking
+    from pidgate.cli import health as work
 
-    raise typer.Exit(asking.health(config, admin, ready=ready, timeout_s=timeout_s))
+    return work.health(options)
 
 
-@app.command()
-def promote(
-    user: Annotated[str, typer.Argument(metavar="USER", show_default=False)],
-    config: ConfigOption = None,
-    admin: quotas.AdminOption = None,
-    token_file: quotas.TokenOption = None,
-    since: Annotated[str, typer.Option(help="How far back to look: 1h, 1d, 7d.")] = "1d",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+@command(app)
+def promote(options: PromoteOptions) -> int:
     """Show what enforcing a user's quota would have refused lately, then ask whether to enforce it."""
-    from pidgate.cli import promote as promoting
+    from pidgate.cli import promote as work
 
-    asked = promoting.Asked(
-        user=user, config=config, admin=admin or (), token_file=token_file, since=since, yes=yes
-    )
-    raise typer.Exit(promoting.promote(asked))
+    return work.promote(options)
 
 
 app.add_typer(quotas.app, name="quotas")
-app.command()(quotas.mode)
-app.command()(quotas.explain)
+
+
+@command(app)
+def mode(options: ModeOptions) -> int:
+    """Observe or enforce, for a user or for all of them, on every gateway; file: what the file says."""
+    from pidgate.cli import quota_change
+
+    return quota_change.mode(options)
+
+
+@command(app)
+def explain(options: ExplainOptions) -> int:
+    """Show why a user is refused, or is not: tokens, ids in line, the last refusal and until when."""
+    from pidgate.cli import explain as work
+
+    return work.explain(options)
 
 
 @app.command(

@@ -1,27 +1,30 @@
-"""`pidgate check`: what a configuration file means, in plain words, and what it allows at most."""
+"""`pidgate check`: a configuration file in plain words, and the most that its quotas allow."""
 
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from pidgate import units
-from pidgate.cli import byte_words
-from pidgate.cli.worst_case import Assumptions, WorstCase, as_json, worst_case
-from pidgate.cli.worst_case_text import in_words
-from pidgate.cli.worst_case_text import warnings as heap_warnings
+from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
+from pidgate.cli.worst_case import Assumptions, WorstCase, as_json, heap_warnings, in_words, worst_case
 from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
 from pidgate.quota.entities import EffectiveQuota, resolve
-from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas
+from pidgate.quota.settings import (
+    DEFAULT,
+    ByteEntity,
+    ByteQuotas,
+    ByteRates,
+    Mode,
+    ProducerIdSettings,
+    Quotas,
+)
 
 VALID: Final = 0
-USAGE_ERROR: Final = 2
 # A name that nobody has: resolves to what holds for users that are not named.
 _ANYBODY: Final = ""
 _LISTED_NODES: Final = 20
@@ -29,29 +32,16 @@ _WIDTH_WITHOUT_TERMINAL: Final = 120
 _ONE_OF: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The command line; `expiry` and `heap` as people write them."""
-
-    config: Path
-    partitions_per_id: int
-    replication_factor: int
-    brokers: int
-    expiry: str
-    bytes_per_state: int
-    unnamed_users: int
-    heap: str | None
-    as_json: bool
-
-
-def check(asked: Asked) -> int:
-    """Print the explanation, or the problems to stderr; returns the exit code."""
+def check(options: CheckOptions) -> int:
+    """Print the explanation, or the problems to stderr; return the exit code."""
+    if options.config is None:
+        complain("check", "which file? Name it with --config FILE")
     try:
-        assumed = _assumptions(asked)
-        source = read_yaml(asked.config)
+        assumed = _assumptions(options)
+        source = read_yaml(options.config)
         settings = checked(source)
     except ConfigError as error:
-        if asked.as_json:
+        if options.as_json:
             print(
                 json.dumps({"valid": False, "problems": list(map(_problem_json, error.problems))}, indent=2)
             )
@@ -59,9 +49,9 @@ def check(asked: Asked) -> int:
         return USAGE_ERROR
     worst = _worst_case(settings, assumed)
     warned = list(_warnings(settings, source, worst))
-    if asked.as_json:
-        told = {"valid": True, "warnings": warned, "worst_case": as_json(worst)}
-        print(json.dumps(told, indent=2))
+    if options.as_json:
+        found = {"valid": True, "warnings": warned, "worst_case": as_json(worst)}
+        print(json.dumps(found, indent=2))
         return VALID
     for line in explanation(settings):
         print(line)
@@ -71,7 +61,7 @@ def check(asked: Asked) -> int:
         print(line)
     for warning in warned:
         print(f"warning: {warning}")
-    print(f"{asked.config} is valid.")
+    print(f"{options.config} is valid.")
     return VALID
 
 
@@ -79,17 +69,17 @@ def _problem_json(problem: Problem) -> dict[str, str]:
     return {"where": problem.where, "key": problem.key, "text": problem.text}
 
 
-def _assumptions(asked: Asked) -> Assumptions:
+def _assumptions(options: CheckOptions) -> Assumptions:
     """Raises ConfigError, naming the option."""
-    expiry_ms = _option("--expiry", units.duration_ms, asked.expiry)
-    heap_bytes = None if asked.heap is None else _option("--heap", units.size_bytes, asked.heap)
+    expiry_ms = _option("--expiry", units.duration_ms, options.expiry)
+    heap_bytes = None if options.heap is None else _option("--heap", units.size_bytes, options.heap)
     return Assumptions(
-        partitions_per_id=asked.partitions_per_id,
-        replication_factor=asked.replication_factor,
-        brokers=asked.brokers,
+        partitions_per_id=options.partitions_per_id,
+        replication_factor=options.replication_factor,
+        brokers=options.brokers,
         expiry_ms=expiry_ms,
-        bytes_per_state=asked.bytes_per_state,
-        unnamed_users=asked.unnamed_users,
+        bytes_per_state=options.bytes_per_state,
+        unnamed_users=options.users,
         heap_bytes=heap_bytes,
     )
 
@@ -114,7 +104,7 @@ def _warnings(settings: Settings, source: Source, worst: WorstCase) -> Iterator[
 
 
 def explanation(settings: Settings) -> Iterator[str]:
-    """Everything but the table of users, line by line."""
+    """Yield everything but the table of users, line by line."""
     servers = ", ".join(str(server) for server in settings.cluster.bootstrap_servers)
     name = f" {settings.cluster.name}" if settings.cluster.name else ""
     yield f"Cluster{name}: brokers are first looked for at {servers}."
@@ -128,7 +118,7 @@ def explanation(settings: Settings) -> Iterator[str]:
 
 
 def _memory(settings: Settings) -> Iterator[str]:
-    """What outlives a restart, and what a start without it does."""
+    """Yield what outlives a restart, and what a start without it does."""
     events = settings.events
     if events.enabled:
         kept = units.show_duration(events.retention_ms)
@@ -183,7 +173,7 @@ def _quotas(quotas: Quotas) -> Iterator[str]:
         yield f"All users together: {ceiling}."
     default = resolve(quotas, _ANYBODY)
     yield f"Any user not named: {quota_in_words(default, ids)}."
-    yield from byte_words.in_words(quotas.bytes)
+    yield from byte_rates_in_words(quotas.bytes)
 
 
 def quota_in_words(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
@@ -224,3 +214,34 @@ def _print_users(quotas: Quotas) -> None:
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
     console.print(table)
+
+
+def byte_rates_in_words(quotas: ByteQuotas) -> Iterator[str]:
+    """Yield the byte rates, in the order in which Kafka looks at them (KIP-13's eight levels)."""
+    if not quotas.rates:
+        return
+    window_s = (quotas.samples - 1) * quotas.sample_ms / 1000
+    yield f"Bytes a second, over all brokers behind this gateway; {window_s:g} s worth may pass at once:"
+    for entity in sorted(quotas.rates, key=_byte_level):
+        yield f"  {_byte_entity(entity)}: {_byte_rates(quotas.rates[entity])}"
+
+
+def _byte_level(entity: ByteEntity) -> tuple[int, bool, str, str]:
+    """Sort named users first, then the default one, then client ids alone; within them the more exact first."""
+    user, client_id = entity
+    rank = 2 if user is None else 1 if user == DEFAULT else 0
+    return rank, client_id is None, user or "", client_id or "\U0010ffff"
+
+
+def _byte_entity(entity: ByteEntity) -> str:
+    user, client_id = entity
+    of_client = "each other client id" if client_id == DEFAULT else f"client id {client_id}"
+    if user is None:
+        return f"{of_client}, all users together"
+    of_user = "each user not named" if user == DEFAULT else f"user {user}"
+    return f"{of_user}, all client ids together" if client_id is None else f"{of_user}, {of_client}"
+
+
+def _byte_rates(rates: ByteRates) -> str:
+    found = (("produces", rates.producer_byte_rate), ("fetches", rates.consumer_byte_rate))
+    return ", ".join(f"{what} {units.show_size(rate)}/s" for what, rate in found if rate is not None)

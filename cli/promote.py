@@ -1,15 +1,13 @@
-"""`pidgate promote alice`: what enforcing would have refused lately, out of the events; then, when asked to, enforce.
+"""`pidgate promote alice`: show from the events what enforcing would have refused lately; enforce when confirmed.
 
-Exit code 0: shown, and switched or not as was answered; 1: it could not be switched; 2: what was typed is wrong, or
-nothing could be shown.
+Exit code 0: shown, and switched if that was confirmed; 1: it could not be switched; 2: wrong usage, or nothing to show.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import tzinfo
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Final
 
 from pidgate import units
 from pidgate.cli import quota_change
-from pidgate.cli.admin_client import Where
+from pidgate.cli.options import USAGE_ERROR, ModeOptions, PromoteOptions
 from pidgate.cli.would_refuse import Count, History, WouldRefuse, would_refuse
 from pidgate.events import ConfigEvent
 from pidgate.events.redaction import UserNames
@@ -32,28 +30,14 @@ from pidgate.who.reading import CannotRead, read
 from pidgate.who.span import Span
 
 SHOWN: Final = 0
-USAGE_ERROR: Final = 2
 MOST_PLACES: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The command line. `since` as people write durations; `zone` None: the machine's."""
-
-    user: str
-    config: Path | None
-    admin: Sequence[str] = ()
-    token_file: Path | None = None
-    since: str = "1d"
-    yes: bool = False
-    zone: tzinfo | None = None
-
-
-def promote(asked: Asked) -> int:
-    """Show, ask, switch; returns the exit code."""
+def promote(options: PromoteOptions) -> int:
+    """Show, ask, switch; return the exit code."""
     try:
-        settings = _settings(asked.config)
-        since_ms = units.duration_ms(asked.since)
+        settings = _settings(options.config)
+        since_ms = units.duration_ms(options.since)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return USAGE_ERROR
@@ -63,22 +47,22 @@ def promote(asked: Asked) -> int:
     if not settings.events.enabled:
         print(
             "pidgate promote: events.enabled is false, so nobody told what would have been refused; look at "
-            f"pidgate_producer_ids_would_refuse_total in /metrics, then: pidgate mode enforce --user {asked.user}",
+            f"pidgate_producer_ids_would_refuse_total in /metrics, then: pidgate mode enforce --user {options.user}",
             file=sys.stderr,
         )
         return USAGE_ERROR
     now_ms = wall_ms()
     try:
-        history = asyncio.run(_history(settings, asked.user, now_ms - since_ms, now_ms))
+        history = asyncio.run(_history(settings, options.user, now_ms - since_ms, now_ms))
     except CannotRead as error:
         print(f"pidgate promote: {error.cause}\n{error.remedy}", file=sys.stderr)
         return USAGE_ERROR
-    for line in told(asked.user, settings, history, since_ms, asked.zone):
+    for line in in_words(options.user, settings, history, since_ms):
         print(line)
-    if not asked.yes and not _is_confirmed(asked.user):
+    if not options.yes and not _is_confirmed(options.user):
         print("Nothing was changed.")
         return SHOWN
-    return _enforce(asked)
+    return _enforce(options)
 
 
 def _settings(file: Path | None) -> Settings:
@@ -100,10 +84,10 @@ async def _history(settings: Settings, user: str, from_ms: int, now_ms: int) -> 
 # ---- in words ------------------------------------------------------------------------------------------
 
 
-def told(
+def in_words(
     user: str, settings: Settings, history: History, since_ms: int, zone: tzinfo | None = None
 ) -> Iterator[str]:
-    """Line by line: the quota, the sum, by hour, by place."""
+    """Yield the quota, the sum, and the refusals by hour and by place; `zone` None is the machine's."""
     in_events = UserNames(settings.events.redact).in_events(user)
     quotas, where = quotas_now(settings, history.config, user, in_events)
     quota, ids = resolve(quotas, user), quotas.producer_ids
@@ -124,31 +108,29 @@ def told(
 
 
 def quotas_now(
-    settings: Settings, told_last: ConfigEvent | None, user: str, in_events: str
+    settings: Settings, newest: ConfigEvent | None, user: str, in_events: str
 ) -> tuple[Quotas, str]:
-    """What holds for the user, and who says so: a gateway's newest word, which knows of what was set at run time,
-    else the file.
-    """
-    if told_last is None:
+    """Return the quotas in force for the user, and their source: the newest config event, else the file."""
+    if newest is None:
         return settings.to_quotas(), "as the file says"
-    found = next((said for said in told_last.quotas if said.user == in_events), None)
+    found = next((quota for quota in newest.quotas if quota.user == in_events), None)
     own = UserQuota()
     if found is not None:
         own = UserQuota(found.rate_milli, None if found.mode is None else Mode(found.mode), found.exempt)
     ids = ProducerIdSettings(
-        window_ms=told_last.window_ms,
-        burst=Fraction(str(told_last.burst)),
-        remember_ms=told_last.remember_ms,
-        layers=told_last.layers,
-        transactional=Mode(told_last.transactional),
+        window_ms=newest.window_ms,
+        burst=Fraction(str(newest.burst)),
+        remember_ms=newest.remember_ms,
+        layers=newest.layers,
+        transactional=Mode(newest.transactional),
     )
     quotas = Quotas(
-        mode=Mode(told_last.mode),
+        mode=Mode(newest.mode),
         producer_ids=ids,
-        default=UserQuota(told_last.default_rate_milli),
+        default=UserQuota(newest.default_rate_milli),
         users={user: own},
     )
-    return quotas, f"as {printable(told_last.gateway_id)} told last"
+    return quotas, f"as {printable(newest.gateway_id)} told last"
 
 
 def _quota(quota: EffectiveQuota, ids: ProducerIdSettings) -> str:
@@ -236,12 +218,19 @@ def _is_confirmed(user: str) -> bool:
         return False
 
 
-def _enforce(asked: Asked) -> int:
-    where = Where(config=asked.config, admin=asked.admin, token_file=asked.token_file)
-    done = quota_change.mode(where, "enforce", asked.user, quota_change.Words(zone=asked.zone))
+def _enforce(options: PromoteOptions) -> int:
+    done = quota_change.mode(
+        ModeOptions(
+            to="enforce",
+            user=options.user,
+            config=options.config,
+            admin=options.admin,
+            token_file=options.token_file,
+        )
+    )
     if done != SHOWN:
         print(
-            f"{asked.user} is not enforced. In the gateway's file: quotas.users.{asked.user}.mode: enforce",
+            f"{options.user} is not enforced. In the gateway's file: quotas.users.{options.user}.mode: enforce",
             file=sys.stderr,
         )
     return done

@@ -1,6 +1,6 @@
-"""`pidgate quotas alter`, `delete`, `reset`, `raise`, `block`, `release`, `refill` and `pidgate mode`: what is posted.
+"""`pidgate quotas alter`, `delete`, `reset`, `raise`, `block`, `release`, `refill` and `pidgate mode`.
 
-What is typed last holds: a standing change ends a temporary one of the same setting, and says so.
+The last command wins: a standing change ends a temporary one of the same setting, and prints that.
 """
 
 from __future__ import annotations
@@ -8,13 +8,21 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import tzinfo
 from typing import Any, Final
 
 from pidgate import units
 from pidgate.cli import quota_words as words
-from pidgate.cli.admin_client import Gateway, Told, Where, Wrong, for_each
+from pidgate.cli.admin_client import BadUsage, Gateway, JsonObject, for_each
+from pidgate.cli.options import (
+    AlterOptions,
+    BlockOptions,
+    DeleteOptions,
+    EntityOptions,
+    GatewayOptions,
+    ModeOptions,
+    RaiseOptions,
+    complain,
+)
 from pidgate.cli.quota_words import MODE, RATE
 from pidgate.quota.settings import rate_milli
 from pidgate.units import moment, printable
@@ -22,175 +30,164 @@ from pidgate.units import moment, printable
 _MODES: Final = ("observe", "enforce")
 _BYTE_RATES: Final = ("producer_byte_rate", "consumer_byte_rate")
 
-
-@dataclass(frozen=True)
-class Words:
-    """What goes with a change: how long it lasts ("2h"; "": until it is changed again) and why it is made."""
-
-    lasts: str = ""
-    note: str = ""
-    zone: tzinfo | None = None
+Changes = list[JsonObject]
 
 
 def set_by() -> str:
-    """The user of the operating system, as cli:NAME."""
+    """Return the user of the operating system, as cli:NAME."""
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:
         return f"cli:uid {os.getuid()}"
 
 
-# ---- the commands --------------------------------------------------------------------------------------
+def alter(options: AlterOptions) -> int:
+    """Set and remove settings; return the exit code."""
+    user = options.entity()
 
-
-def alter(
-    where: Where,
-    user: str | None,
-    add: Iterable[str],
-    delete: Iterable[str],
-    extra: Words,
-    name: str = "alter",
-) -> int:
-    """Set and remove settings in the spelling of kafka-configs. `user` None: the default user."""
-
-    def changes(_told: Told) -> list[Told]:
-        found = [_set(user, setting, value, extra) for setting, value in added(add, user)]
-        found += [_removed(user, setting, extra) for setting in deleted(delete, user)]
+    def changes(_current: JsonObject) -> Changes:
+        found = [_set(options, user, name, value) for name, value in added(options.add or (), user)]
+        found += [_removed(options, user, name) for name in deleted(options.delete or (), user)]
         if not found:
-            raise Wrong(
+            raise BadUsage(
                 "what is to change? --add-config producer_ids_rate=100 or --delete-config producer_ids_rate"
             )
         return found
 
-    return _change(where, f"quotas {name}", user, changes, extra)
+    return _change(options, "quotas alter", user, changes)
 
 
-def raise_rate(where: Where, user: str, rate: str, extra: Words) -> int:
-    """A higher rate than the one that holds."""
+def delete(options: DeleteOptions) -> int:
+    """Remove a rate; return the exit code."""
+    user = options.entity()
+    return _change(options, "quotas delete", user, lambda _current: [_removed(options, user, RATE)])
 
-    def changes(told: Told) -> list[Told]:
-        holds, wanted = told["entries"][0]["effective_rate"]["value"], _rate(rate)
-        if holds is None:
-            raise Wrong(f"{printable(user)} has no limit at {told['gateway']}: there is nothing to raise")
-        if rate_milli(wanted) <= rate_milli(holds):
-            now = words.value(RATE, holds, told["window_ms"])
-            raise Wrong(
-                f"{printable(user)} has {now} at {told['gateway']} already; a lower rate is set with "
+
+def raise_rate(options: RaiseOptions) -> int:
+    """Set a higher rate than the one in force; return the exit code."""
+    user = options.user
+
+    def changes(current: JsonObject) -> Changes:
+        in_force, wanted = current["entries"][0]["effective_rate"]["value"], _rate(options.rate)
+        if in_force is None:
+            raise BadUsage(
+                f"{printable(user)} has no limit at {current['gateway']}: there is nothing to raise"
+            )
+        if rate_milli(wanted) <= rate_milli(in_force):
+            now = words.value(RATE, in_force, current["window_ms"])
+            raise BadUsage(
+                f"{printable(user)} has {now} at {current['gateway']} already; a lower rate is set with "
                 "pidgate quotas alter"
             )
-        return [_set(user, RATE, wanted, extra)]
+        return [_set(options, user, RATE, wanted)]
 
-    return _change(where, "quotas raise", user, changes, extra)
-
-
-def block(where: Where, user: str, extra: Words) -> int:
-    """No new producer id any more; those that are known go on."""
-    return _change(where, "quotas block", user, lambda _told: [_set(user, RATE, 0, extra)], extra)
+    return _change(options, "quotas raise", user, changes)
 
 
-def reset(where: Where, user: str | None, extra: Words) -> int:
-    """What the file says holds again, for everything of this user (None: of the default user)."""
+def block(options: BlockOptions) -> int:
+    """Set a rate of 0: no new producer id any more; return the exit code."""
+    user = options.user
+    return _change(options, "quotas block", user, lambda _current: [_set(options, user, RATE, 0)])
 
-    def changes(told: Told) -> list[Told]:
+
+def reset(options: EntityOptions) -> int:
+    """Let the file hold again for everything of an entity; return the exit code."""
+    user = options.entity()
+
+    def changes(current: JsonObject) -> Changes:
         return [
-            {"setting": one["setting"], "user": user, "action": "reset", "temporary": one["temporary"]}
-            for one in told["changes"]
+            _reset(one)
+            for one in current["changes"]
             if one["user"] == user and (user is not None or one["setting"] == RATE)
         ]
 
-    return _change(where, "quotas reset", user, changes, extra)
+    return _change(options, "quotas reset", user, changes)
 
 
-def mode(where: Where, to: str, user: str | None, extra: Words) -> int:
-    """`to`: observe, enforce, or file: what the file says. `user` None: every user."""
+def mode(options: ModeOptions) -> int:
+    """Set the mode of a user or of all, or let the file hold again; return the exit code."""
+    to, user = options.to, options.user
+    if to not in (*_MODES, "file"):
+        complain("mode", f"{to!r} is no mode; write observe, enforce or file")
+    if options.of_all == (user is not None):
+        which = "whose mode? write --user alice, or --all for every user"
+        complain("mode", "either --all or --user" if options.of_all else which)
+    if to == "file" and options.lasts:
+        complain("mode", "--for goes with observe and enforce; after that the file holds again by itself")
 
-    def changes(told: Told) -> list[Told]:
+    def changes(current: JsonObject) -> Changes:
         if to != "file":
-            return [_set(user, MODE, to, extra)]
-        return [
-            {"setting": MODE, "user": user, "action": "reset", "temporary": one["temporary"]}
-            for one in told["changes"]
-            if one["setting"] == MODE and one["user"] == user
-        ]
+            return [_set(options, user, MODE, to)]
+        return [_reset(one) for one in current["changes"] if one["setting"] == MODE and one["user"] == user]
 
-    return _change(where, "mode", user, changes, extra)
+    return _change(options, "mode", user, changes)
 
 
-def command(where: Where, deed: str, user: str, producer_id: int | None) -> int:
-    """Refill the user's bucket, or let one producer id in."""
-    content: Told = {"deed": deed, "user": user, "set_by": set_by()}
+def execute(options: GatewayOptions, command: str, user: str, producer_id: int | None) -> int:
+    """Refill the user's bucket, or release one producer id; return the exit code."""
+    content: JsonObject = {"deed": command, "user": user, "set_by": set_by()}
     if producer_id is not None:
         content["producer_id"] = producer_id
 
-    def show(told: Told) -> None:
+    def show(answer: JsonObject) -> None:
         what = (
             "its bucket is full" if producer_id is None else f"producer id {producer_id} is let in, uncharged"
         )
-        fleet = "told to every gateway" if told["kept"] == "topic" else "done by this gateway only"
-        print(f"{printable(user)}: {what}\n{told['gateway']}: done; {fleet}")
-        if told["kept"] != "topic":
+        fleet = "told to every gateway" if answer["kept"] == "topic" else "done by this gateway only"
+        print(f"{printable(user)}: {what}\n{answer['gateway']}: done; {fleet}")
+        if answer["kept"] != "topic":
             print("  for the others: repeat it with --admin HOST:PORT for each")
 
-    return for_each(where, f"quotas {deed}", lambda gateway: gateway.post("/v1/commands", content), show)
+    return for_each(options, f"quotas {command}", lambda gateway: gateway.post("/v1/commands", content), show)
 
 
-# ---- asking and posting --------------------------------------------------------------------------------
+# ---- reading and posting -------------------------------------------------------------------------------
 
 
 def _change(
-    where: Where, name: str, user: str | None, wanted: Callable[[Told], list[Told]], extra: Words
+    options: GatewayOptions, name: str, user: str | None, wanted: Callable[[JsonObject], Changes]
 ) -> int:
-    def do(gateway: Gateway) -> Told:
-        told = gateway.get("/v1/quotas", user=user)
-        changes = wanted(told)
+    def call(gateway: Gateway) -> JsonObject:
+        current = gateway.get("/v1/quotas", user=user)
+        head = {key: current[key] for key in ("address", "gateway", "topic", "window_ms")}
+        changes = wanted(current)
         if not changes:
-            return {**_head(told), "kept": None, "changes": [], "ended": []}
-        ended = _ended_with(changes, told["changes"])
-        posted = gateway.post(
-            "/v1/quotas/changes",
-            {"changes": changes + [_end_of(change) for change in ended], "set_by": set_by()},
-        )
-        return {**_head(told), **posted, "ended": ended}
+            return {**head, "kept": None, "changes": [], "ended": []}
+        ended = _ended_with(changes, current["changes"])
+        body = {"changes": changes + [_reset(change) for change in ended], "set_by": set_by()}
+        return {**head, **gateway.post("/v1/quotas/changes", body), "ended": ended}
 
-    return for_each(where, name, do, lambda told: _show(told, extra.zone))
+    return for_each(options, name, call, _show)
 
 
-def _head(told: Told) -> Told:
-    return {key: told[key] for key in ("address", "gateway", "topic", "window_ms")}
-
-
-def _ended_with(changes: list[Told], there: Iterable[Told]) -> list[Told]:
-    """The temporary changes that would stand above what is set now."""
+def _ended_with(changes: Changes, current: Iterable[JsonObject]) -> Changes:
+    """Return the temporary changes that would stand above what is set now."""
     standing = {
         (change["setting"], change["user"])
         for change in changes
         if change["action"] != "reset" and "for" not in change
     }
-    return [one for one in there if one["temporary"] and (one["setting"], one["user"]) in standing]
+    return [one for one in current if one["temporary"] and (one["setting"], one["user"]) in standing]
 
 
-def _end_of(change: Mapping[str, Any]) -> Told:
-    return {"setting": change["setting"], "user": change["user"], "action": "reset", "temporary": True}
-
-
-def _show(told: Told, zone: tzinfo | None) -> None:
-    if told["kept"] is None:
-        print(f"{told['gateway']}: nothing was set at run time: what the file says holds")
+def _show(answer: JsonObject) -> None:
+    if answer["kept"] is None:
+        print(f"{answer['gateway']}: nothing was set at run time: what the file says holds")
         return
-    ended = {(one["setting"], one["user"]) for one in told["ended"]}
-    for change in told["changes"]:
+    ended = {(one["setting"], one["user"]) for one in answer["ended"]}
+    for change in answer["changes"]:
         target = (change["setting"], change["user"])
         if not (change["action"] == "reset" and target in ended):
-            print(_in_words(change, told["window_ms"], zone))
-    for one in told["ended"]:
-        until = moment(one["until_wall_ms"], zone)
-        value = words.value(one["setting"], one["value"], told["window_ms"])
-        print(f"  the temporary {value} (until {until}, {words.who_and_when(one, zone)}) has ended with it")
-    print(words.kept(told, told["topic"]))
+            print(_in_words(change, answer["window_ms"]))
+    for one in answer["ended"]:
+        value = words.value(one["setting"], one["value"], answer["window_ms"])
+        until = moment(one["until_wall_ms"])
+        print(f"  the temporary {value} (until {until}, {words.set_by(one)}) has ended with it")
+    print(words.kept(answer, answer["topic"]))
 
 
-def _in_words(change: Told, window_ms: int, zone: tzinfo | None) -> str:
-    setting, name = change["setting"], words.whom(change["user"], change["setting"])
+def _in_words(change: JsonObject, window_ms: int) -> str:
+    setting, name = change["setting"], words.entity(change["user"], change["setting"])
     if change["action"] == "reset":
         return (
             f"{name}: {setting} is what {'it was before' if change['temporary'] else 'the file says'} again"
@@ -198,29 +195,29 @@ def _in_words(change: Told, window_ms: int, zone: tzinfo | None) -> str:
     if change["action"] == "remove":
         return f"{name}: {setting} is not set any more"
     until = change["until_wall_ms"]
-    lasts = "" if until is None else f" until {moment(until, zone)}"
+    lasts = "" if until is None else f" until {moment(until)}"
     return f"{name}: {setting} {words.value(setting, change['value'], window_ms)}{lasts}"
 
 
-# ---- what was typed ------------------------------------------------------------------------------------
+# ---- options -------------------------------------------------------------------------------------------
 
 
 def added(texts: Iterable[str], user: str | None) -> list[tuple[str, float | str]]:
-    """producer_ids_rate=100,mode=enforce as kafka-configs takes it. Raises Wrong."""
+    """Read producer_ids_rate=100,mode=enforce as kafka-configs does. Raises BadUsage."""
     found: list[tuple[str, float | str]] = []
     for text in _split(texts):
         setting, equals, value = (part.strip() for part in text.partition("="))
         _check_setting(setting, user)
         if not equals:
-            raise Wrong(f"{text!r} sets nothing; write {setting}=VALUE, or --delete-config {setting}")
+            raise BadUsage(f"{text!r} sets nothing; write {setting}=VALUE, or --delete-config {setting}")
         if setting == MODE and value not in _MODES:
-            raise Wrong(f"{value!r} is no mode; write mode=observe or mode=enforce")
+            raise BadUsage(f"{value!r} is no mode; write mode=observe or mode=enforce")
         found.append((setting, _rate(value) if setting == RATE else value))
     return found
 
 
 def deleted(texts: Iterable[str], user: str | None) -> list[str]:
-    """Names, one or several with commas. Raises Wrong."""
+    """Read names of settings, separated by commas. Raises BadUsage."""
     names = _split(texts)
     for setting in names:
         _check_setting(setting, user)
@@ -233,36 +230,49 @@ def _split(texts: Iterable[str]) -> list[str]:
 
 def _check_setting(setting: str, user: str | None) -> None:
     if setting in _BYTE_RATES:
-        raise Wrong(
+        raise BadUsage(
             f"{setting} is not set at run time: write it into the gateway's file (quotas.users), or set the "
             "brokers' own with kafka-configs"
         )
     if setting not in (RATE, MODE):
-        raise Wrong(f"{setting!r} cannot be set; write producer_ids_rate=100 or mode=enforce")
+        raise BadUsage(f"{setting!r} cannot be set; write producer_ids_rate=100 or mode=enforce")
     if setting == MODE and user is None:
-        raise Wrong("there is no mode of the default user; pidgate mode observe --all sets that of all users")
+        raise BadUsage(
+            "there is no mode of the default user; pidgate mode observe --all sets that of all users"
+        )
 
 
 def _rate(text: str) -> float:
     try:
         rate = units.rate(float(text))
     except ValueError as error:
-        raise Wrong(f"{text!r} is not a rate; write a number of ids per window: 100 or 0.5") from error
+        raise BadUsage(f"{text!r} is not a rate; write a number of ids per window: 100 or 0.5") from error
     return int(rate) if rate == int(rate) else rate
 
 
-def _set(user: str | None, setting: str, value: float | str, extra: Words) -> Told:
-    change = {"setting": setting, "user": user, "action": "set", "value": value, "note": extra.note}
-    if extra.lasts:
+def _set(
+    options: AlterOptions | BlockOptions | ModeOptions, user: str | None, setting: str, value: float | str
+) -> JsonObject:
+    change = {"setting": setting, "user": user, "action": "set", "value": value, "note": options.note}
+    if options.lasts:
         try:
-            units.duration_ms(extra.lasts)
+            units.duration_ms(options.lasts)
         except ValueError as error:
-            raise Wrong(f"--for: {error}") from error
-        change["for"] = extra.lasts
+            raise BadUsage(f"--for: {error}") from error
+        change["for"] = options.lasts
     return change
 
 
-def _removed(user: str | None, setting: str, extra: Words) -> Told:
-    if extra.lasts:
-        raise Wrong("--for goes with what is set; what is removed stays removed")
-    return {"setting": setting, "user": user, "action": "remove", "note": extra.note}
+def _removed(options: AlterOptions | DeleteOptions, user: str | None, setting: str) -> JsonObject:
+    if isinstance(options, AlterOptions) and options.lasts:
+        raise BadUsage("--for goes with what is set; what is removed stays removed")
+    return {"setting": setting, "user": user, "action": "remove", "note": options.note}
+
+
+def _reset(change: Mapping[str, Any]) -> JsonObject:
+    return {
+        "setting": change["setting"],
+        "user": change["user"],
+        "action": "reset",
+        "temporary": change["temporary"],
+    }

@@ -5,13 +5,15 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import uvloop
 
 from pidgate import open_files
+from pidgate.cli.options import USAGE_ERROR, RunOptions
 from pidgate.gateway import logs
 from pidgate.gateway.config import conflicts, loading
 from pidgate.gateway.config.listening import CannotListen
@@ -23,7 +25,6 @@ from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
 from pidgate.version import is_compiled, version
 
 STOPPED: Final = 0
-USAGE_ERROR: Final = 2
 CUT_SHORT: Final = 130
 
 _OPTIONS: Final = {
@@ -33,11 +34,12 @@ _OPTIONS: Final = {
 }
 
 
-def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, Any]) -> int:
-    """Serve until stopped; returns the exit code."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is somebody to tell
+def run(options: RunOptions) -> int:
+    """Serve until stopped; return the exit code."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is a gateway to reload
+    file = options.config
     try:
-        settings = _settings(file, bootstrap_servers, options)
+        settings = _settings(options)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return USAGE_ERROR
@@ -54,7 +56,7 @@ def run(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, 
 
 
 def _made(settings: Settings, file: Path | None) -> RunsAndDrains:
-    # Imported here: a wrong option should be told at once, and everything above is all it takes.
+    # Imported here: a wrong option should be reported at once, and everything above is all it takes.
     if settings.workers > 1:
         from pidgate.gateway.process.supervisor import Supervisor
 
@@ -64,14 +66,16 @@ def _made(settings: Settings, file: Path | None) -> RunsAndDrains:
     return Gateway(settings, file)
 
 
-def _settings(file: Path | None, bootstrap_servers: str | None, options: Mapping[str, Any]) -> Settings:
-    if file is None and bootstrap_servers is None:
+def _settings(options: RunOptions) -> Settings:
+    given = {name: value for name, value in asdict(options).items() if value is not None}
+    file = given.pop("config", None)
+    if file is None and options.bootstrap_servers is None:
         raise _usage("--config", "is missing; name a file, or the brokers with --bootstrap-servers host:port")
     if file is None:
-        return loading.from_options(str(bootstrap_servers), **options)
-    extra = ["bootstrap_servers"] * (bootstrap_servers is not None) + list(options)
-    if extra:
-        raise _usage(f"--{extra[0].replace('_', '-')}", "does not go with --config; write it into the file")
+        return loading.from_options(**given)
+    if given:
+        option = next(iter(given)).replace("_", "-")
+        raise _usage(f"--{option}", "does not go with --config; write it into the file")
     return loading.load(file)
 
 
@@ -108,16 +112,16 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
     loop = asyncio.get_running_loop()
     serving = asyncio.current_task()
     assert serving is not None
-    is_told_to_stop = is_started = False
+    is_stopping = is_started = False
     drains: list[asyncio.Task[None]] = []
 
     def on_signal() -> None:
-        nonlocal is_told_to_stop
-        if is_told_to_stop:
+        nonlocal is_stopping
+        if is_stopping:
             serving.cancel()
         elif is_started:
             drains.append(loop.create_task(gateway.drain()))
-        is_told_to_stop = True
+        is_stopping = True
 
     # Before the start: with workers, some serve clients already while others are being started.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -128,7 +132,7 @@ async def serve(make_gateway: Callable[[], RunsAndDrains]) -> int:
         is_started = True
         # What is there now stays: the cyclic collector need not walk these 90,000 objects, with all traffic waiting.
         gc.freeze()
-        if is_told_to_stop:
+        if is_stopping:
             drains.append(loop.create_task(gateway.drain()))
         await gateway.until_stopped()
     except asyncio.CancelledError:

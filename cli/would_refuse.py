@@ -1,8 +1,8 @@
-"""What enforcing a user's quota would have refused, out of the decisions that gateways told while observing. PURE.
+"""The refusals that enforcing a user's quota would have caused, from the decisions recorded while observing. PURE.
 
-The bucket is filled and spent again as the new ids came, with the quota that holds now: who found no token waits in
-line, first come first served, and is admitted when there is one. That is what enforcing does with clients that try
-until they are admitted; one that gives up leaves its token to the next.
+The bucket is filled and spent again as the new ids came, with the quota in force now: an id without a token waits in
+line, first come first served. Enforcing does that with clients that try until they are admitted; one that gives up
+leaves its token to the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPE_WITHIN_BYTES: Final = 48
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """A producer id that was let in as a new one. `flagged`: the gateway told that enforcing would have refused it."""
+    """A producer id that was let in as a new one. `flagged`: its event says that enforcing would have refused it."""
 
     at_ms: int
     producer_id: int
@@ -40,7 +40,7 @@ class NewId:
 
 @dataclass(slots=True)
 class Bucket:
-    """A balance that a decision told: `units` of which `token_units` make one token, at a wall clock time."""
+    """The balance in a decision: `units` of which `token_units` make one token, at a wall clock time."""
 
     at_ms: int
     units: int
@@ -48,14 +48,14 @@ class Bucket:
 
 
 class History:
-    """Takes the records of the topic, of any partition in any order, and keeps what is about one user.
+    """Collects the records of one user, of any partition in any order.
 
-    `user` is its name in events. `unreadable`: events that could not be understood.
+    `user` is its name in events. `unreadable` counts events that could not be read.
     """
 
     def __init__(self, user: str, from_ms: int) -> None:
         self._user = user
-        # Gateways write ASCII; who writes the letters themselves is understood, too.
+        # Gateways write ASCII; letters written as they are can be read, too.
         self._in_json = (
             json.dumps(user).encode(),
             json.dumps(user, ensure_ascii=False).encode("utf-8", "replace"),
@@ -63,7 +63,7 @@ class History:
         self._from_ms = from_ms
         self._ids: list[NewId] = []
         self.first: Bucket | None = None
-        """The first balance that is told of."""
+        """The first balance in the events."""
         self.config: ConfigEvent | None = None
         """The newest: the quotas in force now."""
         self.refused = 0
@@ -72,12 +72,13 @@ class History:
         self.unreadable = 0
 
     def take(self, records: Iterable[EventRecord]) -> None:
+        """Take records of the topic."""
         for record in records:
             head = record.value[:_TYPE_WITHIN_BYTES]
             is_decision = _TYPES[0] in head
             if not is_decision and _TYPES[1] not in head:
                 continue
-            # Reading a whole event takes a hundred times as long as seeing that it is of somebody else.
+            # Parsing an event takes a hundred times as long as finding that it is another user's.
             if is_decision and not any(name in record.value for name in self._in_json):
                 continue
             try:
@@ -91,7 +92,7 @@ class History:
             elif (
                 isinstance(event, DecisionEvent)
                 and event.user == self._user
-                # What is read begins a little before what was asked for.
+                # Reading begins a little before the span.
                 and event.wall_time_ms >= self._from_ms
             ):
                 self._decision(event)
@@ -120,7 +121,7 @@ class History:
             self.first = Bucket(at_ms, event.tokens_before, event.token_units)
 
     def new_ids(self, remember_ms: int) -> list[NewId]:
-        """In the order of time. What two gateways let in at once, before they heard of each other, is one id."""
+        """Return the new ids in the order of time; one that two gateways let in at once counts once."""
         seen: dict[int, int] = {}
         found = []
         for new in sorted(self._ids, key=lambda new: new.at_ms):
@@ -133,13 +134,14 @@ class History:
 
 @dataclass(slots=True)
 class Count:
-    """Of one hour, or of one place. `longest_ms` None: for ever."""
+    """Counts of one hour, or of one place. `longest_ms` None: for ever."""
 
     new_ids: int = 0
     refused: int = 0
     longest_ms: int | None = 0
 
     def add(self, wait_ms: int | None) -> None:
+        """Count an id that would have waited so long; None: for ever."""
         self.new_ids += 1
         if wait_ms == 0:
             return
@@ -152,8 +154,8 @@ class Count:
 
 @dataclass(slots=True)
 class WouldRefuse:
-    """What came of it. `gave_up`: ids that would have waited longer than Java's producers do. `flagged`: what the
-    gateways themselves told, with the quotas of the time.
+    """The outcome. `gave_up`: ids that would have waited longer than Java's producers do. `flagged`: ids that the
+    gateways themselves flagged, with the quotas of the time.
     """
 
     all: Count = field(default_factory=Count)
@@ -167,7 +169,7 @@ class WouldRefuse:
 def would_refuse(
     ids: Sequence[NewId], rate_milli: int | None, settings: ProducerIdSettings, first: Bucket | None
 ) -> WouldRefuse:
-    """`rate_milli`: the user's quota, None for no limit; `first`: its balance at the beginning, else it was full."""
+    """Compute the outcome. `rate_milli` None: no limit; `first`: the balance at the beginning, None: full."""
     outcome = WouldRefuse()
     for new, wait_ms in zip(ids, waits_ms(ids, rate_milli, settings, first), strict=True):
         outcome.all.add(wait_ms)
@@ -181,7 +183,7 @@ def would_refuse(
 def waits_ms(
     ids: Sequence[NewId], rate_milli: int | None, settings: ProducerIdSettings, first: Bucket | None
 ) -> list[int | None]:
-    """How long each would have waited, in their order; None: for ever."""
+    """Return the wait of each id, in order; None: for ever."""
     if not ids or rate_milli is None:
         return [0] * len(ids)
     never_refused = settings.transactional is Mode.OBSERVE

@@ -227,12 +227,12 @@ def listed(names: Sequence[str], at_most: int = 2) -> str:
     )
 
 
-def clock(wall_ms: int, zone: tzinfo | None) -> str:
+def clock(wall_ms: int, zone: tzinfo | None = None) -> str:
     """Write a time of day: 14:02. `zone` None is the machine's."""
     return datetime.fromtimestamp(wall_ms / 1_000, zone).strftime("%H:%M")
 
 
-def moment(wall_ms: int, zone: tzinfo | None) -> str:
+def moment(wall_ms: int, zone: tzinfo | None = None) -> str:
     """Write date and time: 2026-11-21 14:02. `zone` None is the machine's."""
     return datetime.fromtimestamp(wall_ms / 1_000, zone).strftime("%Y-%m-%d %H:%M")
 

@@ -1,6 +1,6 @@
 """What `pidgate check` says of byte rates."""
 
-from pidgate.cli.byte_words import in_words
+from pidgate.cli.checking import byte_rates_in_words as in_words
 from pidgate.quota.settings import ByteQuotas, ByteRates
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.cli.promote import told
+from pidgate.cli.promote import in_words
 from pidgate.cli.would_refuse import Bucket, History, NewId, waits_ms, would_refuse
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.topics.records import EventRecord
@@ -153,7 +153,7 @@ def test_sums_by_hour_and_by_place() -> None:
 
 
 def test_it_is_told_in_words() -> None:
-    lines = list(told("alice", SETTINGS, history_of(crowd(64, flagged=3)), 24 * HOUR_MS, UTC))
+    lines = list(in_words("alice", SETTINGS, history_of(crowd(64, flagged=3)), 24 * HOUR_MS, UTC))
 
     assert lines == [
         "User alice, quota 60 new producer ids per 1h (as gw-a:9290 told last).",
@@ -168,21 +168,21 @@ def test_it_is_told_in_words() -> None:
 
 
 def test_what_gateways_counted_is_told_when_it_is_another_number() -> None:
-    said = "\n".join(told("alice", SETTINGS, history_of(crowd(64)), HOUR_MS, UTC))
+    said = "\n".join(in_words("alice", SETTINGS, history_of(crowd(64)), HOUR_MS, UTC))
     assert "(The gateways themselves counted 0:" in said
 
 
 def test_the_quota_that_gateways_told_last_holds_over_the_file() -> None:
     stream = crowd(64)
     stream.config(START_MS + 5_000, 60, alice=63)
-    lines = list(told("alice", SETTINGS, history_of(stream), HOUR_MS, UTC))
+    lines = list(in_words("alice", SETTINGS, history_of(stream), HOUR_MS, UTC))
 
     assert lines[0].startswith("User alice, quota 63 new producer ids per 1h")
     assert "would have refused 0 of them" in lines[1]
 
 
 def test_without_events_the_file_tells_the_quota() -> None:
-    lines = list(told("alice", SETTINGS, History("alice", 0), HOUR_MS, UTC))
+    lines = list(in_words("alice", SETTINGS, History("alice", 0), HOUR_MS, UTC))
 
     assert lines == [
         "User alice, quota 60 new producer ids per 1h (as the file says).",
@@ -194,7 +194,7 @@ def test_names_from_outside_do_not_move_the_cursor() -> None:
     stream = Stream()
     stream.config(START_MS, 0)
     stream.producer(Client(client_id="\x1b[2Jevil"), START_MS)
-    lines = list(told("alice", SETTINGS, history_of(stream), HOUR_MS, UTC))
+    lines = list(in_words("alice", SETTINGS, history_of(stream), HOUR_MS, UTC))
 
     assert "blocked: enforcing refuses every new producer id" in lines[0]
     assert any("\\x1b[2Jevil" in line and "for ever" in line for line in lines)

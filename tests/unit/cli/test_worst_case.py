@@ -20,9 +20,10 @@ from pidgate.cli.worst_case import (
     as_json,
     ceiling_that_fits,
     ids_at_most,
+    in_words,
     worst_case,
 )
-from pidgate.cli.worst_case_text import in_words, warnings
+from pidgate.cli.worst_case import heap_warnings as warnings
 from pidgate.gateway.config.loading import parse
 from pidgate.quota.settings import ProducerIdSettings
 from pidgate.quota.token_bucket import TokenBucket
