@@ -1,4 +1,4 @@
-"""The two clocks: the event loop's monotonic one decides; the wall's is for what outlives the process."""
+"""The two clocks: the event loop's, monotonic, for decisions; the wall's for what outlives the process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 def monotonic_ms(loop: asyncio.AbstractEventLoop) -> Callable[[], int]:
-    """The event loop's clock: one reading per turn of the loop, good enough for quotas."""
+    """Return the event loop's clock in ms: one reading per turn of the loop, good enough for quotas."""
     time_s = loop.time
     return lambda: int(time_s() * 1000)
 
 
 def wall_ms() -> int:
-    """Since 1970."""
+    """Return milliseconds since 1970."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Plain numbers that the hot path counts up: no labels, no locks, no library. metrics.py reads them."""
+"""Plain numbers that the hot path counts up: no labels, no locks, no library. PURE."""
 
 from collections import Counter
 
@@ -19,11 +19,11 @@ NAMES = (
     "lateness", "lateness_seconds", "muted_connections", "gateway_topic_refused", "quota_failed_open",
     "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "upstream_failures",
 )  # fmt: skip
-"""Of all that is counted. Not Counters.__slots__: a compiled class has none."""
+"""Names of all counters. Not Counters.__slots__: a compiled class has none."""
 
 
 class Counters:
-    """What one process has counted since it started. Totals only grow; the names say what is a level."""
+    """Counts of one process since its start: totals, but for those documented as levels."""
 
     __slots__ = NAMES
 
@@ -42,7 +42,7 @@ class Counters:
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve."""
         self.events_unrecorded = 0
-        """What happened to clients and could not be made an event of: failures, and no room to count. Alarm."""
+        """What happened and became no event: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0
         self.bytes_to_clients = 0
         self.bytes_from_brokers = 0

@@ -1,4 +1,4 @@
-"""Short ways to fill a Prometheus metric family. Knows the prefix of all names, nothing of what they mean."""
+"""Short ways to fill a Prometheus metric family, with the prefix of all names."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -12,19 +12,19 @@ Family = TypeVar("Family", CounterMetricFamily, GaugeMetricFamily)
 
 
 def counter(name: str, text: str, value: Value, label: str | None = None) -> CounterMetricFamily:
-    """A counter family; with a label `value` is a mapping from label value to count."""
+    """Return a counter family; with a label, `value` maps label values to counts."""
     return _filled(CounterMetricFamily(PREFIX + name, text, labels=[label] if label else None), value)
 
 
 def gauge(name: str, text: str, value: Value, label: str | None = None) -> GaugeMetricFamily:
-    """As counter, for a level."""
+    """Return a gauge family, as `counter`."""
     return _filled(GaugeMetricFamily(PREFIX + name, text, labels=[label] if label else None), value)
 
 
 def histogram(
     name: str, text: str, bounds: Sequence[float], counts: Sequence[int], total: float
 ) -> HistogramMetricFamily:
-    """`counts` per bucket, one more than bounds for what is beyond; `total` is the sum of what was observed."""
+    """Return a histogram; `counts` per bucket, one more than bounds; `total`: the sum of what was observed."""
     sums = [float(count) for count in accumulate(counts)]
     buckets = list(zip([*map(str, bounds), "+Inf"], sums, strict=True))
     family = HistogramMetricFamily(PREFIX + name, text)

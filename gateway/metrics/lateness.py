@@ -1,7 +1,7 @@
-"""How late the event loop comes: a timer that measures its own lateness into a histogram. Knows no connection.
+"""Lateness of the event loop: a timer measures its own into a histogram.
 
-What is late by so much had waited as long by then, and so had a request that arrived when the timer was due: the
-histogram is a fair sample of what stalls cost. One of 5 ms is met by one timer in twenty, one above PERIOD_S always.
+A request that arrived when the timer was due has waited as long, so the histogram is a fair sample of what stalls cost.
+One of 5 ms is met by one timer in twenty, one above PERIOD_S always.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logger()
 PERIOD_S: Final = 0.1
 """Ten wake-ups a second cost an idle process some 0.1 % of a core."""
 STALL_S: Final = 0.1
-"""From here on it is a stall that is told in the log: clients have noticed."""
+"""A stall from here on, and logged: clients have noticed."""
 
 
 class LatenessWatch:

@@ -1,4 +1,4 @@
-"""Counters and the quota's own view of its users as Prometheus metrics, put together when somebody asks.
+"""The gateway's Prometheus metrics, made at each scrape of counters and snapshots of users.
 
 Nothing here runs on the way of a request. Per user the names are KIP-936's (group ProducerIds, tag user).
 """
@@ -19,7 +19,7 @@ __all__ = ["Counters", "GatewayCollector", "build_registry"]
 
 
 class GatewayCollector(Collector):
-    """What one gateway process shows. `users` is called at each scrape."""
+    """Metrics of counters and users. `users` is called at each scrape."""
 
     def __init__(
         self,
@@ -57,10 +57,8 @@ class GatewayCollector(Collector):
             "quota_failed_open", "Produce requests let through because the quota code failed.", failed
         )
 
-        not_told = (
-            "What happened and could not be made an event of: a bug, or more than there is room to count."
-        )
-        yield counter("events_not_told", not_told, self._counters.events_unrecorded)
+        lost = "What happened and could not be made an event of: a bug, or more than there is room to count."
+        yield counter("events_not_told", lost, self._counters.events_unrecorded)
 
     def _connections(self) -> Iterator[Metric]:
         counters = self._counters
@@ -98,7 +96,7 @@ def build_registry(
     version: str,
     *more: Collector,
 ) -> CollectorRegistry:
-    """A registry with the gateway's families, `more`, and those of its process (CPU, memory, open files)."""
+    """Return a registry with the gateway's families, `more`, and those of its process (CPU, memory, files)."""
     registry = CollectorRegistry()
     registry.register(GatewayCollector(counters, users, is_ready, version))
     for collector in more:

@@ -1,4 +1,4 @@
-"""KIP-936's metrics per user, and what an operator needs beside them, from the quota's snapshots.
+"""KIP-936's metrics per user and further ones, from the quota's snapshots.
 
 User names come from clients, so their number is bounded: the first LABELLED_USERS seen keep a label of their
 own for the life of the process (a series that comes and goes would look like a counter reset), the rest are
@@ -65,7 +65,7 @@ _Row = UserSnapshot | _Sum
 
 
 class UserFamilies:
-    """Makes the families; remembers which users have a label of their own."""
+    """Makes the families at each scrape; keeps which users have a label of their own."""
 
     def __init__(self, labelled_users: int = LABELLED_USERS) -> None:
         self._room = labelled_users

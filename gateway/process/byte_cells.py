@@ -1,14 +1,12 @@
-"""Byte windows that the workers of one gateway sum, in a file that all of them map into memory.
+"""Byte windows of all workers of a gateway, in a file that each maps into memory; must not know rates.
 
-Each worker writes its own column alone: for each bucket the samples of its own window (quota/byte_window.py), as
-(last record, begin, bytes), a ring of them. A reader sums the columns of the others. So nothing is locked where bytes
-are counted, and with one worker the windows are Kafka's to the millisecond. Only finding a bucket's place for the
-first time takes a lock, a flock, which ends with its process.
+Each worker writes only its own column: for each bucket a ring of the samples of its window (quota/byte_window.py), as
+(last record, begin, bytes). A reader sums the columns of the others. So counting takes no lock, and with one worker the
+windows are Kafka's to the millisecond. Only finding a bucket's place for the first time takes a flock, which ends with
+its process.
 
-Words are aligned and 64 bits wide: a reader sees the old or the new one, never a mixture. A sample's `last record`
-is written last and read first, so one that is half written, or whose writer died in it, is not counted at all.
-
-Knows nothing of rates.
+Words are aligned and 64 bits wide: a reader sees the old or the new one, never a mixture. A sample's `last record` is
+written last and read first, so one that is half written, or whose writer died in it, is not counted.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ from pidgate.quota.byte_rates import BucketName, Kind
 from pidgate.quota.byte_window import Sample
 
 REREAD_MS: Final = 10
-"""How old what is known of the other columns may be: a thousandth of the window, and reading costs microseconds."""
+"""Longest age of what was read of the other columns: a thousandth of the window, and reading costs microseconds."""
 
 MAX_FILE_BYTES: Final = 32 * 2**20
 """Room for all places with five workers; with more of them there are fewer places."""
 
 FEWEST_SAMPLES: Final = 11
-"""Kafka's default; room for it is there when fewer are asked for, so that a reload may go back to it."""
+"""Kafka's default; there is room for it when fewer are set, so that a reload may go back to it."""
 
 _MAGIC: Final = int.from_bytes(b"pidcells", "big")
 _HEAD: Final = Struct("<4q")
@@ -47,8 +45,8 @@ _CELL: Final = 3
 """Words of a sample: last record, begin, bytes."""
 _NEVER: Final = -(1 << 62)
 """The `last record` of a cell that holds nothing."""
-_LOOKED_AT: Final = 256
-"""Places that are looked at, at most, to find one that nobody uses any more."""
+_TRIED: Final = 256
+"""Places that are tried, at most, to find one that is not used any more."""
 
 
 class NotTheFile(Exception):
@@ -56,12 +54,12 @@ class NotTheFile(Exception):
 
 
 def cells_path(socket_path: Path) -> Path:
-    """Where the file of a gateway lies whose holder listens at `socket_path`."""
+    """Return the path of the file for a state owner that listens at `socket_path`."""
     return socket_path.with_name("byte-cells")
 
 
 def create(path: Path, workers: int, samples: int, places: int = MAX_CLIENT_BUCKETS) -> None:
-    """Makes the file, for workers 1 to `workers`. Raises OSError, FileExistsError too."""
+    """Make the file for workers 1 to `workers`. Raises OSError, also when it exists."""
     ring = max(samples, FEWEST_SAMPLES) + 2
     place_bytes = _DIGEST_BYTES + _WORD * workers * (1 + ring * _CELL)
     places = max(1, min(places, MAX_FILE_BYTES // place_bytes))
@@ -77,10 +75,10 @@ def create(path: Path, workers: int, samples: int, places: int = MAX_CLIENT_BUCK
 
 
 class ByteCells:
-    """The file, as worker `number` (from 1) has it."""
+    """The file as worker `number` (from 1) uses it."""
 
     def __init__(self, path: Path, number: int) -> None:
-        """Raises OSError, NotTheFile."""
+        """Map the file. Raises OSError, NotTheFile."""
         # Of its own: a flock belongs to an open file, and a descriptor that was inherited would be the same one.
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._memory = mmap(self._descriptor, 0)
@@ -97,10 +95,10 @@ class ByteCells:
         self._view = memoryview(self._memory)
         self.words = self._view.cast("q")
         self._hand = 0
-        self._forget_claims()
+        self._drop_claims()
 
     def close(self) -> None:
-        """No share may be used any more."""
+        """Unmap the file; no share may be used any more."""
         self.words.release()
         self._view.release()
         self._memory.close()
@@ -109,7 +107,7 @@ class ByteCells:
     def share(
         self, kind: Kind, bucket: BucketName, samples: int, sample_ms: int, now_ms: int
     ) -> Column | None:
-        """See pidgate.quota.byte_bucket.Cells. None too when the file was made for fewer samples."""
+        """See pidgate.quota.byte_bucket.Cells; None also when the file was made for fewer samples."""
         if samples + 2 > self._ring:
             return None
         digest = _digest(kind, bucket)
@@ -121,11 +119,14 @@ class ByteCells:
                     return None
                 self._settle(place, digest)
             self.words[self._claims(place) + self._column] = 1
-        first = self._claims(place) + self._workers
-        return Column(self, place, first, self._column, self._workers, self._ring, samples, sample_ms, now_ms)
+        return Column(self, place, samples, sample_ms, now_ms)
+
+    def rings_of(self, place: int) -> tuple[int, int, int, int]:
+        """Return the first word of a place's rings, this worker's column, all workers, and a ring's cells."""
+        return self._claims(place) + self._workers, self._column, self._workers, self._ring
 
     def release(self, place: int) -> None:
-        """This worker uses the place no more."""
+        """Give up this worker's claim of the place."""
         self.words[self._claims(place) + self._column] = 0
 
     # ---- places: under the lock --------------------------------------------------------------------------
@@ -153,15 +154,15 @@ class ByteCells:
         place = self._find(_NOBODY)
         if place is not None:
             return place
-        for _ in range(min(_LOOKED_AT, self._places)):
+        for _ in range(min(_TRIED, self._places)):
             place = self._hand
             self._hand = (self._hand + 1) % self._places
-            if self._is_left(place, now_ms, expire_ms):
+            if self._is_free(place, now_ms, expire_ms):
                 return place
         return None
 
-    def _is_left(self, place: int, now_ms: int, expire_ms: int) -> bool:
-        """No worker has a bucket for it, and what one that died has left there is too old to count."""
+    def _is_free(self, place: int, now_ms: int, expire_ms: int) -> bool:
+        """Return whether no worker claims it, and what one that died has left there has expired."""
         claims = self._claims(place)
         cells = claims + self._workers
         if any(self.words[claims:cells]):
@@ -170,7 +171,7 @@ class ByteCells:
         return all(now_ms - last_ms >= expire_ms for last_ms in last)
 
     def _settle(self, place: int, digest: bytes) -> None:
-        """Nobody reads the place while this is done. The digest comes last: who dies before it leaves it free."""
+        """Clear and name the place, which nobody reads meanwhile; the digest last: a death before it leaves it free."""
         self._name(place, _NOBODY)
         claims = self._claims(place)
         for word in range(claims, claims + self._workers):
@@ -185,11 +186,11 @@ class ByteCells:
         self._memory[at : at + _DIGEST_BYTES] = digest
 
     def _claims(self, place: int) -> int:
-        """Index of the first word of a place: one for each worker, 1 while it has a bucket there."""
+        """Return the index of a place's first word: one for each worker, 1 while it has a bucket there."""
         return self._first_word + place * self._workers * (1 + self._column_words)
 
-    def _forget_claims(self) -> None:
-        """What this worker had claimed before it was started again; what it had counted stays."""
+    def _drop_claims(self) -> None:
+        """Drop the claims of this worker's predecessor; what that had counted stays."""
         with self._locked():
             for place in range(self._places):
                 at = self._claims(place) + self._column
@@ -205,18 +206,8 @@ class Column:
         "_ring_words", "_sample_ms", "_start_ms", "_words",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        cells: ByteCells,
-        place: int,
-        first: int,
-        column: int,
-        workers: int,
-        ring: int,
-        samples: int,
-        sample_ms: int,
-        now_ms: int,
-    ) -> None:
+    def __init__(self, cells: ByteCells, place: int, samples: int, sample_ms: int, now_ms: int) -> None:
+        first, column, workers, ring = cells.rings_of(place)
         self._cells = cells
         self._words = cells.words
         self._place = place
@@ -274,7 +265,7 @@ class Column:
         return total, oldest_ms
 
     def _recover(self, now_ms: int) -> list[Sample]:
-        """What this column's worker had counted before; goes on behind the newest of it."""
+        """Return what this column's worker had counted before, and go on behind the newest of it."""
         block = self._words[self._own : self._own + self._ring_words].tolist()
         found = sorted(
             (block[at + 1], block[at], block[at + 2], self._own + at)
@@ -287,7 +278,7 @@ class Column:
 
 
 def _digest(kind: Kind, bucket: BucketName) -> bytes:
-    """Names as long as clients like, in a fixed size. Lengths keep ("a", "bc") and ("ab", "c") apart."""
+    """Return names of any length in a fixed size; lengths keep ("a", "bc") and ("ab", "c") apart."""
     parts = [b"-" if name is None else b"+" + name.encode("utf-8", "surrogatepass") for name in bucket]
     text = b"".join(len(part).to_bytes(8, "big") + part for part in (kind.encode(), *parts))
     return blake2b(text, digest_size=_DIGEST_BYTES).digest()

@@ -1,6 +1,6 @@
-"""Starts the holder of the state and the workers, starts again what ends, and ends all of them together.
+"""Supervisor of a gateway of several processes: starts the state owner and the workers, restarts them, ends them all.
 
-It serves nobody itself: what can bring a gateway down is in its children, and one that dies takes nothing with it.
+It serves no client itself: what can fail is in its children, and one that dies takes nothing with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logger()
 FIRST_RESTART_S: Final = 0.05
 LONGEST_RESTART_S: Final = 5.0
 HEALTHY_AFTER_S: Final = 10.0
-"""A child that lived as long is started again at once; one that did not waits, longer each time."""
+"""A child that lived as long is restarted at once; one that did not waits, longer each time."""
 KILL_AFTER_S: Final = 5.0
 """Beyond the drain's own time-out, until a child that does not end is killed."""
 
@@ -51,7 +51,7 @@ class _Child:
 
 
 class Supervisor:
-    """`start`, then `until_stopped`; `drain` ends the workers, then the holder. `file`: where the settings are from."""
+    """A RunsAndDrains: `drain` ends the workers, then the state owner. `file`: where the settings are from."""
 
     def __init__(self, settings: Settings, file: Path | None = None) -> None:
         self._settings = settings
@@ -66,7 +66,7 @@ class Supervisor:
         self._is_draining = False
 
     async def start(self) -> None:
-        """Returns when all children listen. Raises CannotListen, ChildEnded."""
+        """Start all children, until they listen. Raises CannotListen, ChildEnded."""
         for what, address in self._addresses():
             _check_free(what, address)
         try:
@@ -92,7 +92,7 @@ class Supervisor:
         self._stopped.set()
 
     def reload(self) -> None:
-        """The holder reads the file again. One that is being started does so anyway."""
+        """Have the state owner read the file again; one that is being started does so anyway."""
         if self._file is None:
             log_nothing_to_reload()
         elif self._state_owner.process is not None and self._state_owner.is_listening:
@@ -108,7 +108,7 @@ class Supervisor:
         return [*listeners, ("admin.bind", Address(*self._settings.admin.bind))]
 
     def _make_byte_cells(self) -> None:
-        """Without them workers count bytes each for itself, and say so."""
+        """Without them each worker counts bytes for itself, and logs it."""
         settings = self._settings
         try:
             byte_cells.create(
@@ -120,7 +120,7 @@ class Supervisor:
     # ---- one child -------------------------------------------------------------------------------------
 
     async def _begin(self, child: _Child) -> None:
-        """Start it and wait until it says that it listens. Raises ChildEnded."""
+        """Start it and wait until it listens. Raises ChildEnded, OSError."""
         child.starts += 1
         process = await asyncio.create_subprocess_exec(
             *python_module("pidgate.gateway.process.child"),
@@ -130,7 +130,7 @@ class Supervisor:
         child.process, child.is_listening = process, False
         task = Task(
             child.role,
-            # One that is started again begins with what the holder has put in force since.
+            # One that is restarted begins with what the state owner has put in force since.
             kept_settings(kept_beside(self._socket_path)) or self._settings,
             child.number,
             str(self._socket_path),
@@ -146,13 +146,13 @@ class Supervisor:
         child.is_listening = True
 
     def _incarnation(self, child: _Child) -> str:
-        """Each process has its own, and all begin with the run's."""
+        """Return the process's own, which begins with the run's."""
         if child.role == "holder":
             return self._run if child.starts == 1 else f"{self._run}.h{child.starts}"
         return f"{self._run}.w{child.number}-{child.starts}"
 
     async def _keep(self, child: _Child) -> None:
-        """Start it again whenever it ends; until cancelled."""
+        """Restart it whenever it ends, until cancelled."""
         loop = asyncio.get_running_loop()
         wait_s = FIRST_RESTART_S
         while True:
@@ -180,7 +180,7 @@ class Supervisor:
             await asyncio.sleep(wait_s)
 
     async def _end_all(self) -> None:
-        """The workers first: what they still have to say, the holder has to hear."""
+        """End the workers first: their last events pass through the state owner."""
         await asyncio.gather(*(self._end(child) for child in self._workers))
         await self._end(self._state_owner)
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -199,7 +199,7 @@ class Supervisor:
 
 
 class ChildEnded(CannotStart):
-    """A child ended before it listened; it has said why itself."""
+    """A child ended before it listened; it has printed why itself."""
 
     def __init__(self, name: str, exit_code: int) -> None:
         super().__init__(
@@ -209,7 +209,7 @@ class ChildEnded(CannotStart):
 
 
 def _check_free(what: str, address: Address) -> None:
-    """Workers share their ports among each other, and the kernel would let them share with a stranger, too."""
+    """Raise CannotListen for a port in use, which the kernel would let workers share with a stranger."""
     with listening_on(what, address):
         family, kind, proto, _, found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

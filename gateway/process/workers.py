@@ -71,7 +71,7 @@ class Workers:
         self._ticking = self._loop.create_task(self._tick())
 
     async def drain(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         if self._ticking is not None:
             self._ticking.cancel()
         self._server.close()

@@ -1,4 +1,4 @@
-"""The quotas in force as an event: who may do what, and where that was set. PURE."""
+"""The event of the quotas in force and their provenance. PURE."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pidgate.quota.settings import Quotas
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a user's quota comes from and who answers for it. `set_wall_ms` is None for what a file says.
+    """Source and owner of a user's quota; of several changes the latest. `set_wall_ms` is None for a file's.
 
-    `until_wall_ms`: when the temporary part of it ends. Of several changes of one user the latest is told.
+    `until_wall_ms`: when the temporary part of it ends.
     """
 
     source: str = "file"
@@ -31,7 +31,7 @@ _FROM_FILE = Provenance()
 def config_event(
     stamp: Mapping[str, Any], quotas: Quotas, quota_version: int, provenance: Mapping[str, Provenance]
 ) -> ConfigEvent:
-    """`provenance` by user; the default quota's has the key ""."""
+    """Return the event; `provenance` by user, the default quota's under ""."""
     ids = quotas.producer_ids
     return ConfigEvent(
         **stamp,

@@ -303,7 +303,7 @@ class ConnectionRecorder:
 
     @guarded
     def introduced(self) -> None:
-        """The client has said who it is and goes on to its own business."""
+        """Publish the opening: the client is identified and sends its first request."""
         self.introduce()
 
     def introduce(self) -> None:

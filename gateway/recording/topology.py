@@ -1,8 +1,7 @@
-"""The cluster's brokers and the places of its partitions, as Metadata answers that pass show them. PURE.
+"""Brokers and partition leaders of the cluster, from the Metadata answers that pass. PURE.
 
-Answers are copied only when they have not been read before, wait in a small queue and are read a part at a time, once
-a second: nobody waits for this, and a large cluster's Metadata has a hundred thousand partitions. Bounded by topics
-and partitions; what is beyond the bounds is not told.
+Answers are copied only when they are new, and read a part at a time, once a second: a large cluster's Metadata has a
+hundred thousand partitions. Topics and partitions are bounded; those beyond are not published.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ PARTITIONS_PER_READ: Final = 1_000
 """About 2 ms."""
 MOST_TOPICS: Final = 5_000
 MOST_PARTITIONS: Final = 50_000
-MOST_TOLD_PARTITIONS: Final = 2_000
-"""In one event, about 100 KB; the others follow in the next one."""
+PARTITIONS_PER_EVENT: Final = 2_000
+"""About 100 KB; the others follow in the next event."""
 MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
 ANSWERS_KNOWN: Final = 256
 BETWEEN_CHANGES_MS: Final = 10_000
@@ -30,11 +29,11 @@ _Places = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 
 class Topology:
-    """`offer` answers as they pass; `read` and `change` once a second."""
+    """Call `offer` with answers as they pass, `read` and `change` once a second."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
-        """As the brokers tell it; empty before the first Metadata answer that does (version 2)."""
+        """From a Metadata answer of version 2 or later; empty before the first."""
         self._brokers: dict[int, Broker] = {}
         self._topics: dict[str, _Places] = {}
         self._partitions = 0
@@ -44,10 +43,10 @@ class Topology:
         self._waiting_bytes = 0
         self._sizes: deque[int] = deque()
         self._known_answers: OrderedDict[int, None] = OrderedDict()
-        self._told_ms: int | None = None
+        self._published_ms: int | None = None
 
     def offer(self, answer: memoryview, version: int) -> None:
-        """A Metadata answer, without its size prefix, before anything in it is changed."""
+        """Queue a Metadata answer, without its size prefix, before anything in it is changed."""
         checksum = zlib.crc32(answer[4:])  # all but the correlation id
         if checksum in self._known_answers or self._waiting_bytes + len(answer) > MOST_WAITING_BYTES:
             return
@@ -60,12 +59,12 @@ class Topology:
         self._waiting_bytes += len(copy)
 
     def broker_learnt(self, node_id: int, host: str, port: int) -> None:
-        """From wherever: other answers show brokers as well."""
+        """Note a broker from another answer."""
         known = self._brokers.get(node_id)
         self._learn_broker(Broker(node_id, host, port, known.rack if known else ""))
 
     def read(self) -> None:
-        """Go on reading what was offered, for at most about PARTITIONS_PER_READ partitions."""
+        """Read on in the queued answers, about PARTITIONS_PER_READ partitions."""
         left = PARTITIONS_PER_READ
         while self._waiting and left > 0:
             try:
@@ -74,23 +73,23 @@ class Topology:
                     if left <= 0:
                         return
             except KafkaProtocolError:
-                pass  # the client that it went to will say what is wrong with it
+                pass  # malformed: what was read of it holds
             self._waiting.popleft()
             self._waiting_bytes -= self._sizes.popleft()
 
     def change(self, now_ms: int) -> tuple[list[BrokerPlace], list[TopicPlaces]] | None:
-        """(all brokers, topics that are new or changed), at most once in BETWEEN_CHANGES_MS; None: nothing new."""
+        """Return (all brokers, new or changed topics), at most once in BETWEEN_CHANGES_MS; None: nothing new."""
         if not self._brokers_changed and not self._changed_topics:
             return None
-        if self._told_ms is not None and now_ms - self._told_ms < BETWEEN_CHANGES_MS:
+        if self._published_ms is not None and now_ms - self._published_ms < BETWEEN_CHANGES_MS:
             return None
-        self._told_ms = now_ms
+        self._published_ms = now_ms
         self._brokers_changed = False
         brokers = [
             BrokerPlace(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack) for b in self._in_order()
         ]
         topics: list[TopicPlaces] = []
-        left = MOST_TOLD_PARTITIONS
+        left = PARTITIONS_PER_EVENT
         for name in list(self._changed_topics):
             leaders, replicas = self._topics[name]
             if topics and len(leaders) > left:
@@ -104,7 +103,7 @@ class Topology:
         return [self._brokers[node_id] for node_id in sorted(self._brokers)]
 
     def _learn(self, part: Cluster | TopicPartitions) -> int:
-        """Returns how many partitions that were."""
+        """Take in a part of an answer; return its number of partitions."""
         if isinstance(part, TopicPartitions):
             self._learn_topic(part)
             return len(part.leaders) + 1

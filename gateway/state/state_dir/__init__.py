@@ -1,4 +1,4 @@
-"""What a gateway keeps on disk beside the events topic, or without one: snapshots and journals."""
+"""State kept on disk, beside the events topic or without one: snapshots and journals."""
 
 from pidgate.gateway.state.state_dir.directory import Loaded, StateDir
 from pidgate.gateway.state.state_dir.lock import LOCK_FILE, StateDirInUse

@@ -1,9 +1,8 @@
-"""A gateway's state directory: what `load` finds, `append` and `save` keep.
+"""A gateway's state directory: a snapshot and the journals since it are the whole state.
 
-A snapshot and the journals since it are the whole state. The previous snapshot and its journals are kept beside
-the newest, so that a snapshot that turns out to be damaged costs nothing. A full, read-only or hanging disk is
-logged and counted, and is never in the way of traffic. Knows the files and when they are written; what is in
-a snapshot is in snapshot.py, who asks for one is the gateway's affair.
+The previous snapshot and its journals are kept beside the newest, so that a damaged snapshot costs nothing. A full,
+read-only or hanging disk is logged and counted, and is never in the way of traffic. Knows the files and when they are
+written; the contents of a snapshot are in snapshot.py.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from typing import Any, Final
 
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.state.state_dir import files, snapshot
-from pidgate.gateway.state.state_dir.buffered_journal import BufferedJournal
 from pidgate.gateway.state.state_dir.frames import SnapshotUnreadable
-from pidgate.gateway.state.state_dir.journal import JournalReader
+from pidgate.gateway.state.state_dir.journal import BufferedJournal, JournalReader
 from pidgate.gateway.state.state_dir.lock import DirectoryLock
 from pidgate.gateway.state.state_dir.snapshot import About, Contents, SnapshotWriter
 from pidgate.quota.user_state import BucketState, UserState
@@ -43,10 +41,10 @@ _REMEDY: Final = "make room on the disk, or make the directory writable for the 
 
 @dataclass(slots=True)
 class Loaded:
-    """What a start finds. Without a snapshot (`written_wall_ms` None) the state is not whole: a cold start.
+    """Contents of the directory at a start. Without a snapshot (`written_wall_ms` None) the start is a cold one.
 
-    `journal` gives decision events newer than the snapshot, oldest first; it is read from disk as it is asked,
-    so ask in a thread. `set_aside`: (file, reason); damage to journals is in `journal.damaged` once it is read.
+    `journal` iterates over decision events newer than the snapshot, oldest first, and blocks: use it in a thread.
+    `set_aside`: (file, reason); damage to journals is in `journal.damaged` once it is read.
     """
 
     journal: JournalReader
@@ -77,20 +75,17 @@ class StateDir:
         self.last_failure: OSError | None = None
         """Why the last save failed; None when it did not."""
         self.snapshot_bytes = 0
-        self.save_seconds = 0.0
 
     # Starting
 
     def take(self) -> None:
-        """Make the directory if need be, and let no other gateway have it. Raises StateDirInUse; a directory that
-        cannot be had for another reason is `load`'s to tell.
-        """
+        """Make the directory if need be, and lock it. Raises StateDirInUse; other failures are logged by `load`."""
         with contextlib.suppress(OSError):
             files.make_directory(self.path)
             self._lock.take()
 
     def load(self) -> Loaded:
-        """Blocks: call in a thread. Takes the directory first, if need be. Raises StateDirInUse and nothing else."""
+        """Read the directory, taking it first if need be. Blocks: call in a thread. Raises only StateDirInUse."""
         started_s = time.monotonic()
         try:
             files.make_directory(self.path)
@@ -122,7 +117,7 @@ class StateDir:
         return loaded
 
     def _newest_state(self, found: files.Listing) -> Loaded:
-        """The newest snapshot that can be read; newer ones that cannot are set aside."""
+        """Return the newest snapshot that can be read; set newer ones aside."""
         loaded = Loaded(JournalReader(self.path, []))
         for generation in reversed(found.snapshots):
             name = files.snapshot_name(generation)
@@ -147,7 +142,7 @@ class StateDir:
 
     def _set_aside(self, name: str, reason: str) -> None:
         kept_as: str | None = None
-        # A read-only directory: it stays where it is, and the next start says the same.
+        # A read-only directory: it stays where it is, and the next start logs the same.
         with contextlib.suppress(OSError):
             kept_as = files.set_aside(self.path, name)
         path = str(self.path / name)
@@ -164,12 +159,8 @@ class StateDir:
 
     @property
     def dropped(self) -> int:
-        """Events that went into no journal: the disk was full or hung for long, or the directory is unusable."""
+        """Events in no journal: the disk was full or hung for long, or the directory is unusable."""
         return self._journal.dropped
-
-    @property
-    def journal_failures(self) -> int:
-        return self._journal.failures
 
     @property
     def journal_bytes(self) -> int:
@@ -178,7 +169,7 @@ class StateDir:
 
     @property
     def needs_save(self) -> bool:
-        """Before the usual interval is over: none was saved since the start, or the journal is long.
+        """Whether to save before the usual interval is over: none was saved since the start, or the journal is long.
 
         False for a while after a failure.
         """
@@ -187,14 +178,14 @@ class StateDir:
         return self.saves == 0 or self._journal.is_over_limit
 
     def append(self, value: bytes) -> None:
-        """One decision event. Never blocks, never raises; on disk within 100 ms on a machine that keeps up.
+        """Add a decision event; on disk within 100 ms on a machine that keeps up, after `load` has ended.
 
-        What is appended while `load` runs is written when it is done.
+        Never blocks, never raises.
         """
         self._journal.append(value)
 
     async def flush(self) -> bool:
-        """Writes what was appended before this call; False when that failed."""
+        """Write what was appended before this call; False when that failed."""
         return await self._journal.flush()
 
     async def save(
@@ -206,12 +197,12 @@ class StateDir:
         offsets: Mapping[int, int] | None = None,
         grace_until_wall_ms: int | None = None,
     ) -> bool:
-        """Takes a snapshot; False when it could not be written (logged, counted) or one is under way.
+        """Take a snapshot; False when it could not be written (logged, counted) or one is under way.
 
-        `users` is asked in short steps with the event loop free between them, and only after a new journal was
-        begun: so what happens meanwhile is in the snapshot, in the journal, or in both, and reading both is
-        harmless. `written_wall_ms`: the wall time of the moment to which the users' ages refer. Raises what
-        `users` raises; the snapshot before stays.
+        `users` is iterated in short steps with the event loop free between them, after a new journal was begun: what
+        happens meanwhile is in the snapshot, in the journal, or in both, and reading both is harmless.
+        `written_wall_ms`: the wall time to which the users' ages refer. Raises what `users` raises; the snapshot
+        before stays.
         """
         if not self._is_usable or self._is_saving:
             return False
@@ -255,7 +246,7 @@ class StateDir:
         self._journal.covered()
         self.saves += 1
         self.last_failure = None
-        self.snapshot_bytes, self.save_seconds = size_bytes, seconds
+        self.snapshot_bytes = size_bytes
         path = str(self.path / files.snapshot_name(generation))
         log.debug(Event.STATE_SAVED, path=path, users=users, size_bytes=size_bytes, seconds=round(seconds, 3))
 
@@ -272,7 +263,7 @@ class StateDir:
         )
 
     async def close(self) -> None:
-        """Writes what was appended, and lets another gateway have the directory. No snapshot is taken."""
+        """Write what was appended and unlock the directory; take no snapshot."""
         self._is_usable = False
         await self._journal.close()
         await self._in_thread(lambda: None)  # a save that was cancelled is still being cleared up
@@ -284,7 +275,7 @@ class StateDir:
 
 
 def _next_step(users: Iterator[UserState]) -> list[UserState]:
-    """The next users, few enough that the event loop is not held up; empty at the end."""
+    """Return the next users, few enough not to hold up the event loop; none at the end."""
     step: list[UserState] = []
     size_bytes = 0
     until_s = time.monotonic() + STEP_S

@@ -1,4 +1,4 @@
-"""Which files lie in a state directory, what they are called, and how they come, go and are set aside.
+"""The files of a state directory: names, listing, creation, removal, setting aside.
 
     lock                       held while a gateway lives (lock.py)
     snapshot-<generation>      everything up to the moment when journal-<generation> was begun (snapshot.py)
@@ -7,7 +7,7 @@
     *.damaged-<n>              set aside because it could not be read; the newest three are kept
 
 A generation is a number that only grows. To start, the newest readable snapshot is needed and every journal
-of its generation or a later one. Knows nothing of what is inside. Everything here blocks.
+of its generation or a later one. Must not know their contents. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def partial_name(generation: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What lies in a directory: generations in rising order, damaged files by their number, oldest first."""
+    """Files of a directory: generations in rising order, damaged files by their number, oldest first."""
 
     snapshots: list[int]
     journals: list[int]
@@ -56,7 +56,7 @@ class Listing:
 
 
 def listing(directory: Path) -> Listing:
-    """Raises OSError. Files with other names are nobody's business here."""
+    """Return the directory's files; those with other names are ignored. Raises OSError."""
     snapshots, journals, partial, damaged, newest = [], [], [], [], 0
     for name in os.listdir(directory):
         if match := _SNAPSHOT.fullmatch(name):
@@ -73,25 +73,25 @@ def listing(directory: Path) -> Listing:
 
 
 def make_directory(directory: Path) -> None:
-    """For the gateway's user only. A directory that is there keeps the mode its operator gave it."""
+    """Make the directory, for the gateway's user only; an existing one keeps its mode. Raises OSError."""
     directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
 def create(path: Path) -> int:
-    """A new, empty file open for writing; one of the same name is overwritten. Raises OSError."""
+    """Open a new, empty file for writing, in place of one of the same name. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, FILE_MODE)
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
-    """Raises OSError; then a part may have been written."""
+    """Write all of `data`. Raises OSError; then a part may have been written."""
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left) :]
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes a rename last over a power cut. Raises OSError."""
+    """Make a rename last over a power cut. Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -100,7 +100,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def set_aside(directory: Path, name: str) -> str:
-    """Renames a damaged file; returns its new name. Raises OSError."""
+    """Rename a damaged file; return its new name. Raises OSError."""
     new_name = _next_damaged_name(directory, name)
     os.rename(directory / name, directory / new_name)
     _keep_newest_damaged(directory)
@@ -108,9 +108,9 @@ def set_aside(directory: Path, name: str) -> str:
 
 
 def keep_copy_aside(directory: Path, name: str) -> str:
-    """The same for a file whose good part is still needed: a second name, which stays when the first goes.
+    """Give a damaged file whose good part is still needed a second name, once; return it.
 
-    The same file is not named twice. Raises OSError, also where the file system has no second names.
+    Raises OSError, also where the file system has no hard links.
     """
     inode = os.stat(directory / name).st_ino
     for _, damaged in listing(directory).damaged:
@@ -123,7 +123,7 @@ def keep_copy_aside(directory: Path, name: str) -> str:
 
 
 def retire(directory: Path, before_generation: int) -> None:
-    """Deletes snapshots and journals of earlier generations, and what was left half written."""
+    """Delete snapshots and journals of earlier generations, and partial files. Raises OSError."""
     found = listing(directory)
     names = [snapshot_name(generation) for generation in found.snapshots if generation < before_generation]
     names += [journal_name(generation) for generation in found.journals if generation < before_generation]

@@ -7,9 +7,9 @@ All numbers little-endian.
              head (a JSON object), body (plain bytes)
     end      a frame of kind 255 whose head is {"frames": how many came before it}; nothing follows
 
-How a reader tells versions apart: `version` is what wrote the file, `readable_since` the oldest version that
+Versions: `version` is what wrote the file, `readable_since` the oldest version that
 understands it. A version that only adds keys to heads, or frames of a new kind, leaves `readable_since` where it
-is: unknown keys and kinds are passed over. Knows nothing of what the frames mean. Everything here blocks.
+is: unknown keys and kinds are passed over. Must not know what the frames mean. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FRAME_START_BYTES: Final = _FRAME.size + _CRC.size
 
 
 class SnapshotUnreadable(Exception):
-    """Why a snapshot cannot be used, in words for the log."""
+    """A snapshot cannot be used; says why, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def prelude(version: int, readable_since: int) -> bytes:
 
 
 def frame(kind: int, head: dict[str, Any], parts: Sequence[bytes] = ()) -> list[bytes]:
-    """The bytes of one frame, in pieces: bodies are large, and joining them would copy them."""
+    """Return one frame in pieces: bodies are large, and joining them would copy them."""
     text = json.dumps(head, separators=(",", ":")).encode()
     lengths = _FRAME.pack(kind, len(text), sum(map(len, parts)))
     crc = crc32(text, crc32(lengths))
@@ -65,9 +65,9 @@ def end(frames_before: int) -> list[bytes]:
 
 
 def read(path: Path, reader_version: int) -> Iterator[Frame]:
-    """All frames but the end. Raises SnapshotUnreadable, also at the very end, and OSError.
+    """Yield all frames but the end. Raises SnapshotUnreadable, OSError.
 
-    So nothing of what it gives may be used before it has come to its end.
+    It may raise at the very end, so nothing may be used before all of it is read.
     """
     with path.open("rb") as file:
         left = os.fstat(file.fileno()).st_size

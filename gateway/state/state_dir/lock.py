@@ -1,7 +1,4 @@
-"""One live gateway per state directory: an advisory lock (flock) that the system lifts when its process dies.
-
-Knows nothing of what else lies in the directory.
-"""
+"""Lock of a state directory: a flock, which the system lifts when its process dies. One live gateway has it."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _MOST_OF_A_PID: Final = 20
 
 
 class StateDirInUse(CannotStart):
-    """Another live gateway holds the directory: two would delete each other's files."""
+    """Another live gateway has locked the directory: two would delete each other's files."""
 
     def __init__(self, path: Path, holder: str) -> None:
         who = f"process {holder}" if holder else "another process"
@@ -39,9 +36,9 @@ class DirectoryLock:
         self._fd: int | None = None
 
     def take(self) -> None:
-        """Raises StateDirInUse; OSError when the directory cannot be opened at all.
+        """Lock the directory; nothing is held on a file system without locks.
 
-        A file system without locks is no reason to do without the directory: then nothing is held.
+        Raises StateDirInUse; OSError when the directory cannot be opened at all.
         """
         fd = self._open()
         try:
@@ -62,7 +59,7 @@ class DirectoryLock:
         return self._fd is not None
 
     def release(self) -> None:
-        """The file stays: unlinked, a third gateway could lock a new one while a second waits for this one."""
+        """Unlock. The file stays: unlinked, a third gateway could lock a new one while a second waits for this one."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -78,7 +75,7 @@ class DirectoryLock:
             return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _write_pid(self) -> None:
-        """For the message of whoever comes second; the lock holds without it (full disk, read-only)."""
+        """For the error of a second gateway; the lock holds without it (full disk, read-only)."""
         if self._fd is None:
             return
         try:

@@ -11,7 +11,7 @@
 Ages count from `written_wall_ms`. A key that is missing has its default, one that is not known is passed over:
 so version 2 may add keys, and a reader of version 1 goes on reading it. What version 2 must read of version 1 is
 recorded in tests/data/state-v1. A change that version 1 would misunderstand raises READABLE_SINCE, and `read`
-then branches on the version of the file; version 1 says of such a file that it is newer, and sets it aside.
+then branches on the version of the file; version 1 sets such a file aside as newer.
 
 Everything here blocks.
 """
@@ -39,7 +39,7 @@ _USER: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What concerns all users: when the snapshot was taken, up to where the events topic is in it."""
+    """Of all users: when the snapshot was taken, and the next offsets of the events topic to apply."""
 
     written_wall_ms: int
     offsets: dict[int, int]
@@ -48,7 +48,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """A snapshot that was read to its end and found whole."""
+    """A snapshot, read to its end and whole."""
 
     about: About
     cluster_bucket: BucketState | None
@@ -56,7 +56,7 @@ class Contents:
 
 
 class SnapshotWriter:
-    """Writes a snapshot beside the others and then puts it in place. Raises OSError; then call `abandon`."""
+    """Writes a snapshot beside the others, then puts it in place. All raise OSError; then call `abandon`."""
 
     def __init__(self, directory: Path, generation: int) -> None:
         self._directory = directory
@@ -77,7 +77,7 @@ class SnapshotWriter:
             self._frame(_USER, _user_head(user), [layer.data for layer in user.layers])
 
     def finish(self, keep_from_generation: int) -> int:
-        """On disk for good, and only then in place; older files are deleted. Returns the size in bytes."""
+        """Sync it, put it in place, delete older files; return the size in bytes. Raises OSError."""
         file = self._opened()
         file.writelines(frames.end(self._frames))
         file.flush()
@@ -92,7 +92,7 @@ class SnapshotWriter:
         return size_bytes
 
     def abandon(self) -> None:
-        """Leaves nothing half written behind."""
+        """Remove the partial file. Never raises."""
         with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()
@@ -110,7 +110,7 @@ class SnapshotWriter:
 
 
 def read(path: Path) -> Contents:
-    """Raises SnapshotUnreadable or OSError; nothing of a file is used unless all of it is good."""
+    """Return the whole snapshot. Raises SnapshotUnreadable when any of it is damaged, OSError."""
     about: About | None = None
     cluster: BucketState | None = None
     users: list[UserState] = []

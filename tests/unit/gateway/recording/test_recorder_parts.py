@@ -331,7 +331,7 @@ def test_topics_in_error_and_damaged_answers_are_left_out() -> None:
 
 def test_a_large_cluster_is_read_and_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topology, "PARTITIONS_PER_READ", 10)
-    monkeypatch.setattr(topology, "MOST_TOLD_PARTITIONS", 12)
+    monkeypatch.setattr(topology, "PARTITIONS_PER_EVENT", 12)
     shape, names = Topology(), [f"t{number}" for number in range(20)]
     shape.offer(memoryview(metadata(12, {name: [1, 2, 1] for name in names})), 12)
     told: list[str] = []

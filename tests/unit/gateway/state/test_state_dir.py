@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import structlog
 
-from pidgate.gateway.state.state_dir import StateDir, StateDirInUse, buffered_journal
+from pidgate.gateway.state.state_dir import StateDir, StateDirInUse, journal
 from pidgate.gateway.state.state_dir.journal import FIRST_LINE
 from pidgate.quota.user_state import BucketState, LayerState, UserState
 from tests.support.state_dirs import append_all, layer, meaning, opened, two_generations, users, values
@@ -259,7 +259,7 @@ def test_a_journal_on_a_full_disk_keeps_lines_whole_and_writes_them_when_there_i
         with files_at_most((tmp_path / "journal-00000001").stat().st_size + 17):
             await append_all(state_dir, values("b"))
             assert not await state_dir.flush()
-        assert state_dir.journal_failures == 2
+        assert state_dir._journal.failures == 2
         await append_all(state_dir, values("c"))
         assert await state_dir.flush()
         assert state_dir.dropped == 0
@@ -286,7 +286,7 @@ def test_lines_that_an_old_journal_cannot_take_go_whole_to_the_new_one(tmp_path:
 def test_the_buffer_of_a_journal_that_cannot_be_written_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buffered_journal, "BUFFER_BYTES", 1_000)
+    monkeypatch.setattr(journal, "BUFFER_BYTES", 1_000)
 
     async def run() -> None:
         state_dir, _ = await opened(tmp_path)
@@ -309,7 +309,7 @@ def test_a_directory_that_vanishes_is_logged_and_used_again_when_it_is_back(tmp_
         path.rename(away)
         assert not await state_dir.save(users(1), written_wall_ms=1)
         await append_all(state_dir, values("a"))
-        assert state_dir.journal_failures
+        assert state_dir._journal.failures
         away.rename(path)
         assert await state_dir.flush()
         assert await state_dir.save(users(1), written_wall_ms=1)
