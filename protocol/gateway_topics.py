@@ -42,7 +42,7 @@ class GatewayTopicSet:
         self.names = frozenset(name.encode() for name in names)
         self._ids: dict[bytes, None] = {}
         self.produced = set(self.names)
-        """What a Produce batch may not be for, in the form of produce.ProducerBatch. Grows as ids are learnt:
+        """Topics that a Produce batch may not be for, in the form of produce.ProducerBatch. Grows as ids are learnt:
         whoever keeps it keeps this very set."""
         self.needles: tuple[bytes, ...] = tuple(self.names)
         """Names and ids: a frame in which none of them stands as bytes names none of the topics."""
@@ -69,8 +69,10 @@ class GatewayTopicSet:
         self.needles = (*self.names, *self._ids)
 
     def is_held(self, buf: bytes | bytearray, start: int, end: int, *, flexible: bool) -> bool:
-        """Whether a string that is exactly a name, or an id, stands in buf[start:end]: the length before the name
-        must be the name's, in any form that a broker reads in this version. It may still be something else's.
+        """Return whether a string that is exactly a name, or an id, stands in buf[start:end].
+
+        The length before the name must be the name's, in any form that a broker reads in this version. It may still be
+        something else's.
         """
         if any(buf.find(topic_id, start, end) >= 0 for topic_id in self._ids):
             return True
@@ -89,7 +91,7 @@ def _places(buf: bytes | bytearray, needle: bytes, start: int, end: int) -> Iter
 
 
 def _has_length(buf: Buffer, start: int, at: int, length: int, *, flexible: bool) -> bool:
-    """Whether the bytes before `at` are the length of a string of so many bytes: an int16, or a varint of any
+    """Return whether the bytes before `at` are the length of a string of so many bytes: an int16, or a varint of any
     size, as a broker does not insist on the shortest form (KIP-482)."""
     if not flexible:
         return at - 2 >= start and buf[at - 2] << 8 | buf[at - 1] == length

@@ -32,7 +32,7 @@ GUARDED: Final = frozenset(
 versions.SPOKEN; a test holds it to the schemas."""
 
 _CURSOR: Final = "cursor"
-"""Where a listing goes on (DescribeTopicPartitions): a broker's own word, and nothing is asked about that topic."""
+"""The place at which a listing goes on (DescribeTopicPartitions): nothing is asked about its topic."""
 
 _TOPIC_RESOURCE: Final = 2  # org.apache.kafka.common.resource.ResourceType.TOPIC; ConfigResource.Type.TOPIC
 _ANY_RESOURCE: Final = 1  # in filters of ACLs
@@ -64,7 +64,7 @@ MOST_REPEATED: Final = 1_000
 _TOPIC_NAMES: Final = ("name", "topic", "topic_name")
 _PARTITION_INDEXES: Final = ("partition_index", "partition", "index", "partition_id")
 _KEYS: Final = ("topic_id", "resource_type", "resource_name", "group_id", "transactional_id", "producer_id")
-"""What the answer repeats of the request: by these its reader finds what he asked for."""
+"""Fields of the request that the answer repeats: by these its reader finds what was asked for."""
 
 _SAME: Final = {
     **dict.fromkeys(_TOPIC_NAMES, _TOPIC_NAMES),
@@ -200,6 +200,6 @@ def _value(field: Any, version: int, asked: Any) -> Any:
 
 
 def _has(asked: Any, name: str) -> bool:
-    """Whether the request's struct has this field in its version."""
+    """Return whether the request's struct has this field in its version."""
     struct = getattr(asked, "_struct", None)
     return struct is not None and name in struct.fields and struct.fields[name].for_version_q(asked.version)

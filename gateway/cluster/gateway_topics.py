@@ -1,4 +1,4 @@
-"""What becomes of a request that names a topic of the gateway's own, and of an answer that lists one. PURE.
+"""Requests that name a topic of the gateway's own, and answers that list one. PURE.
 
 Whoever may write events could have the gateways believe anything about ids that were admitted. The brokers' ACLs are
 the first line; this is the second, for clusters without them: see "The events topic" in docs/operating.md.
@@ -29,10 +29,10 @@ CLOSE_REASON: Final = "a request that cannot be answered otherwise names a topic
 
 
 class Refused(NamedTuple):
-    """What to do with a request that names a gateway topic; without both: close the connection."""
+    """The refusal of a request that names a gateway topic; without `answer` and `instead`: close the connection."""
 
     answer: bytes | None = None
-    """Framed: give it instead of asking the broker."""
+    """Framed: send it to the client, and nothing to the broker."""
     instead: bytes | None = None
     """Framed: forward it instead of the request."""
     refusals: tuple[bytes, ...] = ()
@@ -58,7 +58,7 @@ class GatewayTopics:
 
     @property
     def ids_known(self) -> bool:
-        """Whether a request by id can be told from others."""
+        """True once the id of a gateway topic is known: until then requests by id pass."""
         return any(True for _ in self._topics.ids)
 
     def learn_id(self, topic_id: bytes) -> None:

@@ -1,9 +1,8 @@
-"""The brokers of the cluster: where each one really is, and what each listener calls it.
+"""The brokers of the cluster: their real addresses, and the one that each listener advertises for them.
 
-Real addresses are learnt from the brokers' own answers as they pass; what a client is shown is made
-from the listener's `advertise` and a port. No socket is opened here: whoever listens is told of a new
-node by `on_new_node`, before the answer that mentions it leaves, so that a client never connects to a
-port that nobody listens on.
+Real addresses are learnt from the brokers' own answers as they pass; advertised ones are made from the listener's
+`advertise` and a port. No socket is opened here: `on_new_node` is called before the answer that mentions a new node
+leaves, so that a client never connects to a port on which nothing listens.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ MAX_PORT = 65535
 
 
 class Advertising(Protocol):
-    """What a listener's configuration says about the addresses it shows."""
+    """The part of a listener's configuration that is about the addresses it shows."""
 
     @property
     def name(self) -> str: ...
@@ -48,7 +47,7 @@ class Nodes:
         """Called when a node is learnt, anew or elsewhere than before."""
 
     def learn(self, node_id: int, host: str, port: int) -> None:
-        """A broker's answer says that `node_id` is at host:port."""
+        """Learn from a broker's answer that `node_id` is at host:port."""
         known = self._addresses.get(node_id)
         if known == (host, port):
             return
@@ -58,10 +57,10 @@ class Nodes:
         self.on_address(node_id)
 
     def forget(self, node_id: int, address: Address) -> None:
-        """Nobody answers at this address any more; until the node is learnt again a bootstrap server stands in.
+        """Forget an address that does not answer; until the node is learnt again a bootstrap server stands in.
 
-        A client that knows this one broker only would otherwise be stranded: the Metadata answer that
-        tells where the broker went can reach it (and us) through another broker alone.
+        A client that knows this one broker only would otherwise be stranded: the Metadata answer with the broker's
+        new address can reach it (and the gateway) through another broker alone.
         """
         if self._addresses.get(node_id) == address:
             del self._addresses[node_id]
@@ -72,7 +71,7 @@ class Nodes:
         return dict(self._addresses)
 
     def candidates(self, node_id: int | None) -> list[Address]:
-        """Where to connect for this node's port, first choice first; None is the bootstrap port.
+        """Return the addresses to connect to for this node's port, first choice first; None is the bootstrap port.
 
         Brokers that were learnt come last: they are needed when all bootstrap servers have moved away.
         """
@@ -85,7 +84,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """Which port of one listener stands for which node."""
+    """The ports of one listener, each of which stands for a node."""
 
     listener: Advertising
 
@@ -104,7 +103,7 @@ class NodePorts:
         return port if 0 < port <= MAX_PORT else None
 
     def advertised(self, node_id: int) -> Address:
-        """What clients of this listener are shown for the node.
+        """Return the address that clients of this listener are shown for the node.
 
         A node without a port of its own is shown at the bootstrap port: never at its real address.
         The gateway says so in its log; such a client keeps asking for Metadata, and nothing leaks.

@@ -1,8 +1,8 @@
-"""Has the cluster been reached? Asks a bootstrap server until one answers, then once more for its brokers.
+"""The first contact with the cluster: asks bootstrap servers until one answers, then once more for its brokers.
 
 "Reached" means that a broker answered ApiVersions, which it does before any authentication. The Metadata
 request after it is a courtesy: a cluster without authentication names its brokers at once, so that their ports
-are open before the first client comes, and the id of the gateway's own topic if there is one; one with
+are open before the first client comes, and the ids of the gateway topics that exist; one with
 authentication closes the connection, and both are learnt from the clients' own answers as they pass.
 """
 
@@ -24,7 +24,7 @@ PROBE_CLIENT_ID = "pidgate"
 PROBE_ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
 RETRY_S = 0.5
 GATEWAY_TOPICS_RETRY_S = 5.0
-"""How often to look for the gateway's own topic until it is there: whoever comes first makes it."""
+"""Wait between two looks for the gateway's own topic until it exists: the first gateway to come makes it."""
 UNANSWERED_RETRY_S = 60.0
 """The same where nobody answers: very likely because we did not authenticate."""
 
@@ -40,7 +40,7 @@ class Probe:
         self.last_failure = "the cluster has not been asked yet"
 
     async def run(self) -> None:
-        """Returns once a bootstrap server has answered."""
+        """Return once a bootstrap server has answered."""
         while not self.reached.is_set():
             for address in self._nodes.candidates(None):
                 if await self._ask(address):
@@ -49,7 +49,7 @@ class Probe:
             await asyncio.sleep(RETRY_S)
 
     async def learn_gateway_topics(self) -> None:
-        """Returns once the id of an own topic is known."""
+        """Return once the id of a gateway topic is known."""
         await self.reached.wait()
         wait_s = GATEWAY_TOPICS_RETRY_S
         while self._gateway_topics.names and not self._gateway_topics.ids_known:

@@ -1,6 +1,6 @@
 """Topic names and topic ids that stand for the same topic, learnt from Metadata answers as they pass.
 
-Produce v13 names a topic by id, older versions by name. A refusal must hold for both, so the quota is told which
+Produce v13 names a topic by id, older versions by name. A refusal must hold for both, so the quota learns which
 belong together. A large answer takes milliseconds to walk: it is copied and walked a slice at a time, between
 other turns of the event loop, and an answer that was walked before is not walked again.
 """
@@ -26,11 +26,11 @@ WALKED_KEPT: Final = 256
 """Checksums of answers already walked: clients of one application ask for the same topics again and again."""
 WAITING_LIMIT: Final = 64
 """Answers that wait to be walked; beyond that one is left out. The pair is learnt from a later one, and until
-then the rule for a first sight above sequence 0 covers what it would have told."""
+then the rule for a first sight above sequence 0 covers it."""
 
 
 class TopicNames:
-    """Walks Metadata answers in the background and tells `learn(name, topic_id)` what they say.
+    """Walks Metadata answers in the background and calls `learn(name, topic_id)` for each topic.
 
     Both in the form they have in a Produce batch: the id is a zero byte and its 16 bytes.
     """
@@ -42,7 +42,7 @@ class TopicNames:
         self._walked: OrderedDict[int, None] = OrderedDict()
 
     def offer(self, answer: memoryview, version: int) -> None:
-        """A Metadata answer (without its size prefix) passes. It is copied when there is something to learn."""
+        """Take a Metadata answer (without its size prefix); it is copied when there is something to learn."""
         if version < metadata.FIRST_WITH_TOPIC_IDS or len(self._waiting) >= WAITING_LIMIT:
             return
         checksum = zlib.crc32(answer[4:])  # all but the correlation id

@@ -39,7 +39,7 @@ class BrokerChannel(Reader):
         self._is_full = False
         """The broker does not take what is written."""
         self._passing_bytes = 0
-        """What is left of an answer that streams through unread."""
+        """The rest of an answer that streams through unread."""
         self._walker: EndpointsWalker | None = None
         self._walking_bytes = 0
 
@@ -53,7 +53,7 @@ class BrokerChannel(Reader):
         nbytes = len(data)
         self._client.was_heard = True
         self._counters.bytes_from_brokers += nbytes
-        if self._pass_untroubled(data):
+        if self._pass_plain_success(data):
             self._client.answered()
             return
         READ_VIEW[:nbytes] = data
@@ -154,7 +154,7 @@ class BrokerChannel(Reader):
 
     # ---- answers ---------------------------------------------------------------------------------------
 
-    def _pass_untroubled(self, answer: bytes) -> bool:
+    def _pass_plain_success(self, answer: bytes) -> bool:
         """The hot path: one whole answer to a Produce, in which nothing concerns the gateway, and behind which no
         answer of its own waits. Passes it on, or does nothing at all.
         """

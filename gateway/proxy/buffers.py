@@ -48,7 +48,7 @@ class BufferBudget:
         return bool(self._waiting)
 
     def must_wait(self, owner: object) -> bool:
-        """Whether the owner may take no more for now."""
+        """True when the owner may take no more for now."""
         return self.is_full and owner is not self._ahead
 
     def wait(self, owner: object, resume: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class BufferBudget:
         self._go_on()
 
     def leave(self, owner: object) -> None:
-        """The owner's frame is complete, or its connection gone."""
+        """Take the owner off the list of waiters: its frame is complete, or its connection gone."""
         self._waiting.pop(owner, None)
         if self._ahead is owner:
             self._ahead = None
@@ -73,7 +73,7 @@ class BufferBudget:
 
 
 class Purpose(IntEnum):
-    """What a connection holds memory for."""
+    """The purposes for which a connection holds memory."""
 
     FRAME = 0
     """A request that has begun to arrive."""
@@ -88,7 +88,7 @@ class Purpose(IntEnum):
 
 
 class BudgetShare:
-    """What one connection holds of the budget of all."""
+    """One connection's share of the budget of all."""
 
     __slots__ = ("_budget", "_held_bytes", "total_bytes")
 
@@ -98,7 +98,7 @@ class BudgetShare:
         self.total_bytes = 0
 
     def hold(self, purpose: Purpose, amount_bytes: int) -> None:
-        """From now on so much is held for this purpose; 0 gives all of it back."""
+        """Set the bytes that are held for this purpose; 0 releases them."""
         change = amount_bytes - self._held_bytes[purpose]
         if not change:
             return

@@ -39,7 +39,7 @@ class ClientChannel(ClientConnection):
         self._frame_limit_bytes = context.frame_limit_bytes
         self.broker: Reader | None = None
         self._early = bytearray()
-        """What came before the broker was connected."""
+        """Bytes that came before the broker was connected."""
         self._mute_timer: asyncio.TimerHandle | None = None
         self._asked: PendingDecision | None = None
         """The latest question that was sent off."""
@@ -180,7 +180,7 @@ class ClientChannel(ClientConnection):
         self._gate.resume(Pause.CONNECTING)
 
     def broker_lost(self, reason: str, error: Exception | None) -> None:
-        """The broker's socket is gone: whatever is in flight, the client must learn of it now."""
+        """Close the client's socket, too: it must learn now that what is in flight is lost."""
         if self.is_gone:
             return
         if self.conversation.is_quiet:

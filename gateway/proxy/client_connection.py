@@ -1,4 +1,4 @@
-"""A client's connection as such: whose it is, how far it has come, and how it ends.
+"""A client's connection as such: its identity, its life and its end.
 
 It must not know what is in the bytes: client_channel.py does.
 """
@@ -48,7 +48,7 @@ class ClientConnection(Reader):
         self.conversation.translate = context.translate
         self.conversation.learn_topics = context.topic_names.offer
         self.server: Address | None = None
-        """Where the broker's socket is connected to, or is about to be."""
+        """The address to which the broker's socket is connected, or is about to be."""
         self.share = BudgetShare(context.budget)
         self._reservation = FrameReservation(
             context.budget, self.share, self._received, self._gate, self._now_ms

@@ -1,4 +1,4 @@
-"""What the connections of a process share, and what those of one port do."""
+"""State shared by the connections of a process, and by those of one port."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.conversation import Conversation
-from pidgate.gateway.proxy.refusal_log import CloseLog, OwnTopicLog, RefusalLog
+from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Recorder
@@ -29,7 +29,7 @@ log = logger()
 
 
 Asker = Callable[[PendingDecision, Callable[[PendingDecision], None]], None]
-"""Sends a question off; calls back once, with the answer in it, or with one made in its place."""
+"""Sends a question to the state owner; calls back once, with an answer in it."""
 
 
 class Connection(Protocol):
@@ -57,7 +57,7 @@ def _nobody_to_ask(_asked: PendingDecision, _answered: Callable[[PendingDecision
 
 
 class Shared:
-    """What all connections of the process share: the one quota, the counters, the memory."""
+    """State of all connections of the process: the one quota, the counters, the memory."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Shared:
         self.connecting: set[asyncio.Task[None]] = set()
         self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
-        self.gateway_topic_log = OwnTopicLog()
+        self.gateway_topic_log = GatewayTopicLog()
         self.refusal_log = RefusalLog()
         self.close_log = CloseLog()
         budget.on_full = self._read_sparingly
@@ -144,12 +144,12 @@ class ConnectionContext:
         self.administer = shared.administer
 
     def translate(self, node_id: int, host: str, port: int) -> Address:
-        """A broker's answer shows a broker: learn where it is, tell what this listener's clients see."""
+        """Learn a broker's real address; return the one that this listener's clients are shown."""
         self.shared.nodes.learn(node_id, host, port)
         return self._ports.advertised(node_id)
 
     def recorder_of(self, session: Session, sasl: SaslExchange) -> ConnectionRecorder | None:
-        """Who tells of a connection on this port."""
+        """Return the recorder of a connection on this port; None: no events are written."""
         recorder = self.shared.recorder
         if recorder is None:
             return None

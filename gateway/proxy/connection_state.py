@@ -1,7 +1,7 @@
-"""The states of a connection: which events lead from one to another, and the diagram of it. PURE.
+"""The states of a connection, the transitions between them, and their diagram. PURE.
 
-Two machines, side by side. `Life` is the connection's, from its first socket to its last. `Intake` says what becomes of
-the next request while the connection is open; Conversation asks it for each one.
+Two machines. `Life` is that of the connection, from its first socket to its last (ClientConnection). `Intake` decides
+whether the next request is taken, answered or held (Conversation).
 
 `python -m pidgate.gateway.proxy.connection_state` prints the diagram that docs/architecture.md holds.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class Intake(IntEnum):
-    """What becomes of the next request."""
+    """The treatment of the next request."""
 
     OPEN = 0
     """It is handed on, or answered here."""
@@ -31,7 +31,7 @@ class Intake(IntEnum):
 
 
 class IntakeEvent(IntEnum):
-    """What changes the intake."""
+    """Events that change the intake."""
 
     SASL_SENT = 0
     SASL_ANSWERED = 1
@@ -48,7 +48,7 @@ class IntakeEvent(IntEnum):
 
 
 class Life(IntEnum):
-    """How far a connection has come. Later ones are greater."""
+    """The life of a connection. Later states are greater."""
 
     CONNECTING = 0
     """The broker's socket is not there yet: what arrives is kept."""
@@ -58,12 +58,12 @@ class Life(IntEnum):
     HALF_CLOSED = 3
     """The client sends no more: what is in flight is answered."""
     CLOSING = 4
-    """What was written leaves; nothing else does."""
+    """Only bytes that were written before still leave."""
     CLOSED = 5
 
 
 class LifeEvent(IntEnum):
-    """What changes the life."""
+    """Events that change the life."""
 
     BROKER_CONNECTED = 0
     DRAIN = 1

@@ -94,8 +94,8 @@ class Conversation(ApiContext):
         request = Request(buf, start, end, NOT_OFFERED)
         request.api = api = APIS.get(request.api_key << 16 | request.api_version & 0xFFFF, NOT_OFFERED)
         intake = self._intake
-        if intake is not OPEN and not self.held:
-            intake = self._intake_now(now_ms)
+        if intake is not OPEN:
+            intake = self.intake(now_ms)
         if intake is OPEN or (intake is AUTHENTICATING and not api.needs_identity):
             step = self._next_in_line(request, now_ms)
         elif intake is MUTED:
@@ -137,7 +137,7 @@ class Conversation(ApiContext):
             self._enter(IntakeEvent.ASK)
 
     def _released(self, request: Request, now_ms: int) -> Step:
-        """What becomes of the first of the held requests; HOLD: it stays there."""
+        """Decide about the first of the held requests; HOLD: it stays there."""
         if self._in_flight.sasl_in_flight and request.api.needs_identity:
             return HOLD
         if now_ms < self.muted_until_ms:
@@ -145,7 +145,7 @@ class Conversation(ApiContext):
         return self._next_in_line(request, now_ms)
 
     def drop_held(self) -> int:
-        """The client has gone: what it sent behind the mute reaches nobody. Returns the bytes dropped."""
+        """Forget the held requests of a client that has gone. Returns their bytes."""
         dropped = self.held_bytes
         self.pending = self.alteration = None
         self.held.clear()
@@ -153,16 +153,22 @@ class Conversation(ApiContext):
         self._nothing_held()
         return dropped
 
+    def intake(self, now_ms: int) -> Intake:
+        """Return how the next request is treated: looks whether the mute has ended, which no event reports."""
+        if now_ms >= self.muted_until_ms:
+            self._enter(IntakeEvent.MUTE_ENDED)
+        return self._intake
+
     @property
     def awaits_decision(self) -> bool:
-        """What is held waits for the answer to `pending`, or for what becomes of `alteration`."""
+        """True while the first held request waits for the answer to `pending`, or for the end of `alteration`."""
         if self.pending is not None:
             return self.pending.answer is None
         return self.alteration is not None and not self.alteration.is_over
 
     @property
     def awaits_answer(self) -> bool:
-        """What is held waits for no time to pass, but for the quota's answer, or for a SASL answer of the broker."""
+        """True while held requests wait for an answer (the quota's, or the broker's to SASL) and not for a deadline."""
         return bool(self.held) and (self._in_flight.sasl_in_flight > 0 or self.awaits_decision)
 
     @property
@@ -173,15 +179,15 @@ class Conversation(ApiContext):
     # ---- from the broker -------------------------------------------------------------------------------
 
     def expect(self, correlation_id: int) -> InFlightRequest:
-        """The request that the broker's next answer belongs to. Raises MalformedFrame: see InFlightRequests.expect."""
+        """Return the request that the broker's next answer belongs to. Raises MalformedFrame: see InFlightRequests."""
         return self._in_flight.expect(correlation_id)
 
     def next_alone(self) -> InFlightRequest | None:
-        """The request that the broker answers next, if no answer of our own waits right behind it."""
+        """Return the request that the broker answers next, if no answer of our own waits right behind it."""
         return self._in_flight.next_alone()
 
     def answered(self) -> None:
-        """The answer of the request at the head has passed; answers of ours behind it have their turn now."""
+        """Remove the head, whose answer has passed; answers of ours behind it have their turn now."""
         self._in_flight.answered()
         if self._intake is not OPEN and not self._in_flight.sasl_in_flight:
             self._enter(IntakeEvent.SASL_ANSWERED)
@@ -266,12 +272,6 @@ class Conversation(ApiContext):
 
     def _enter(self, event: IntakeEvent) -> None:
         self._intake = INTAKE.get((self._intake, event), self._intake)
-
-    def _intake_now(self, now_ms: int) -> Intake:
-        """The intake, once it is known whether the mute has ended."""
-        if now_ms >= self.muted_until_ms:
-            self._enter(IntakeEvent.MUTE_ENDED)
-        return self._intake
 
     def _nothing_held(self) -> None:
         self._enter(IntakeEvent.RELEASED)

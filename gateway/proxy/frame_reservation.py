@@ -15,7 +15,7 @@ SLOWEST_FRAME_BYTES_PER_S: Final = 16 * 1024
 
 
 class FrameReservation:
-    """What the frame that arrives holds of the budget; its connection's reading pauses while there is nothing left."""
+    """The part of the budget that the arriving frame holds; reading pauses while there is nothing left."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class FrameReservation:
 
     @property
     def is_held(self) -> bool:
-        """Whether the frame that arrives holds memory."""
+        """True while the arriving frame holds memory."""
         return self._share.held(Purpose.FRAME) > 0
 
     def keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
@@ -60,7 +60,7 @@ class FrameReservation:
         self._budget.leave(self)
 
     def is_stalled(self, now_ms: int) -> bool:
-        """Whether the frame keeps memory from others and does not come on."""
+        """True when the frame keeps memory from others and does not come on."""
         age_ms = now_ms - self._since_ms
         return (
             self._budget.is_waited_for

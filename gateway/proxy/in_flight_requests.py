@@ -1,6 +1,6 @@
-"""What a connection's client is owed, in order: answers of the broker to come, and answers of our own between them.
+"""The requests of one connection that are not answered yet, in order, with the gateway's own answers between. PURE.
 
-PURE. The broker's answers are matched by position; one of our own leaves when everything before it has passed.
+The broker's answers are matched by position; one of our own leaves when everything before it has passed.
 """
 
 from __future__ import annotations

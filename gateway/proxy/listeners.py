@@ -72,7 +72,7 @@ class Listener:
             self._open_node_port(node_id, port)
 
     def _open_node_port(self, node_id: int, port: int) -> str:
-        """Why it could not be opened; empty when it is open."""
+        """Open the port of a node. Returns why it could not be opened; empty when it is open."""
         if node_id in self._open_for or self._is_closed:
             return ""
         try:

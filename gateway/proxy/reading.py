@@ -1,4 +1,4 @@
-"""How bytes come from a socket: in two shapes, and one socket changes between them.
+"""Reading from a socket in two shapes, between which one socket changes; reasons to pause.
 
 While reads are small, each comes as bytes of its own (asyncio.Protocol): the event loop makes them, and what passes
 unchanged is written on as it came. A large read, or one that ends inside a frame, turns the socket to reads into a
@@ -20,7 +20,7 @@ from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.receive_buffer import ReceiveBuffer
 
 SMALL_READ_BYTES: Final = 64 * 1024
-"""What passes is copied once, as bytes of its own; above, in pieces out of a buffer."""
+"""Up to this size a read is copied once, as bytes of its own; above, in pieces out of a buffer."""
 MANY_SMALL_READS: Final = 64
 """In a row: turning costs two system calls."""
 
@@ -32,11 +32,11 @@ WRITE_HIGH_BYTES: Final = 512 * 1024
 """Back-pressure begins here: two full reads, so that a bulk transfer does not stop and go at every read."""
 
 LINGER_S: Final = 30.0
-"""How long a closed socket may go on to send what was written; a peer that takes nothing is cut off then."""
+"""Time for a closed socket to send what was written; a peer that takes nothing is cut off then."""
 
 
 class Pause(IntEnum):
-    """Why nothing is read from a socket just now: a bit each."""
+    """Reasons to read nothing from a socket: a bit each."""
 
     CONNECTING = 1
     """The broker is not connected yet."""
@@ -105,18 +105,18 @@ class Reader(ABC):
 
     @abstractmethod
     def data_received(self, data: bytes) -> None:
-        """A read that came as bytes; nothing is kept of earlier ones."""
+        """Take a read that came as bytes; nothing is kept of earlier ones."""
 
     @abstractmethod
     def next_buffer(self) -> memoryview:
-        """Where the next read goes."""
+        """Return the buffer for the next read."""
 
     @abstractmethod
     def buffer_filled(self, nbytes: int) -> None:
-        """So much was read into `next_buffer`."""
+        """Take the bytes that were read into `next_buffer`."""
 
     def read_large(self) -> None:
-        """From now on, until reads are small again."""
+        """Read into buffers from now on, until reads are small again."""
         transport = self._transport
         if not self._reads_large and transport is not None and not transport.is_closing():
             self._reads_large = True

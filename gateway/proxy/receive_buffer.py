@@ -1,4 +1,4 @@
-"""Where the next read of one socket goes, and what is left of a frame that has not come whole.
+"""The buffer for the next read of a socket, and the beginning of a frame that has not arrived whole.
 
 All connections of a process read into the same buffer, one at a time: the event loop asks for a buffer, reads, and
 hands the bytes over before it turns to another socket. An idle connection therefore costs no buffer at all. The
@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Final
 
 READ_BUFFER_BYTES: Final = 256 * 1024
-"""What one read may bring: large enough that a socket's receive buffer is emptied in a call or two,
+"""The most that one read brings: large enough that a socket's receive buffer is emptied in a call or two,
 small enough to stay in a core's second-level cache while it is copied."""
 
 READ_BUFFER: Final = bytearray(READ_BUFFER_BYTES)
@@ -27,7 +27,7 @@ FIRST_LARGE_BYTES: Final = 64 * 1024
 
 
 def frame_size(buf: bytes | bytearray, pos: int) -> int:
-    """The size prefix at `pos`: what a frame says of its own length. Negative: this is not Kafka's protocol."""
+    """Return the size prefix at `pos`. Negative: this is not Kafka's protocol."""
     if isinstance(buf, bytes):  # the hot path: see repeated_produce.py
         size = buf[pos] << 24 | buf[pos + 1] << 16 | buf[pos + 2] << 8 | buf[pos + 3]
         return size if size < 1 << 31 else size - (1 << 32)
@@ -105,14 +105,14 @@ class ReceiveBuffer:
 
     @property
     def wanted_bytes(self) -> int:
-        """What the large frame's buffer will be grown to before the next read; 0 when it has room."""
+        """The size to which the large frame's buffer grows before the next read; 0 when it has room."""
         if self._large is None or self._filled < len(self._large):
             return 0
         return min(2 * len(self._large), self._large_bytes)
 
     @property
     def arrived_bytes(self) -> int:
-        """What has come of the frame that is incomplete."""
+        """Bytes of the incomplete frame that have arrived."""
         return len(self._rest) if self._large is None else self._filled
 
     @property
@@ -121,5 +121,5 @@ class ReceiveBuffer:
 
 
 def first_large_bytes(frame_bytes: int, arrived_bytes: int) -> int:
-    """What the buffer of a large frame begins with: more for those who have shown more."""
+    """Return the first size of a large frame's buffer: more for clients that have shown more."""
     return min(frame_bytes, max(FIRST_LARGE_BYTES, 4 * arrived_bytes))

@@ -34,8 +34,8 @@ class _Seldom:
         """Count what has no line."""
         self._left_out[key] += count
 
-    def speaks(self, key: str | None, now_ms: int) -> bool:
-        """Whether there is to be a line now; otherwise it is counted as left out."""
+    def may_log(self, key: str | None, now_ms: int) -> bool:
+        """Return True when a line may be logged now; otherwise it is counted as left out."""
         if now_ms < self._quiet_until_ms.get(key, now_ms):
             self.leave_out(key)
             return False
@@ -46,12 +46,12 @@ class _Seldom:
         return True
 
     def suppressed_count(self, key: str | None) -> int:
-        """To be told with the line; counting begins anew."""
+        """Return and reset the number of lines left out, to be logged with the next one."""
         return self._left_out.pop(key, 0)
 
 
 class RefusalLog:
-    """Says who was refused and why, and how many refusals were left out since the last line."""
+    """One line a second and user about refusals, with the number left out since the last one."""
 
     def __init__(self) -> None:
         self._lines = _Seldom()
@@ -63,10 +63,10 @@ class RefusalLog:
         for refusal in refusals:
             if refusal.reason in BEHIND_ANOTHER:
                 self._lines.leave_out(refusal.user)
-            elif self._lines.speaks(refusal.user, now_ms):
-                self._say(refusal, describe)
+            elif self._lines.may_log(refusal.user, now_ms):
+                self._log(refusal, describe)
 
-    def _say(self, refusal: Refuse, describe: Callable[[], Mapping[str, object]]) -> None:
+    def _log(self, refusal: Refuse, describe: Callable[[], Mapping[str, object]]) -> None:
         about: dict[str, object] = {
             "reason": refusal.reason,
             "throttle_time_ms": refusal.throttle_time_ms,
@@ -79,8 +79,8 @@ class RefusalLog:
             log.warning(Event.PRODUCER_ID_REFUSED, producer_id=refusal.producer_id, **about)
 
 
-class OwnTopicLog:
-    """One line a second about requests that named a topic of the gateway's own."""
+class GatewayTopicLog:
+    """One line a second about requests that named a gateway topic."""
 
     def __init__(self) -> None:
         self._lines = _Seldom()
@@ -90,7 +90,7 @@ class OwnTopicLog:
     ) -> None:
         """Log the first of one connection's requests, or count them."""
         self._lines.leave_out(None, len(api_keys) - 1)
-        if self._lines.speaks(None, now_ms):
+        if self._lines.may_log(None, now_ms):
             log.warning(
                 Event.GATEWAY_TOPIC_REFUSED,
                 api=SPOKEN[api_keys[0]].name,
@@ -109,7 +109,7 @@ class CloseLog:
         self, cause: str, reason: str, describe: Callable[[], Mapping[str, object]], now_ms: int
     ) -> None:
         """Log that one connection was closed, or count it."""
-        if self._lines.speaks(cause, now_ms):
+        if self._lines.may_log(cause, now_ms):
             log.warning(
                 Event.CONNECTION_CLOSED,
                 cause=cause,

@@ -1,4 +1,4 @@
-"""How a connection gets its broker: the first of a port's candidates that answers."""
+"""Connects to a port's broker: the first of its candidates that answers."""
 
 from __future__ import annotations
 

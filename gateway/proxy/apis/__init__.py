@@ -1,1 +1,1 @@
-"""What is done with each API: one module for an API or a family, found by table.py."""
+"""The handlers of APIs: one module for each API or family, found by table.py."""

@@ -39,7 +39,7 @@ _HEAD: Final = Struct(">hhi")
 
 
 class Step(IntEnum):
-    """What the caller does with a request."""
+    """The next step of the caller with a request."""
 
     FORWARD = 0
     TAKEN = 1
@@ -60,7 +60,7 @@ HOLD: Final = Step.HOLD
 
 
 class Passing(IntEnum):
-    """How an answer of the broker passes."""
+    """The way of a broker's answer to the client."""
 
     UNREAD = 0
     """Streams through."""
@@ -84,9 +84,9 @@ class Api:
     def __init__(self, passing: Passing = UNREAD) -> None:
         self.passing = passing
         self.needs_identity = False
-        """What is done with it depends on who asks: it waits for an authentication that is under way."""
+        """It is handled by who asks: it waits for an authentication that is under way."""
         self.authenticates = False
-        """Its answer says who asks."""
+        """Its answer identifies the user."""
         self.introduces = True
         """With it the connection's client is known well enough to be recorded."""
 
@@ -130,7 +130,7 @@ class InFlightRequest:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.note = note
-        """What its api has to know of it when its answer comes."""
+        """Kept by its api until its answer comes."""
 
 
 class Request(InFlightRequest):
@@ -207,7 +207,7 @@ class ApiContext(ABC):
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.byte_quota = byte_quota or ByteQuota(Quotas(), 0)
         self.sasl = SaslExchange()
-        """Who is this: fed with the tokens as they pass."""
+        """Fed with the tokens as they pass; knows the user then."""
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
         self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is
@@ -223,7 +223,7 @@ class ApiContext(ABC):
         self.pending: PendingDecision | None = None
         """The question about the first of the held requests; who has its answer puts it in and calls `release`."""
         self.alteration: QuotaExchange | None = None
-        """What becomes of the AlterClientQuotas that is the first of the held requests."""
+        """The exchange about the AlterClientQuotas that is the first of the held requests."""
         self.to_broker: list[bytes] = []
         """Framed requests of our own: send and clear."""
         self.wants_attention = False
@@ -286,7 +286,7 @@ class ApiContext(ABC):
     # ---- bytes per second ------------------------------------------------------------------------------
 
     def sensors(self, now_ms: int) -> tuple[ClientSensors | None, ClientSensors | None]:
-        """What this client's bytes count against, produced and fetched; None: no rate is set."""
+        """Return the sensors of this client's bytes, produced and fetched; None: no rate is set."""
         quota, session = self.byte_quota, self.session
         sensors_of = (quota.generation, session.user, session.client_id)
         if sensors_of != self._sensors_of:
@@ -307,7 +307,7 @@ class ApiContext(ABC):
         return self.muted_until_ms - now_ms
 
     def mute_left_ms(self, now_ms: int) -> int:
-        """How long the channel is still muted."""
+        """Return the rest of the mute in ms."""
         return max(0, self.muted_until_ms - now_ms)
 
 

@@ -1,4 +1,4 @@
-"""ApiVersions and SASL: what a client may send, and who it is. PURE."""
+"""ApiVersions and SASL: the versions that are offered, and the identity of the client. PURE."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class NotOffered(Api):
     """A version that was never offered. Two of them have an answer that every client understands."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        """Answer or end the connection: raises UnsupportedVersion."""
         api_key, api_version, correlation_id = request.api_key, request.api_version, request.correlation_id
         if api_key == messages.API_VERSIONS:
             return context.respond(messages.too_new_api_versions(correlation_id))
@@ -40,7 +41,7 @@ class NotOffered(Api):
 
 
 class SaslHandshakeApi(Api):
-    """Names the mechanism. Whether it holds is said by the broker's answers."""
+    """Names the mechanism; the broker's answers say whether it is accepted."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)

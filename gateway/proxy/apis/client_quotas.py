@@ -1,7 +1,7 @@
-"""DescribeClientQuotas and AlterClientQuotas, as far as they are about quotas of the gateway's own. PURE.
+"""DescribeClientQuotas and AlterClientQuotas: quotas that the gateway keeps itself. PURE.
 
-An AlterClientQuotas with keys of the gateway's own is held until the broker has said what it thinks of it, and the
-change was made: `ApiContext.alteration` goes from step to step.
+An AlterClientQuotas with keys of the gateway's own is held until the broker has checked it and the change was made:
+`ApiContext.alteration` goes from step to step.
 """
 
 from __future__ import annotations

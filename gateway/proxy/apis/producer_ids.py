@@ -1,4 +1,4 @@
-"""InitProducerId and EndTxn: who gets a new producer id, and which ids a client owns. PURE."""
+"""InitProducerId and EndTxn: new producer ids, refused or learnt. PURE."""
 
 from __future__ import annotations
 

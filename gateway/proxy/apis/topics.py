@@ -27,7 +27,7 @@ class GuardedApi(Api):
 
 
 def refused(context: ApiContext, request: Request) -> Step | None:
-    """What becomes of a request that names a gateway topic; None: it names none."""
+    """Refuse a request that names a gateway topic; None: it names none."""
     named = context.gateway_topics.look(
         request.api_key, request.api_version, request.buf, request.start, request.end
     )

@@ -4,7 +4,7 @@ import pytest
 import structlog
 
 from pidgate.gateway.logs import Event
-from pidgate.gateway.proxy.refusal_log import QUIET_MS, CloseLog, OwnTopicLog, RefusalLog
+from pidgate.gateway.proxy.refusal_log import QUIET_MS, CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.quota.verdicts import Reason, Refuse
 
 
@@ -48,7 +48,7 @@ def test_consequences_of_a_refusal_have_no_line_of_their_own(lines: list[dict[st
 
 
 def test_requests_for_gateway_topics_are_one_line_a_second(lines: list[dict[str, object]]) -> None:
-    gateway_topic_log = OwnTopicLog()
+    gateway_topic_log = GatewayTopicLog()
     for _ in range(10):
         gateway_topic_log.note([3, 0], describe, 0)
     gateway_topic_log.note([20], describe, QUIET_MS)
