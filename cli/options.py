@@ -135,6 +135,67 @@ class CheckOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """`pidgate load`; durations and sizes as people write them."""
+
+    topic: Annotated[str, typer.Option(help="Where to produce to.", show_default=False)]
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="A gateway, or brokers without one: host:port,host:port")
+    ] = None
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", "-c", help="Send to the gateway on this machine that has this file.", metavar="FILE"
+        ),
+    ] = None
+    producers: Annotated[int, typer.Option(min=0, help="Well-behaved ones (1 if no other kind).")] = 0
+    crash_loops: Annotated[
+        int, typer.Option(min=0, help="Loops of: connect, take an id, send one batch, die.")
+    ] = 0
+    id_per_batch: Annotated[int, typer.Option(min=0, help="Loops that make a producer for each batch.")] = 0
+    new_on_error: Annotated[
+        int, typer.Option(min=0, help="Producers that are made anew after each error.")
+    ] = 0
+    transactional: Annotated[
+        int, typer.Option(min=0, help="Transactional ones, a batch in each transaction.")
+    ] = 0
+    rate: Annotated[
+        float | None, typer.Option(help="Batches a second of all producers in sum.", show_default=False)
+    ] = None
+    rate_each: Annotated[
+        float | None, typer.Option(help="Batches a second of each producer (default: 10).")
+    ] = None
+    rate_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of one kind in sum: crash-loops=5. More than once for more kinds.", metavar="KIND=RATE"
+        ),
+    ] = None
+    duration: Annotated[str, typer.Option(help="How long: 30s, 5m.")] = "10s"
+    record_size: Annotated[str, typer.Option(help="Bytes of a record's value: 1000, 10KiB.")] = "1000"
+    records_per_batch: Annotated[int, typer.Option(min=1, help="Records in each batch.")] = 1
+    acks: Annotated[str, typer.Option(help="all or 1.")] = "all"
+    seed: Annotated[int, typer.Option(help="Of the records and of when each kind begins.")] = 1
+    client_id: Annotated[str, typer.Option(help="Transactional ids are this and a number.")] = "pidgate-load"
+    user: Annotated[str | None, typer.Option(help="Log in with SASL.", show_default=False)] = None
+    password_file: Annotated[Path | None, typer.Option(help="Holds the password.", show_default=False)] = None
+    mechanism: Annotated[
+        str | None, typer.Option(help="PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512.")
+    ] = None
+    create_topic: Annotated[bool, typer.Option("--create-topic", help="Make the topic if it is missing.")] = (
+        False
+    )
+    partitions: Annotated[int | None, typer.Option(min=1, help="Of a topic that is made (default: 1).")] = (
+        None
+    )
+    delivery_timeout: Annotated[str, typer.Option(help="When a batch is given up.")] = "120s"
+    drain: Annotated[str, typer.Option(help="How long to wait for the last answers.")] = "5s"
+    as_json: Annotated[
+        bool, typer.Option("--json", help="For programs; docs/load.md says what is in it.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class HealthOptions:
     """`pidgate health`."""
 

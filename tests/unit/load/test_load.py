@@ -14,7 +14,8 @@ from hdrh.histogram import HdrHistogram
 from typer.testing import CliRunner
 
 from pidgate.cli.app import app
-from pidgate.cli.load import Asked, plan_of
+from pidgate.cli.load import plan_of
+from pidgate.cli.options import LoadOptions
 from pidgate.gateway.config.loading import ConfigError
 from pidgate.load.login import LoginRefused, tokens
 from pidgate.load.plan import Kind, Login, Plan
@@ -26,8 +27,9 @@ from pidgate.load.tally import LATE_S, Latency, Tally
 # The command line
 
 
-def asked(**given: Any) -> Asked:
-    return Asked(**{"topic": "t", "bootstrap_servers": "gateway:9292", **given})
+def asked(*, counts: dict[Kind, int] | None = None, **given: Any) -> LoadOptions:
+    kinds = {kind.replace("-", "_"): count for kind, count in (counts or {}).items()}
+    return LoadOptions(**{"topic": "t", "bootstrap_servers": "gateway:9292", **kinds, **given})
 
 
 def test_one_well_behaved_producer_is_what_nobody_has_to_ask_for() -> None:
