@@ -114,7 +114,7 @@ async def _picture(settings: Settings, asked: Asked, since_ms: int) -> Picture:
 
 
 def _as_in_events(quotas: Quotas, names: UserNames) -> Quotas:
-    """Users by the names that they have in events: hashed, where those are redacted."""
+    """Return the quotas with users named as in events: hashed, where those are redacted."""
     return replace(quotas, users={names.in_events(user): quota for user, quota in quotas.users.items()})
 
 

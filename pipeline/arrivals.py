@@ -44,7 +44,7 @@ COLUMNS = (
 
 
 def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
-    """One row per (user, producer id) and stay: decisions that lie no further apart than `remember_ms`.
+    """Return one row per (user, producer id) and stay: decisions that lie no further apart than `remember_ms`.
 
     at_ms, and all that describes the client, is of the stay's first decision. first_admitted_ms: null when the id
     was never let in ("refused id"); else it is a "new id" of that moment. `refusals` counts those that were written.
@@ -78,10 +78,10 @@ def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
 
 
 def new_ids(arrived: DataFrame) -> DataFrame:
-    """The arrivals that were let in: new ids, each at its first_admitted_ms."""
+    """Return the arrivals that were let in: new ids, each at its first_admitted_ms."""
     return arrived.where("first_admitted_ms is not null")
 
 
 def refused_ids(arrived: DataFrame) -> DataFrame:
-    """The arrivals that were never let in."""
+    """Return the arrivals that were never let in."""
     return arrived.where("first_admitted_ms is null")

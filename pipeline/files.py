@@ -38,7 +38,7 @@ class Files:
         return sorted(status.getPath().getName() for status in self._system.listStatus(self._at(folder)))
 
     def data_files(self, folder: str) -> Iterator[str]:
-        """Paths of all files below a folder but hidden ones."""
+        """Yield paths of all files below a folder but hidden ones."""
         if not self.exists(folder):
             return
         beginning = len(self.full(folder)) + 1
@@ -49,14 +49,14 @@ class Files:
                 yield f"{folder}/{path.toString()[beginning:]}"
 
     def rename(self, source: str, target: str) -> None:
-        """In one step, to where nothing is; makes the folder for it. Raises OSError when the file system refuses."""
+        """Rename in one step to a free place; makes the folder for it. Raises OSError when the file system refuses."""
         place = self._at(target)
         self._system.mkdirs(place.getParent())
         if not self._system.rename(self._at(source), place):
             raise OSError(f"{self.full(source)} could not be renamed to {self.full(target)}")
 
     def remove(self, path: str) -> None:
-        """A file, or a folder with all that is in it; nothing when it is not there."""
+        """Remove a file, or a folder with all that is in it; nothing when it is not there."""
         self._system.delete(self._at(path), True)
 
     def read(self, path: str) -> str:
@@ -67,7 +67,7 @@ class Files:
             stream.close()
 
     def replace(self, path: str, text: str) -> None:
-        """A file for people; what was there before is gone."""
+        """Write a file in place of what is there."""
         stream = self._system.create(self._at(path), True)
         try:
             stream.write(text.encode())
@@ -75,7 +75,7 @@ class Files:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """A new file, whole or not at all: written beside it, then renamed. Raises OSError when there is one."""
+        """Write a new file whole or not at all: beside it, then renamed. Raises OSError when there is one."""
         beside = f"{path}.unfinished"
         self.replace(beside, text)
         self.rename(beside, path)

@@ -38,7 +38,7 @@ PARTITIONS = spark.StructType(
 
 @cache
 def event_schema(event_type: str) -> spark.StructType:
-    """The fields of one type of event as its JSON has them, `schema_version` before them, without `type`.
+    """Return the fields of one type of event as its JSON has them, `schema_version` before them, without `type`.
 
     Every column may be null: Spark reads files so in any case; what must be there is checked when events come in.
     """
@@ -48,7 +48,7 @@ def event_schema(event_type: str) -> spark.StructType:
 
 @cache
 def table_schema(event_type: str) -> spark.StructType:
-    """The columns of a table of events, without its folders."""
+    """Return the columns of a table of events, without its folders."""
     return spark.StructType([*event_schema(event_type).fields, *ORIGIN.fields])
 
 

@@ -28,7 +28,7 @@ _NOT_SHIPPED = ("hadoop-client", "scala-library", "slf4j-api", "jsr305", "spark-
 def spark_session(
     job: str, *, master: str | None = None, memory: str = "2g", with_kafka: bool = False, ui: bool = False
 ) -> SparkSession:
-    """A session for one job. Under spark-submit memory, jars and cores are its own; what every job needs is set here.
+    """Return a session for one job. Under spark-submit memory, jars and cores are its own.
 
     `master` None: what spark-submit says, else all cores of this machine. `memory`: the JVM's heap, when embedded.
     Raises PipelineError, JavaUnfit, JarsMissing.
@@ -85,7 +85,7 @@ def _embedded(memory: str, ui: bool) -> dict[str, Setting]:
 
 
 def connector_jars() -> list[Path]:
-    """Spark's Kafka connector with what it needs, from Maven Central or jgo's cache. Raises JarsMissing."""
+    """Return Spark's Kafka connector with what it needs, from Maven Central or jgo's cache. Raises JarsMissing."""
     import pyspark
 
     wanted = f"{CONNECTOR}:{pyspark.__version__}"

@@ -46,14 +46,14 @@ class Tables:
     # Events
 
     def events(self, event_type: str) -> DataFrame:
-        """All events of a type, each once; an empty table when none were ever seen."""
+        """Return all events of a type, each once; an empty table when none were ever seen."""
         schema = type(PARTITIONS)([*table_schema(event_type).fields, *PARTITIONS.fields])
         if not self.exists("events", event_type):
             return self.spark.createDataFrame([], schema)
         return self.spark.read.schema(schema).parquet(self.path("events", event_type))
 
     def needed_events(self, event_type: str) -> DataFrame:
-        """The same for a job that has nothing to say without them. Raises HistoryEmpty."""
+        """Return the events for a job that needs some. Raises HistoryEmpty."""
         found = self.events(event_type)
         if found.isEmpty():
             raise HistoryEmpty(
@@ -65,11 +65,11 @@ class Tables:
     # Results
 
     def write_result(self, name: str, frame: DataFrame, *, files: int = 1) -> None:
-        """Replaces a result as a whole."""
+        """Replace a result as a whole."""
         frame.coalesce(files).write.mode("overwrite").parquet(self.path("results", name))
 
     def result(self, name: str) -> DataFrame | None:
-        """None when the job that finds it was not run."""
+        """Return a job's result; None when the job was not run."""
         if not self.exists("results", name):
             return None
         return self.spark.read.parquet(self.path("results", name))
@@ -79,7 +79,7 @@ class Tables:
         return self.spark.read.parquet(self.path("results", name))
 
     def read(self, *parts: str, schema: StructType) -> DataFrame:
-        """A table of another kind; empty when it is not there."""
+        """Return a table of another kind; empty when it is not there."""
         if not self.exists(*parts):
             return self.spark.createDataFrame([], schema)
         return self.spark.read.schema(schema).parquet(self.path(*parts))

@@ -18,7 +18,7 @@ _64_BITS: Final = 0xFFFFFFFFFFFFFFFF
 
 
 def mixed(key: int) -> int:
-    """All bits of `key` in each bit of the answer (splitmix64): ids are sequential, a sample must not be."""
+    """Return a hash of `key` (splitmix64): ids are sequential, a sample must not be."""
     key = (key + _MIX) & _64_BITS
     key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
     key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & _64_BITS
@@ -52,7 +52,7 @@ class Names:
         return iter(self._counts)
 
     def top(self, most: int) -> list[tuple[str, int]]:
-        """The names that came most often, with how often; equal ones by name."""
+        """Return the most frequent names with their counts; equal ones by name."""
         return sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))[:most]
 
 
@@ -83,7 +83,7 @@ class Sample(Generic[Value]):
             self._halve()
 
     def limit_to(self, limit: int) -> None:
-        """From now on at most so many."""
+        """Lower the limit."""
         self._limit = limit
         while len(self._values) > limit:
             self._halve()
@@ -95,7 +95,7 @@ class Sample(Generic[Value]):
 
     @property
     def one_in(self) -> int:
-        """Of how many keys one is kept; 1: all of them."""
+        """Number of keys of which one is kept; 1: all of them."""
         return 1 << self._halvings
 
     def __len__(self) -> int:
@@ -117,7 +117,7 @@ class Spread:
 
 
 def spread(values: Iterable[int]) -> Spread | None:
-    """None when there are no values."""
+    """Return the spread of values; None for no values."""
     ordered = sorted(values)
     if not ordered:
         return None
@@ -125,5 +125,5 @@ def spread(values: Iterable[int]) -> Spread | None:
 
 
 def quantile(ordered: Sequence[int], share: float) -> int:
-    """The least value that this share of `ordered` (ascending, not empty) does not exceed."""
+    """Return the least value that this share of `ordered` (ascending, not empty) does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

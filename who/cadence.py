@@ -1,4 +1,4 @@
-"""Do starts come at a beat? One start after another, or groups of them, at equal or doubling distances. Pure."""
+"""The beat of starts: one after another, or groups of them, at equal or doubling distances. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cadence:
 
 
 def cadence(starts_ms: Sequence[int]) -> Cadence | None:
-    """The beat in these times (ascending); None: there is none, or too few."""
+    """Return the beat in these times (ascending); None: there is none, or too few."""
     for gap_ms in BURST_GAPS_MS:
         found = _cadence(starts_ms, gap_ms)
         if found is not None:
@@ -46,7 +46,7 @@ def cadence(starts_ms: Sequence[int]) -> Cadence | None:
 
 
 def bursts_of(starts_ms: Sequence[int], gap_ms: int) -> list[list[int]]:
-    """Split wherever the next one is more than `gap_ms` later."""
+    """Split times wherever the next one is more than `gap_ms` later."""
     bursts: list[list[int]] = []
     for start_ms in starts_ms:
         if bursts and start_ms - bursts[-1][-1] <= gap_ms:

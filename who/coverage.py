@@ -48,7 +48,7 @@ class Coverage:
 
     @property
     def share(self) -> float:
-        """Of the ids that were handed out, the share that passed, if everything hidden passed."""
+        """Share of the ids handed out that passed, if everything hidden passed."""
         return 1 - self.around / self.allocated
 
 

@@ -38,7 +38,7 @@ class IdMarks:
         self.beyond = 0
 
     def mark(self, producer_id: int, marks: int) -> int:
-        """Set marks; returns those that the id had before."""
+        """Set marks; returns the marks that the id had before."""
         number = producer_id // BLOCK
         block = self._blocks.get(number)
         if block is None:
@@ -52,10 +52,10 @@ class IdMarks:
         return before
 
     def of(self, producer_id: int) -> int:
-        """The marks of one id; 0 when it is not known."""
+        """Return the marks of one id; 0 when it is not known."""
         block = self._blocks.get(producer_id // BLOCK)
         return 0 if block is None else block[producer_id % BLOCK]
 
     def blocks(self) -> Iterator[tuple[int, bytearray]]:
-        """Number and marks of each block, by number."""
+        """Yield number and marks of each block, by number."""
         yield from sorted(self._blocks.items())

@@ -1,4 +1,4 @@
-"""Records of the topic -> tally: which of them belong to the window, and which cannot be read. Pure."""
+"""Filter between the topic's records and the tally: records of the window, readable or not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Intake:
         self._span = span
 
     def take(self, records: Iterable[EventRecord]) -> None:
-        """Records of one partition, in order; partitions in any order."""
+        """Take records of one partition, in order; partitions in any order."""
         for record in records:
             judged = self._span.judges(record.append_ms)
             ticked = _ONLY_TICKED.match(record.value)
@@ -52,7 +52,7 @@ class Intake:
         self.tally.tick(event.gateway_id, event.incarnation, event.seq, judged=False)
 
     def _tick(self, value: bytes, judged: bool) -> None:
-        """A type of a newer gateway cannot be read, but it is not lost."""
+        """Tick off an event of a newer gateway's type: it cannot be read, but it is not lost."""
         try:
             found = fields_of(value)
         except EventUnreadable:

@@ -29,7 +29,7 @@ _LAST_NUMBER: Final = re.compile(r"(?<![0-9])[0-9]{1,9}$")
 
 
 def user_pictures(tally: Tally, window: Window, file_quotas: Quotas | None) -> tuple[UserPicture, ...]:
-    """All users, those with the most new ids first."""
+    """Return all users, those with the most new ids first."""
     quotas = _quotas_in_force(tally.configs, file_quotas)
     painted = [_paint(user, tally, window, quotas) for user in tally.users.values()]
     seen = [user for user in painted if user.used_ids or user.allocated_ids or user.new_ids]
@@ -162,7 +162,7 @@ def _named(names: Names) -> Named:
 
 
 def _is_open(one: IdTally) -> bool:
-    """In use and never reported: what was forwarded of an id is reported when its connections close."""
+    """Return whether an id is in use: used and never reported, as it is when its connections close."""
     return one.used and one.last_ms < 0 and not one.refused
 
 
@@ -177,7 +177,7 @@ def _lives(details: Iterable[IdTally], window: Window) -> list[int]:
 
 
 def _long_lived(details: Iterable[IdTally], window: Window, long_ms: int) -> int:
-    """Those that lived long within the window, and those in use that were known from before it."""
+    """Count ids that lived long within the window, and those in use that were known from before it."""
     return sum(
         (life := _life_ms(one, window)) is not None and (life >= long_ms or (one.used and not one.new))
         for one in details
@@ -232,7 +232,7 @@ def _are_counted_up(names: Names) -> bool:
 
 
 def _peak(details: Iterable[IdTally], window: Window) -> int:
-    """Most ids in use at one moment."""
+    """Return the most ids in use at one moment."""
     edges = []
     for one in details:
         life_ms = _life_ms(one, window)

@@ -109,7 +109,7 @@ class UserPicture:
 
     @property
     def returned_ids(self) -> int:
-        """Ids in use that were known from before."""
+        """Number of ids in use that were known from before."""
         return max(0, self.used_ids - self.new_ids)
 
 

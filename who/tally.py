@@ -188,7 +188,7 @@ class Tally:
     def _sight(
         self, user: UserTally, place: PlaceTally, event: Event, producer_id: int, marks: int, before: int
     ) -> IdTally | None:
-        """An id was seen; returns its tally if it belongs to the sample."""
+        """Note the sight of an id; returns its tally if it belongs to the sample."""
         if not before & _SEEN:
             user.client_ids.add(event.client_id)
             user.addresses.add(event.address)

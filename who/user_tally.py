@@ -30,9 +30,7 @@ _WITH_NUMBER: Final = re.compile(r"([A-Za-z]+)[0-9]+")
 
 
 def pattern_of(client_id: str) -> str:
-    """A client id without what counts or was drawn at random: producer-17 -> producer-*, a-7f9c-x2k4q ->
-    a-*-*.
-    """
+    """Return a client id without counted or random parts: producer-17 -> producer-*, a-7f9c-x2k4q -> a-*-*."""
     return _WORD.sub(_word_pattern, client_id)
 
 
@@ -64,7 +62,7 @@ class PlaceTally:
         self._starts_ms: list[int] = []
 
     def starts(self, at_ms: int) -> None:
-        """An id was seen for the first time."""
+        """Note the first sight of an id."""
         if len(self._starts_ms) >= 2 * MOST_STARTS:
             del self._starts_ms[:MOST_STARTS]
         self._starts_ms.append(at_ms)
@@ -173,7 +171,7 @@ class UserTally:
         return place
 
     def count(self, marks: int, before: int) -> None:
-        """Marks were set for one of this user's ids, which had `before`."""
+        """Count marks set for one of this user's ids, which had `before`."""
         added = marks & ~before
         if not added:
             return

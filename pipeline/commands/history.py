@@ -45,7 +45,7 @@ def history(
     master: MasterOption = None,
     memory: MemoryOption = DEFAULT_MEMORY,
 ) -> None:
-    """Makes up the events of a fleet of gateways, with all patterns, and the truth about its users beside them."""
+    """Make up the events of a fleet of gateways, with all patterns, and the truth about its users beside them."""
     import json
     import time
 
@@ -100,7 +100,7 @@ def _check_is_empty(root: Tables) -> None:
 
 
 def _midnight_ms(end: str | None) -> int:
-    """Of the day after the last one. Raises BadOption."""
+    """Return midnight after the last day. Raises BadOption."""
     try:
         day = datetime.fromisoformat(end) if end else datetime.now(UTC)
     except ValueError:

@@ -112,7 +112,7 @@ def _newest(events: DataFrame, column: str) -> int | None:
 
 
 def _by_id(hours: DataFrame) -> DataFrame:
-    """Sent once to where all of an id's rows are: what is summed by id afterwards need not be sent again.
+    """Move all of an id's rows to one task: sums by id need not move them again.
 
     In more parts than usual, so that the ids of one fit into memory.
     """
@@ -122,7 +122,7 @@ def _by_id(hours: DataFrame) -> DataFrame:
 
 @contextmanager
 def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Computed once, on disk: the heap is for the work."""
+    """Compute a frame once and keep it on disk: the heap is for the work."""
     from pyspark import StorageLevel
 
     frame.persist(StorageLevel.DISK_ONLY)
@@ -134,7 +134,7 @@ def _kept(frame: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def _many_users(tables: Tables) -> Iterator[None]:
-    """Sketches and percentiles of up to so many groups are summed in a hash table; beyond 128 Spark would sort."""
+    """Sum sketches and percentiles of many groups in a hash table; beyond 128 Spark would sort."""
     setting = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
     before = tables.spark.conf.get(setting)
     tables.spark.conf.set(setting, "20000")

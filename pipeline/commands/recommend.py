@@ -247,7 +247,7 @@ def write_files(
 
 
 def _brokers(tables: Tables) -> list[str]:
-    """As the gateway reaches them, by its newest word of them."""
+    """Return the brokers' addresses of the newest topology event."""
     from pyspark.sql import functions as f
 
     told = (

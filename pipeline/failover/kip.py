@@ -24,7 +24,7 @@ _TO_NEXT = Fraction(60, 100)
 
 
 def evenly(load: Fraction, living: Sequence[int]) -> list[Fraction]:
-    """To all living brokers alike."""
+    """Spread to all living brokers alike."""
     return [load / len(living)] * len(living)
 
 

@@ -44,7 +44,7 @@ class Past:
     def of(
         cls, held: DataFrame, shares: DataFrame, reopening: DataFrame, bucket: Bucket, expiry_ms: int
     ) -> Past:
-        """Looks through `held` once. Raises HistoryEmpty when nothing was held."""
+        """Build it with one pass over `held`. Raises HistoryEmpty when nothing was held."""
         last_used_ms, most_wanted = held.agg(
             f.max(f.when(f.col("active_ids") > 0, f.col("hour_ms"))), f.max("user_short_ids")
         ).collect()[0]
@@ -75,7 +75,7 @@ class Outcome:
 
 
 def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
-    """Hours x brokers for each quota, until the last use."""
+    """Return the load of each quota, hours x brokers, until the last use."""
     used = past.held.where(f.col("hour_ms") <= past.last_used_ms)
     loads = under_quotas(used, plans, past.reopening, past.bucket, past.expiry_ms)
     rows = by_broker(loads, past.shares).collect()
@@ -93,7 +93,7 @@ def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
 
 
 def outcomes(load: Load, asked: Asked, loss: Scenario) -> list[Outcome]:
-    """As it was, and with a broker lost."""
+    """Return the outcome as it was, and with a broker lost."""
     found_outcomes = []
     for scenario in (Scenario(reassign=asked.reassign, expiry_hours=loss.expiry_hours), loss):
         rows = run(load, asked.heap, scenario)

@@ -105,7 +105,7 @@ def _enforced(
     sights: Columns,
     roll: np.random.Generator,
 ) -> tuple[Columns, Columns]:
-    """Replaces the first sights of users under enforcement by what the quota decided; and how refusals ended."""
+    """Replace first sights of users under enforcement by the quota's decisions; add how refusals ended."""
     session, refresh = sights["session"], sights["is_refresh"]
     size = len(session)
     full: Columns = {
@@ -161,7 +161,7 @@ def _column(values: list[Any], kind: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _truth(day: Day, decisions: Columns, seen: Sessions) -> pa.Table:
-    """Of each id that was brought on this day, admitted or not."""
+    """Return the labels of each id that was brought on this day, admitted or not."""
     life = np.unique(seen.life[decisions["session"][~decisions["is_refresh"]]])
     patterns = [one.pattern.value for one in day.deployments]
     return pa.table(

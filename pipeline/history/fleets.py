@@ -105,7 +105,7 @@ def _often_started(world: World, user: User, deployment: Deployment, roll: np.ra
 
 
 def _rolling(world: World, user: User, deployment: Deployment, roll: np.random.Generator) -> Lives:
-    """Pods are replaced one after the other; with a surge the new one comes before the old one goes."""
+    """Replace pods one after the other; with a surge the new one comes before the old one goes."""
     size, habit = deployment.processes, deployment.habit
     began = np.array([_began_ms(world, deployment, roll)])
     times = np.concatenate([began, rollouts(world, user, deployment)])

@@ -48,7 +48,7 @@ def _phase(phase: str, **more: Any) -> dict[str, Any]:
 
 
 def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
-    """At each start, as gateways do."""
+    """Return a config event at each start."""
     in_force = quotas(day.users)
     users = [
         {
@@ -87,7 +87,7 @@ def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
 
 
 def topology(world: World, day: Day, processes: Sequence[Incarnation]) -> list[Own]:
-    """Brokers in three racks; each topic's partitions go round them."""
+    """Return topology events: brokers in three racks, each topic's partitions round them."""
     nodes = list(blocks.brokers(world))
     brokers = [
         {"node_id": node, "host": f"kafka-{node}.example", "port": 9092, "rack": "abc"[node % 3]}

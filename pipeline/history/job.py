@@ -60,12 +60,12 @@ def sized(world: World, events: int) -> World:
 
 
 def in_shards(world: World, events: int) -> World:
-    """As many tasks a day as keep each of them small."""
+    """Return the world with as many tasks a day as keep each of them small."""
     return replace(world, shards=max(1, ceil(events / world.days / EVENTS_A_TASK)))
 
 
 def write_events(spark: SparkSession, world: World, root: str, partitions: int | None = None) -> DataFrame:
-    """Writes everything under `root` and says how many rows of each type; runs when it is asked for.
+    """Write everything under `root` and return the rows of each type; lazy, as a DataFrame.
 
     `partitions`: Spark's tasks, when these are not to be one for each day and shard; the files are the same.
     """

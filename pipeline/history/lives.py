@@ -48,7 +48,7 @@ class Lives:
     def of(
         cls, user: User, deployment: Deployment, start_ms: Any, end_ms: Any, pod: Any, n: Any = 0, **more: Any
     ) -> Self:
-        """Lives of one deployment; what is not given is as of a healthy process that ends in peace."""
+        """Return lives of one deployment; defaults are those of a healthy process that ends in peace."""
         size = len(start_ms)
         given: dict[str, Any] = {
             "identity": -1,

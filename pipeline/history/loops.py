@@ -112,7 +112,7 @@ def _backoff(lasted_ms: np.ndarray, roll: np.random.Generator) -> np.ndarray:
 
 
 def _fixed(pause_s: float, number: int, roll: np.random.Generator) -> np.ndarray:
-    """As systemd or a shell loop restarts: always after the same time, about."""
+    """Return pauses as of systemd or a shell loop: always about the same."""
     return (1_000 * pause_s * roll.uniform(0.9, 1.3, number)).astype(np.int64)
 
 

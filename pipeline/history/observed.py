@@ -100,7 +100,7 @@ def answers(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -
 
 
 def sights(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
-    """Decisions while nothing is refused: each id's first sight, and a refresh in each later slice of its use."""
+    """Return decisions while nothing is refused: each id's first sight, and a refresh in each later slice."""
     used = seen.first_use_ms < NEVER
     new = used & day.opens[seen.life] & seen.is_first
     new |= used & is_installed(world, day, seen.life, seen.begin_ms)

@@ -104,7 +104,7 @@ def _decision(
 
 
 def _hashes(day: Day, life: NDArray[np.int64], transactional: NDArray[np.bool_]) -> list[str | None]:
-    """Of the transactional id: that of its place in the fleet, or made up for each producer."""
+    """Return hashes of transactional ids: of the place in the fleet, or made up for each producer."""
     lives = day.lives
     kept = lives.identity[life] >= 0
     own = lives.identity[life].astype(np.uint64) + (day.deployment_place[life] * 1_000_003).astype(np.uint64)

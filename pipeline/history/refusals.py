@@ -104,7 +104,7 @@ def judged(
 
 
 def apply(seen: Sessions, decided: Judged, mine: np.ndarray) -> None:
-    """Sessions are used from their admission on, or never."""
+    """Set the first use of sessions to their admission, or to never."""
     seen.first_use_ms[mine] = [decided.admitted.get(int(one), NEVER) for one in mine]
     seen.first_use_ms[mine] = np.where(
         seen.first_use_ms[mine] >= seen.end_ms[mine], NEVER, seen.first_use_ms[mine]

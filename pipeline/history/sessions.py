@@ -69,7 +69,7 @@ def incarnations(world: World, shard: int, day: int) -> list[Incarnation]:
 
 
 def sessions(world: World, day: Day, processes: list[Incarnation], roll: np.random.Generator) -> Sessions:
-    """In the order of lives within each process."""
+    """Return the sessions of a day, in the order of lives within each process."""
     gateway_of = _gateways(world, day)
     parts = [_of_process(number, process, gateway_of, day) for number, process in enumerate(processes)]
     life, incarnation, gateway, begin_ms, end_ms, is_first, is_last = (
@@ -119,7 +119,7 @@ def is_installed(world: World, day: Day, life: NDArray[np.int64], begin_ms: MS) 
 
 
 def _gateways(world: World, day: Day) -> NDArray[np.int64]:
-    """By pod; a user that is refused keeps to one, so that one quota's state sees all of it."""
+    """Return each life's gateway, by pod; a user under enforcement keeps to one, so that one state sees all of it."""
     keeps = np.array([user.rate_per_hour is not None for user in day.users])[day.user_place]
     by_pod = (day.pod_key % np.uint64(world.gateways)).astype(np.int64)
     return np.where(keeps, day.lives.user % world.gateways, by_pod)

@@ -69,7 +69,7 @@ class World:
         return self.begin_ms - dice(self.seed, "boots").integers(DAY_MS, 90 * DAY_MS, self.gateways)
 
     def segments(self, gateway: int, day: int) -> list[tuple[int, int]]:
-        """From when to when each of a gateway's processes served on that day.
+        """Return begin and end of each of a gateway's processes on that day.
 
         All are replaced at midnight, and some once more, when someone rolls out a new version of the gateway.
         """

@@ -19,7 +19,7 @@ from pidgate.pipeline.history.world import HOUR_MS
 
 
 def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
-    """Rows written, by type. `root`: a folder, or a URI that pyarrow can write (hdfs://, s3://, gs://)."""
+    """Write a day's tables; returns the rows by type. `root`: a folder, or a URI of pyarrow (hdfs://, s3://, gs://)."""
     filesystem, folder = file_system(root)
     name = f"history-{day:05d}-{shard:03d}.parquet"
     for kind, table in made.tables.items():

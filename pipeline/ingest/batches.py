@@ -182,7 +182,7 @@ class Batches:
 def losses_between(
     expected: Mapping[int, int], slices: Mapping[int, Slice], first_held: Mapping[int, int], topic_id: str
 ) -> tuple[seqs.Loss, ...]:
-    """Offsets between what came next and what came. Holes that retention did not make are no loss. Pure."""
+    """Return the offsets missing between those expected and those that came; holes not made by retention are none. Pure."""
     found = []
     for partition, one in sorted(slices.items()):
         following = expected.get(partition, 0)
@@ -287,7 +287,7 @@ def _without(arrivals: DataFrame, twice: DataFrame) -> DataFrame:
 
 
 def _counts(arrivals: DataFrame) -> dict[tuple[str, str | None], int]:
-    """By type of the events, and by reason of those that are none: what they call themselves may be anything."""
+    """Count by type of the events, and by reason of those that are none: their own `type` may be anything."""
     word = f.when(f.col("reason").isNull(), f.col("type")).otherwise("").alias("type")
     rows = arrivals.groupBy(word, "reason").count().collect()
     return {(row["type"], row["reason"]): row["count"] for row in rows}

@@ -55,7 +55,7 @@ def read_client_settings(path: str) -> dict[str, str]:
 
 
 def in_words_of_java(given: Mapping[str, str], path: str) -> dict[str, str]:
-    """Settings of librdkafka become those of Java that mean the same; Java's stay. Raises BadOption."""
+    """Translate settings of librdkafka to Java's; Java's stay. Raises BadOption."""
     made = dict(given)
     if mechanism := made.pop("sasl.mechanisms", None):
         made["sasl.mechanism"] = mechanism

@@ -90,11 +90,11 @@ class CommitLog:
         return self.latest.version + 1 if self.latest else 1
 
     def staging(self) -> str:
-        """A new folder for what the next commit names; not yet made. No two attempts share one."""
+        """Return a new folder for what the next commit names; not yet made. No two attempts share one."""
         return f"{_STAGING}/{self.next_version:010d}-{uuid.uuid4().hex[:8]}"
 
     def new_state(self) -> str:
-        """Likewise for the intervals."""
+        """Return a new folder for the intervals, likewise."""
         return f"{_STATE}/{self.next_version:010d}-{uuid.uuid4().hex[:8]}"
 
     def commit(
@@ -104,7 +104,7 @@ class CommitLog:
         moves: tuple[tuple[str, str], ...] = (),
         swaps: tuple[tuple[str, str], ...] = (),
     ) -> Commit:
-        """From here on it has happened; then finish it."""
+        """Write the commit, from when on it holds, and finish it."""
         made = Commit(version=self.next_version, position=position, moves=moves, swaps=swaps)
         self._files.write(self._path(made.version), made.to_json())
         self.latest = made

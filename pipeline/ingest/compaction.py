@@ -30,7 +30,7 @@ ROWS_PER_FILE = 2_000_000
 
 
 def closed_folders(files: Files, now_ms: int, at_least: int = 2, days: int | None = None) -> list[str]:
-    """Folders of hours (dead letters: days) that are over, with so many files; of the latest `days`, if given."""
+    """Return folders of hours (dead letters: days) that are over, with so many files; of the latest `days`."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     oldest = "" if days is None else f"day={now - timedelta(days=days):%Y-%m-%d}"
     found = []
@@ -58,7 +58,7 @@ def _folders(files: Files, oldest: str) -> list[str]:
 
 
 def compact(spark: SparkSession, files: Files, log: CommitLog, folder: str) -> int:
-    """Make one file of a folder's; how many there were. Raises TableUnreadable."""
+    """Make one file of a folder's files; returns how many there were. Raises TableUnreadable."""
     before = list(files.data_files(folder))
     rows = spark.read.schema(_schema(folder)).parquet(*(files.full(path) for path in before))
     expected = rows.count()

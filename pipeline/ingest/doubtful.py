@@ -45,7 +45,7 @@ _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def ask_gateways_reader(records: DataFrame) -> DataFrame:
-    """Answers about all these records."""
+    """Read all these records by the gateways' own reader."""
     return records.select(*RECORDS.names).mapInArrow(_answers, ANSWERS)
 
 

@@ -45,7 +45,7 @@ def of_type(records: DataFrame) -> DataFrame:
 
 
 def quickly_read(typed: DataFrame, words: Sequence[str]) -> DataFrame:
-    """Adds a column for each of these types, named for it, that holds the event, and `sure`: no doubt is left.
+    """Add a column for each of these types, named for it, with the event, and `sure`: no doubt is left.
 
     Only types that are there should be asked for: what nobody needs is compiled all the same.
     """
@@ -64,7 +64,7 @@ def quickly_read(typed: DataFrame, words: Sequence[str]) -> DataFrame:
 
 
 def certain(read: DataFrame, words: Sequence[str]) -> DataFrame:
-    """Of what was quickly read the events that are sure: origin, identity, no `reason`, and a column for each type."""
+    """Return the events that are sure: origin, identity, no `reason`, and a column for each type."""
     null = f.lit(None).cast("string")
     identity = (
         f.coalesce(f.lit(None).cast(kind), *(f.col(f"{word}.{name}") for word in words)).alias(name)
@@ -89,7 +89,7 @@ def looked_into(answers: DataFrame, words: Sequence[str]) -> DataFrame:
 
 
 def judged_by_time(arrivals: DataFrame, late_after_ms: int, ahead_ms: int) -> DataFrame:
-    """Gives a reason to events that came too late, or from the future, for the folders of their hour."""
+    """Give a reason to events that came too late, or from the future, for the folders of their hour."""
     # Clocks may say anything, up to the ends of 64 bits.
     age_ms = f.try_subtract("append_time_ms", "wall_time_ms")
     late = (age_ms > late_after_ms) | (age_ms.isNull() & (f.col("wall_time_ms") < 0))

@@ -47,7 +47,7 @@ def numbered(arrivals: DataFrame) -> DataFrame:
 
 
 def marked(intervals: DataFrame, arrived: DataFrame) -> DataFrame:
-    """The known intervals and the numbers that arrived in one order.
+    """Return the known intervals and the numbers that arrived in one order.
 
     Adds `duplicate` (a number that was seen before, in an earlier batch or above in this one) and `island`, equal for
     all that follow each other without a gap. A readable copy is taken before one that is not.
@@ -86,7 +86,7 @@ def marked(intervals: DataFrame, arrived: DataFrame) -> DataFrame:
 
 
 def merged(marks: DataFrame) -> DataFrame:
-    """The intervals after these arrivals."""
+    """Return the intervals after these arrivals."""
     return (
         marks.groupBy(*_OF, "island")
         .agg(
@@ -105,13 +105,13 @@ def duplicates(marks: DataFrame) -> DataFrame:
 
 
 def remembered(intervals: DataFrame, since_ms: int) -> DataFrame:
-    """Without incarnations that were silent since then."""
+    """Drop incarnations that were silent since then."""
     last_ms = f.max("last_ms").over(Window.partitionBy(*_OF))
     return intervals.withColumn("heard_ms", last_ms).where(f.col("heard_ms") >= since_ms).drop("heard_ms")
 
 
 def gaps(intervals: DataFrame, noticed_before_ms: int, losses: Sequence[Loss] = ()) -> DataFrame:
-    """Numbers before, and between, those that were seen (columns.GAPS), if noticed early enough.
+    """Return numbers before, and between, those that were seen (columns.GAPS), if noticed early enough.
 
     The first number of an incarnation is 1. What was behind the last one is not known here.
     `cause` is `retention` where the topic had removed records (`losses`) at that time, else `lost`.

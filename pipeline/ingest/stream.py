@@ -67,7 +67,7 @@ class Ingest:
         self._ending.set()
 
     def run(self) -> Account:
-        """Until everything is taken, or `end`. Raises TopicMissing, TopicLostData, TableUnreadable."""
+        """Run until everything is taken, or `end`. Raises TopicMissing, TopicLostData, TableUnreadable."""
         self._log.finish()
         topic_id, partitions = self._topic.identity()
         offsets = self._topic.offsets(partitions)
@@ -197,7 +197,7 @@ def compact_all(spark: SparkSession, root: str, tell: Callable[[str, int], None]
 
 @contextmanager
 def only_writer(spark: SparkSession, root: str) -> Iterator[None]:
-    """Keeps a second ingest away. Raises BadOption.
+    """Keep a second ingest away. Raises BadOption.
 
     The lock is the JVM's, so that after a kill it lasts just as long as the JVM, which still may write, and no
     longer. Elsewhere than on a local disk it is for the operator to start one only.

@@ -62,7 +62,7 @@ class Topic:
         return str(answer.topicId().toString()), sorted(place.partition() for place in answer.partitions())
 
     def offsets(self, partitions: list[int]) -> Offsets:
-        """Raises TopicMissing."""
+        """Return first and next offsets. Raises TopicMissing."""
         spec = self._jvm.org.apache.kafka.clients.admin.OffsetSpec
         return Offsets(*(self._listed(partitions, wanted) for wanted in (spec.earliest(), spec.latest())))
 

@@ -114,7 +114,7 @@ def _crowds(calm: DataFrame) -> DataFrame:
 
 
 def _sessions(calm: DataFrame, span: Span) -> DataFrame:
-    """Starts in sessions: in how many were instances replaced (or first deployed), in how many only added.
+    """Group starts into sessions: count those that replaced (or deployed) instances, and those that added some.
 
     replaced_ids: starts in the former; alive_most, alive_least: instances at once, after the head.
     """

@@ -80,7 +80,7 @@ def _shares(name: str, part: str, whole: str) -> list[Column]:
 
 
 def wilson(part: Column, whole: Column, z: float = Z_95) -> tuple[Column, Column]:
-    """Bounds of the share that `part` of `whole` stands for (Wilson 1927); null when the whole is 0.
+    """Return the bounds of the share that `part` of `whole` stands for (Wilson 1927); null when the whole is 0.
 
     Unlike the textbook's normal interval it stays within 0 and 1, and does not shrink to nothing at either.
     """

@@ -92,7 +92,7 @@ def findings(sources: DataFrame, apps: DataFrame) -> DataFrame:
 
 
 def _new_ids(sources: DataFrame, apps: DataFrame) -> DataFrame:
-    """Of each user: those of sources that have a story, and those of the apps, which are calm."""
+    """Sum each user's new ids: of sources that have a pattern, and of the apps, which are calm."""
     of_sources = sources.where("pattern is not null").select("user", "new_ids")
     both = of_sources.unionByName(apps.select("user", "new_ids"))
     return both.groupBy("user").agg(f.sum("new_ids").alias("all_ids"))

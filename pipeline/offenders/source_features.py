@@ -68,5 +68,5 @@ def closings(connections: DataFrame, places: DataFrame) -> DataFrame:
 
 
 def _share(part: Column, whole: Column) -> Column:
-    """Of the rows of a group; null when the whole is nothing."""
+    """Return a share of the rows of a group; null when the whole is nothing."""
     return f.try_divide(f.count_if(part), f.count_if(whole))

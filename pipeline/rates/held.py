@@ -22,7 +22,7 @@ CHECK_INTERVAL_MS = 600_000
 
 
 def id_stays(hours: DataFrame, expiry_ms: int) -> DataFrame:
-    """From id_hours: one row per (user, producer_id) and stay, uses no further apart than the expiry.
+    """Return one row per (user, producer_id) and stay, from id_hours: uses no further apart than the expiry.
 
     stay (1, 2, ...), first_ms, last_ms, requests, partitions (null: not known).
     """
@@ -54,7 +54,7 @@ def held_by_hour(stays: DataFrame, expiry_ms: int) -> DataFrame:
 
 
 def _changes(stays: DataFrame, expiry_ms: int) -> DataFrame:
-    """By how much more or less a user holds from a step on."""
+    """Return the change of what a user holds at each step."""
     states = f.coalesce("partitions", f.lit(1).cast("bigint"))
     comes = floored("first_ms", CHECK_INTERVAL_MS)
     goes = floored(f.col("last_ms") + expiry_ms, CHECK_INTERVAL_MS) + CHECK_INTERVAL_MS

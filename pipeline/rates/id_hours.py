@@ -74,7 +74,7 @@ def _stretches(usages: DataFrame) -> DataFrame:
 
 
 def _minutes(begin: Column, end: Column) -> Column:
-    """Bits of the minutes from begin to end, which lie in one hour."""
+    """Return the bits of the minutes from begin to end, which lie in one hour."""
     return _bit(_minute(end) + 1) - _bit(_minute(begin))
 
 

@@ -34,7 +34,7 @@ class Days:
 
     @classmethod
     def parsed(cls, since: str | None, until: str | None) -> Self:
-        """From what was typed. Raises BadOption."""
+        """Read days as typed. Raises BadOption."""
         for option, day in (("--since", since), ("--until", until)):
             if day is not None and not _is_day(day):
                 raise BadOption(f"{option} {day} is no day. Write it as 2026-11-21 (UTC).")
@@ -43,7 +43,7 @@ class Days:
         return cls(since, until)
 
     def of(self, events: DataFrame) -> DataFrame:
-        """The events of these days. `day` names a folder: others are not opened."""
+        """Return the events of these days. `day` names a folder: others are not opened."""
         if self.since is not None:
             events = events.where(f.col("day") >= self.since)
         if self.until is not None:

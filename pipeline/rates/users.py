@@ -83,7 +83,7 @@ def _of_ids(stays: DataFrame) -> DataFrame:
 
 
 def _of_arrivals(arriving: DataFrame) -> DataFrame:
-    """Sums and peaks, each unit from the next smaller one; new_ids_in_hours: of hours that had any, in order."""
+    """Return sums and peaks, each unit from the next smaller one; new_ids_in_hours: of hours that had any, in order."""
     per_minute = arriving.groupBy("user", "minute_ms").agg(*_summed())
     per_hour = per_minute.groupBy("user", floored("minute_ms", HOUR_MS).alias("hour_ms")).agg(
         *_summed(), f.max("new_ids").alias("in_minute")

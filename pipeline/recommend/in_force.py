@@ -46,7 +46,7 @@ def settings_of(config: Mapping[str, Any]) -> ProducerIdSettings:
 
 
 def users_in_force(configs: DataFrame) -> DataFrame:
-    """Of users that are named: user, own_rate (null: the default's), mode, exempt, owner, source, set_by."""
+    """Return named users: user, own_rate (null: the default's), mode, exempt, owner, source, set_by."""
     latest = configs.orderBy(f.desc("wall_time_ms"), f.desc("seq")).limit(1)
     return latest.select(f.explode("quotas").alias("quota")).select(
         "quota.user",

@@ -48,14 +48,14 @@ def refreshed(decisions: DataFrame) -> DataFrame:
 
 
 def judged_by_labels(arriving: DataFrame, labels_of_ids: DataFrame) -> DataFrame:
-    """With `healthy`, where the truth is known; an id that nobody has labelled is healthy."""
+    """Add `healthy` by labels; an id without a label is healthy."""
     truth = labels_of_ids.select("user", "producer_id", "healthy").dropDuplicates(["user", "producer_id"])
     both = arriving.join(truth, ["user", "producer_id"], "left")
     return both.withColumn("healthy", f.coalesce("healthy", f.lit(True)))
 
 
 def judged_by_findings(arriving: DataFrame, offenders: DataFrame) -> DataFrame:
-    """With `healthy`: false for what a harmful finding is about. The doubt is the id's: what fits none is healthy.
+    """Add `healthy`: false for what a harmful finding is about; what fits none is healthy.
 
     Where a user does nothing but harm, all of its ids are meant, whatever the finding names.
     """

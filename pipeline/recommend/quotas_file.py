@@ -55,7 +55,7 @@ def quotas_yaml(
 
 
 def changes_diff(config: InForce | None, changes: Iterable[NewRate]) -> str:
-    """From the quotas in force to the recommended ones, as a unified diff; empty: nothing is to be changed."""
+    """Return the unified diff from the quotas in force to the recommended ones; empty without changes."""
     before, after = _quotas(config, {}), _quotas(config, {one.user: one for one in changes})
     return "".join(
         f"{line}\n"
@@ -127,7 +127,7 @@ def _rate(rate: float) -> str:
 
 
 def _scalar(text: str) -> str:
-    """As YAML has it on one line: quoted where it would be read as something else."""
+    """Write a YAML scalar on one line, quoted where it would be read as something else."""
     style = None if text.isprintable() else '"'
     written: str = yaml.safe_dump(text, default_style=style, allow_unicode=style is None, width=2**20)
     return written.removesuffix("\n").removesuffix("\n...")

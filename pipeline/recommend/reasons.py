@@ -30,7 +30,7 @@ def reasons() -> Column:
 
 
 def _rate(column: str) -> Column:
-    """As people write it: 43, 0.5."""
+    """Write a rate: 43, 0.5."""
     return f.regexp_replace(f.format_string("%.3f", f.col(column)), r"\.?0+$", "")
 
 

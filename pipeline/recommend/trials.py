@@ -109,7 +109,7 @@ def _partitions(spark: SparkSession) -> int:
 
 
 def _place(spark: SparkSession, number: int) -> Column:
-    """A key that Spark's hash puts into the partition that is meant: parts of one user lie side by side."""
+    """Return a key that Spark's hash puts into the partition that is meant: parts of one user lie side by side."""
     meant = f.pmod(f.hash("user").cast("bigint") + f.col("part"), f.lit(number))
     tried = spark.range(40 * number).select("id", f.pmod(f.hash("id"), f.lit(number)).alias("place"))
     found = {row["place"]: row["id"] for row in tried.collect()}
@@ -129,7 +129,7 @@ def _streamed(course: Course) -> Callable[[Iterable[pa.RecordBatch]], Iterable[p
 
 
 def _by_user(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch, cut where another user or another part begins; rows are sorted by both."""
+    """Cut a batch where another user or another part begins; rows are sorted by both."""
     names = list(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
     begin = 0
     while begin < len(names):
@@ -139,7 +139,7 @@ def _by_user(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _end_of(names: list[tuple[str, int]], begin: int) -> int:
-    """Behind the last row that is named as the first one is: by bisection, most are long."""
+    """Return the place behind the last row of the first row's user and part: by bisection, most are long."""
     low, high = begin + 1, len(names)
     while low < high:
         middle = (low + high) // 2
@@ -151,7 +151,7 @@ def _end_of(names: list[tuple[str, int]], begin: int) -> int:
 
 
 class _Stage:
-    """The user at hand."""
+    """State of the user at hand."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
@@ -159,7 +159,7 @@ class _Stage:
         self._trial: UserTrial | None = None
 
     def take(self, rows: pa.RecordBatch) -> list[_Row]:
-        """Rows of one user and part; what is returned is about the one before, if that is over."""
+        """Take rows of one user and part; returns the results of the user before, if that is over."""
         user, part = rows.column(0)[0].as_py(), rows.column(1)[0].as_py()
         columns = [rows.column(place).to_pylist() for place in (2, 3, 4, 5)]
         done: list[_Row] = []
@@ -186,7 +186,7 @@ class _Stage:
         return done
 
     def end(self) -> list[_Row]:
-        """The results of the user at hand."""
+        """Return the results of the user at hand."""
         trial, self._trial = self._trial, None
         if trial is None:
             return []

@@ -24,7 +24,7 @@ _FEW = 8
 
 
 def stacked(span: Span, lines: Sequence[Series], unit: str) -> Chart:
-    """Bars of each step, one upon the other: the sum matters, and who makes it."""
+    """Draw bars of each step, one upon the other: the sum matters, and who makes it."""
     bars = [
         {
             "type": "bar",

@@ -47,7 +47,7 @@ class Finding:
 
 
 def findings(found: Found) -> list[Finding]:
-    """Offenders first, then what makes the numbers doubtful, then what is well."""
+    """Return all findings: offenders, then what makes the numbers doubtful, then what is well."""
     return [*_offenders(found), *_doubts(found), *_well(found)]
 
 
@@ -71,7 +71,7 @@ def summary(found: Found) -> str:
 
 
 def name_of(user: str) -> str:
-    """Users may be without a name: their mechanism could not be read."""
+    """Return a user's name; a user whose mechanism could not be read has none."""
     return user or "(no user name)"
 
 

@@ -70,7 +70,7 @@ def _attribute(key: str, value: Attribute) -> str:
 
 
 def _visible(text: str) -> str:
-    """Without characters that HTML forbids, or that turn the direction of writing to pass for another name."""
+    """Replace characters that HTML forbids, or that turn the direction of writing to pass for another name."""
     return "".join("\ufffd" if _hides(character) else character for character in text)
 
 

@@ -69,7 +69,7 @@ def _within_window(
 
 
 def held(source: Source) -> Held | None:
-    """Ids and states held, all users together; of steps longer than an hour, their fullest hour."""
+    """Return ids and states held, all users together; of steps longer than an hour, their fullest hour."""
     from pyspark.sql import functions as f
 
     frame = source.frame("held_by_hour", "user", "hour_ms", "ids_held", "states_held")

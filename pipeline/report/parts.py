@@ -42,7 +42,7 @@ def section(name: str, title: str, *content: Content) -> Html:
 
 
 def not_run(*jobs: str) -> Html:
-    """In place of what a job would have found."""
+    """Return a note in place of a job's results."""
     commands = [tag("code", f"pidgate pipeline {job}") for job in jobs]
     return tag(
         "p",
@@ -67,7 +67,7 @@ def tiles(*pairs: tuple[str, str, str]) -> Html:
 def table(
     columns: Sequence[Column], rows: Sequence[Sequence[Content]], label: str, *, id_: str | None = None
 ) -> Html:
-    """Scrolls sideways by itself where the page is narrow; a keyboard can do that, too."""
+    """Return a table that scrolls sideways where the page is narrow, also by keyboard."""
     head = tag(
         "tr",
         *(tag("th", one.title, scope="col", class_=_class(one), title=one.hint or None) for one in columns),

@@ -78,7 +78,7 @@ def _found(source: Source, has: frozenset[str], pages: int, made_ms: int) -> Fou
 
 
 def _window_ms(tables: Tables) -> int:
-    """Of the quotas in force last; rates are counted over it."""
+    """Return the window of the newest quotas in force; rates are counted over it."""
     configs = tables.events("config").select("wall_time_ms", "window_ms")
     last = configs.orderBy("wall_time_ms", ascending=False).first()
     return HOUR_MS if last is None or not last["window_ms"] else int(last["window_ms"])

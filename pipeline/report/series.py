@@ -38,7 +38,7 @@ class Span:
 
 
 def span_between(first_ms: int, last_ms: int, *, finest_ms: int = MINUTE_MS) -> Span:
-    """In minutes for some hours, in hours for two months, else in days, or more days. Steps start where UTC's do."""
+    """Return steps of minutes for some hours, of hours for two months, else of days, or more days; steps of UTC."""
     long_ms = last_ms - first_ms
     if finest_ms <= MINUTE_MS and long_ms <= _BY_MINUTE_UP_TO_MS:
         step_ms = MINUTE_MS

@@ -48,7 +48,7 @@ class Source:
     """By name: finding out a table's columns is a job of its own."""
 
     def names(self) -> frozenset[str]:
-        """Of the tables that are there."""
+        """Return names of the tables that are there."""
         return frozenset(name for name in JOB_OF if self.tables.exists("results", name))
 
     @contextmanager
@@ -93,7 +93,7 @@ class Source:
         where: Column | None = None,
         order: Sequence[Column] = (),
     ) -> list[Row] | None:
-        """Rows of a table, of these users only when given (a frame with the one column `user`)."""
+        """Return rows of a table, of these users only when given (a frame with the one column `user`)."""
         frame = self.frame(name, *columns_of(row))
         if frame is None:
             return None

@@ -216,7 +216,7 @@ def _clients(user: UserRow) -> Html:
 
 
 def picker(found: Found) -> Html | None:
-    """Goes to a user's page."""
+    """Return the control that goes to a user's page."""
     if not found.pages:
         return None
     options = [
