@@ -7,14 +7,29 @@ nothing to choose. Reading an answer is a step of its own.
 
 from __future__ import annotations
 
+import copyreg
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pidgate.gateway.proxy.apis.api import Api
+from pidgate.gateway.proxy.apis.produce import THROTTLED_PRODUCE
+from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED
 from pidgate.quota.counters import UserCountersTable
 from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.steps import Step, apply, moves, sends
 from tests.unit.gateway.model.world import World, real_admission
+
+HANDLERS = list({id(api): api for api in (NOT_OFFERED, THROTTLED_PRODUCE, *APIS.values())}.values())
+
+
+def _handler(index: int) -> Api:
+    return HANDLERS[index]
+
+
+for _kind in {type(api) for api in HANDLERS}:
+    # There is one of each: a world that is copied goes on with the same.
+    copyreg.pickle(_kind, lambda api: (_handler, (HANDLERS.index(api),)))
 
 
 @dataclass(slots=True)
