@@ -9,7 +9,7 @@ QUOTA  ?= 100
 ROGUES ?= 4
 SEED   ?= 1
 
-.PHONY: test check format events-docs demo pipeline-demo pipeline-scale clients faults bench lock clean help
+.PHONY: test check format docs demo pipeline-demo pipeline-scale clients faults bench lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -33,9 +33,10 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-events-docs: $(STAMP) ## docs/events.md and its JSON schema, from events/definitions.py
+docs: $(STAMP)   ## what is generated: docs/events.md and its JSON schema, the drawings in docs/architecture.md
 	$(BIN)/python -m pidgate.events.document > docs/events.md
 	$(BIN)/python -m pidgate.events.schema_file > docs/events.schema.json
+	$(BIN)/python -m tests.support.architecture_page
 
 demo: $(STAMP)   ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
 	$(BIN)/python -m pidgate.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)

@@ -8,7 +8,7 @@ whether the next request is taken, answered or held (Conversation).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -119,14 +119,21 @@ LIFE: Final[Mapping[tuple[Life, LifeEvent], Life]] = {
 
 
 def diagram() -> str:
-    """Return both machines as one Mermaid state diagram; the intake is a connected one's."""
-    lines = ["stateDiagram-v2", f"  [*] --> {Life.CONNECTING.name}"]
-    lines += [f"  {before.name} --> {after.name}: {event.name}" for (before, event), after in LIFE.items()]
-    lines += [f"  state {Life.CONNECTED.name} {{", f"    [*] --> {OPEN.name}"]
-    lines += [
-        f"    {before.name} --> {after.name}: {event.name}" for (before, event), after in INTAKE.items()
-    ]
-    return "\n".join([*lines, "  }"]) + "\n"
+    """Return both machines as one Mermaid flowchart, a line for each state; the intake is a connected one's."""
+    lines = ["flowchart LR", *_arrows(Life, LIFE), "  subgraph CONNECTED", *_arrows(Intake, INTAKE), "  end"]
+    return "\n".join(lines) + "\n"
+
+
+def _arrows(
+    states: type[IntEnum],
+    table: Mapping[tuple[Intake, IntakeEvent], Intake] | Mapping[tuple[Life, LifeEvent], Life],
+) -> Iterator[str]:
+    for state in states:
+        leaving = {event: after for (before, event), after in table.items() if before is state}
+        if leaving:
+            yield "  " + "; ".join(
+                f"{state.name} -- {event.name} --> {after.name}" for event, after in leaving.items()
+            )
 
 
 if __name__ == "__main__":

@@ -135,9 +135,10 @@ def drawing() -> str:
     """Return the rooms and their imports as a Mermaid flowchart; arrows that follow from others are left out."""
     lines = ["flowchart TD"]
     for room, others in sorted(reduced(room_imports()).items()):
-        name = room.replace("/", "_")
-        lines.append(f'  {name}["{room}"]')
-        lines += [f"  {name} --> {other.replace('/', '_')}" for other in sorted(others)]
+        node = room.replace("/", "_")
+        label = f'{node}["{room}"]' if node != room else node
+        if others:
+            lines.append(f"  {label} --> {' & '.join(sorted(other.replace('/', '_') for other in others))}")
     return "\n".join(lines) + "\n"
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.architecture_page import PAGE, generated
 from tests.support.import_graph import (
     FOLDERS,
     PACKAGE,
@@ -143,6 +144,12 @@ def test_the_gateway_keeps_few_files_of_its_own() -> None:
         len([path for path in sources("gateway") if room_of(path) == "gateway"])
         <= MOST_FILES_OF_THE_GATEWAY_ITSELF
     )
+
+
+def test_the_page_shows_the_code_as_it_is_and_stays_short() -> None:
+    page = PAGE.read_text("utf-8")
+    assert generated(page) == page, "run `make docs`"
+    assert len(page.splitlines()) <= 150
 
 
 def test_one_package_is_installed_and_holds_every_folder() -> None:
