@@ -148,7 +148,7 @@ def test_the_gateway_keeps_few_files_of_its_own() -> None:
 
 def test_the_page_shows_the_code_as_it_is_and_stays_short() -> None:
     page = PAGE.read_text("utf-8")
-    assert generated(page) == page, "run `make docs`"
+    assert generated(page) == page, "run `make docs`: python -m tests.support.architecture_page"
     assert len(page.splitlines()) <= 150
 
 
