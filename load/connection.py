@@ -158,7 +158,7 @@ async def connect(
     client_id: str = "pidgate-load",
     from_host: str | None = None,
 ) -> Connection:
-    """Connect, from a certain local address if given. Raises OSError, within `request_timeout_s`."""
+    """Connect, from a certain local address if given. Raises OSError; ConnectionLost after `request_timeout_s`."""
     loop = asyncio.get_running_loop()
     local_address = None if from_host is None else (from_host, 0)
     try:

@@ -1,4 +1,4 @@
-"""What every kind of producer does: take a producer id, send a batch. One try; the kinds decide on more."""
+"""Steps that every kind of producer takes: a producer id, one try of a batch. The kinds decide on more."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class NoProducerId(Exception):
 
 
 FAILURES = (OSError, KafkaProtocolError, NoProducerId, LoginRefused)
-"""What connecting, taking an id and sending may raise."""
+"""Raised by connecting, taking an id and sending."""
 
 
 async def take_id(connection: Connection, tally: Tally, transactional_id: str | None = None) -> Producer:
     """Ask for a producer id as clients do: again while the broker (or a gateway's quota) answers "later".
 
-    Raises NoProducerId, OSError, KafkaProtocolError.
+    Raises NoProducerId, ConnectionError (another broker coordinates the transactional id), OSError, KafkaProtocolError.
     """
     while True:
         answer = await connection.run(init_producer_id(transactional_id))

@@ -1,4 +1,4 @@
-"""What a client says to brokers, without I/O: generators that yield requests and take the frames of their answers.
+"""Exchanges of a client with brokers, without I/O: generators that yield requests and take their answers' frames.
 
 Driven by `Connection.run` (asyncio) and `BlockingConnection.run`, so that both shapes of a connection share each of
 them. Knows no addresses and no time.

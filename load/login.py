@@ -19,13 +19,13 @@ _MOST_ITERATIONS: Final = 1_000_000
 
 
 class LoginRefused(Exception):
-    """The broker does not take the credentials, or is not who knows them."""
+    """The broker does not take the credentials, or does not know them itself."""
 
 
 def tokens(login: Login, nonce: str) -> Generator[bytes, bytes, None]:
-    """The client's tokens; send each of the server's in. Ends after the last one. Raises LoginRefused.
+    """Yield the client's tokens and take the server's. Raises LoginRefused.
 
-    `nonce`: something that nobody can guess, of printable characters without a comma.
+    `nonce`: unguessable, of printable characters without a comma.
     """
     if login.mechanism == "PLAIN":
         yield f"\0{login.user}\0{login.password}".encode()

@@ -19,7 +19,7 @@ _BEHIND_IN_A_ROW = 20
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """asyncio's own loop; to the microsecond where there is epoll."""
+    """Return asyncio's own loop; to the microsecond where there is epoll."""
     if not hasattr(selectors, "EpollSelector"):
         return asyncio.new_event_loop()
 
@@ -36,7 +36,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 async def pace(
     schedule: Iterator[Due], start_s: float, hand_out: Callable[[Due], None], stop: asyncio.Event
 ) -> Latency:
-    """Hand out everything at its time until the schedule ends or `stop` is set; how late it was itself."""
+    """Hand out everything at its time until the schedule ends or `stop` is set; return its own delays."""
     loop = asyncio.get_running_loop()
     own_delay, behind = Latency(), 0
     for due in schedule:

@@ -1,4 +1,4 @@
-"""The batches of one idempotent producer to one partition: which may be sent when, in order, none lost or doubled.
+"""The batches of one idempotent producer to one partition: sent in order, none lost or doubled.
 
 As Java's producer does it (Sender, TransactionManager): five batches at most from the oldest unacknowledged one on;
 after a refusal nothing is sent until all answers are there, then everything that is not acknowledged goes again, in
@@ -18,7 +18,7 @@ from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.record_batch import MAX_SEQUENCE
 
 MOST_AHEAD: Final = 5
-"""What brokers remember of a producer in a partition (KIP-98)."""
+"""Batches of a producer that brokers remember in a partition (KIP-98)."""
 RETRY_BACKOFF_S: Final = 0.1
 """Java's retry.backoff.ms."""
 
@@ -53,11 +53,11 @@ _MAY_HAVE_ARRIVED: Final = frozenset(
 
 
 class Then(Enum):
-    """What an answer asks of whoever holds the connection."""
+    """The step after an answer, for whoever holds the connection."""
 
     GO_ON = "send what may be sent"
     ASK_WHERE = "the partition is led from elsewhere"
-    BEGIN_ANEW = "take a new producer id or epoch, then tell `began_anew`"
+    BEGIN_ANEW = "take a new producer id or epoch, then call `began_anew`"
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ class Batch:
 
 
 class Pipeline:
-    """`due` what is to be sent, ask `next_batch` until None, tell each answer in the order of the sendings."""
+    """Call `due` for what is to be sent, `next_batch` until None, `answered` for each answer in order of sending."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Pipeline:
         self._has_failed = False
         self._must_begin_anew = False
         self.resume_s = 0.0
-        """Nothing is to be sent before: an answer said so."""
+        """Nothing is to be sent before: the throttle time of an answer."""
 
     @property
     def is_quiet(self) -> bool:
@@ -111,12 +111,12 @@ class Pipeline:
         return self._must_begin_anew and not self._in_flight
 
     def due(self, due_s: float) -> None:
-        """A batch that should be sent at that time, or as soon after it as may be."""
+        """Queue a batch that should be sent at that time, or as soon after it as may be."""
         self._tally.due += 1
         self._waiting.append(due_s)
 
     def next_batch(self, now_s: float) -> Batch | None:
-        """The batch to be sent now; None: nothing may be, or there is none. It counts as sent."""
+        """Return the batch to be sent now, counted as sent; None: nothing may be, or there is none."""
         if now_s < self.resume_s:
             return None
         if self._has_failed:
@@ -169,10 +169,10 @@ class Pipeline:
         self._must_begin_anew = True
 
     def answered(self, error_code: int, throttle_time_ms: int, arrived_s: float) -> Then:
-        """The answer to the oldest batch in flight."""
+        """Apply the answer to the oldest batch in flight."""
         batch = self._in_flight.popleft()
         self._tally.throttled(throttle_time_ms)
-        # Whoever makes a new producer after an error throws away what the old one was told.
+        # A producer that is made anew after an error does not know the throttle time of the old one.
         if throttle_time_ms and not (error_code and self._anew_on_error):
             self.resume_s = max(self.resume_s, arrived_s + throttle_time_ms / 1_000)
         if error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
@@ -193,7 +193,7 @@ class Pipeline:
         return self._then(Then.ASK_WHERE if error_code in MOVED else Then.GO_ON)
 
     def disconnected(self, now_s: float) -> Then:
-        """Nothing that is in flight will be answered any more."""
+        """Give up the answers to all that is in flight."""
         for batch in self._in_flight:
             batch.may_have_arrived = True
         self._in_flight.clear()
@@ -209,7 +209,7 @@ class Pipeline:
         return Then.BEGIN_ANEW if self.must_begin_anew else otherwise
 
     def began_anew(self) -> None:
-        """There is a new id or epoch: what is left gets new sequences. Only when `must_begin_anew`."""
+        """Give what is left new sequences, under a new id or epoch. Only when `must_begin_anew`."""
         self._must_begin_anew = False
         self._has_failed = False
         self._sequence = 0
@@ -221,7 +221,7 @@ class Pipeline:
         self._again = deque(self._unacked)
 
     def over(self, end_s: float) -> None:
-        """The run ends: what is not acknowledged is counted as such."""
+        """End the run; count what is not acknowledged as unfinished."""
         for due_s in (*(batch.due_s for batch in self._unacked), *self._waiting):
             self._tally.left_unfinished(due_s, end_s)
         self._unacked.clear()

@@ -58,7 +58,7 @@ class Plan:
     bootstrap: tuple[Address, ...]
     topic: str
     counts: Mapping[Kind, int]
-    """How many of each kind; kinds with none are left out."""
+    """Producers of each kind; kinds with none are left out."""
     rates_per_s: Mapping[Kind, float]
     """Batches a second of each kind, of all its producers in sum."""
     duration_s: float = 10.0
@@ -76,11 +76,11 @@ class Plan:
     partitions: int = 1
     """Of a topic that is created."""
     delivery_timeout_s: float = 120.0
-    """When a batch is given up after it was due (Java: delivery.timeout.ms)."""
+    """Time after which a batch that was due is given up (Java: delivery.timeout.ms)."""
     request_timeout_s: float = 30.0
-    """When a connection is closed that waits for an answer (Java: request.timeout.ms)."""
+    """Time after which a connection without its answer is closed (Java: request.timeout.ms)."""
     drain_s: float = 5.0
-    """How long answers are waited for after the last batch was due."""
+    """Time to wait for answers after the last batch was due."""
 
     @property
     def batch_bytes(self) -> int:

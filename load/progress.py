@@ -1,4 +1,4 @@
-"""How a run goes, once a second on a terminal, else a line every five seconds. On stderr: stdout is the report's."""
+"""Progress of a run: once a second on a terminal, else a line every five seconds. On stderr: stdout is the report's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LINE_EVERY: Final = 5
 
 @contextmanager
 def progress(plan: Plan) -> Iterator[Show]:
-    """What `run` calls."""
+    """Yield the function for `run` to call."""
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)
     if console.is_terminal:
         with Live(console=console, auto_refresh=False, transient=True) as live:

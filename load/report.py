@@ -1,4 +1,4 @@
-"""What a run came to, as JSON and as a table. PURE but for the console it writes on.
+"""The result of a run, as JSON and as a table. PURE but for the console it writes on.
 
 docs/load.md says what the fields mean.
 """
@@ -23,7 +23,7 @@ _OWN_DELAY_BAD_MS: Final = 5.0
 
 
 def total_of(tallies: Tallies) -> Tally:
-    """All kinds together."""
+    """Return the sum of all kinds."""
     total = Tally()
     for tally in tallies.values():
         total.add(tally)
@@ -31,7 +31,7 @@ def total_of(tallies: Tallies) -> Tally:
 
 
 def report(result: Result) -> dict[str, Any]:
-    """For programs."""
+    """Return the result for programs."""
     return {
         "schema_version": SCHEMA_VERSION,
         "plan": _plan(result.plan),
@@ -98,7 +98,7 @@ def _latency(latency: Latency) -> dict[str, float | int | None]:
 
 
 def show(console: Console, result: Result) -> None:
-    """For people."""
+    """Print the result for people."""
     tallies, total = result.tallies, total_of(result.tallies)
     columns: dict[str, Tally] = {kind.words: tally for kind, tally in tallies.items()}
     if len(columns) > 1:
@@ -170,7 +170,7 @@ def _ms(value: float | None) -> str:
 
 
 def notes(result: Result) -> list[str]:
-    """What a reader of the numbers must know."""
+    """Return warnings for the reader of the numbers."""
     found = []
     total = total_of(result.tallies)
     own_p99 = result.own_delay.percentile_ms(99.0)

@@ -27,7 +27,7 @@ _SHOW_EVERY_S: Final = 1.0
 
 Tallies = Mapping[Kind, Tally]
 Show = Callable[[float, Tallies], None]
-"""Told once a second: seconds since the start, what there is so far."""
+"""Called once a second: seconds since the start, counts so far."""
 
 
 class SyntheticProducer(Protocol):
@@ -45,14 +45,14 @@ class SyntheticProducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run came to."""
+    """The result of a run."""
 
     plan: Plan
     tallies: Tallies
     seconds: float
     """From the first due moment to the last answer, or to the end of waiting for it."""
     own_delay: Latency
-    """How late the generator itself was to notice that a batch was due."""
+    """Delays of the generator itself in handing out what was due."""
     not_begun: int
     """Producers that had no connection or producer id when sending began."""
     was_stopped: bool
@@ -71,7 +71,7 @@ def _make(kind: Kind, context: Context, tally: Tally, number: int) -> SyntheticP
 
 
 async def run(plan: Plan, show: Show, stop: asyncio.Event) -> Result:
-    """Send what the plan says. Raises NothingReached, TopicMissing, LoginRefused, KafkaProtocolError."""
+    """Carry out the plan. Raises NothingReached, TopicMissing, LoginRefused, KafkaProtocolError."""
     open_files.allow_most()
     context = Context.of(plan)
     await context.cluster.open()
@@ -128,7 +128,7 @@ async def _drained(everybody: Sequence[SyntheticProducer], within_s: float) -> N
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, object], stop: asyncio.Event) -> None:
-    """Wait for it, or for the wish to stop."""
+    """Wait for the work, or for the stop event."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
     working.cancel()

@@ -1,4 +1,4 @@
-"""When which batch is due: fixed before anything is sent, whatever the answers do (open loop).
+"""The moments at which batches are due: fixed before anything is sent, whatever the answers do (open loop).
 
 Latency counts from these times. A generator that waits for an answer before it thinks of the next request leaves out
 just those requests that would have met a stall (coordinated omission). PURE.
@@ -18,7 +18,7 @@ Due = tuple[float, Kind, int]
 
 
 def schedule(rates_per_s: Mapping[Kind, float], duration_s: float, seed: int) -> Iterator[Due]:
-    """All that is due within `duration_s`, in order of time.
+    """Yield all that is due within `duration_s`, in order of time.
 
     Each kind has an even beat; the first one is a random part of an interval after the start, so that kinds with the
     same rate do not fall on the same moments.

@@ -1,4 +1,4 @@
-"""What the producers of one kind did and were told: counts, and how long batches took from when they were due.
+"""Counts of one kind's producers, and a histogram of how long batches took from when they were due.
 
 A batch that was due but not acknowledged when the run ended counts with the time that it has waited by then: leaving
 it out would hide the longest stalls. Knows no connection; times are seconds of any one clock.
@@ -26,11 +26,11 @@ class Latency:
         self._histogram: Any = HdrHistogram(1, _LONGEST_US, _DIGITS)
 
     def record(self, seconds: float) -> None:
-        """One measurement."""
+        """Record one measurement."""
         self._histogram.record_value(min(max(round(seconds * 1_000_000), 1), _LONGEST_US))
 
     def add(self, other: Latency) -> None:
-        """All measurements of another one, too."""
+        """Add all measurements of another histogram."""
         self._histogram.add(other._histogram)
 
     @property
@@ -48,7 +48,7 @@ class Latency:
         return float(self._histogram.get_max_value()) / 1_000 if self.count else None
 
     def encoded(self) -> str:
-        """As HdrHistogram's tools read it: V2, compressed, base64; values in microseconds."""
+        """Return it as HdrHistogram's tools read it: V2, compressed, base64; values in microseconds."""
         return str(self._histogram.encode().decode())
 
 
@@ -69,7 +69,7 @@ class Tally:
     refused: Counter[int] = field(default_factory=Counter)
     """Produce answers with an error, by Kafka's error code."""
     refused_with_throttle: int = 0
-    """Answers NOT_ENOUGH_REPLICAS that tell how long to wait: a quota of producer ids."""
+    """Answers NOT_ENOUGH_REPLICAS with a throttle time: a quota of producer ids."""
     ids_refused: Counter[int] = field(default_factory=Counter)
     """InitProducerId answers with an error, by code."""
     lost: int = 0
@@ -83,39 +83,39 @@ class Tally:
     connections: int = 0
     connection_errors: int = 0
     throttle_s: float = 0.0
-    """Sum of what answers told to wait."""
+    """Sum of the throttle times of answers."""
     late: int = 0
     """Sent first more than LATE_S after they were due."""
     latency: Latency = field(default_factory=Latency)
     """From when it was due to when it was acknowledged."""
 
     def sent_first(self, due_s: float, now_s: float) -> None:
-        """The first try of a batch."""
+        """Count the first try of a batch."""
         self.late += now_s - due_s > LATE_S
 
     def acknowledge(self, due_s: float, arrived_s: float, records: int, value_bytes: int) -> None:
-        """A batch is in the log."""
+        """Count a batch that is in the log."""
         self.acknowledged += 1
         self.records += records
         self.value_bytes += value_bytes
         self.latency.record(arrived_s - due_s)
 
     def refuse(self, error_code: int, *, has_throttle: bool) -> None:
-        """A Produce answer with an error."""
+        """Count a Produce answer with an error."""
         self.refused[error_code] += 1
         self.refused_with_throttle += has_throttle and error_code == _NOT_ENOUGH_REPLICAS
 
     def throttled(self, throttle_time_ms: int) -> None:
-        """An answer of any API told to wait."""
+        """Count the throttle time of an answer of any API."""
         self.throttle_s += throttle_time_ms / 1_000
 
     def left_unfinished(self, due_s: float, end_s: float) -> None:
-        """The run is over, and this batch is not."""
+        """Count a batch that is not done when the run is over."""
         self.unfinished += 1
         self.latency.record(end_s - due_s)
 
     def add(self, other: Tally) -> None:
-        """Everything of another kind, too."""
+        """Add the counts of another kind."""
         for name in self.__slots__:
             mine, theirs = getattr(self, name), getattr(other, name)
             if isinstance(mine, Latency):

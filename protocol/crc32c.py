@@ -1,11 +1,11 @@
-"""CRC-32C (Castagnoli), the checksum of a record batch, and what becomes of one when more bytes follow.
+"""CRC-32C (Castagnoli), the checksum of a record batch, and its change when more bytes follow.
 
 A batch that is sent again and again with another sequence differs in its head only. The checksum of head and records
 together comes from the two checksums and the records' length alone, so that nothing has to go over the records again.
 
     crc32c(a + b) == Follow(len(b)).after(crc32c(a)) ^ crc32c(b)
 
-Slow for much data (0.1 s for a megabyte): whoever checks records of others takes another implementation.
+Slow for much data (0.1 s for a megabyte).
 Sources: RFC 3720 appendix B.4 (polynomial and examples); zlib's crc32_combine (the same in GF(2) matrices).
 """
 
@@ -35,7 +35,7 @@ Matrix = Sequence[int]
 
 
 def crc32c(data: bytes) -> int:
-    """The checksum, unsigned."""
+    """Return the checksum, unsigned."""
     table, crc = _TABLE, _ALL
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8
@@ -43,7 +43,7 @@ def crc32c(data: bytes) -> int:
 
 
 class Follow:
-    """What `length` further bytes make of a checksum, whatever these bytes are: four look-ups."""
+    """The effect of `length` further bytes on a checksum, whatever these bytes are: four look-ups."""
 
     __slots__ = ("_tables",)
 
@@ -56,7 +56,7 @@ class Follow:
         )
 
     def after(self, crc: int) -> int:
-        """The part of the whole checksum that comes from the first bytes."""
+        """Return the part of the whole checksum that comes from the first bytes."""
         lowest, second, third, highest = self._tables
         return (
             lowest[crc & 0xFF] ^ second[crc >> 8 & 0xFF] ^ third[crc >> 16 & 0xFF] ^ highest[crc >> 24 & 0xFF]
@@ -64,7 +64,7 @@ class Follow:
 
 
 def _zero_byte() -> Matrix:
-    """What one byte of zeros does to a checksum's register."""
+    """Return the effect of one byte of zeros on a checksum's register."""
     return [_TABLE[bit & 0xFF] ^ bit >> 8 for bit in (1 << n for n in range(32))]
 
 

@@ -24,12 +24,12 @@ _NO_LEADER_EPOCH: Final = -1
 
 
 class RecordBatch:
-    """Records that are sent in one batch, as often as one likes."""
+    """Records that are sent in one batch, any number of times."""
 
     __slots__ = ("_checksum", "_follow", "_records", "count")
 
     def __init__(self, values: Sequence[bytes]) -> None:
-        """All records have the time of their batch. Raises ValueError without values.
+        """Encode the records, which get the time of their batch. Raises ValueError without values.
 
         Takes some milliseconds, more for large records; each sending takes microseconds then.
         """
@@ -47,21 +47,21 @@ class RecordBatch:
         *,
         is_transactional: bool = False,
     ) -> bytes:
-        """The batch of this producer and place. Sequences go round after MAX_SEQUENCE: see next_sequence."""
+        """Return the batch of this producer and sequence. Sequences go round after MAX_SEQUENCE: see next_sequence."""
         attributes = TRANSACTIONAL if is_transactional else 0
         covered = _covered(attributes, self.count, timestamp_ms, (producer_id, producer_epoch, base_sequence))
         checksum = self._follow.after(crc32c(covered)) ^ self._checksum
         return _whole(checksum, covered, self._records)
 
     def next_sequence(self, base_sequence: int) -> int:
-        """The base sequence of the batch that follows this one."""
+        """Return the base sequence of the batch that follows this one."""
         return base_sequence + self.count & MAX_SEQUENCE
 
 
 def record_batch(
     values: Sequence[bytes], producer_id: int, producer_epoch: int, base_sequence: int, timestamp_ms: int
 ) -> bytes:
-    """A batch that is sent once. Raises ValueError without values."""
+    """Return a batch that is sent once. Raises ValueError without values."""
     records = _records(values)
     covered = _covered(0, len(values), timestamp_ms, (producer_id, producer_epoch, base_sequence))
     return _whole(crc32c(covered + records), covered, records)
@@ -90,5 +90,5 @@ def _record(delta: int, value: bytes) -> bytes:
 
 
 def zigzag(value: int) -> bytes:
-    """A signed varint, as records have them."""
+    """Return a signed varint, as records have them."""
     return uvarint(value << 1 if value >= 0 else (-value << 1) - 1)

@@ -1,4 +1,4 @@
-"""What can go wrong in the sandbox.
+"""Errors of the sandbox.
 
 SandboxError
 ├── JavaNotFound       no usable Java runtime on this machine

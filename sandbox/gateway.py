@@ -41,7 +41,7 @@ class Metrics:
         )
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum of all samples of that name that carry these labels; 0 when there is none."""
+        """Return the sum of all samples of that name that carry these labels; 0 without one."""
         wanted = labels.items()
         return sum(
             value
@@ -158,7 +158,7 @@ class GatewayProcess(guard.GuardedProcess):
         return code
 
     def status(self, path: str) -> int:
-        """The HTTP status of a page of the admin site; 0 while nobody answers."""
+        """Return the HTTP status of a page of the admin site; 0 while nobody answers."""
         try:
             with urllib.request.urlopen(f"{self.admin_url}{path}", timeout=5) as answer:
                 return int(answer.status)
@@ -169,7 +169,7 @@ class GatewayProcess(guard.GuardedProcess):
             return 0
 
     def read(self, path: str) -> str:
-        """A page of the admin site. Raises OSError (also for a status of 400 and above)."""
+        """Return a page of the admin site. Raises OSError (also for a status of 400 and above)."""
         with urllib.request.urlopen(f"{self.admin_url}{path}", timeout=5) as answer:
             return str(answer.read().decode())
 
@@ -177,7 +177,7 @@ class GatewayProcess(guard.GuardedProcess):
         return Metrics.parse(self.read("/metrics"))
 
     def log_text(self) -> str:
-        """Everything that it wrote to stdout and stderr, over all its starts."""
+        """Return everything that it wrote to stdout and stderr, over all its starts."""
         log = None if self.directory is None else self.directory / "pidgate.log"
         return log.read_text(errors="replace") if log is not None and log.exists() else ""
 
@@ -185,6 +185,6 @@ class GatewayProcess(guard.GuardedProcess):
         return "\n".join(self.log_text().splitlines()[-lines:])
 
     def log_events(self, event: str | None = None) -> list[dict[str, Any]]:
-        """The JSON lines of its log; with `event`, those of that name."""
+        """Return the JSON lines of its log; with `event`, those of that name."""
         events = [json.loads(line) for line in self.log_text().splitlines() if line.startswith("{")]
         return [found for found in events if event is None or found.get("event") == event]

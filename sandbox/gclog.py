@@ -18,14 +18,14 @@ class HeapSample:
     """Seconds since the JVM's start."""
     before_mb: int
     used_mb: int
-    """What survived."""
+    """Heap that survived."""
     total_mb: int
     full: bool
     """A collection of the whole heap: what survived is live."""
 
 
 def heap_samples(lines: Iterable[str]) -> list[HeapSample]:
-    """One sample for each collection pause in the log; other lines are passed over."""
+    """Return one sample for each collection pause in the log; other lines are passed over."""
     samples = []
     for line in lines:
         if match := _PAUSE.match(line):

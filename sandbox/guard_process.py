@@ -18,7 +18,7 @@ _GONE_WITHIN_S = 10.0
 
 
 def follow(orders: Iterable[str]) -> tuple[list[int], list[str]]:
-    """What is left on the list when the orders end: process groups, directories."""
+    """Return the process groups and directories left on the list when the orders end."""
     groups: dict[int, None] = {}
     directories: dict[str, None] = {}
     for line in orders:

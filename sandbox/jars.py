@@ -21,7 +21,7 @@ _SLF4J = "1.7.36"
 
 
 def endpoint(kafka_version: str) -> str:
-    """What jgo is asked for: the server with its tools, and a log binding where the server has none."""
+    """Return jgo's endpoint: the server with its tools, and a log binding where the server has none."""
     wanted = [
         f"org.apache.kafka:kafka_{_SCALA}:{kafka_version}",
         f"org.apache.kafka:kafka-tools:{kafka_version}",
@@ -51,7 +51,7 @@ def alone_with_jars() -> Iterator[Path]:
 
 @cache
 def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
-    """All jars of the server and its tools, in order. Raises JarsNotResolved."""
+    """Return all jars of the server and its tools, in order. Raises JarsNotResolved."""
     try:
         import jgo
     except ImportError as error:

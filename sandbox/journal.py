@@ -1,4 +1,4 @@
-"""What one producer was told about each of its records, and the values that records carry.
+"""The outcomes of one producer's records, and the values that records carry.
 
 A journal is filled by the code that drives a client, in its process or in another one that writes it
 to a file as JSON lines; the log checker compares it with what the brokers hold.
@@ -20,7 +20,7 @@ _VERIFIABLE_VALUE = re.compile(rb"^(\d+)\.(\d+)$")
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a value says of its record."""
+    """The contents of a value."""
 
     producer: str
     partition: int | None
@@ -29,12 +29,12 @@ class Label:
 
 
 def record_value(producer: str, partition: int, n: int, size_bytes: int = 0) -> bytes:
-    """A value that says whose it is, padded to the size. A changed byte makes it unreadable."""
+    """Return a value that names its producer, padded to the size. A changed byte makes it unreadable."""
     return f"{producer}|{partition}|{n}|".encode().ljust(size_bytes, b".")
 
 
 def read_value(value: bytes) -> Label | None:
-    """The label of a value by `record_value` or by Kafka's VerifiableProducer; None for any other."""
+    """Return the label of a value by `record_value` or by Kafka's VerifiableProducer; None for any other."""
     if match := _VALUE.match(value):
         return Label(match[1].decode(errors="replace"), int(match[2]), int(match[3]))
     if match := _VERIFIABLE_VALUE.match(value):
@@ -43,16 +43,16 @@ def read_value(value: bytes) -> Label | None:
 
 
 def verifiable_name(value_prefix: int) -> str:
-    """The producer's name for VerifiableProducer's --value-prefix, which can be a number only."""
+    """Return the producer's name for VerifiableProducer's --value-prefix, which can be a number only."""
     return f"verifiable-{value_prefix}"
 
 
 class Outcome(StrEnum):
     SENT = "sent"
-    """Given to the client; nothing was heard of it (yet)."""
+    """Given to the client; no outcome (yet)."""
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
-    """The application was told: raised, or in the delivery report."""
+    """An exception, or an error in the delivery report."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Entry:
 
     outcome: Outcome
     offset: int = -1
-    """Where the client says that it lies; negative when it does not say."""
+    """Offset as the client reports it; negative when it does not."""
     error: str = ""
     sent_ms: int = -1
     settled_ms: int = -1
@@ -100,6 +100,7 @@ class ProducerJournal:
 
     @classmethod
     def from_lines(cls, lines: Iterable[str]) -> Self:
+        """Read a journal back. Raises ValueError when it does not begin with a producer line."""
         journal: Self | None = None
         for line in lines:
             if not line.endswith("\n"):
@@ -114,6 +115,7 @@ class ProducerJournal:
         return journal
 
     def sent(self, partition: int | None, n: int, *, at_ms: int | None = None) -> None:
+        """Record a sending. Raises ValueError for a number that is used twice."""
         at_ms = _now_ms() if at_ms is None else at_ms
         with self._lock:
             if (partition, n) in self.entries:
@@ -139,11 +141,11 @@ class ProducerJournal:
         self._write({"event": "failed", "partition": partition, "n": n, "error": entry.error, "at_ms": at_ms})
 
     def count(self, outcome: Outcome) -> int:
-        """How many records have this outcome now."""
+        """Count the records that have this outcome now."""
         return sum(entry.outcome is outcome for entry in self.entries.values())
 
     def errors(self) -> dict[str, int]:
-        """Error text to the number of records that failed with it."""
+        """Count the records that failed, by error text."""
         counts: dict[str, int] = {}
         for entry in self.entries.values():
             if entry.outcome is Outcome.FAILED:
@@ -151,7 +153,7 @@ class ProducerJournal:
         return counts
 
     def latencies_ms(self) -> list[int]:
-        """From sent to acknowledged, in order of sending, of the records where both are known."""
+        """Return the times from sent to acknowledged, in order of sending, of records where both are known."""
         return [
             entry.settled_ms - entry.sent_ms
             for entry in self.entries.values()

@@ -46,7 +46,10 @@ class Cluster:
     # Life
 
     def start(self) -> None:
-        """Format, start and wait until every node answers clients and hands out producer ids."""
+        """Format, start and wait until every node answers clients and hands out producer ids.
+
+        Raises SandboxError when it was started already, ClusterNotReady.
+        """
         if self._nodes:
             raise SandboxError("the cluster was started already")
         self.spec.bind_address()
@@ -69,7 +72,7 @@ class Cluster:
             raise
 
     def stop(self, *, keep_logs: bool = False) -> None:
-        """Kill the nodes and remove their directory; with `keep_logs` its logs stay and the path is said."""
+        """Kill the nodes and remove their directory; with `keep_logs` its logs stay and the path is printed."""
         nodes, self._nodes = self._nodes, {}
         # Killed and not shut down: with the controllers going too, a controlled shutdown takes long
         # and saves nothing that anybody will read.
@@ -107,7 +110,7 @@ class Cluster:
         self._node(node_id).signal(number)
 
     def start_node(self, node_id: int, *, new_port: bool = False, wait: bool = True) -> None:
-        """Bring a stopped node back with its data, on the ports it had or on new ones for clients."""
+        """Bring a stopped node back with its data, on its old ports or new ones. Raises SandboxError when it runs."""
         node = self._node(node_id)
         if node.is_alive:
             raise SandboxError(f"node {node_id} is running")
@@ -121,11 +124,11 @@ class Cluster:
     # Looking
 
     def bootstrap_servers(self, listener: str = PLAINTEXT) -> str:
-        """host:port of every node, comma separated."""
+        """Return host:port of every node, comma separated."""
         return ",".join(f"{host}:{port}" for host, port in self.addresses(listener).values())
 
     def addresses(self, listener: str = PLAINTEXT) -> dict[int, tuple[str, int]]:
-        """Node id to what the node advertises on the listener."""
+        """Return the address that each node advertises on the listener. Raises SandboxError for an unknown one."""
         if listener not in self.spec.client_listeners:
             raise SandboxError(f"no listener {listener}: this cluster has {self.spec.client_listeners}")
         return {node_id: node.address(listener) for node_id, node in self._nodes.items()}
@@ -146,11 +149,11 @@ class Cluster:
         return self._node(node_id).pid
 
     def log_tail(self, node_id: int, lines: int = 40) -> str:
-        """The end of the broker's log."""
+        """Return the end of the broker's log."""
         return self._node(node_id).log_tail(lines)
 
     def heap_samples(self, node_id: int) -> list[HeapSample]:
-        """Heap after each garbage collection since the node's latest start."""
+        """Return the heap after each garbage collection since the node's latest start."""
         return self._node(node_id).heap_samples()
 
     # Tools

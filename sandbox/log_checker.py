@@ -1,6 +1,6 @@
-"""Is what the producers were told what the log holds?
+"""Compares the answers that producers got with what the log holds.
 
-The checker compares journals (what each producer was told) with the log as read directly from the brokers,
+The checker takes journals (the answers of each producer) and the log as read directly from the brokers,
 never through the gateway. Anything acknowledged that is missing, doubled or out of order makes a bad verdict.
 It reads with librdkafka, which shares no code with the project.
 """
@@ -46,7 +46,7 @@ class Finding:
 
 
 class LogCheckFailed(AssertionError):
-    """The log is not what the producers were told. The message lists what is wrong, with examples."""
+    """The log contradicts the producers' answers. The message lists how, with examples."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Verdict:
     damaged: list[LogRecord] = field(default_factory=list)
     """Values that are none of ours; empty unless the caller says that the topic holds only ours."""
     unexpected: list[Finding] = field(default_factory=list)
-    """In the log though the producer was told of a failure, where the caller does not allow that."""
+    """In the log though the producer's record failed, where the caller does not allow that."""
 
     raised_but_written: list[Finding] = field(default_factory=list)
     """The same where it is allowed: a time-out says nothing of what the broker did."""
@@ -84,7 +84,7 @@ class Verdict:
         return not any(getattr(self, fault) for fault in self._FAULTS)
 
     def summary(self) -> str:
-        """One line with every number."""
+        """Return one line with every number."""
         faults = ", ".join(f"{len(getattr(self, fault))} {fault.replace('_', ' ')}" for fault in self._FAULTS)
         return (
             f"{self.acknowledged} acknowledged, {self.in_log} in the log: {faults}; "
@@ -206,7 +206,7 @@ def read_log(
     timeout_s: float = 60.0,
     settings: Mapping[str, Any] | None = None,
 ) -> list[LogRecord]:
-    """The whole topic up to its end (to the last stable offset with read_committed), by partition.
+    """Read the whole topic up to its end (to the last stable offset with read_committed), by partition.
 
     Ask the brokers themselves and not the gateway. `settings` go to librdkafka, for example for SASL.
     Raises TimeoutError when the end was not reached, KafkaException for errors.

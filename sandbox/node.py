@@ -37,11 +37,11 @@ class Node(guard.GuardedProcess):
         directory.mkdir(parents=True)
 
     def take_new_ports(self) -> None:
-        """Other ports for clients from the next start on; the controller's stays, voters are fixed."""
+        """Take other ports for clients from the next start on; the controller's stays, voters are fixed."""
         self.ports = {listener: free_port() for listener in self.spec.client_listeners}
 
     def address(self, listener: str = PLAINTEXT) -> tuple[str, int]:
-        """The address this node advertises on the listener."""
+        """Return the address this node advertises on the listener."""
         return self.spec.advertised_host, self.ports[listener]
 
     def write_properties(self, controller_ports: dict[int, int]) -> None:
@@ -98,7 +98,7 @@ class Node(guard.GuardedProcess):
         return self.directory / f"{_GC_LOG}.{start}"
 
     def is_ready(self, node_ids: frozenset[int]) -> bool:
-        """Whether it answers clients, knows all these nodes and hands out producer ids."""
+        """Return True if it answers clients, knows all these nodes and hands out producer ids."""
         try:
             view = wire.broker_view(self.address())
             return (
@@ -137,7 +137,7 @@ class Node(guard.GuardedProcess):
             return ""
 
     def heap_samples(self) -> list[HeapSample]:
-        """The heap since the latest start, one sample per garbage collection."""
+        """Return the heap since the latest start, one sample per garbage collection."""
         try:
             with self._gc_log(self._starts).open(errors="replace") as log:
                 return heap_samples(log)

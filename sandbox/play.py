@@ -1,4 +1,4 @@
-"""How the demos begin and end: exit codes, the clock of their lines, a directory that stays when something failed."""
+"""Begin and end of the demos: exit codes, the clock of their lines, a directory that stays when something failed."""
 
 import shutil
 import signal

@@ -28,7 +28,7 @@ def _claims() -> int:
 
 
 def _claim(first: int, length: int) -> bool:
-    """False when another process has claimed one of these ports."""
+    """Return False when another process has claimed one of these ports."""
     try:
         fcntl.lockf(_claims(), fcntl.LOCK_EX | fcntl.LOCK_NB, length, first)
     except OSError:
@@ -37,7 +37,7 @@ def _claim(first: int, length: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """True when nobody listens on this port on any IPv4 address of this machine."""
+    """Return True when nobody listens on this port on any IPv4 address of this machine."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # Connections in TIME_WAIT do not hinder a server; one that listens does, even with this option.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,7 +49,7 @@ def is_free(port: int) -> bool:
 
 
 def free_block(length: int) -> int:
-    """The first of `length` consecutive free ports; none of them was handed out before, by this process or
+    """Return the first of `length` consecutive free ports; none of them was handed out before, by this process or
     by another that still runs.
 
     Raises OSError when no such block could be found.
@@ -67,5 +67,5 @@ def free_block(length: int) -> int:
 
 
 def free_port() -> int:
-    """One free port."""
+    """Return a free port. Raises OSError."""
     return free_block(1)

@@ -46,7 +46,7 @@ def server_properties(
     controller_ports: Mapping[int, int],
     directory: Path,
 ) -> dict[str, str]:
-    """All properties of the node; `ports` by listener name, `controller_ports` by node id."""
+    """Return all properties of the node; `ports` by listener name, `controller_ports` by node id."""
     bind = spec.bind_address()
     listeners = spec.client_listeners
     properties = {
@@ -98,7 +98,7 @@ def _sasl(users: Mapping[str, str]) -> dict[str, str]:
 
 
 def scram_arguments(spec: ClusterSpec) -> list[str]:
-    """What StorageTool's format is told, so that the SCRAM users exist from the first moment."""
+    """Return StorageTool's arguments that make the SCRAM users exist from the first moment."""
     if not spec.sasl:
         return []
     return [
@@ -110,7 +110,7 @@ def scram_arguments(spec: ClusterSpec) -> list[str]:
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """As a Java properties file."""
+    """Return a Java properties file."""
     return "".join(f"{key}={_escaped(value)}\n" for key, value in properties.items())
 
 

@@ -1,4 +1,4 @@
-"""What kind of cluster is wanted."""
+"""The specification of a cluster."""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class ClusterSpec:
     acl: bool = False
     """Kafka's StandardAuthorizer. `admin` and, for the brokers, ANONYMOUS may do everything."""
     advertised_host: str = "127.0.0.1"
-    """What brokers say of themselves, and bind; any name or address that resolves to a loopback address."""
+    """The host that brokers advertise and bind; any name or address that resolves to a loopback address."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Last word on any line of server.properties."""
     features: Mapping[str, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class ClusterSpec:
         return (PLAINTEXT, SASL_PLAINTEXT) if self.sasl else (PLAINTEXT,)
 
     def bind_address(self) -> str:
-        """The loopback address behind `advertised_host`. Raises SandboxError for any other kind of host."""
+        """Return the loopback address behind `advertised_host`. Raises SandboxError for any other kind of host."""
         try:
             address = socket.gethostbyname(self.advertised_host)
         except OSError as error:

@@ -36,7 +36,7 @@ def _log4j_settings(level: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool printed. Errors and log lines are on stderr."""
+    """The output of a tool. Errors and log lines are on stderr."""
 
     exit_code: int
     stdout: str
@@ -51,7 +51,7 @@ class JavaTools:
     heap_mb: int = 256
 
     def command(self, main_class: str, *arguments: str, jvm_options: Sequence[str] = ()) -> list[str]:
-        """The whole command line of a program, for those who start it themselves."""
+        """Return the whole command line of a program, for those who start it themselves."""
         return [
             str(java_for(self.version)),
             f"-Xmx{self.heap_mb}m",

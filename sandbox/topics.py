@@ -14,7 +14,7 @@ def create_topic(
     replication_factor: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> str:
-    """Create a topic and wait until every partition has a leader; returns the name."""
+    """Create a topic and wait until every partition has a leader; return the name. Raises TimeoutError."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     wanted = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
     admin.create_topics([wanted], operation_timeout=30)[name].result(timeout=60)

@@ -26,7 +26,7 @@ _CLIENTS = {ALICE: ("confluent", "PLAIN"), BOB: ("aiokafka", "SCRAM-SHA-256")}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where producers send, and where their files go."""
+    """The server that producers send to, and the directory of their files."""
 
     bootstrap_server: str
     directory: Path

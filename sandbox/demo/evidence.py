@@ -1,4 +1,4 @@
-"""What was found in one half of the demo, raw: the verifier and the screens read it, nobody changes it."""
+"""Raw findings of one half of the demo: the verifier and the screens read them, nothing changes them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,18 +21,18 @@ class BrokerEvidence:
     out_of_memory: str
     """The line of its log that says so; empty when there is none."""
     answers: bool
-    """Whether it gave a client metadata and a producer id after the attack."""
+    """True: it gave a client metadata and a producer id after the attack."""
     states: Mapping[str, Mapping[int, Sequence[int]]] | None
     """Topic -> partition -> producer ids kept, by DescribeProducers; None when it does not answer."""
     segments: Mapping[str, TopicIds]
-    """What lies in the segment files on its disk, by topic."""
+    """Producer ids in the segment files on its disk, by topic."""
     log: Mapping[str, Sequence[LogRecord]] = field(default_factory=dict)
     """The topics of alice, bob and carol as librdkafka reads them back from the broker; empty for a dead one."""
 
 
 @dataclass(kw_only=True)
 class GatewayEvidence:
-    """What the gateway was seen to do, and what it says of itself."""
+    """The gateway's process, log and metrics."""
 
     alive_after_attack: bool
     exit_code: int | None
@@ -47,14 +47,14 @@ class Half:
     """One half: directly, or through the gateway."""
 
     attack_s: float
-    """How long the rogues had: the plan's time, or until the broker died."""
+    """Time that the rogues had: the plan's, or until the broker died."""
     points: Sequence[Point]
     broker: BrokerEvidence
     mallory: Sequence[BatchJournal]
     carol: ProducerJournal
     bystanders: Mapping[str, ProducerJournal]
     notes: Mapping[str, Mapping[str, Any]]
-    """What alice's and bob's client libraries noticed."""
+    """Notes of alice's and bob's client libraries."""
     gateway: GatewayEvidence | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""Numbers out of the evidence: what happened, person by person. No opinions; those are the verifier's."""
+"""Numbers from the evidence, user by user; the verifier judges them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True)
 class MallorySaw:
-    """What became of the ids mallory brought, by her own journals."""
+    """The fate of the ids mallory brought, by her own journals."""
 
     brought: int
     acknowledged: int
@@ -33,7 +33,7 @@ class MallorySaw:
     """Ids that were refused at least once."""
     refusals: int
     came_back: int
-    """Ids that were refused, waited as told, and tried again."""
+    """Ids that were refused, waited for their throttle time, and tried again."""
     admitted_after_waiting: int
     gave_up: int
     waiting: int
@@ -42,7 +42,7 @@ class MallorySaw:
     """Their connection ended without an answer."""
     longest_wait_ms: int
     throttle_times_ms: tuple[int, int]
-    """Least and greatest that she was told; (0, 0) without a refusal."""
+    """Least and greatest of her answers; (0, 0) without a refusal."""
     message: str
     """A sentence in her log: her first refusal."""
     error_codes: Mapping[int, int]
@@ -62,13 +62,13 @@ class BystanderSaw:
     failed: int
     unknown: int
     refused: int | None
-    """None when the client was killed before it could tell."""
+    """None when the client was killed before it wrote its notes."""
     latency: Latency | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refused:
-    """Whom the gateway's own log names as refused."""
+    """A user that the gateway's own log names as refused."""
 
     user: str
     client_ids: frozenset[str]

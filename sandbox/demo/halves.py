@@ -119,7 +119,7 @@ def _baseline_run(
 
 @dataclass(frozen=True, slots=True)
 class _Scenery:
-    """Where an attack takes place, and how long it may take."""
+    """The cluster and directory of an attack, and the time it may take."""
 
     plan: Plan
     stage: Stage
@@ -128,7 +128,7 @@ class _Scenery:
     title: str
     at_most_s: float
     reads_back: bool
-    """Whether the log is read back from the broker afterwards, if it lives."""
+    """True: the log is read back from the broker afterwards, if it lives."""
 
 
 def _attack(scenery: _Scenery, server: str) -> Half:

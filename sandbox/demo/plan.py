@@ -79,7 +79,7 @@ class Plan:
         return {MALLORY: self.quota, CAROL: Fraction(CRASH_LOOP_RATE)}.get(user, Fraction(BYSTANDER_RATE))
 
     def admitted_at_most(self, user: str, elapsed_s: float) -> int | None:
-        """How many new ids the quota lets in from a full bucket: a window's burst, one, and the refill."""
+        """Return the new ids that the quota lets in from a full bucket: a window's burst, one, and the refill."""
         rate = self.rate_of(user)
         if rate is None:
             return None

@@ -1,4 +1,4 @@
-"""Which producer ids lie in a broker's log, read from its segment files: works on a dead broker, too.
+"""Producer ids in a broker's log, read from its segment files: works on a dead broker, too.
 
 Only batch headers are read (record batch v2, org.apache.kafka.common.record.DefaultRecordBatch).
 """
@@ -44,7 +44,7 @@ class TopicIds:
 
 
 def read_topic(log_directory: Path, topic: str) -> TopicIds:
-    """All partitions of the topic under one of a broker's log.dirs."""
+    """Read all partitions of the topic under one of a broker's log.dirs."""
     found = TopicIds(topic)
     for directory in log_directory.glob(f"{topic}-*"):
         name, _, partition = directory.name.rpartition("-")
@@ -57,7 +57,7 @@ def read_topic(log_directory: Path, topic: str) -> TopicIds:
 
 
 def producer_ids(segment: bytes) -> Iterator[int]:
-    """The producer id of each idempotent data batch; a batch that was cut off by a crash is passed over."""
+    """Yield the producer id of each idempotent data batch; a batch that was cut off by a crash is passed over."""
     at = 0
     while at + _HEADER.size <= len(segment):
         _, length, _, magic, _, attributes, _, _, _, producer_id, _, _, _ = _HEADER.unpack_from(segment, at)

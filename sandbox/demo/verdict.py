@@ -18,7 +18,7 @@ from pidgate.sandbox.play import Check
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the demo ended."""
+    """The result of the demo."""
 
     passed: bool
     sentences: tuple[str, str]

@@ -1,7 +1,7 @@
 """Checks: computed from the brokers, the log read back and the clients' own journals.
 
-The gateway is heard as a witness in its own checks only (does it live, whom does it name); what is said of
-brokers and clients never rests on what the gateway counts. Without a quota most of this has to fail.
+The gateway's own word counts in its own checks only (does it live, whom does it name); claims about brokers and
+clients never rest on its counters. Without a quota most of this has to fail.
 """
 
 from collections.abc import Iterator

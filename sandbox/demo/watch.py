@@ -18,7 +18,7 @@ class Point:
 
     at_s: float
     heap_used_mb: int
-    """What was in use after the latest garbage collection."""
+    """Heap in use after the latest garbage collection."""
     heap_total_mb: int
     ids: int
     """Producer ids whose state the broker keeps for one partition of clicks; the latest known while it is

@@ -1,4 +1,4 @@
-"""`python -m pidgate.sandbox.pipeline_demo`: watch, find, recommend, hold; the exit code tells.
+"""`python -m pidgate.sandbox.pipeline_demo`: watch, find, recommend, hold; the exit code is the result.
 
 0: every check passed. 1: a check failed. 2: the demo could not be played. 130: Ctrl-C.
 """

@@ -48,7 +48,7 @@ class HealthySaw:
 
 @dataclass(frozen=True, kw_only=True)
 class ActEvidence:
-    """What one act left behind."""
+    """The findings of one act."""
 
     ran_s: float
     healthy: Mapping[str, HealthySaw]

@@ -31,13 +31,13 @@ class Evidence:
     enforced: ActEvidence
     ingested: Mapping[str, Any]
     findings: Sequence[Mapping[str, Any]]
-    """As `report --json` told them."""
+    """As `report --json` prints them."""
     page: str
     """The report's text."""
     quotas: Mapping[str, Any]
     """The section of the recommended file."""
     checked: str | None
-    """What `pidgate check` had against the file; None: nothing."""
+    """Errors of `pidgate check` in the file; None: none."""
 
 
 def verify(evidence: Evidence) -> list[Check]:

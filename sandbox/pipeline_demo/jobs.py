@@ -18,7 +18,7 @@ _TAIL_LINES = 25
 
 
 class JobFailed(Exception):
-    """A job ended with an error. The message ends with what it said."""
+    """A job ended with an error. The message ends with its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Job:
     stderr: str
 
     def json(self) -> Any:
-        """What `--json` printed."""
+        """Return the output of `--json`."""
         return json.loads(self.stdout)
 
 

@@ -25,7 +25,7 @@ class Plan:
     """Everything that can be chosen."""
 
     seconds: float = 40.0
-    """How long the producers send in each act."""
+    """Time that the producers send in each act."""
     threads: int = 4
     """Of mallory's process; each makes producer after producer."""
     per_s: float = 50.0

@@ -37,7 +37,7 @@ class IdLife:
     """Partitions that acknowledged its batch."""
     gave_up_ms: int = -1
     lost_ms: int = -1
-    """When it was given up though a try had no answer: in the log or not."""
+    """Time at which it was given up though a try had no answer: in the log or not."""
 
     @property
     def is_acknowledged(self) -> bool:

@@ -30,7 +30,7 @@ _WARNINGS_KEPT = 50
 
 @dataclass(slots=True)
 class Notes:
-    """What a client library reports of its own work."""
+    """Notes of a client library on its own work."""
 
     user: str
     client_id: str

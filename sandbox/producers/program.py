@@ -1,4 +1,4 @@
-"""What every producer's program begins with: its options, and SIGTERM, which means: finish what you do, then end."""
+"""The options of every producer's program, and SIGTERM, which means: finish what you do, then end."""
 
 import argparse
 import signal
