@@ -64,7 +64,7 @@ class StateListener(Protocol):
 
 
 class StateOwnerLink(asyncio.Protocol):
-    """The connection to the state owner, made again whenever it is lost. An EventSink."""
+    """The connection to the state owner, made again whenever it is lost. The worker's QuotaState and EventSink."""
 
     def __init__(self, path: str, worker: int, listener: StateListener) -> None:
         self._path = path
@@ -155,19 +155,24 @@ class StateOwnerLink(asyncio.Protocol):
 
     # ---- sending ---------------------------------------------------------------------------------------
 
-    def passed_uncharged(self, user: User, producer_id: int) -> None:
+    def decide(self, question: Question, now_ms: int) -> Answer | None:
+        """Return None: the answer comes by `ask`."""
+        return None
+
+    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
         """Send an id that counts as admitted, or keep it until there is a connection."""
         if self._can_write:
             self._write(wire.encoded(Kind.UNCHARGED, [(user, producer_id)]))
         else:
             self._passed.append((user, producer_id))
 
-    def inherited(self, user: User, old_producer_id: int, new_producer_id: int) -> None:
-        """Send an id that EndTxn gave in place of an old one."""
+    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
+        """Send an id that EndTxn gave; the state owner knows whether the old one is remembered."""
         if self._can_write:
             self._write(wire.encoded(Kind.INHERIT, (user, old_producer_id, new_producer_id)))
         else:
             self._passed.append((user, new_producer_id))
+        return True
 
     def publish(self, key: str, value: bytes) -> None:
         """Send an event for the topic; while the state owner does not read, MOST_KEPT are kept."""
@@ -261,23 +266,3 @@ class StateOwnerLink(asyncio.Protocol):
         for question, answered, timer in asked.values():
             timer.cancel()
             self._pass(question, answered)
-
-
-class RemoteState:
-    """The QuotaState of a worker: asked over the link."""
-
-    def __init__(self, link: StateOwnerLink) -> None:
-        self._link = link
-
-    def decide(self, question: Question, now_ms: int) -> Answer | None:
-        """Return None: the answer comes over the link (StateOwnerLink.ask)."""
-        return None
-
-    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Report the id to the state owner as admitted."""
-        self._link.passed_uncharged(user, producer_id)
-
-    def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Report the new id to the state owner, which knows whether the old one is remembered."""
-        self._link.inherited(user, old_producer_id, new_producer_id)
-        return True

@@ -10,7 +10,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.reports import byte_changes_of, report_of
 from pidgate.gateway.process.byte_cells import ByteCells, NotTheFile, cells_path
-from pidgate.gateway.process.link import RemoteState, StateOwnerLink
+from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.recording.setup import recorder_of
 from pidgate.quota.counters import SAMPLE_MS
@@ -38,7 +38,7 @@ class Worker:
             None,
             self._recorder,
             self._link.administer,
-            remote=RemoteState(self._link),
+            remote=self._link,
             ask=self._link.ask,
             worker=number,
             byte_cells=_cells(Path(socket_path), number),

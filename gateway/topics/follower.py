@@ -55,6 +55,18 @@ class StartAt:
 OnRecords = Callable[[list[EventRecord]], None]
 
 
+class _MorePartitions(Exception):
+    """Somebody added partitions to the topic."""
+
+
+class _CallbackFailed(Exception):
+    """A callback raised `error`; the topic works."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class EventFollower:
     """Follows one topic; `run` in a task, once."""
 
@@ -63,8 +75,15 @@ class EventFollower:
         self._topic = topic
         lines = topic.lines
         self._availability = Availability(topic.name, "reading", lines.unavailable, lines.available)
+        # The library has no types: everything of it is Any here.
+        self._consumer: Any = None
+        self._partition: Callable[[int], Any] = int
+        self._start = StartAt()
         self._next: dict[int, int] = {}
-        self._is_caught_up = False
+        self._lagging: dict[int, int] = {}
+        """Of this session: the end that a partition had, until it is reached."""
+        self.is_caught_up = False
+        """All that lay in the topic when it was first reached has been handed over."""
         self.followed = 0
         """Count of records handed over."""
         self.is_connected = False
@@ -73,11 +92,6 @@ class EventFollower:
     def applied_offsets(self) -> list[int]:
         """By partition: the offset of the next record that has not been handed over; 0 before it is known."""
         return [self._next.get(partition, 0) for partition in range(max(self._next, default=-1) + 1)]
-
-    @property
-    def is_caught_up(self) -> bool:
-        """Whether all that lay in the topic when it was first reached has been handed over."""
-        return self._is_caught_up
 
     @property
     def last_failure(self) -> str:
@@ -90,10 +104,13 @@ class EventFollower:
         `on_caught_up` is called once, when every partition has reached the end it had at the start.
         """
         await load()
+        from aiokafka import TopicPartition
+
+        self._start, self._on_records, self._on_caught_up = start, on_records, on_caught_up
+        self._partition = partial(TopicPartition, self._topic.name)
         while True:
-            session = _Session(self, start, on_records, on_caught_up)
             try:
-                await session.run()
+                await self._session()
             except _CallbackFailed as failed:
                 raise failed.error from None
             except _MorePartitions:
@@ -107,47 +124,14 @@ class EventFollower:
         self.is_connected = True
         self._availability.works()
 
+    async def _session(self) -> None:
+        """Read with one consumer until something fails. Raises what ended it."""
+        from aiokafka import AIOKafkaConsumer
 
-class _MorePartitions(Exception):
-    """Somebody added partitions to the topic."""
-
-
-class _CallbackFailed(Exception):
-    """A callback raised `error`; the topic works."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class _Session:
-    """One consumer, from connecting to the failure that ends it."""
-
-    def __init__(
-        self,
-        follower: EventFollower,
-        start: StartAt,
-        on_records: OnRecords,
-        on_caught_up: Callable[[], None],
-    ) -> None:
-        from aiokafka import AIOKafkaConsumer, TopicPartition
-
-        self._follower = follower
-        self._start = start
-        self._on_records = on_records
-        self._on_caught_up = on_caught_up
-        self._topic = follower._topic
-        # The library has no types: everything of it is Any here.
-        self._partition: Callable[[int], Any] = partial(TopicPartition, self._topic.name)
-        self._make_consumer: Callable[..., Any] = AIOKafkaConsumer
-        self._lagging: dict[int, int] = {}
-        self._consumer: Any = None
-
-    async def run(self) -> None:
-        """Read until something fails. Raises what ended it."""
-        await self._topic.ensure(self._follower._kafka)
-        self._consumer = self._make_consumer(
-            **self._follower._kafka.arguments(),
+        self._lagging.clear()
+        await self._topic.ensure(self._kafka)
+        self._consumer = AIOKafkaConsumer(
+            **self._kafka.arguments(),
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -169,18 +153,18 @@ class _Session:
             await self._take_places()
             await self._read()
         finally:
-            self._follower.is_connected = False
+            self.is_connected = False
             await stopped(self._consumer, STOP_WITHIN_S)
 
     # Where to begin
 
     async def _take_places(self) -> None:
         """Assign all partitions and seek each to where it is to be read from."""
-        known = self._follower._next
+        known = self._next
         numbers = sorted(self._consumer.partitions_for_topic(self._topic.name))
         partitions = [self._partition(number) for number in numbers]
         self._consumer.assign(partitions)
-        if not self._follower.is_caught_up or any(number not in known for number in numbers):
+        if not self.is_caught_up or any(number not in known for number in numbers):
             await self._find_first_places(numbers)
         for number in numbers:
             self._consumer.seek(self._partition(number), known[number])
@@ -190,9 +174,9 @@ class _Session:
         first = await self._consumer.beginning_offsets(partitions)
         end = await self._consumer.end_offsets(partitions)
         by_time: dict[Any, Any] = {}
-        if self._start.wall_ms is not None and not self._follower._next:
+        if self._start.wall_ms is not None and not self._next:
             by_time = await self._consumer.offsets_for_times(dict.fromkeys(partitions, self._start.wall_ms))
-        known = dict(self._follower._next)
+        known = dict(self._next)
         for number, partition in zip(numbers, partitions, strict=True):
             wanted = known.get(number, self._start.offsets.get(number))
             if wanted is None and partition in by_time:
@@ -201,7 +185,7 @@ class _Session:
             known[number] = self._there_or_earliest(number, wanted, first[partition], end[partition])
             if known[number] < end[partition]:
                 self._lagging[number] = end[partition]
-        self._follower._next.update(known)
+        self._next.update(known)
 
     def _there_or_earliest(self, number: int, wanted: int | None, first: int, end: int) -> int:
         if wanted is None or first <= wanted <= end:
@@ -229,7 +213,7 @@ class _Session:
                 fetched = await self._consumer.getmany(timeout_ms=wait_ms, max_records=CHUNK_RECORDS)
                 if fetched:
                     self._hand_over(fetched)
-                    self._follower._works()
+                    self._works()
                     await asyncio.sleep(0)
                 else:
                     await self._catch_up_without_records()
@@ -254,11 +238,10 @@ class _Session:
             self._on_records(records)
         except Exception as error:
             raise _CallbackFailed(error) from error
-        follower = self._follower
-        follower.followed += len(records)
+        self.followed += len(records)
         for partition, found in fetched.items():
             number, last = partition.partition, found[-1]
-            follower._next[number] = last.offset + 1
+            self._next[number] = last.offset + 1
             if self._lagging and self._lagging.get(number, last.offset + 2) <= last.offset + 1:
                 del self._lagging[number]
             if last.timestamp_type == _CREATE_TIME:
@@ -269,13 +252,13 @@ class _Session:
         for number, end in list(self._lagging.items()):
             position = await self._consumer.position(self._partition(number))
             if position >= end:
-                self._follower._next[number] = max(self._follower._next[number], position)
+                self._next[number] = max(self._next[number], position)
                 del self._lagging[number]
 
     def _notify_when_caught_up(self) -> None:
-        if self._lagging or self._follower._is_caught_up:
+        if self._lagging or self.is_caught_up:
             return
-        self._follower._is_caught_up = True
+        self.is_caught_up = True
         try:
             self._on_caught_up()
         except Exception as error:
@@ -284,7 +267,7 @@ class _Session:
     async def _check(self) -> None:
         """Ask for the ends of a few partitions. Raises when none is answered; one dead partition is no failure."""
         numbers = sorted(self._consumer.partitions_for_topic(self._topic.name) or ())
-        if len(numbers) > len(self._follower._next):
+        if len(numbers) > len(self._next):
             raise _MorePartitions
         failure: Exception | None = None
         asked = numbers or [0]
@@ -295,7 +278,7 @@ class _Session:
             except Exception as error:  # noqa: BLE001 - raised below, when nobody else answers
                 failure = error
             else:
-                self._follower._works()
+                self._works()
                 return
         assert failure is not None
         raise failure
