@@ -37,6 +37,13 @@ _NOT_REACHED: Final = (
 )
 
 
+_SAYING_LITTLE: Final = frozenset((
+    "KafkaConnectionError", "KafkaTimeoutError", "TimeoutError", "RequestTimedOutError", "NodeNotReadyError",
+    "UnknownTopicOrPartitionError", "LeaderNotAvailableError", "NotLeaderForPartitionError",
+))  # fmt: skip
+"""Errors that only say that nothing worked: the reason is in the library's log."""
+
+
 class Cause(NamedTuple):
     """What went wrong, and what helps, in words."""
 
@@ -67,17 +74,7 @@ def explained(error: BaseException, doing: Doing, topic: str) -> Cause:
 
 def _text(error: BaseException) -> str:
     own = str(error) or type(error).__name__
-    # Errors that only say that nothing worked: the reason is in the library's log.
-    if type(error).__name__ in (
-        "KafkaConnectionError",
-        "KafkaTimeoutError",
-        "TimeoutError",
-        "RequestTimedOutError",
-        "UnknownTopicOrPartitionError",
-        "NodeNotReadyError",
-        "LeaderNotAvailableError",
-        "NotLeaderForPartitionError",
-    ):
+    if type(error).__name__ in _SAYING_LITTLE:
         complaint = last_complaint()
         return f"{own}; {complaint}" if complaint and complaint not in own else own
     return own

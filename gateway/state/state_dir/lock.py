@@ -24,8 +24,6 @@ class StateDirInUse(CannotStart):
             f"the state directory {path} is in use by {who}; give each gateway its own state_dir, "
             f"or wait until that one has stopped"
         )
-        self.path = path
-        self.holder = holder
 
 
 class DirectoryLock:

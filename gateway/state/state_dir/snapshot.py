@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -35,6 +35,7 @@ READABLE_SINCE: Final = 1
 _ABOUT: Final = 1
 _CLUSTER: Final = 2
 _USER: Final = 3
+_LAYER: Final = ("design_count", "bits", "hashes", "count", "newest_of", "slice_age_ms", "used_age_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class SnapshotWriter:
     def begin(self, about: About, cluster_bucket: BucketState | None) -> None:
         self._file = os.fdopen(files.create(self._partial), "wb")
         self._file.write(frames.prelude(SNAPSHOT_VERSION, READABLE_SINCE))
-        self._frame(_ABOUT, _about_head(about))
+        self._frame(_ABOUT, asdict(about))
         if cluster_bucket is not None:
             self._frame(_CLUSTER, {"bucket": _bucket(cluster_bucket)})
 
@@ -129,14 +130,6 @@ def read(path: Path) -> Contents:
     return Contents(about, cluster, users)
 
 
-def _about_head(about: About) -> dict[str, Any]:
-    return {
-        "written_wall_ms": about.written_wall_ms,
-        "offsets": about.offsets,
-        "grace_until_wall_ms": about.grace_until_wall_ms,
-    }
-
-
 def _read_about(head: dict[str, Any]) -> About:
     grace = head.get("grace_until_wall_ms")
     offsets = {int(partition): int(offset) for partition, offset in head.get("offsets", {}).items()}
@@ -157,20 +150,8 @@ def _user_head(user: UserState) -> dict[str, Any]:
         "seed": user.seed,
         "bucket": _bucket(user.bucket),
         "grace_admitted": user.grace_admitted,
-        "layers": [_layer(layer) for layer in user.layers],
+        "layers": [[getattr(layer, name) for name in _LAYER] for layer in user.layers],
     }
-
-
-def _layer(layer: LayerState) -> list[int]:
-    return [
-        layer.design_count,
-        layer.bits,
-        layer.hashes,
-        layer.count,
-        layer.newest_of,
-        layer.slice_age_ms,
-        layer.used_age_ms,
-    ]
 
 
 def _read_user(frame: Frame) -> UserState:
@@ -178,24 +159,13 @@ def _read_user(frame: Frame) -> UserState:
     layers = []
     at = 0
     for values in head["layers"]:
-        design_count, bits, hashes, count, newest_of, slice_age_ms, used_age_ms = map(int, values[:7])
-        size = (bits + 7) // 8
+        fields = dict(zip(_LAYER, map(int, values), strict=False))
+        size = (fields["bits"] + 7) // 8
         data = frame.body[at : at + size]
-        if bits < 1 or hashes < 1 or len(data) < size:
-            raise ValueError(f"a layer of {bits} bits has {len(data)} bytes")
+        if fields["bits"] < 1 or fields["hashes"] < 1 or len(data) < size:
+            raise ValueError(f"a layer of {fields['bits']} bits has {len(data)} bytes")
         at += size
-        layers.append(
-            LayerState(
-                design_count=design_count,
-                bits=bits,
-                hashes=hashes,
-                count=count,
-                newest_of=newest_of,
-                slice_age_ms=slice_age_ms,
-                used_age_ms=used_age_ms,
-                data=data,
-            )
-        )
+        layers.append(LayerState(**fields, data=data))
     user = head["user"]
     if not (user is None or isinstance(user, str)):
         raise ValueError(f"a user is called {user!r}")
