@@ -17,7 +17,7 @@ NAMES = (
     "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
     "connections_closed", "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
     "lateness", "lateness_seconds", "muted_connections", "gateway_topic_refused", "quota_failed_open",
-    "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "upstream_failures",
+    "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "upstream_failures"
 )  # fmt: skip
 """Names of all counters. Not Counters.__slots__: a compiled class has none."""
 

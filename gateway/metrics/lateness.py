@@ -27,10 +27,7 @@ class LatenessWatch:
     """`start`, then `stop`. `clock` gives seconds; not the loop's own, which stands still during a callback."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        counters: Counters,
-        clock: Callable[[], float] = time.monotonic,
+        self, loop: asyncio.AbstractEventLoop, counters: Counters, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._loop = loop
         self._counters = counters

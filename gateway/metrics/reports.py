@@ -22,6 +22,13 @@ from pidgate.quota.settings import ByteQuotas
 LEVELS: Final = ("connections_open", "muted_connections", "buffered_bytes")
 """What ends with its process; everything else is a total."""
 
+SUMMED_FIELDS: Final = (
+    "admitted_per_s", "sticky_entries", "would_refuse", "unused_ids", "inits_refused", "inits_would_refuse",
+    "waited_ms_sum",
+)  # fmt: skip
+COUNTED_FIELDS: Final = ("admitted", "refused", "closed", "outcomes", "waited_ms_buckets")
+"""Fields of a UserSnapshot that several processes, or users, have in sum."""
+
 REPORT_ROWS: Final = 2_000
 """Buckets in one report, some 200 KB; what has no room is in one of the next."""
 
@@ -164,22 +171,11 @@ def _add(total: Counters, counted: Mapping[str, Any]) -> None:
 
 def _together(one: UserSnapshot, other: UserSnapshot) -> UserSnapshot:
     """Return `one` with what `other` counted added; the quota's fields are those of `one`."""
-    return replace(
-        one,
-        admitted_per_s=one.admitted_per_s + other.admitted_per_s,
-        throttle_time_ms=max(one.throttle_time_ms, other.throttle_time_ms),
-        sticky_entries=one.sticky_entries + other.sticky_entries,
-        admitted=Counter(one.admitted) + Counter(other.admitted),
-        refused=Counter(one.refused) + Counter(other.refused),
-        closed=Counter(one.closed) + Counter(other.closed),
-        would_refuse=one.would_refuse + other.would_refuse,
-        outcomes={key: one.outcomes.get(key, 0) + other.outcomes.get(key, 0) for key in one.outcomes},
-        waited_ms_buckets=Counter(one.waited_ms_buckets) + Counter(other.waited_ms_buckets),
-        waited_ms_sum=one.waited_ms_sum + other.waited_ms_sum,
-        unused_ids=one.unused_ids + other.unused_ids,
-        inits_refused=one.inits_refused + other.inits_refused,
-        inits_would_refuse=one.inits_would_refuse + other.inits_would_refuse,
-    )
+    fields: dict[str, Any] = {name: getattr(one, name) + getattr(other, name) for name in SUMMED_FIELDS}
+    for name in COUNTED_FIELDS:
+        fields[name] = Counter(getattr(one, name)) + Counter(getattr(other, name))
+    fields["outcomes"] = {key: count + other.outcomes.get(key, 0) for key, count in one.outcomes.items()}
+    return replace(one, throttle_time_ms=max(one.throttle_time_ms, other.throttle_time_ms), **fields)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ summed.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
@@ -16,6 +15,7 @@ from prometheus_client.core import GaugeMetricFamily as gauge
 from prometheus_client.core import HistogramMetricFamily, Metric
 
 from pidgate.gateway.metrics.families import PREFIX
+from pidgate.gateway.metrics.reports import COUNTED_FIELDS, SUMMED_FIELDS
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
 
 LABELLED_USERS: Final = 1_000
@@ -23,44 +23,32 @@ OTHER_USERS: Final = "(other)"
 UNIDENTIFIED: Final = "(unidentified)"
 
 
-@dataclass(slots=True)
 class _Sum:
     """Sum of the users without a label of their own, under the names of a snapshot."""
 
-    admitted_per_s: float = 0.0
-    tokens: float | None = None
+    tokens = rate_milli = None
     """Balances and quotas of many users have no sum that says anything."""
-    rate_milli: int | None = None
-    throttle_time_ms: float = 0.0
-    waiting: int = 0
-    oldest_waiting_ms: int = 0
-    live_ids: int = 0
-    sticky_entries: int = 0
-    would_refuse: int = 0
-    unused_ids: int = 0
-    inits_refused: int = 0
-    inits_would_refuse: int = 0
-    admitted: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    closed: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[str] = field(default_factory=Counter)
-    waited_ms_buckets: Counter[int] = field(default_factory=Counter)
-    waited_ms_sum: int = 0
+    waited_ms_sum: int
+    waited_ms_buckets: Counter[int]
+
+    def __init__(self) -> None:
+        self.throttle_time_ms: float = 0
+        self.oldest_waiting_ms = 0
+        for name in _ADDED:
+            setattr(self, name, 0)
+        for name in COUNTED_FIELDS:
+            setattr(self, name, Counter())
 
     def add(self, snapshot: UserSnapshot) -> None:
         self.throttle_time_ms = max(self.throttle_time_ms, snapshot.throttle_time_ms)
         self.oldest_waiting_ms = max(self.oldest_waiting_ms, snapshot.oldest_waiting_ms)
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(snapshot, name))
-        for name in _COUNTED:
+        for name in COUNTED_FIELDS:
             getattr(self, name).update(getattr(snapshot, name))
 
 
-_ADDED: Final = (
-    "admitted_per_s", "waiting", "live_ids", "sticky_entries", "would_refuse", "unused_ids", "inits_refused",
-    "inits_would_refuse", "waited_ms_sum",
-)  # fmt: skip
-_COUNTED: Final = ("admitted", "refused", "closed", "outcomes", "waited_ms_buckets")
+_ADDED: Final = (*SUMMED_FIELDS, "waiting", "live_ids")
 _Row = UserSnapshot | _Sum
 
 

@@ -203,7 +203,7 @@ class Column:
 
     __slots__ = (
         "_at", "_cells", "_end", "_expire_ms", "_first", "_others", "_own", "_past", "_place", "_read_ms",
-        "_ring_words", "_sample_ms", "_start_ms", "_words",
+        "_ring_words", "_sample_ms", "_start_ms", "_words"
     )  # fmt: skip
 
     def __init__(self, cells: ByteCells, place: int, samples: int, sample_ms: int, now_ms: int) -> None:

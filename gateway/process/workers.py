@@ -189,9 +189,7 @@ class Workers:
 
     def _change(self, session: WorkerSession, number: int, only_check: bool, changes: list[Change]) -> None:
         self._administer(
-            changes,
-            only_check,
-            lambda problems, kept: session.send(Kind.CHANGED, (number, problems, kept)),
+            changes, only_check, lambda problems, kept: session.send(Kind.CHANGED, (number, problems, kept))
         )
 
     def _send_quotas(self, session: WorkerSession) -> None:

@@ -52,7 +52,7 @@ class ConnectionRecorder:
     __slots__ = (
         "_errors", "_node_id", "_opened_ms", "_opened_wall_ms", "_recorder", "_sasl", "_session",
         "bytes_in", "bytes_out", "connection_id", "is_introduced", "listener", "requests", "software",
-        "usages",
+        "usages"
     )  # fmt: skip
 
     def __init__(

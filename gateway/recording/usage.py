@@ -27,7 +27,7 @@ class IdUsage:
     __slots__ = (
         "_partition", "_partitions", "_topic", "_written", "batches", "bytes", "connections", "epoch",
         "first_ms", "first_user", "last_ms", "open_connections", "producer_id", "records", "requests",
-        "user",
+        "user"
     )  # fmt: skip
 
     def __init__(self, first_user: RecordedConnection, user: User, producer_id: int, now_ms: int) -> None:

@@ -99,12 +99,7 @@ class EventApplier:
         self._restore(past_ms, state, now_ms, watch)
 
     def restore_journal(
-        self,
-        values: Iterable[bytes],
-        state: Restorer,
-        now_ms: int,
-        wall_ms: int,
-        watch: Watch | None = None,
+        self, values: Iterable[bytes], state: Restorer, now_ms: int, wall_ms: int, watch: Watch | None = None
     ) -> None:
         """Apply a file of this gateway's own events, whose age is by its own wall clock."""
         self._restore(zip(values, repeat(None)), state, now_ms, watch, wall_ms)

@@ -39,7 +39,7 @@ _NOT_REACHED: Final = (
 
 _SAYING_LITTLE: Final = frozenset((
     "KafkaConnectionError", "KafkaTimeoutError", "TimeoutError", "RequestTimedOutError", "NodeNotReadyError",
-    "UnknownTopicOrPartitionError", "LeaderNotAvailableError", "NotLeaderForPartitionError",
+    "UnknownTopicOrPartitionError", "LeaderNotAvailableError", "NotLeaderForPartitionError"
 ))  # fmt: skip
 """Errors that only say that nothing worked: the reason is in the library's log."""
 

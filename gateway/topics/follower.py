@@ -191,11 +191,7 @@ class EventFollower:
         if wanted is None or first <= wanted <= end:
             return first if wanted is None else wanted
         log.warning(
-            Event.EVENTS_OFFSETS_GONE,
-            topic=self._topic.name,
-            partition=number,
-            offset=wanted,
-            earliest=first,
+            Event.EVENTS_OFFSETS_GONE, topic=self._topic.name, partition=number, offset=wanted, earliest=first
         )
         return first
 
