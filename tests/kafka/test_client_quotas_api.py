@@ -673,7 +673,7 @@ def holder_of(gateway: GatewayProcess) -> int:
     return int(started[-1]["pid"])
 
 
-def test_when_the_keeper_of_quotas_dies_its_clients_are_told_and_the_next_one_is_asked(
+def test_when_the_state_owner_dies_its_clients_are_told_and_the_next_one_is_asked(
     broker: Cluster,
 ) -> None:
     entity = {"user": name("orphan")}
@@ -686,7 +686,7 @@ def test_when_the_keeper_of_quotas_dies_its_clients_are_told_and_the_next_one_is
         os.kill(state_owner, signal.SIGSTOP)
         client.send(alter([(entity, {KEY: 5.0, BYTES: 1e9}), ({"client-id": entity["user"]}, {BYTES: 1e9})]))
         client.send(describe([("user", EXACT, entity["user"])]))
-        time.sleep(0.3)  # It is with the holder now, if it will ever be.
+        time.sleep(0.3)  # It is with the state owner now, if it will ever be.
         os.kill(state_owner, signal.SIGKILL)
         assert [code for _, code in outcomes_in(client.frame())] == [TIMED_OUT, 0]
         # Ours could not even be checked, so that the rest of that entry was not done, and the other entry was.

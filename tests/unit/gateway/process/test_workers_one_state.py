@@ -24,7 +24,7 @@ SETTINGS = ProducerIdSettings(window_ms=60_000, max_throttle_ms=5_000)
 QUOTAS = Quotas(Mode.ENFORCE, SETTINGS, default=UserQuota.per_window(4))
 
 
-class Holder:
+class StateOwner:
     """The one state, and who has to be told of refusals."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class World:
     """`processes` admissions; a client's connection belongs to one of them."""
 
     processes: list[Admission]
-    state_owner: Holder | None
+    state_owner: StateOwner | None
     now_ms: int = 0
     admitted: list[int] = field(default_factory=list)
 
@@ -72,7 +72,7 @@ class World:
 
     @classmethod
     def of_workers(cls, number: int) -> World:
-        state_owner = Holder()
+        state_owner = StateOwner()
         state_owner.workers = [
             Admission(QUOTAS, lambda: 1, 0, state=Elsewhere(QUOTAS, lambda: 1, 0)) for _ in range(number)
         ]

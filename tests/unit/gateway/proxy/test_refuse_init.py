@@ -218,7 +218,7 @@ def over_the_wire(body: _T) -> _T:
 
 
 def answered_by(state: ProducerIdQuota, ask: PendingDecision) -> None:
-    """What the holder does, with the real bytes in between."""
+    """What the state owner does, with the real bytes in between."""
     question = over_the_wire(ask.question)
     complete(question, state.table.refusals, ask.asked_ms)
     answer = state.decide(question, ask.asked_ms)

@@ -49,7 +49,7 @@ def test_what_this_process_let_pass_is_not_restored_from_its_own_events(incarnat
 
 
 def test_what_the_same_run_told_before_is() -> None:
-    """A holder that was started again restores what its gateway decided."""
+    """A state owner that was started again restores what its gateway decided."""
     state = quota()
     earlier = {"incarnation": "me.w1-1", "wall_time_ms": BEGAN_WALL_MS - 1, "producer_id": 1}
     absorbed(state, earlier)
