@@ -108,7 +108,7 @@ def test_running_producers_are_switched_over_without_a_refusal(
         producers = asyncio.run(scenario(gateway))
         # Workers tell once a second what they have counted.
         time.sleep(1.2 if "workers" in settings(events) else 0)
-        # On a busy machine a state owner may take more than 50 ms for that many at once; its workers let them pass then.
+        # On a busy machine a state owner may take more than 50 ms for so many at once; workers let them pass then.
         failed_open = admitted(gateway, "fail_open") if "workers" in settings(events) else 0
         assert admitted(gateway, "grace") + failed_open == PRODUCERS
         assert tokens(gateway) == RATE, "nothing was charged"
