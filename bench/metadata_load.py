@@ -21,13 +21,8 @@ from bench.paced_load import latency_summary
 from pidgate.load.exchanges import message_of
 from pidgate.load.plan import Address
 from pidgate.load.prebuilt import LoadError
-from pidgate.protocol.messages import (
-    METADATA,
-    METADATA_PROBE_VERSION,
-    api_versions_request,
-    encode_request,
-    message_class,
-)
+from pidgate.protocol.codec import encode_request, message_class
+from pidgate.protocol.messages import METADATA, METADATA_PROBE_VERSION, api_versions_request
 
 _INBOX_BYTES: Final = 16 << 20
 

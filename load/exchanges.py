@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pidgate.load.login import LoginRefused, tokens
 from pidgate.load.plan import Login
-from pidgate.protocol import messages, producer_requests
+from pidgate.protocol import codec, messages, producer_requests
 from pidgate.protocol.producer_requests import ACKS_ALL, ProduceAnswer
 from pidgate.version import version as pidgate_version
 
@@ -88,9 +88,9 @@ def produce(
 
 def call(api_key: int, api_version: int, body: Mapping[str, Any] | None = None) -> Exchange[Any]:
     """Send any request through the cold codec; return the decoded answer. Raises KafkaProtocolError."""
-    message = message_of(messages.message_class(api_key, "request"), api_version, body or {})
-    frame = yield lambda n, client_id: messages.encode_request(n, client_id, message)
-    return messages.decode_response(api_key, api_version, frame, 0, len(frame))
+    message = message_of(codec.message_class(api_key, "request"), api_version, body or {})
+    frame = yield lambda n, client_id: codec.encode_request(n, client_id, message)
+    return codec.decode_response(api_key, api_version, frame, 0, len(frame))
 
 
 def message_of(cls: Any, api_version: int, body: Mapping[str, Any]) -> Any:

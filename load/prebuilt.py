@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from pidgate.load.exchanges import message_of
-from pidgate.protocol import messages
+from pidgate.protocol import codec
 from pidgate.protocol.frames import read_uvarint, skip_tags, uvarint
 from pidgate.protocol.produce import BATCH_HEADER_BYTES
 from pidgate.protocol.record_batch import MAX_SEQUENCE
@@ -116,8 +116,8 @@ class FetchFrame:
             "topics": [{"topic_id": UUID(bytes=topic_id), "partitions": places}],
             "rack_id": "",
         }
-        message = message_of(messages.message_class(_FETCH, "request"), FETCH_VERSION, body)
-        self.buffer = bytearray(messages.encode_request(0, client_id, message))
+        message = message_of(codec.message_class(_FETCH, "request"), FETCH_VERSION, body)
+        self.buffer = bytearray(codec.encode_request(0, client_id, message))
         self._offset_at = [self.buffer.index(_int64.pack(_MARK + partition)) for partition in partitions]
 
     def patch(self, correlation_id: int, offsets: Sequence[int]) -> None:

@@ -4,7 +4,7 @@
     FindCoordinator       0-6              one coordinator, from 4 an array (KIP-699)
     DescribeCluster       0-2              brokers
     DescribeConfigs       0-4              values of a broker's settings that hold addresses: null
-    Produce               10-13            node endpoints (KIP-951)     (produce.py)
+    Produce               10-13            node endpoints (KIP-951)     (produce_answers.py)
     ShareAcknowledge      1-2              node endpoints (KIP-932)
     Fetch, ShareFetch                      walked as they stream        (fetch.py)
     DescribeQuorum        2                lists controllers, which have no port here: never offered
@@ -15,7 +15,7 @@ member, a Streams user endpoint (KIP-1071).
 
 from collections.abc import Callable
 
-from pidgate.protocol import metadata, produce
+from pidgate.protocol import metadata, produce, produce_answers
 from pidgate.protocol.errors import UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, Translate, framed
 from pidgate.protocol.headers import response_header_version
@@ -58,7 +58,7 @@ def rewrite(api_key: int, api_version: int, buf: Buffer, start: int, end: int, t
     if api_key == metadata.METADATA:
         return metadata.splice(buf, start, end, api_version, translate)
     if api_key == produce.PRODUCE:
-        rewritten = produce.rewrite_response(buf, start, end, api_version, translate)
+        rewritten = produce_answers.rewrite_response(buf, start, end, api_version, translate)
         return framed(buf[start:end]) if rewritten is None else rewritten
     known = _WALKERS.get(api_key)
     if known is None or not known[0] <= api_version <= known[1]:
@@ -175,7 +175,7 @@ _WALKERS: dict[int, tuple[int, int, Callable[[Reader, int, Splice, Translate], N
 
 _FIRST_TO_SHOW = {
     metadata.METADATA: 0,
-    produce.PRODUCE: produce.FIRST_WITH_ENDPOINTS,
+    produce.PRODUCE: produce_answers.FIRST_WITH_ENDPOINTS,
     DESCRIBE_QUORUM: 2,
     **dict.fromkeys(_WALKERS, 0),
 }

@@ -1,6 +1,6 @@
-"""What every frame has: a size prefix, a limit, and Kafka's primitive types, read with every bound checked.
+"""Frames: size prefix, limit, and Kafka's primitive types, read with every bound checked. PURE.
 
-Not for the hot path: produce.walk and headers.peek_request read on their own. This module knows no API.
+Not for the hot path: produce.walk and headers.peek_request read on their own. Must not know any API.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from struct import Struct
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
 
 Buffer = bytes | bytearray | memoryview
-"""What a frame may lie in. A memoryview must be one of unsigned bytes."""
+"""Memory of a frame. A memoryview must be one of unsigned bytes."""
 
 SIZE_PREFIX = 4
 """Bytes before each frame that hold its length, a signed big-endian int32."""
@@ -31,11 +31,12 @@ size_prefix = Struct(">i").pack
 _I16 = Struct(">h").unpack_from
 _I32 = Struct(">i").unpack_from
 _I64 = Struct(">q").unpack_from
+_F64 = Struct(">d").unpack_from
 _MAX_UVARINT_BYTES = 5  # an unsigned 32 bit varint: 4 x 7 bits, and 4 bits more
 
 
 def framed(*parts: Buffer) -> bytes:
-    """The frame made of these parts, with its size prefix."""
+    """Return the frame made of these parts, with its size prefix. Raises FrameTooLarge."""
     length = sum(map(len, parts))
     if length > 0x7FFFFFFF:
         raise FrameTooLarge(f"an answer of {length} bytes does not fit a frame")
@@ -43,7 +44,7 @@ def framed(*parts: Buffer) -> bytes:
 
 
 def uvarint(value: int) -> bytes:
-    """An unsigned varint (KIP-482): 7 bits a byte, lowest first, the top bit says that more follow."""
+    """Encode an unsigned varint (KIP-482): 7 bits a byte, lowest first, the top bit set when more follow."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -54,9 +55,16 @@ def uvarint(value: int) -> bytes:
     return bytes(out)
 
 
+def array_count(count: int, *, flexible: bool) -> bytes:
+    """Encode an array's element count, in the compact form of flexible versions or as an int32."""
+    return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
+
+
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """(value, position after it). At most five bytes; the caller checks the position against the end of the
-    frame."""
+    """Return (value, position after it). The caller checks the position against the end of the frame.
+
+    Raises TruncatedFrame, or MalformedFrame above five bytes.
+    """
     value = 0
     try:
         for shift in range(0, 7 * _MAX_UVARINT_BYTES, 7):
@@ -71,7 +79,10 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def skip_tags(buf: Buffer, pos: int, end: int) -> int:
-    """The position after the tag buffer (KIP-482) at `pos`; nearly always it is one zero byte."""
+    """Return the position after the tag buffer (KIP-482) at `pos`, which is nearly always one zero byte.
+
+    Raises TruncatedFrame, or MalformedFrame above MAX_TAGS.
+    """
     if pos >= end:
         raise TruncatedFrame("a tag buffer beyond the end of the frame")
     if buf[pos] == 0:
@@ -89,8 +100,10 @@ def skip_tags(buf: Buffer, pos: int, end: int) -> int:
 
 
 def encode_string(value: str | None, *, flexible: bool) -> bytes:
-    """A (nullable) string in the compact form of flexible versions or in the classic one with an int16
-    length."""
+    """Encode a nullable string, in the compact form of flexible versions or with an int16 length.
+
+    Raises FrameTooLarge when it does not fit.
+    """
     if value is None:
         return b"\x00" if flexible else b"\xff\xff"
     raw = value.encode("utf-8", "replace")
@@ -119,7 +132,7 @@ class Reader:
         self.flexible = flexible
 
     def skip(self, length: int) -> int:
-        """Goes on by `length` bytes and returns where it was."""
+        """Go on by `length` bytes; return the position before. Raises MalformedFrame, TruncatedFrame."""
         at = self.pos
         if length < 0:
             raise MalformedFrame(f"a length of {length}")
@@ -129,32 +142,41 @@ class Reader:
         return at
 
     def take(self, length: int) -> bytes:
-        """The next `length` bytes, copied."""
+        """Read the next `length` bytes, copied."""
         at = self.skip(length)
         return bytes(self.buf[at : self.pos])
 
+    def since(self, start: int) -> bytes:
+        """Return a copy of what was read from `start` on."""
+        return bytes(self.buf[start : self.pos])
+
     def i8(self) -> int:
-        """A signed byte."""
+        """Read an int8."""
         value = self.buf[self.skip(1)]
         return value - 256 if value > 127 else value
 
     def i16(self) -> int:
-        """A signed 16 bit number."""
+        """Read an int16."""
         value: int = _I16(self.buf, self.skip(2))[0]
         return value
 
     def i32(self) -> int:
-        """A signed 32 bit number."""
+        """Read an int32."""
         value: int = _I32(self.buf, self.skip(4))[0]
         return value
 
     def i64(self) -> int:
-        """A signed 64 bit number."""
+        """Read an int64."""
         value: int = _I64(self.buf, self.skip(8))[0]
         return value
 
+    def f64(self) -> float:
+        """Read a float64."""
+        value: float = _F64(self.buf, self.skip(8))[0]
+        return value
+
     def uvarint(self) -> int:
-        """An unsigned varint of at most five bytes."""
+        """Read an unsigned varint of at most five bytes. Raises TruncatedFrame."""
         value, pos = read_uvarint(self.buf, self.pos)
         if pos > self.end:
             raise TruncatedFrame("a varint runs over the end of the frame")
@@ -162,8 +184,10 @@ class Reader:
         return value
 
     def length(self, *, wide: bool = False) -> int:
-        """The length before a string (int16), bytes or an array (`wide`, int32), or its compact form; -1 is
-        null."""
+        """Read the length of a string (int16), bytes or array (`wide`: int32), or its compact form; -1 is null.
+
+        Raises MalformedFrame.
+        """
         if self.flexible:
             return self.uvarint() - 1
         length = self.i32() if wide else self.i16()
@@ -172,8 +196,10 @@ class Reader:
         return length
 
     def count(self, least_bytes: int, *, nullable: bool = False) -> int:
-        """An array's element count; refused if that many elements of at least `least_bytes` cannot be in the
-        frame."""
+        """Read an array's element count; null counts as 0 where it is allowed.
+
+        Raises MalformedFrame when that many elements of at least `least_bytes` cannot be in the frame.
+        """
         count = self.length(wide=True)
         if count < 0 and nullable:
             return 0
@@ -182,36 +208,38 @@ class Reader:
         return count
 
     def raw_string(self) -> bytes | None:
-        """A nullable string's bytes."""
+        """Read a nullable string's bytes."""
         length = self.length()
         return None if length < 0 else self.take(length)
 
     def nullable_string(self) -> str | None:
-        """A nullable string; what is not UTF-8 is replaced, as Java does."""
+        """Read a nullable string; what is not UTF-8 is replaced, as Java does."""
         raw = self.raw_string()
         return None if raw is None else raw.decode("utf-8", "replace")
 
     def string(self) -> str:
-        """A string that must be there."""
+        """Read a string. Raises MalformedFrame when it is null."""
         value = self.nullable_string()
         if value is None:
             raise MalformedFrame("a string is null that must not be")
         return value
 
     def skip_string(self) -> None:
-        """Goes over a nullable string."""
+        """Skip a nullable string."""
         length = self.length()
         if length > 0:
             self.skip(length)
 
     def skip_tags(self) -> None:
-        """Goes over a tag buffer (KIP-482) if the version has one."""
+        """Skip a tag buffer (KIP-482) if the version has one."""
         if self.flexible:
             self.pos = skip_tags(self.buf, self.pos, self.end)
 
     def tags(self) -> list[tuple[int, int, int, int]]:
-        """The tag buffer's fields as (tag, where its size stands, where its content begins, where it
-        ends)."""
+        """Read the tag buffer's fields as (tag, position of its size, of its content, of its end).
+
+        Raises MalformedFrame above MAX_TAGS.
+        """
         fields: list[tuple[int, int, int, int]] = []
         count = self.uvarint()
         if count > MAX_TAGS:
@@ -225,6 +253,6 @@ class Reader:
         return fields
 
     def finish(self) -> None:
-        """Raises if bytes are left over."""
+        """Raises MalformedFrame if bytes are left over."""
         if self.pos != self.end:
             raise MalformedFrame(f"{self.end - self.pos} bytes left over")

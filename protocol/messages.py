@@ -1,26 +1,19 @@
-"""The messages we read or write outside the hot path, and the one door to kafka.protocol.
+"""The messages read or written outside the hot path, by hand with frames.Reader. PURE.
 
-First half: a few small messages read by hand with frames.Reader. They pass on every connection, some before
-the client has authenticated, so they must neither load the codec (0.1 s of imports) nor run into its traps.
-The ApiVersions answer is spliced, so that tagged fields of newer brokers survive.
-
-Second half: kafka.protocol behind a guard, for cold messages with many fields. It is imported at first use.
-Whoever re-encodes a decoded message should know that the codec drops tagged fields it does not know.
+They pass on every connection, some before the client has authenticated, so they must not load the codec (codec.py,
+0.1 s of imports). The ApiVersions answer is spliced, so that tagged fields of newer brokers survive.
 
 Kafka: common/message/*.json; KIP-482 (tagged fields), KIP-511 (ApiVersions), KIP-152 and KIP-368 (SASL).
 """
 
 from __future__ import annotations
 
-import re
 import struct
-import warnings
 from collections.abc import Sequence
-from functools import cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from pidgate.protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
-from pidgate.protocol.frames import Buffer, Reader, encode_string, framed
+from pidgate.protocol.errors import ErrorCode, UnsupportedVersion
+from pidgate.protocol.frames import Buffer, Reader, array_count, encode_string, framed
 from pidgate.protocol.headers import is_flexible, peek_request, response_header_version
 from pidgate.protocol.versions import SPOKEN, cap, speaks
 
@@ -86,7 +79,7 @@ def _request(buf: Buffer, start: int, end: int, api_key: int) -> tuple[int, Read
     return head.api_version, Reader(buf, head.body, end, flexible=is_flexible(api_key, head.api_version))
 
 
-def _answer(buf: Buffer, start: int, end: int, api_key: int, api_version: int) -> Reader:
+def answer_reader(buf: Buffer, start: int, end: int, api_key: int, api_version: int) -> Reader:
     """A reader at the body of the answer to a request of this API and version."""
     if not speaks(api_key, api_version):
         raise UnsupportedVersion(api_key, api_version)
@@ -111,7 +104,7 @@ def _api_versions_answer(buf: Buffer, start: int, end: int, request_version: int
     A broker that does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511). With
     any other error the answer has the version of the request.
     """
-    reader = _answer(buf, start, end, API_VERSIONS, request_version)
+    reader = answer_reader(buf, start, end, API_VERSIONS, request_version)
     error_code = reader.i16()
     body_version = 0 if error_code == ErrorCode.UNSUPPORTED_VERSION else request_version
     reader.flexible = is_flexible(API_VERSIONS, body_version)
@@ -138,7 +131,7 @@ def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) ->
         reader.i32()  # throttle_time_ms
     reader.skip_tags()
     reader.finish()
-    count = _array_count(len(kept), flexible=reader.flexible)
+    count = array_count(len(kept), flexible=reader.flexible)
     return framed(buf[start:head_end], count, *kept, buf[tail:end])
 
 
@@ -151,7 +144,7 @@ def too_new_api_versions(correlation_id: int) -> bytes:
     return framed(
         _CORRELATION_ID.pack(correlation_id),
         ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"),
-        _array_count(1, flexible=False),
+        array_count(1, flexible=False),
         _RANGE.pack(API_VERSIONS, api.min_version, api.max_version),
     )
 
@@ -201,15 +194,8 @@ def metadata_request(correlation_id: int, client_id: str, topics: Sequence[str] 
         _REQUEST_HEAD.pack(METADATA, METADATA_PROBE_VERSION, correlation_id),
         encode_string(client_id, flexible=False),
         no_tags,
-        _array_count(len(topics), flexible=True) + asked + create_topics + topic_operations + no_tags,
+        array_count(len(topics), flexible=True) + asked + create_topics + topic_operations + no_tags,
     )
-
-
-def _array_count(count: int, *, flexible: bool) -> bytes:
-    if not flexible:
-        return count.to_bytes(4, "big")
-    # An array of APIs, of which there are fewer than 127: one byte is enough for the varint.
-    return bytes((count + 1,))
 
 
 # Producer ids
@@ -227,7 +213,7 @@ def init_producer_id_request(buf: Buffer, start: int, end: int) -> InitProducerI
 
 def init_producer_id_answer(buf: Buffer, start: int, end: int, api_version: int) -> InitProducerIdAnswer:
     """The id that a broker gave out; with an error code the id is -1."""
-    reader = _answer(buf, start, end, INIT_PRODUCER_ID, api_version)
+    reader = answer_reader(buf, start, end, INIT_PRODUCER_ID, api_version)
     reader.i32()  # throttle_time_ms
     return InitProducerIdAnswer(reader.i16(), reader.i64(), reader.i16())
 
@@ -260,7 +246,7 @@ def end_txn_request(buf: Buffer, start: int, end: int) -> EndTxnRequest:
 
 def end_txn_answer(buf: Buffer, start: int, end: int, api_version: int) -> EndTxnAnswer:
     """How a transaction ended, and with which id and epoch the producer goes on."""
-    reader = _answer(buf, start, end, END_TXN, api_version)
+    reader = answer_reader(buf, start, end, END_TXN, api_version)
     reader.i32()  # throttle_time_ms
     error_code = reader.i16()
     if api_version < 5:
@@ -279,7 +265,7 @@ def sasl_mechanism(buf: Buffer, start: int, end: int) -> str:
 
 def sasl_handshake_answer(buf: Buffer, start: int, end: int, api_version: int) -> int:
     """The error code of a SaslHandshake answer."""
-    return _answer(buf, start, end, SASL_HANDSHAKE, api_version).i16()
+    return answer_reader(buf, start, end, SASL_HANDSHAKE, api_version).i16()
 
 
 def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:
@@ -290,7 +276,7 @@ def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:
     """
     if api_version not in (0, 1):
         raise UnsupportedVersion(SASL_HANDSHAKE, api_version)
-    no_mechanisms = _array_count(0, flexible=False)
+    no_mechanisms = array_count(0, flexible=False)
     return framed(
         _CORRELATION_ID.pack(correlation_id), ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"), no_mechanisms
     )
@@ -304,112 +290,7 @@ def sasl_token(buf: Buffer, start: int, end: int) -> bytes:
 
 def sasl_answer(buf: Buffer, start: int, end: int, api_version: int) -> tuple[int, bytes]:
     """(error_code, the broker's token) of a SaslAuthenticate answer."""
-    reader = _answer(buf, start, end, SASL_AUTHENTICATE, api_version)
+    reader = answer_reader(buf, start, end, SASL_AUTHENTICATE, api_version)
     error_code = reader.i16()
     reader.skip_string()  # error_message
     return error_code, _bytes(reader)
-
-
-# kafka.protocol
-
-MAX_DECODED_BYTES: Final = 65_536
-"""Longest frame given to the codec: it copies, and its time is not linear in what a peer sends."""
-
-_ENDLESS_VARINT = re.compile(rb"[\x80-\xff]{4096}")
-# The codec's varint reader has no limit and is quadratic (80 KB of 0xff: 0.13 s). No name in a cold message
-# has so many bytes in a row that are not ASCII, but a varint without an end has.
-
-_CODEC_ERRORS: Final = (
-    struct.error,
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
-
-Kind = Literal["request", "response"]
-
-
-@cache
-def _classes() -> dict[tuple[int, str], Any]:
-    """Message classes by (api_key, kind): the codec's own, and those made of protocol/schemas."""
-    with warnings.catch_warnings():
-        # It reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from kafka.protocol import admin, api_message, consumer, metadata, producer, sasl
-
-        base: Any = api_message.ApiMessage
-        found: dict[tuple[int, str], Any] = {}
-        for module in (admin, consumer, metadata, producer, sasl):
-            for cls in [getattr(module, name) for name in module.__all__]:
-                if getattr(cls, "API_KEY", None) is not None:
-                    found[cls.API_KEY, cls.type] = cls
-        for api_key, api in SPOKEN.items():
-            if (api_key, "request") not in found:
-                for kind in ("Request", "Response"):
-                    cls = type(base)(api.name + kind, (base,), {}, load_json="pidgate.protocol.schemas")
-                    found[api_key, cls.type] = cls
-    return found
-
-
-def message_class(api_key: int, kind: Kind) -> Any:
-    """The codec's class of a message; its nested structs are its attributes.
-
-    Give version= at every level and a list for every array: the codec shares one default list between
-    instances. Raises UnsupportedVersion for an API that we do not offer.
-    """
-    if api_key not in SPOKEN:
-        raise UnsupportedVersion(api_key, 0)
-    return _classes()[api_key, kind]
-
-
-def decode_request(buf: Buffer, start: int, end: int) -> Any:
-    """The body of a request frame as the codec's object. Raises KafkaProtocolError."""
-    head = peek_request(buf, start, end)
-    return _decode(head.api_key, head.api_version, "request", buf, head.body, end)
-
-
-def decode_response(api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> Any:
-    """The body of a response frame as the codec's object. Raises KafkaProtocolError.
-
-    Not for ApiVersions, whose body may have another version than the request: see api_versions_answer.
-    """
-    return _decode(
-        api_key, api_version, "response", buf, _answer(buf, start, end, api_key, api_version).pos, end
-    )
-
-
-def encode_request(correlation_id: int, client_id: str | None, message: Any) -> bytes:
-    """The framed request. A message that does not fit its schema is our mistake: the codec's error passes."""
-    message.with_header(correlation_id=correlation_id, client_id=client_id)
-    return bytes(message.encode(header=True, framed=True))
-
-
-def encode_response(correlation_id: int, message: Any) -> bytes:
-    """The framed response. As with a request, what the codec raises, passes."""
-    message.with_header(correlation_id=correlation_id)
-    return bytes(message.encode(header=True, framed=True))
-
-
-def _decode(api_key: int, api_version: int, kind: Kind, buf: Buffer, body: int, end: int) -> Any:
-    if not speaks(api_key, api_version):
-        raise UnsupportedVersion(api_key, api_version)
-    if end - body > MAX_DECODED_BYTES:
-        raise FrameTooLarge(f"{end - body} bytes for api key {api_key}, {MAX_DECODED_BYTES} at most")
-    data = bytes(buf[body:end])
-    if _ENDLESS_VARINT.search(data):
-        raise MalformedFrame("a varint without an end")
-    cls = message_class(api_key, kind)
-    flexible = is_flexible(api_key, api_version)
-    # Not cls.decode: it forgets the position, without which a string cut short reads as a shorter string.
-    read = cls._struct.compiled_decode_from(api_version, compact=flexible, tagged=flexible, data_class=cls)
-    try:
-        message, pos = read(memoryview(data), 0)
-    except _CODEC_ERRORS as error:
-        raise MalformedFrame(f"{cls.__name__} v{api_version}: {type(error).__name__}") from error
-    if pos != len(data):
-        raise MalformedFrame(f"{cls.__name__} v{api_version}: {len(data)} bytes, but its fields take {pos}")
-    message._header = None  # the codec leaves the slot unset, and reads it when the message is encoded again
-    return message

@@ -11,19 +11,9 @@ from collections.abc import Collection
 from struct import Struct
 from struct import error as struct_error
 
-from pidgate.protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
-from pidgate.protocol.frames import (
-    MAX_FRAME,
-    Buffer,
-    Reader,
-    Translate,
-    encode_string,
-    framed,
-    read_uvarint,
-    skip_tags,
-    uvarint,
-)
-from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
+from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import Buffer, Reader, read_uvarint, skip_tags
+from pidgate.protocol.headers import peek_request
 
 PRODUCE = 0
 MAX_VERSION = 13
@@ -38,9 +28,8 @@ MAX_PARTITIONS = 100_000
 """Most topics, partitions or batches in one request. A broker is advised to hold some thousand partitions; a
 frame of 100 MiB could name 16 million empty ones and stall everybody while they are walked."""
 
+_FIRST_WITH_TRANSACTIONS = 3
 FIRST_FLEXIBLE = 9
-FIRST_WITH_ENDPOINTS = 10
-"""First version whose answer may hold node endpoints (KIP-951)."""
 FIRST_TOPIC_ID = 13
 BATCH_HEADER_BYTES = 61  # of a magic 2 batch (KIP-98), up to its first record
 LENGTH_OVERHEAD = 12  # base offset and batch length stand before what the batch length counts
@@ -285,140 +274,12 @@ def _walk_records(
     raise FrameTooLarge(f"a partition with more than {MAX_PARTITIONS} batches")
 
 
-def refusal(
-    buf: Buffer,
-    start: int,
-    end: int,
-    throttle_time_ms: int,
-    error_message: str | None,
-    error_code: int = ErrorCode.NOT_ENOUGH_REPLICAS,
-) -> bytes:
-    """The whole answer, with its size prefix, that refuses the Produce request frame buf[start:end].
+def transactional_id(buf: Buffer, start: int, end: int) -> bytes | None:
+    """Return the transactional id of the Produce request frame buf[start:end] in UTF-8; None: it names none.
 
-    Every partition of every topic, in order, gets the error code, base offset -1, and what its version has
-    more: log append time and log start offset -1, the error message (8 and above), throttle_time_ms (1 and
-    above). The caller has seen that acks is not 0 (there is no answer then).
-    Raises as `walk` does, and FrameTooLarge if the answer would be longer than MAX_FRAME.
+    Raises MalformedFrame, or UnsupportedVersion.
     """
-    request = Reader(buf, start, end)
-    api_key, version, correlation_id = request.i16(), request.i16(), request.take(4)
-    if api_key != PRODUCE or not 0 <= version <= MAX_VERSION:
-        raise UnsupportedVersion(api_key, version)
-    request.skip_string()
-    flexible = request.flexible = version >= FIRST_FLEXIBLE
-    request.skip_tags()
-    if version >= 3:
-        request.skip_string()
-    request.skip(6)
-
-    tags = b"\x00" if flexible else b""
-    outcome = _partition_outcome(version, error_code, error_message)
-    answer = bytearray(correlation_id + tags)
-    topics = request.count(3)
-    answer += _array_head(topics, flexible)
-    for _ in range(topics):
-        answer += _topic_key(request, version)
-        partitions = request.count(6)
-        answer += _array_head(partitions, flexible)
-        if len(answer) + partitions * (4 + len(outcome)) > MAX_FRAME:
-            raise FrameTooLarge(f"an answer for {partitions} partitions is longer than {MAX_FRAME} bytes")
-        for _ in range(partitions):
-            answer += request.take(4)
-            answer += outcome
-            length = request.length(wide=True)
-            if length > 0:
-                request.skip(length)
-            request.skip_tags()
-        answer += tags
-        request.skip_tags()
-    request.skip_tags()
-    request.finish()
-    if version >= 1:
-        answer += throttle_time_ms.to_bytes(4, "big", signed=True)
-    return framed(answer, tags)
-
-
-def _topic_key(request: Reader, version: int) -> bytes:
-    """A topic's id or its name with the length, which the answer repeats as they are."""
-    if version >= FIRST_TOPIC_ID:
-        return request.take(16)
-    at = request.pos
-    if request.raw_string() is None:
-        raise MalformedFrame("a topic without a name")
-    return bytes(request.buf[at : request.pos])
-
-
-def _array_head(count: int, flexible: bool) -> bytes:
-    return uvarint(count + 1) if flexible else count.to_bytes(4, "big")
-
-
-def _partition_outcome(version: int, error_code: int, error_message: str | None) -> bytes:
-    """What follows the partition index in an answer, alike for every refused partition."""
-    flexible = version >= FIRST_FLEXIBLE
-    outcome = error_code.to_bytes(2, "big", signed=True) + b"\xff" * 8  # base offset -1
-    if version >= 2:
-        outcome += b"\xff" * 8  # log append time -1
-    if version >= 5:
-        outcome += b"\xff" * 8  # log start offset -1
-    if version >= 8:
-        outcome += _array_head(0, flexible)  # no record errors
-        outcome += encode_string(error_message, flexible=flexible)
-    return outcome + (b"\x00" if flexible else b"")
-
-
-# The end of an answer whose last partition succeeded: no record errors (a compact array of none), no message,
-# no tags of the partition and of the topic, throttle_time_ms 0, no tags of the answer.
-QUIET_END = b"\x01" + bytes(8)
-"""How an answer ends whose last partition has no error, and that tells no throttle: see may_hold_endpoints."""
-
-
-def may_hold_endpoints(buf: Buffer, start: int, end: int) -> bool:
-    """Whether the Produce answer (version 10 and above) in buf[start:end] must be walked; False means no
-    endpoints.
-
-    Decided from the last nine bytes. Node endpoints are the first tagged field of the answer and stand last,
-    after throttle_time_ms. An answer that holds some ends in their last rack and its tag buffer: at least
-    0x01 (length of an empty host), four bytes of port, null rack, no tags, so even a port of 0 leaves six
-    zero bytes, not eight after 0x01. A tagged field that we do not know yet would have to end in just these
-    nine bytes to hide them.
-    """
-    return buf[end - 9 : end] != QUIET_END or end - start < 9
-
-
-def behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> Reader:
-    """A reader of the flexible answer buf[start:end], its header included, that stands at its throttle_time_ms."""
-    answer = Reader(buf, start, end, flexible=True)
-    answer.skip(4)
-    answer.skip_tags()
-    for _ in range(answer.count(3)):
-        if version >= FIRST_TOPIC_ID:
-            answer.skip(16)
-        else:
-            answer.skip_string()
-        for _ in range(answer.count(33)):
-            answer.skip(30)  # index, error code, base offset, log append time, log start offset
-            for _ in range(answer.count(6)):
-                answer.skip(4)
-                answer.skip_string()
-                answer.skip_tags()
-            answer.skip_string()
-            answer.skip_tags()
-        answer.skip_tags()
-    return answer
-
-
-def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes | None:
-    """The Produce answer in buf[start:end] (its header included) with translated node endpoints, framed.
-
-    None if it holds none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
-    """
-    if version > MAX_VERSION:
-        raise UnsupportedVersion(PRODUCE, version)
-    if version < FIRST_WITH_ENDPOINTS:
+    head = peek_request(buf, start, end)
+    if head.api_version < _FIRST_WITH_TRANSACTIONS:
         return None
-    answer = behind_all_topics(buf, start, end, version)
-    answer.skip(4)
-    splice = Splice(buf, start, end)
-    splice_tag(answer, splice, 0, lambda tag, change: translate_node_endpoints(tag, change, translate))
-    answer.finish()
-    return splice.framed() if splice.changed else None
+    return Reader(buf, head.body, end, flexible=head.api_version >= FIRST_FLEXIBLE).raw_string()

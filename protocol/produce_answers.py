@@ -1,23 +1,35 @@
-"""Error codes in Produce answers (api key 0, versions 0-13): is there one at all, and which, of which partition.
+"""Produce answers (api key 0, versions 0-13): a refusal, error codes, node endpoints (KIP-951). Layout: produce.py.
 
-Nearly every answer holds none, and every answer is asked: `may_hold_errors` therefore looks at the error codes
-alone, at the distances at which they stand when nothing else is in the way. Layout: see produce.py.
+Nearly every answer holds neither an error nor endpoints, and every answer is asked: `is_plain_success`,
+`may_hold_errors` and `may_hold_endpoints` therefore look at a few bytes alone, at the distances at which they stand.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pidgate.protocol.errors import UnsupportedVersion
-from pidgate.protocol.frames import Buffer, Reader, read_uvarint
-from pidgate.protocol.produce import (
-    FIRST_FLEXIBLE,
-    FIRST_TOPIC_ID,
-    MAX_VERSION,
-    PRODUCE,
-    QUIET_END,
-    unpack_i32,
+from pidgate.protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.frames import (
+    MAX_FRAME,
+    Buffer,
+    Reader,
+    Translate,
+    array_count,
+    encode_string,
+    framed,
+    read_uvarint,
 )
+from pidgate.protocol.headers import peek_request
+from pidgate.protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, unpack_i32
+from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
+
+FIRST_WITH_ENDPOINTS = 10
+"""First version whose answer may hold node endpoints (KIP-951)."""
+# The end of an answer whose last partition succeeded: no record errors (a compact array of none), no message,
+# no tags of the partition and of the topic, throttle_time_ms 0, no tags of the answer.
+QUIET_END = b"\x01" + bytes(8)
+"""End of an answer whose last partition has no error, and without throttle: see may_hold_endpoints."""
+
 
 PartitionError = tuple[bytes, int, int]
 """(topic as in a ProducerBatch, partition, Kafka's error code)."""
@@ -158,3 +170,132 @@ def partition_errors(buf: Buffer, start: int, end: int, version: int) -> list[Pa
             answer.skip_tags()
         answer.skip_tags()
     return found
+
+
+def refusal(
+    buf: Buffer,
+    start: int,
+    end: int,
+    throttle_time_ms: int,
+    error_message: str | None,
+    error_code: int = ErrorCode.NOT_ENOUGH_REPLICAS,
+) -> bytes:
+    """The whole answer, with its size prefix, that refuses the Produce request frame buf[start:end].
+
+    Every partition of every topic, in order, gets the error code, base offset -1, and what its version has
+    more: log append time and log start offset -1, the error message (8 and above), throttle_time_ms (1 and
+    above). The caller has seen that acks is not 0 (there is no answer then).
+    Raises as `walk` does, and FrameTooLarge if the answer would be longer than MAX_FRAME.
+    """
+    head = peek_request(buf, start, end)
+    version = head.api_version
+    if head.api_key != PRODUCE or not 0 <= version <= MAX_VERSION:
+        raise UnsupportedVersion(head.api_key, version)
+    flexible = version >= FIRST_FLEXIBLE
+    request = Reader(buf, head.body, end, flexible=flexible)
+    if version >= 3:
+        request.skip_string()
+    request.skip(6)
+
+    tags = b"\x00" if flexible else b""
+    outcome = _partition_outcome(version, error_code, error_message)
+    answer = bytearray(buf[start + 4 : start + 8])
+    answer += tags
+    topics = request.count(3)
+    answer += array_count(topics, flexible=flexible)
+    for _ in range(topics):
+        answer += _topic_key(request, version)
+        partitions = request.count(6)
+        answer += array_count(partitions, flexible=flexible)
+        if len(answer) + partitions * (4 + len(outcome)) > MAX_FRAME:
+            raise FrameTooLarge(f"an answer for {partitions} partitions is longer than {MAX_FRAME} bytes")
+        for _ in range(partitions):
+            answer += request.take(4)
+            answer += outcome
+            length = request.length(wide=True)
+            if length > 0:
+                request.skip(length)
+            request.skip_tags()
+        answer += tags
+        request.skip_tags()
+    request.skip_tags()
+    request.finish()
+    if version >= 1:
+        answer += throttle_time_ms.to_bytes(4, "big", signed=True)
+    return framed(answer, tags)
+
+
+def _topic_key(request: Reader, version: int) -> bytes:
+    """A topic's id or its name with the length, which the answer repeats as they are."""
+    if version >= FIRST_TOPIC_ID:
+        return request.take(16)
+    at = request.pos
+    if request.raw_string() is None:
+        raise MalformedFrame("a topic without a name")
+    return bytes(request.buf[at : request.pos])
+
+
+def _partition_outcome(version: int, error_code: int, error_message: str | None) -> bytes:
+    """What follows the partition index in an answer, alike for every refused partition."""
+    flexible = version >= FIRST_FLEXIBLE
+    outcome = error_code.to_bytes(2, "big", signed=True) + b"\xff" * 8  # base offset -1
+    if version >= 2:
+        outcome += b"\xff" * 8  # log append time -1
+    if version >= 5:
+        outcome += b"\xff" * 8  # log start offset -1
+    if version >= 8:
+        outcome += array_count(0, flexible=flexible)  # no record errors
+        outcome += encode_string(error_message, flexible=flexible)
+    return outcome + (b"\x00" if flexible else b"")
+
+
+def may_hold_endpoints(buf: Buffer, start: int, end: int) -> bool:
+    """Whether the Produce answer (version 10 and above) in buf[start:end] must be walked; False means no
+    endpoints.
+
+    Decided from the last nine bytes. Node endpoints are the first tagged field of the answer and stand last,
+    after throttle_time_ms. An answer that holds some ends in their last rack and its tag buffer: at least
+    0x01 (length of an empty host), four bytes of port, null rack, no tags, so even a port of 0 leaves six
+    zero bytes, not eight after 0x01. A tagged field that we do not know yet would have to end in just these
+    nine bytes to hide them.
+    """
+    return buf[end - 9 : end] != QUIET_END or end - start < 9
+
+
+def behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> Reader:
+    """A reader of the flexible answer buf[start:end], its header included, that stands at its throttle_time_ms."""
+    answer = Reader(buf, start, end, flexible=True)
+    answer.skip(4)
+    answer.skip_tags()
+    for _ in range(answer.count(3)):
+        if version >= FIRST_TOPIC_ID:
+            answer.skip(16)
+        else:
+            answer.skip_string()
+        for _ in range(answer.count(33)):
+            answer.skip(30)  # index, error code, base offset, log append time, log start offset
+            for _ in range(answer.count(6)):
+                answer.skip(4)
+                answer.skip_string()
+                answer.skip_tags()
+            answer.skip_string()
+            answer.skip_tags()
+        answer.skip_tags()
+    return answer
+
+
+def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes | None:
+    """The Produce answer in buf[start:end] (its header included) with translated node endpoints, framed.
+
+    None if it holds none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
+    """
+    if version > MAX_VERSION:
+        raise UnsupportedVersion(PRODUCE, version)
+    if version < FIRST_WITH_ENDPOINTS:
+        return None
+    answer = behind_all_topics(buf, start, end, version)
+    answer.skip(4)
+    splice = Splice(buf, start, end)
+    splice_tag(answer, splice, 0, lambda tag, change: translate_node_endpoints(tag, change, translate))
+    answer.finish()
+    return splice.framed() if splice.changed else None

@@ -18,13 +18,8 @@ from pidgate.protocol.errors import MalformedFrame, TruncatedFrame, UnsupportedV
 from pidgate.protocol.fetch import FETCH, SHARE_FETCH
 from pidgate.protocol.frames import SIZE_PREFIX, Buffer, Reader, framed, skip_tags
 from pidgate.protocol.headers import is_flexible, peek_request
-from pidgate.protocol.produce import (
-    FIRST_FLEXIBLE,
-    MAX_VERSION,
-    PRODUCE,
-    behind_all_topics,
-    may_hold_endpoints,
-)
+from pidgate.protocol.produce import FIRST_FLEXIBLE, MAX_VERSION, PRODUCE
+from pidgate.protocol.produce_answers import behind_all_topics, may_hold_endpoints
 
 THROTTLE_BYTES: Final = 4
 """Bytes of throttle_time_ms, a signed big-endian int32."""

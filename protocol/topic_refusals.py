@@ -13,7 +13,7 @@ answer: close the connection.
 from typing import Any, Final
 from uuid import UUID
 
-from pidgate.protocol import messages
+from pidgate.protocol import codec
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.frames import Buffer
 from pidgate.protocol.gateway_topics import GatewayTopicSet
@@ -76,9 +76,9 @@ _SAME: Final = {
 def names_gateway_topic(buf: Buffer, start: int, end: int, topics: GatewayTopicSet) -> Any | None:
     """The decoded request in buf[start:end] if a field that is meant for a topic holds one of `topics`, else None.
 
-    Raises as messages.decode_request does; FrameTooLarge above messages.MAX_DECODED_BYTES.
+    Raises as codec.decode_request does; FrameTooLarge above codec.MAX_DECODED_BYTES.
     """
-    message = messages.decode_request(buf, start, end)
+    message = codec.decode_request(buf, start, end)
     names = frozenset(name.decode() for name in topics.names)
     return message if _is_about(message, names, frozenset(topics.ids)) else None
 
@@ -124,10 +124,10 @@ def refused(buf: Buffer, start: int, end: int, message: Any) -> bytes | None:
     if _elements_in(message) > MOST_REPEATED:
         return None
     head = peek_request(buf, start, end)
-    cls = messages.message_class(head.api_key, "response")
+    cls = codec.message_class(head.api_key, "response")
     asked = None if head.api_key in _ERROR_AT_TOP else message
     answer, errors = _repeat(cls, head.api_version, asked)
-    return messages.encode_response(head.correlation_id, answer) if errors else None
+    return codec.encode_response(head.correlation_id, answer) if errors else None
 
 
 def _elements_in(node: Any) -> int:

@@ -7,7 +7,7 @@ from typing import Self
 from pidgate.load.blocking import BlockingConnection
 from pidgate.load.exchanges import Exchange, call, init_producer_id, message_of
 from pidgate.load.plan import Address
-from pidgate.protocol import messages
+from pidgate.protocol import codec, messages
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.frames import Reader
 
@@ -81,8 +81,8 @@ class ProducerStates:
 
 def _describe_producers(topic: str, partitions: Sequence[int]) -> Exchange[dict[int, list[int]]]:
     body = {"topics": [{"name": topic, "partition_indexes": list(partitions)}]}
-    message = message_of(messages.message_class(_DESCRIBE_PRODUCERS, "request"), 0, body)
-    frame = yield lambda n, client_id: messages.encode_request(n, client_id, message)
+    message = message_of(codec.message_class(_DESCRIBE_PRODUCERS, "request"), 0, body)
+    frame = yield lambda n, client_id: codec.encode_request(n, client_id, message)
     # By hand: the codec takes no answer as long as this one may be.
     reader = Reader(frame, 0, len(frame), flexible=True)
     reader.i32()  # correlation id

@@ -32,10 +32,10 @@ from pidgate.protocol.messages import (
     InitProducerIdAnswer,
     InitProducerIdRequest,
 )
+from pidgate.protocol.produce import transactional_id
 from pidgate.protocol.produce_answers import partition_errors
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
-from pidgate.protocol.transactional import transactional_id
 from pidgate.quota.verdicts import Decision, ProducerBatch, Reason, Session
 
 Buffer = bytes | bytearray | memoryview

@@ -12,7 +12,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import TopicAuthorizationFailedError as AiokafkaNotAuthorized
 
-from pidgate.protocol import messages
+from pidgate.protocol import codec
 from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST, OLDEST
@@ -249,7 +249,7 @@ def assigned_by_pattern(address: str, group: str) -> set[UUID]:
 
 def kafka_python() -> Any:
     """Its import warns of what it uses of Python, and the codec's own loader knows how to bear that."""
-    messages.message_class(METADATA, "request")
+    codec.message_class(METADATA, "request")
     return importlib.import_module("kafka")
 
 

@@ -13,7 +13,7 @@ from pidgate.load.blocking import BlockingConnection
 from pidgate.load.connection import ConnectionLost as Closed
 from pidgate.load.exchanges import message_of
 from pidgate.load.plan import Address
-from pidgate.protocol import messages
+from pidgate.protocol import codec, messages
 
 __all__ = ["Body", "Closed", "RawClient", "address_of", "decoded", "request", "response"]
 
@@ -32,14 +32,14 @@ def request(
     """Return a framed request; ApiVersions needs no body."""
     if body is None and api_key == messages.API_VERSIONS:
         body = {"client_software_name": "raw", "client_software_version": "1"}
-    message = message_of(messages.message_class(api_key, "request"), version, body or {})
-    return messages.encode_request(correlation_id, client_id, message)
+    message = message_of(codec.message_class(api_key, "request"), version, body or {})
+    return codec.encode_request(correlation_id, client_id, message)
 
 
 def response(api_key: int, version: int, body: Body, *, correlation_id: int = CORRELATION_ID) -> bytes:
     """Return a framed response, for a peer that plays a broker."""
-    message = message_of(messages.message_class(api_key, "response"), version, body)
-    return messages.encode_response(correlation_id, message)
+    message = message_of(codec.message_class(api_key, "response"), version, body)
+    return codec.encode_response(correlation_id, message)
 
 
 def decoded(api_key: int, version: int, frame: bytes) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def decoded(api_key: int, version: int, frame: bytes) -> dict[str, Any]:
     if api_key == messages.API_VERSIONS:
         answer = messages.api_versions_answer(frame, 0, len(frame), version)
         return {"error_code": answer.error_code, "ranges": answer.ranges}
-    fields: dict[str, Any] = messages.decode_response(api_key, version, frame, 0, len(frame)).to_dict()
+    fields: dict[str, Any] = codec.decode_response(api_key, version, frame, 0, len(frame)).to_dict()
     return fields
 
 

@@ -63,7 +63,7 @@ CLOCKS = frozenset((
     "today", "call_later", "call_at",
 ))
 # fmt: on
-CODEC_DOOR = "protocol/messages.py"
+CODEC_DOOR = "protocol/codec.py"
 PRODUCT = ("protocol", "quota", "events", "gateway", "pipeline", "who", "load", "cli")
 
 
@@ -202,7 +202,7 @@ def test_a_violation_is_found(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("protocol/messages.py", "from kafka.protocol import metadata"),
+        ("protocol/codec.py", "from kafka.protocol import metadata"),
         ("protocol/new.py", "from pidgate.protocol.errors import MalformedFrame\nfrom . import frames"),
         ("quota/new.py", "def judge(now_ms: int) -> int:\n    return now_ms"),
         ("gateway/new.py", "import time, quota, pidgate.protocol.produce, events\ntime.monotonic()"),

@@ -19,15 +19,8 @@ from pidgate.gateway.proxy.apis.api import (
     Step,
 )
 from pidgate.protocol.errors import ErrorCode
-from pidgate.protocol.produce import (
-    PRODUCE,
-    ForbiddenTopic,
-    may_hold_endpoints,
-    refusal,
-    rewrite_response,
-    walk,
-)
-from pidgate.protocol.produce_answers import may_hold_errors
+from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk
+from pidgate.protocol.produce_answers import may_hold_endpoints, may_hold_errors, refusal, rewrite_response
 from pidgate.protocol.throttle import produce_throttle_at, raise_to
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, Refuse

@@ -13,7 +13,7 @@ from pidgate.load.exchanges import log_in, produce
 from pidgate.load.login import LoginRefused
 from pidgate.load.plan import Login
 from pidgate.load.tally import Tally
-from pidgate.protocol import messages
+from pidgate.protocol import codec
 from pidgate.protocol.producer_requests import ProduceAnswer
 from pidgate.protocol.record_batch import record_batch
 
@@ -32,10 +32,10 @@ def talk(answers: Sequence[Any], script: Callable[[Connection], Awaitable[T]]) -
         while waiting:
             size = struct.unpack(">i", await reader.readexactly(4))[0]
             frame = await reader.readexactly(size)
-            asked.append(messages.decode_request(frame, 0, size))
+            asked.append(codec.decode_request(frame, 0, size))
             answer = waiting.pop(0)
             correlation_id = struct.unpack_from(">i", frame, 4)[0]
-            writer.write(messages.encode_response(correlation_id, answer))
+            writer.write(codec.encode_response(correlation_id, answer))
         writer.close()
 
     async def run() -> T:
@@ -50,11 +50,11 @@ def talk(answers: Sequence[Any], script: Callable[[Connection], Awaitable[T]]) -
 
 
 def answer(api_key: int, version: int, **fields: Any) -> Any:
-    return messages.message_class(api_key, "response")(version=version, **fields)
+    return codec.message_class(api_key, "response")(version=version, **fields)
 
 
 def produce_answer(*error_codes: int, throttle_time_ms: int = 0, message: str | None = None) -> Any:
-    topic = messages.message_class(PRODUCE, "response").TopicProduceResponse
+    topic = codec.message_class(PRODUCE, "response").TopicProduceResponse
     partition = topic.PartitionProduceResponse
     partitions = [
         partition(

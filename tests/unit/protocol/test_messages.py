@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.protocol import messages
+from pidgate.protocol import codec, messages
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import framed, uvarint
 from pidgate.protocol.versions import SPOKEN, cap, speaks
@@ -24,10 +24,10 @@ ERRORS = st.integers(-1, 130)
 
 def made(api_key: int, kind: Literal["request", "response"], version: int, **fields: Any) -> bytes:
     """A framed message as kafka-python writes it."""
-    message = messages.message_class(api_key, kind)(version=version, **fields)
+    message = codec.message_class(api_key, kind)(version=version, **fields)
     if kind == "request":
-        return messages.encode_request(77, "client", message)
-    return messages.encode_response(77, message)
+        return codec.encode_request(77, "client", message)
+    return codec.encode_response(77, message)
 
 
 def inside(frame: bytes) -> tuple[bytes, int, int]:
@@ -70,14 +70,14 @@ def test_init_producer_id_answer(version: int, error_code: int, producer_id: int
 
 @given(st.integers(0, 5), st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
 def test_init_producer_id_refused(version: int, correlation_id: int, throttle_time_ms: int) -> None:
-    message = messages.message_class(22, "response")(
+    message = codec.message_class(22, "response")(
         version=version,
         throttle_time_ms=throttle_time_ms,
         error_code=14,
         producer_id=-1,
         producer_epoch=-1,
     )
-    wanted = messages.encode_response(correlation_id, message)
+    wanted = codec.encode_response(correlation_id, message)
     assert messages.init_producer_id_refused(correlation_id, version, throttle_time_ms) == wanted
 
 
@@ -157,7 +157,7 @@ RANGES = st.dictionaries(
 
 
 def api_versions(version: int, ranges: dict[int, list[int]], error_code: int = 0) -> bytes:
-    cls = messages.message_class(18, "response")
+    cls = codec.message_class(18, "response")
     keys = [
         cls.ApiVersion(version=version, api_key=key, min_version=low, max_version=high)
         for key, (low, high) in ranges.items()
@@ -282,11 +282,11 @@ READERS: dict[str, tuple[bytes, Callable[[bytes, int, int], Any]]] = {
     ),
     "codec request": (
         made(48, "request", 1, components=[], strict=True),
-        messages.decode_request,
+        codec.decode_request,
     ),
     "codec request v0": (
         made(17, "request", 1, mechanism="PLAIN"),
-        messages.decode_request,
+        codec.decode_request,
     ),
 }
 WHOLE_TAIL_READ = {"cap", "cap v1", "codec request", "codec request v0", "mechanism", "token v1"}
@@ -345,36 +345,36 @@ def test_the_codec_is_not_loaded_before_it_is_needed() -> None:
 def test_a_string_cut_short_is_refused() -> None:
     frame = made(17, "request", 1, mechanism="SCRAM-SHA-256")
     with pytest.raises(MalformedFrame):
-        messages.decode_request(frame, 4, len(frame) - 3)
+        codec.decode_request(frame, 4, len(frame) - 3)
 
 
 def test_bytes_left_over_are_refused() -> None:
     frame = made(17, "request", 1, mechanism="PLAIN") + b"\x00"
     with pytest.raises(MalformedFrame):
-        messages.decode_request(frame, 4, len(frame))
+        codec.decode_request(frame, 4, len(frame))
 
 
 def test_long_frames_do_not_reach_the_codec() -> None:
-    frame = made(36, "request", 0, auth_bytes=bytes(messages.MAX_DECODED_BYTES))
+    frame = made(36, "request", 0, auth_bytes=bytes(codec.MAX_DECODED_BYTES))
     with pytest.raises(FrameTooLarge):
-        messages.decode_request(frame, 4, len(frame))
+        codec.decode_request(frame, 4, len(frame))
 
 
 def test_a_varint_without_an_end_does_not_reach_the_codec() -> None:
     head = struct.pack(">hhih", 48, 1, 77, -1) + b"\x00"
     frame = framed(head, b"\xff" * 60_000)
     with pytest.raises(MalformedFrame, match="without an end"):
-        messages.decode_request(frame, 4, len(frame))
+        codec.decode_request(frame, 4, len(frame))
 
 
 def test_versions_not_offered_do_not_reach_the_codec() -> None:
     frame = made(55, "request", 2, topics=[])
     with pytest.raises(UnsupportedVersion):
-        messages.decode_request(frame, 4, len(frame))
+        codec.decode_request(frame, 4, len(frame))
     with pytest.raises(UnsupportedVersion):
-        messages.decode_response(55, 2, b"\x00\x00\x00\x07\x00", 0, 5)
+        codec.decode_response(55, 2, b"\x00\x00\x00\x07\x00", 0, 5)
     with pytest.raises(UnsupportedVersion):
-        messages.message_class(67, "request")
+        codec.message_class(67, "request")
 
 
 @pytest.mark.parametrize("version", range(SPOKEN[20].max_version + 1))
@@ -382,8 +382,8 @@ def test_what_was_decoded_can_be_encoded(version: int) -> None:
     """DeleteTopics: the codec's own decode leaves an object that its encode cannot take."""
     names = {"topic_names": ["a", "b"]} if version < 6 else {"topics": []}
     frame = made(20, "request", version, timeout_ms=5, **names)
-    message = messages.decode_request(frame, 4, len(frame))
-    assert messages.encode_request(77, "client", message) == frame
+    message = codec.decode_request(frame, 4, len(frame))
+    assert codec.encode_request(77, "client", message) == frame
 
 
 @given(
@@ -395,9 +395,9 @@ def test_random_bodies_give_a_message_or_a_protocol_error(
     try:
         if kind == "request":
             frame = struct.pack(">hhih", api_key, version, 1, -1) + body
-            messages.decode_request(frame, 0, len(frame))
+            codec.decode_request(frame, 0, len(frame))
         else:
             frame = struct.pack(">i", 1) + body
-            messages.decode_response(api_key, version, frame, 0, len(frame))
+            codec.decode_response(api_key, version, frame, 0, len(frame))
     except KafkaProtocolError:
         return

@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import uvarint
-from pidgate.protocol.produce import MAX_PARTITIONS, may_hold_endpoints, refusal, rewrite_response, walk
+from pidgate.protocol.produce import MAX_PARTITIONS, walk
+from pidgate.protocol.produce_answers import may_hold_endpoints, refusal, rewrite_response
 from tests.support.frames import (
     Topics,
     codec,

@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
 from pidgate.protocol.errors import KafkaProtocolError, UnsupportedVersion
-from pidgate.protocol.produce import may_hold_endpoints, walk_counting
-from pidgate.protocol.produce_answers import is_plain_success, may_hold_errors, partition_errors
+from pidgate.protocol.produce import walk_counting
+from pidgate.protocol.produce_answers import (
+    is_plain_success,
+    may_hold_endpoints,
+    may_hold_errors,
+    partition_errors,
+)
 from tests.support.frames import entities, entity_class, produce_request, record_batch, response_frame
 
 VERSIONS = range(3, 14)  # the codec knows none below; those answers are written by hand

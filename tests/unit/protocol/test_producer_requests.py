@@ -1,6 +1,6 @@
 """The producer's requests as the walk, the hand-written readers and kafka.protocol read them."""
 
-from pidgate.protocol import messages, producer_requests
+from pidgate.protocol import codec, messages, producer_requests
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.produce import walk
 from pidgate.protocol.record_batch import RecordBatch
@@ -17,7 +17,7 @@ def body(frame: bytes) -> bytes:
 
 def read(frame: bytes) -> dict[str, object]:
     request = body(frame)
-    fields: dict[str, object] = messages.decode_request(request, 0, len(request)).to_dict()
+    fields: dict[str, object] = codec.decode_request(request, 0, len(request)).to_dict()
     return fields
 
 

@@ -14,7 +14,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
-from pidgate.protocol import messages
+from pidgate.protocol import codec, messages
 from pidgate.protocol.frames import framed
 from pidgate.protocol.headers import request_header_version, response_header_version
 from pidgate.protocol.versions import SPOKEN
@@ -85,7 +85,7 @@ def test_each_schema_file_is_kafkas_own_and_serves_an_offered_api() -> None:
 @pytest.mark.parametrize("api_key", sorted(SPOKEN))
 def test_the_codec_has_both_messages_of_every_offered_api(api_key: int) -> None:
     for kind in ("request", "response"):
-        cls = messages.message_class(api_key, kind)
+        cls = codec.message_class(api_key, kind)
         assert (cls.API_KEY, cls.type) == (api_key, kind)
 
 
@@ -95,8 +95,8 @@ def test_requests_read_and_written_as_kio_does(api_key: int, version: int) -> No
     tags = b"\x00" if request_header_version(api_key, version) == 2 else b""
     head = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\x00\x00\x00\x05\x00\x02me" + tags
     frame = framed(head, body)
-    message = messages.decode_request(frame, 4, len(frame))
-    assert messages.encode_request(5, "me", message) == frame
+    message = codec.decode_request(frame, 4, len(frame))
+    assert codec.encode_request(5, "me", message) == frame
 
 
 @pytest.mark.parametrize(("api_key", "version"), OWN_VERSIONS)
@@ -104,5 +104,5 @@ def test_responses_read_and_written_as_kio_does(api_key: int, version: int) -> N
     body = body_of(filled(load_response_schema(api_key, version)))
     tags = b"\x00" if response_header_version(api_key, version) == 1 else b""
     frame = framed(b"\x00\x00\x00\x05", tags, body)
-    message = messages.decode_response(api_key, version, frame, 4, len(frame))
-    assert messages.encode_response(5, message) == frame
+    message = codec.decode_response(api_key, version, frame, 4, len(frame))
+    assert codec.encode_response(5, message) == frame

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kio.static.constants import EntityType
 
-from pidgate.protocol import messages, throttle
+from pidgate.protocol import codec, throttle
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import uvarint
 from tests.support.frames import entities, entity_class, request_frame, response_frame, unframed
@@ -65,7 +65,7 @@ def test_only_the_throttle_of_a_produce_answer_changes(version: int, data: st.Da
 
 def produce_answer(version: int, throttle_time_ms: int, *, endpoints: int = 0, failed: bool = False) -> Any:
     """As kafka-python's codec writes it."""
-    cls = messages.message_class(PRODUCE, "response")
+    cls = codec.message_class(PRODUCE, "response")
     topic = cls.TopicProduceResponse
     partition = topic.PartitionProduceResponse
     message = cls(
@@ -94,7 +94,7 @@ def produce_answer(version: int, throttle_time_ms: int, *, endpoints: int = 0, f
             cls.NodeEndpoint(version=version, node_id=n, host="", port=0, rack=None) for n in range(endpoints)
         ],
     )
-    return unframed(messages.encode_response(77, message))
+    return unframed(codec.encode_response(77, message))
 
 
 @pytest.mark.parametrize("told", [0, 1, 256, 2_000_000])
@@ -107,7 +107,7 @@ def test_golden_produce_answers(version: int, endpoints: int, failed: bool, told
     before = produce_answer(version, told, endpoints=endpoints, failed=failed)
     after = produce_patched(before, version, 90_000)
     assert after == produce_answer(version, 90_000, endpoints=endpoints, failed=failed)
-    assert messages.decode_response(PRODUCE, version, after, 0, len(after)).throttle_time_ms == 90_000
+    assert codec.decode_response(PRODUCE, version, after, 0, len(after)).throttle_time_ms == 90_000
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -162,7 +162,7 @@ def test_only_the_throttle_of_a_fetch_answer_changes(
 def fetch_answer(api_key: int, version: int, throttle_time_ms: int) -> bytes:
     """As kafka-python's codec writes it; ShareFetch from Kafka's own schema."""
     fields: dict[str, Any] = {"session_id": 9} if api_key == FETCH else {"acquisition_lock_timeout_ms": 9}
-    message = messages.message_class(api_key, "response")(
+    message = codec.message_class(api_key, "response")(
         version=version,
         throttle_time_ms=throttle_time_ms,
         error_code=0,
@@ -170,7 +170,7 @@ def fetch_answer(api_key: int, version: int, throttle_time_ms: int) -> bytes:
         node_endpoints=[],
         **fields,
     )
-    return unframed(messages.encode_response(77, message))
+    return unframed(codec.encode_response(77, message))
 
 
 @pytest.mark.parametrize("told", [0, 1, 2_000_000])
@@ -178,7 +178,7 @@ def fetch_answer(api_key: int, version: int, throttle_time_ms: int) -> bytes:
 def test_golden_fetch_answers(api_key: int, version: int, told: int) -> None:
     after = fetch_patched(fetch_answer(api_key, version, told), api_key, version, 90_000)
     assert after == fetch_answer(api_key, version, 90_000)
-    assert messages.decode_response(api_key, version, after, 0, len(after)).throttle_time_ms == 90_000
+    assert codec.decode_response(api_key, version, after, 0, len(after)).throttle_time_ms == 90_000
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -309,7 +309,7 @@ def fetch_request(api_key: int, version: int, max_bytes: int) -> bytes:
         if api_key == FETCH
         else {"group_id": "g", "member_id": "m" * 36, "share_session_epoch": 2}
     )
-    message = messages.message_class(api_key, "request")(
+    message = codec.message_class(api_key, "request")(
         version=version,
         max_wait_ms=500,
         min_bytes=1,
@@ -318,7 +318,7 @@ def fetch_request(api_key: int, version: int, max_bytes: int) -> bytes:
         forgotten_topics_data=[],
         **fields,
     )
-    return unframed(messages.encode_request(77, "consumer-1", message))
+    return unframed(codec.encode_request(77, "consumer-1", message))
 
 
 @pytest.mark.parametrize(("api_key", "version"), FETCHES)

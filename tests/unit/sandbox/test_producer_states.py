@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from pidgate.protocol import messages
+from pidgate.protocol import codec
 from pidgate.sandbox.wire import BrokerSilent, ProducerStates
 
 DESCRIBE_PRODUCERS = 61
@@ -36,7 +36,7 @@ def broker(answer: Callable[[bytes], bytes]) -> Iterator[tuple[tuple[str, int], 
 
 
 def described(request: bytes, *, error_code: int = 0) -> bytes:
-    response = messages.message_class(DESCRIBE_PRODUCERS, "response")
+    response = codec.message_class(DESCRIBE_PRODUCERS, "response")
     topic = response.TopicResponse
     partition = topic.PartitionResponse
     state = partition.ProducerState
@@ -58,7 +58,7 @@ def described(request: bytes, *, error_code: int = 0) -> bytes:
         for index, producers in ((0, [producer(11), producer(4711)]), (1, []))
     ]
     message = response(version=0, throttle_time_ms=0, topics=[topic(name="clicks", partitions=partitions)])
-    return messages.encode_response(struct.unpack_from(">i", request, 4)[0], message)
+    return codec.encode_response(struct.unpack_from(">i", request, 4)[0], message)
 
 
 def test_the_ids_of_each_partition() -> None:
@@ -71,7 +71,7 @@ def test_the_request_asks_for_the_topics_partitions() -> None:
         states.ids("clicks", [0, 1])
         states.ids("clicks", [7])
 
-    requests = [messages.decode_request(frame, 0, len(frame)) for frame in asked]
+    requests = [codec.decode_request(frame, 0, len(frame)) for frame in asked]
     assert [[(it.name, it.partition_indexes) for it in request.topics] for request in requests] == [
         [("clicks", [0, 1])],
         [("clicks", [7])],

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import pytest
 
 from pidgate.load.exchanges import message_of
-from pidgate.protocol import messages
+from pidgate.protocol import codec, messages
 from pidgate.sandbox.wire import broker_view, init_producer_id_error
 
-METADATA = messages.encode_response(
+METADATA = codec.encode_response(
     1,
     message_of(
-        messages.message_class(messages.METADATA, "response"),
+        codec.message_class(messages.METADATA, "response"),
         messages.METADATA_PROBE_VERSION,
         {
             "brokers": [

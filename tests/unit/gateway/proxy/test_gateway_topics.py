@@ -16,7 +16,7 @@ from kio.static.constants import EntityType
 from pidgate.gateway.cluster.gateway_topics import LOOKED_INTO_BYTES, GatewayTopics
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, TAKEN
 from pidgate.gateway.proxy.conversation import Conversation
-from pidgate.protocol import messages
+from pidgate.protocol import codec
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import SPOKEN
@@ -99,7 +99,7 @@ def body(struct: Any, path: Path, value: Any) -> Given:
 
 def cases() -> Iterator[Any]:
     for api_key, api in SPOKEN.items():
-        struct = messages.message_class(api_key, "request")._struct
+        struct = codec.message_class(api_key, "request")._struct
         for version in range(api.min_version, api.max_version + 1):
             for path, value in topic_fields(struct, version):
                 if api_key != PRODUCE:

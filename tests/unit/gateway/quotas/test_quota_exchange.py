@@ -19,7 +19,7 @@ from pidgate.gateway.quotas.kafka_api import (
     describe_note,
     described,
 )
-from pidgate.protocol import client_quotas, messages
+from pidgate.protocol import client_quotas, codec
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.headers import peek_request
 from pidgate.quota.changes import Action, Change, Setting, Target
@@ -106,7 +106,7 @@ class Played:
         assert (head.api_key, head.api_version, head.correlation_id) == (ALTER, version, raw.CORRELATION_ID)
         assert head.client_id == "raw"
         assert OURS not in frame
-        validate_only = messages.decode_request(frame, 4, len(frame)).validate_only
+        validate_only = codec.decode_request(frame, 4, len(frame)).validate_only
         asked = operations_in(frame)
         self.log.append("validate" if validate_only else "forward")
         self.asked.append((validate_only, dict(asked)))
