@@ -31,12 +31,12 @@ from bench import (
     s13_filter,
 )
 from bench.alone import Alone, Conditions, broker_spec, in_memory
-from bench.cold_client import FAILURES, parse_address
+from bench.cold_client import FAILURES
 from bench.compiled import CannotCompile
 from bench.machine import allows, come_first, describe, pin, placement
 from bench.scenario import Bench, Scenario, measure
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
-from pidgate import open_files
+from pidgate import open_files, units
 from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.kafka import Cluster
 
@@ -86,7 +86,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _broker(bootstrap: str | None) -> Iterator[tuple[Broker, int | None, str]]:
     """The broker, its pid and its version."""
     if bootstrap:
-        yield Broker(1, parse_address(bootstrap)), None, "unknown"
+        yield Broker(1, units.address(bootstrap)), None, "unknown"
         return
     in_memory()
     spec = broker_spec()

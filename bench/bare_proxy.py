@@ -9,6 +9,8 @@ from typing import cast
 
 import uvloop
 
+from pidgate import units
+
 
 class Pipe(asyncio.Protocol):
     """One side of a connection: what it receives, its peer sends."""
@@ -51,10 +53,9 @@ class Pipe(asyncio.Protocol):
 
 async def serve(listen: str, upstream: str) -> None:
     """Forward every connection to `listen` (host:port) to `upstream` until killed."""
-    host, _, port = listen.rpartition(":")
-    to_host, _, to_port = upstream.rpartition(":")
+    to = units.address(upstream)
     server = await asyncio.get_running_loop().create_server(
-        lambda: Pipe((to_host, int(to_port))), host, int(port), backlog=1024
+        lambda: Pipe(to), *units.address(listen), backlog=1024
     )
     await server.serve_forever()
 

@@ -28,12 +28,6 @@ _PATIENCE_S: Final = 20.0
 _RETRIABLE: Final = frozenset({3, 5, 14, 15, 16})
 
 
-def parse_address(text: str) -> Address:
-    """Return the address that `host:port` names."""
-    host, _, port = text.rpartition(":")
-    return host, int(port)
-
-
 def parse_login(text: str) -> Login | None:
     """Return the login that `user:password` names; None for an empty text."""
     user, _, password = text.partition(":")

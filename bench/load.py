@@ -11,16 +11,16 @@ import resource
 import sys
 
 from bench.bulk_load import BulkPlan, run_bulk_fetch, run_bulk_produce
-from bench.cold_client import FAILURES, parse_address, parse_login
+from bench.cold_client import FAILURES, parse_login
 from bench.fresh_load import FreshPlan, run_fresh
 from bench.idle_load import IdlePlan, run_idle
 from bench.paced_load import PacedPlan, run_paced
-from pidgate import open_files
+from pidgate import open_files, units
 
 
 def run(arguments: argparse.Namespace) -> dict[str, float]:
     """Run one load and return what it measured."""
-    address = parse_address(arguments.address)
+    address = units.address(arguments.address)
     topic_id = bytes.fromhex(arguments.topic_id)
     fields = json.loads(arguments.plan)
     match arguments.kind:

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from bench.cold_client import CLIENT_ID, FAILURES, connect, parse_address
+from bench.cold_client import CLIENT_ID, FAILURES, connect
 from bench.paced_load import latency_summary
+from pidgate import units
 from pidgate.load.exchanges import message_of
 from pidgate.load.plan import Address
 from pidgate.load.prebuilt import LoadError
@@ -170,7 +171,7 @@ def main() -> int:
     kafka, admin, fields = sys.argv[1:]
     try:
         measured = run_metadata(
-            parse_address(kafka), parse_address(admin), MetadataPlan(**json.loads(fields))
+            units.address(kafka), units.address(admin), MetadataPlan(**json.loads(fields))
         )
     except FAILURES as error:
         print(f"bench.metadata_load: {error}", file=sys.stderr)

@@ -21,8 +21,8 @@ from typing import Any, Final
 
 import uvloop
 
-from bench.cold_client import CLIENT_ID, parse_address, parse_login, record_batch
-from pidgate import open_files
+from bench.cold_client import CLIENT_ID, parse_login, record_batch
+from pidgate import open_files, units
 from pidgate.load.connection import ConnectionLost, connect
 from pidgate.load.exchanges import log_in, produce
 from pidgate.load.login import LoginRefused
@@ -147,7 +147,7 @@ def main() -> int:
         json.dumps(
             uvloop.run(
                 run_storm(
-                    parse_address(arguments.address),
+                    units.address(arguments.address),
                     bytes.fromhex(arguments.topic_id),
                     parse_login(arguments.login),
                     arguments.first,

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pidgate import units
 from pidgate.load.context import Context, end_task
 from pidgate.load.one_by_one import CrashLoop, IdPerBatch
 from pidgate.load.plan import Kind, Login, Plan
@@ -64,9 +65,8 @@ async def _crash_loop(given: argparse.Namespace, context: Context, stop: asyncio
 async def _run(given: argparse.Namespace) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    host, _, port = given.bootstrap_server.rpartition(":")
     plan = Plan(
-        bootstrap=((host, int(port)),),
+        bootstrap=(units.address(given.bootstrap_server),),
         topic=given.topic,
         counts={},
         rates_per_s={},
