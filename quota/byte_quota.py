@@ -192,7 +192,7 @@ class ByteQuota:
             bucket.told_ms = now_ms
         return [bucket.snapshot(now_ms) for bucket in due]
 
-    def tell_all(self) -> None:
+    def report_all(self) -> None:
         """`changes` is to give out everything: who keeps the sums is new, or did not hear the last of them."""
         for bucket in self._buckets():
             bucket.told_ms = NEVER_MS

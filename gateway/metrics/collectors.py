@@ -85,7 +85,7 @@ class QuotaStoreCollector(Collector):
 
 
 class ReloadCollector(Collector):
-    """Whether the configuration file was taken when it was last read; nothing without a file."""
+    """Outcome of the configuration file's reloads; no families without a file."""
 
     def __init__(self, reloading: Reloading) -> None:
         self._reloading = reloading

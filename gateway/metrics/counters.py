@@ -42,7 +42,7 @@ class Counters:
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve."""
         self.events_unrecorded = 0
-        """What happened and became no event: failures, and no room to count. Alarm."""
+        """Happenings that became no event: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0
         self.bytes_to_clients = 0
         self.bytes_from_brokers = 0
@@ -54,7 +54,7 @@ class Counters:
         """A level: frames held in memory over all connections."""
         self.reads_paused = 0
         self.lateness = [0] * (len(LATENESS_BOUNDS_S) + 1)
-        """How late the event loop came, by bucket of LATENESS_BOUNDS_S."""
+        """Lateness of the event loop, by bucket of LATENESS_BOUNDS_S."""
         self.lateness_seconds = 0.0
         self.stalls = 0
         """Times it came later than lateness.STALL_S."""

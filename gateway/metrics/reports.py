@@ -20,7 +20,7 @@ from pidgate.quota.entities import User
 from pidgate.quota.settings import ByteQuotas
 
 LEVELS: Final = ("connections_open", "muted_connections", "buffered_bytes")
-"""What ends with its process; everything else is a total."""
+"""Levels, which end with their process; all other counters are totals."""
 
 SUMMED_FIELDS: Final = (
     "admitted_per_s", "sticky_entries", "would_refuse", "unused_ids", "inits_refused", "inits_would_refuse",
@@ -62,7 +62,7 @@ NO_BYTES: Final = ByteState([], 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the state owner has to know of a worker. `failure`: why it has not reached the cluster."""
+    """A worker's counts. `failure`: why it has not reached the cluster."""
 
     counters: Mapping[str, Any]
     users: list[UserSnapshot]
@@ -91,7 +91,7 @@ class Reports:
         """The sum, always the same object; brought up to date by `take` and `retire`."""
         self._latest: dict[int, Report] = {}
         self._kept = Counters()
-        """What ended workers had counted, and the state owner itself."""
+        """Counts of ended workers, and of the state owner itself."""
         self._users: dict[int, dict[User, UserSnapshot]] = {}
         self._users_gone: dict[User, UserSnapshot] = {}
         self.bytes = ByteReports()
@@ -123,12 +123,12 @@ class Reports:
 
     @property
     def is_reached(self) -> bool:
-        """Whether some worker has reached the cluster."""
+        """True when some worker has reached the cluster."""
         return any(report.is_reached for report in self._latest.values())
 
     @property
     def failure(self) -> str:
-        """Why no worker has reached the cluster."""
+        """The reason why no worker has reached the cluster."""
         return next(
             (report.failure for report in self._latest.values()), "no worker process is connected yet"
         )

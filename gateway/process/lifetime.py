@@ -1,4 +1,4 @@
-"""What every process of a gateway has in common: how it starts and ends, and how it keeps memory.
+"""Start, end and memory of every process of a gateway.
 
 Each large frame gets a buffer of its own. By default glibc hands freed memory of that size back to the kernel, and
 every page of the next buffer is a page fault: more than half of the CPU time of a bulk transfer.
@@ -14,7 +14,7 @@ _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 
 KEPT_BYTES: Final = 64 * 1024 * 1024
-"""What the top of the heap may keep for the next frames; beyond it memory goes back to the kernel."""
+"""Kept at the top of the heap for the next frames; beyond it memory goes back to the kernel."""
 
 LARGEST_FROM_HEAP_BYTES: Final = 32 * 1024 * 1024
 """glibc's own upper bound on 64 bit; larger buffers are mapped and unmapped one by one."""

@@ -27,9 +27,9 @@ from pidgate.quota.state import Answer, PendingDecision, Question
 log = logger()
 
 PATIENCE_S: Final = 0.05
-"""What one unseen id may cost when the state owner is silent."""
+"""Longest wait for one unseen id when the state owner is silent."""
 LONGEST_PATIENCE_MS: Final = 1_000
-"""What it may cost when the state owner answers others all the time: it is behind, and a client with thousands of ids
+"""Longest wait when the state owner answers others all the time: it is behind, and a client with thousands of ids
 does not get around the quota by that.
 """
 LOOK_S: Final = 0.002
@@ -45,7 +45,7 @@ Answered = Callable[[PendingDecision], None]
 
 
 class StateListener(Protocol):
-    """Who is notified of what the state owner sends, and answers in its place."""
+    """Receiver of what the state owner sends; answers in its place."""
 
     def connected(self) -> None:
         """The state owner is connected; it may be a new one, which knows nothing of this worker."""

@@ -38,7 +38,7 @@ log = logger()
 TICK_S: Final = 1.0
 BYTES_SWEPT_EVERY_MS: Final = 60_000
 CUT_OFF_S: Final = 1.0
-"""How long sockets that were cut off may take to close."""
+"""Time for sockets that were cut off to close."""
 
 
 class Traffic:

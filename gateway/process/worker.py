@@ -22,7 +22,7 @@ log = logger()
 
 REPORT_S: Final = 1.0
 LAST_EVENTS_S: Final = 1.0
-"""How long the state owner may take to read a worker's last events."""
+"""Time for the state owner to read a worker's last events."""
 
 
 class Worker:
@@ -79,7 +79,7 @@ class Worker:
 
     def connected(self) -> None:
         self._reported_ms = 0
-        self._traffic.byte_quota.tell_all()
+        self._traffic.byte_quota.report_all()
         self._report()
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:

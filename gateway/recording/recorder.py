@@ -126,7 +126,7 @@ class Recorder:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether only a sample of refusals is published."""
+        """True when only a sample of refusals is published."""
         return self._settings.sampled
 
     def may_count_error(self) -> bool:
@@ -139,7 +139,7 @@ class Recorder:
 
     @property
     def unrecorded(self) -> int:
-        """What happened and became no event: failures in here, and what there was no room to count."""
+        """Happenings that became no event: failures in here, and those there was no room to count."""
         return self.failures + self.uncounted_errors + self.usage.uncounted_requests
 
     def failed(self, error: Exception) -> None:

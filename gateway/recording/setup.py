@@ -15,7 +15,7 @@ log = logger()
 
 
 class EventSink(Protocol):
-    """Where events go: the gateway's event log, or the state owner behind a socket."""
+    """Destination of events: the gateway's event log, or the state owner behind a socket."""
 
     def publish(self, key: str, value: bytes) -> None:
         """Take an event. Neither waits nor raises."""

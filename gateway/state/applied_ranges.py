@@ -1,4 +1,4 @@
-"""When which ranges of the events topic were applied to the state, until the next decision event publishes it. PURE.
+"""Ranges of the events topic applied to the state, with their time, until the next decision event has them. PURE.
 
 A replay needs it: a charge applied a millisecond later finds a bucket that is fuller by a millisecond.
 """

@@ -51,15 +51,15 @@ QUOTAS_EVERY_S: Final = 1800.0
 """Published so often, so that the events of the last hour contain the quotas in force."""
 TICK_S: Final = 1.0
 LAST_EVENTS_S: Final = 2.0
-"""How long a stop waits for the topic to take the last events."""
+"""Time for the topic to take the last events, at a stop."""
 
 
 class StateObserver(Protocol):
-    """What is notified when the state is restored, and when another gateway refuses an id."""
+    """Notified when the state is restored, and when another gateway refuses an id."""
 
     @property
     def is_reached(self) -> bool:
-        """Whether the cluster has answered anybody: before that nothing is served, and waiting costs nothing."""
+        """True once the cluster has answered: before that nothing is served, and waiting costs nothing."""
 
     def state_restored(self, state: LocalState) -> None: ...
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
@@ -329,7 +329,7 @@ class QuotaStateManager:
 
     @property
     def grace_left_ms(self) -> int:
-        """How long unseen ids are still admitted uncharged; 0 without a grace."""
+        """Time left in which unseen ids are admitted uncharged; 0 without a grace."""
         return max(0, (self._grace_until_wall_ms or 0) - wall_ms())
 
     # ---- keeping ---------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class EventPublisher:
 
     @property
     def last_failure(self) -> str:
-        """Why events cannot be written; empty while they can."""
+        """The reason why events cannot be written; empty while they can."""
         return self._availability.last_failure
 
     async def flush(self, timeout_s: float) -> bool:

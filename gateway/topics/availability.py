@@ -1,4 +1,4 @@
-"""Whether a gateway topic can be used, and if not why: logged once per change, in words and with what helps.
+"""Availability of a gateway topic, logged once per change, with the cause in words and what helps.
 
 aiokafka repeats itself in its own log at every retry, several times a second while a broker is away; it is kept out of
 ours. But only its log has the reason why nothing connects: the exception says that no bootstrap server would do. So its
@@ -45,7 +45,7 @@ _SAYING_LITTLE: Final = frozenset((
 
 
 class Cause(NamedTuple):
-    """What went wrong, and what helps, in words."""
+    """Cause of a failure and its remedy, in words."""
 
     cause: str
     remedy: str

@@ -27,12 +27,12 @@ CHUNK_RECORDS: Final = 200
 """Handed over at once; between two chunks the event loop serves everybody else."""
 REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
-"""How long records are waited for while some are missing: they may be none that a consumer is given."""
+"""Wait for records while some are missing: they may be none that a consumer is given."""
 LONG_POLL_MS: Final = 2_000
-"""How long a broker keeps a fetch that has nothing to bring. Each round costs half a millisecond of the loop, whatever
-came; CHECK_WITHIN_S has to be longer, since a broker answers one request of a connection after the other."""
+"""Time a broker keeps a fetch that has nothing to bring; a round costs half a millisecond of the loop. CHECK_WITHIN_S has
+to be longer, as a broker answers one request of a connection after the other."""
 CHECK_EVERY_S: Final = 5.0
-"""How often a broker is asked whether the topic is still there: aiokafka does not report its troubles."""
+"""Interval of asking a broker for the topic: aiokafka does not report its troubles."""
 CHECK_WITHIN_S: Final = 4.0
 CHECKED_PARTITIONS: Final = 3
 PARTITION_FETCH_BYTES: Final = 1024 * 1024
@@ -43,7 +43,7 @@ _CREATE_TIME: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Where to begin: at these offsets; a partition without one at this wall clock time; else at its beginning.
+    """Start of reading: these offsets; for a partition without one this wall clock time; else its beginning.
 
     An offset that is no longer there (deleted by retention, or the topic is another one) means the beginning.
     """
@@ -95,7 +95,7 @@ class EventFollower:
 
     @property
     def last_failure(self) -> str:
-        """Why the topic cannot be read; empty while it can."""
+        """The reason why the topic cannot be read; empty while it can."""
         return self._availability.last_failure
 
     async def run(self, start: StartAt, on_records: OnRecords, on_caught_up: Callable[[], None]) -> None:

@@ -52,7 +52,7 @@ class GatewayTopic(ABC):
 
     lines: ClassVar[TopicLines]
     is_compacted: ClassVar[bool] = False
-    """Whether keys matter, and records without a value (tombstones)."""
+    """True when keys matter, and records without a value (tombstones)."""
 
     name: str
     partitions: int

@@ -73,7 +73,7 @@ class StateDir:
         self.saves = 0
         self.save_failures = 0
         self.last_failure: OSError | None = None
-        """Why the last save failed; None when it did not."""
+        """Error of the last save; None when it succeeded."""
         self.snapshot_bytes = 0
 
     # Starting
@@ -164,12 +164,12 @@ class StateDir:
 
     @property
     def journal_bytes(self) -> int:
-        """What a restart would have to read beside the newest snapshot."""
+        """Bytes that a restart would read beside the newest snapshot."""
         return self._journal.size_bytes
 
     @property
     def needs_save(self) -> bool:
-        """Whether to save before the usual interval is over: none was saved since the start, or the journal is long.
+        """True when a save is due before the usual interval: none since the start, or the journal is long.
 
         False for a while after a failure.
         """

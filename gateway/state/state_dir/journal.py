@@ -75,7 +75,7 @@ class JournalWriter:
         self._size_bytes = 0
 
     def begin(self, generation: int) -> None:
-        """What is written from now on goes to that generation's journal."""
+        """Write to that generation's journal from now on."""
         self.close()
         self._generation = generation
 
@@ -205,7 +205,7 @@ class BufferedJournal:
 
     @property
     def size_bytes(self) -> int:
-        """What a restart would have to read beside the newest snapshot."""
+        """Bytes that a restart would read beside the newest snapshot."""
         return self._older_bytes + self._current_bytes
 
     @property

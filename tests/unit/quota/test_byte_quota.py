@@ -330,7 +330,7 @@ def test_changes_are_given_out_once_those_that_wait_longest_first() -> None:
     assert users(5, 2) == []
     assert users(30_001, 5) == []
     assert users(30_002, 5) == ["b"]  # again, should it not have been heard
-    world.quota.tell_all()
+    world.quota.report_all()
     assert users(30_003, 5) == ["a", "b", "c"]
 
 
