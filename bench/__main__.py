@@ -16,15 +16,7 @@ from pathlib import Path
 
 from bench import (
     report,
-    s01_small_requests,
-    s02_bulk_produce,
-    s03_memory_per_connection,
-    s04_bulk_fetch,
     s05_memory,
-    s06_connections,
-    s07_many_partitions,
-    s08_idle_connections,
-    s09_workers,
     s10_storm,
     s11_metadata,
     s12_start,
@@ -35,22 +27,12 @@ from bench.cold_client import FAILURES
 from bench.compiled import CannotCompile
 from bench.machine import allows, come_first, describe, pin, placement
 from bench.scenario import Bench, Scenario, measure
+from bench.scenarios import SCENARIOS
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
 from pidgate import open_files, units
 from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.kafka import Cluster
 
-SCENARIOS: Sequence[Scenario] = (
-    s01_small_requests.SCENARIO,
-    s02_bulk_produce.SCENARIO,
-    s03_memory_per_connection.SCENARIO,
-    s04_bulk_fetch.SCENARIO,
-    s06_connections.SCENARIO,
-    s07_many_partitions.SCENARIO,
-    s08_idle_connections.SCENARIO,
-    s09_workers.COST,
-    s09_workers.QUOTA,
-)
 ALONE: Sequence[Alone] = (
     s10_storm.SCENARIO,
     s10_storm.LOGS_IN,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from bench import report, s05_memory
 from bench.quantities import Measured
-from bench.s01_small_requests import SCENARIO as SMALL
-from bench.s03_memory_per_connection import SCENARIO as MEMORY
-from bench.s09_workers import QUOTA
 from bench.scenario import cost
+from bench.scenarios import IDLE as MEMORY
+from bench.scenarios import SMALL_REQUESTS as SMALL
+from bench.scenarios import WORKERS_QUOTA as QUOTA
 
 SETTINGS = {
     "machine": {

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from bench.__main__ import SCENARIOS
 from bench.bulk_load import BulkPlan
 from bench.fresh_load import FreshPlan
 from bench.idle_load import IdlePlan
 from bench.paced_load import PacedPlan
-from bench.s08_idle_connections import SCENARIO as IDLE
 from bench.scenario import Scenario
+from bench.scenarios import MANY_IDLE as IDLE
+from bench.scenarios import SCENARIOS
 from bench.targets import TARGETS
 
 PLANS: dict[str, Any] = {

@@ -1,0 +1,240 @@
+"""The scenarios that are sent through every target; results/README.md says what came out.
+
+01 and 06 send as many requests per second: in 06 hardly two of a connection ever come together, so what a proxy does
+for each wake-up is paid for each request. The rate is far from saturation: throughput says nothing, latency is compared
+with direct's. In 07 a proxy that looks at producer ids has 30 batches to look at in each request.
+
+02 sends batches of 950 records of 1,000 bytes, five in flight each: just under the broker's default limit of 1 MiB. 04
+reads over and over from the broker's page cache, without a group and without a fetch session, with the default of 1 MiB
+per partition. CPU per GB counts, then throughput.
+
+03 and 08 hold connections that have sent ApiVersions only. A proxy has two sockets for each, so 08 needs over 16,000
+open files: the limit is raised where that is allowed, else it is left out.
+
+09, cost: 01's rate over more connections, so that the kernel deals about as many to either of two workers; the cost is
+that of all processes together. 09, quota: fresh ids over both workers, four times as many as the quota allows, in much
+less time than it takes for a token to come back: both together admit what one process does.
+"""
+
+from typing import Final
+
+from bench.bulk_load import BulkPlan, fill
+from bench.goals import Goal
+from bench.quantities import (
+    admitted_ids,
+    cpu_s_per_gb,
+    cpu_us_per_request,
+    mb_per_s,
+    p50_ms,
+    p99_ms,
+    rss_kb_per_connection,
+    start_rss_mb,
+)
+from bench.scenario import KEEP, Plan, Scenario
+from bench.targets import ORDINARY, PLAIN, TWO_WORKERS
+from pidgate.load.plan import Address
+
+_SHORT: Final = {"warmup_s": 1, "measure_s": 2}
+
+
+def _paced(producers: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
+    """Return a plan of requests of 1 KB for each partition at a fixed rate in sum."""
+    return {
+        "producers": producers,
+        "rate_per_s": rate_per_s,
+        "partitions_each": partitions_each,
+        "record_bytes": 1024,
+        "acks": 1,
+        "warmup_s": 3,
+        "measure_s": 10,
+    }
+
+
+def _bulk(partitions_each: int, records: int) -> Plan:
+    """Return a plan of two clients with batches of that many records of 1,000 bytes."""
+    return {
+        "clients": 2,
+        "partitions_each": partitions_each,
+        "records": records,
+        "record_bytes": 1000,
+        "acks": 1,
+        "warmup_s": 2,
+        "measure_s": 8,
+    }
+
+
+def _cpu_per_request(limit: float, than: str = "bare", target: str = "pidgate") -> Goal:
+    return Goal(
+        of="CPU per request",
+        quantity=cpu_us_per_request,
+        bound="at most",
+        limit=limit,
+        target=target,
+        than=than,
+    )
+
+
+SMALL_REQUESTS = Scenario(
+    number="01",
+    name="small-requests",
+    title="8 idempotent producers, 1 KB, 2,000 requests/s in sum",
+    kind="paced",
+    plan=_paced(8, 2000),
+    quick=_SHORT,
+    cost_per="request",
+    targets=(*ORDINARY, PLAIN),
+    partitions=8,
+    goals=(
+        _cpu_per_request(1.15),
+        _cpu_per_request(1.15, than="haproxy"),
+        Goal(
+            of="p50", quantity=p50_ms, bound="at most", limit=0.2, unit="ms", than="direct", by="difference"
+        ),
+        Goal(of="p99", quantity=p99_ms, bound="at most", limit=1, unit="ms", than="direct", by="difference"),
+    ),
+)
+BULK_PRODUCE = Scenario(
+    number="02",
+    name="bulk-produce",
+    title="2 idempotent producers, 0.95 MB batches, as fast as they go",
+    kind="produce",
+    plan=_bulk(1, records=950),
+    quick=_SHORT,
+    cost_per="GB",
+    partitions=2,
+    goals=(
+        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="at most", limit=1.15, than="bare"),
+        Goal(of="throughput", quantity=mb_per_s, bound="at least", limit=0.95, than="bare"),
+    ),
+)
+IDLE = Scenario(
+    number="03",
+    name="memory-per-connection",
+    title="2,000 idle connections, each with its connection to the broker",
+    kind="idle",
+    plan={"connections": 2000},
+    quick={"connections": 300},
+    cost_per="connection",
+    partitions=1,
+)
+
+
+_FETCH_PARTITIONS: Final = 16
+
+
+def _prepare(address: Address, topic_id: bytes, plan: Plan) -> None:
+    fill(address, topic_id, _FETCH_PARTITIONS, BulkPlan(**plan), 200)  # type: ignore[arg-type]
+
+
+BULK_FETCH = Scenario(
+    number="04",
+    name="bulk-fetch",
+    title="2 consumers, newest Fetch version, as fast as they go",
+    kind="fetch",
+    plan=_bulk(_FETCH_PARTITIONS // 2, records=100),
+    quick=_SHORT,
+    cost_per="GB",
+    partitions=_FETCH_PARTITIONS,
+    goals=(
+        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="at most", limit=1.2, than="bare"),
+        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="below", limit=1, than="haproxy"),
+        Goal(of="throughput", quantity=mb_per_s, bound="at least", limit=0.95, than="bare"),
+    ),
+    topic_configs=KEEP,
+    prepare=_prepare,
+)
+CONNECTIONS = Scenario(
+    number="06",
+    name="connections",
+    title="200 idempotent producers, 1 KB, 10 requests/s each",
+    kind="paced",
+    plan=_paced(200, 2000),
+    quick=_SHORT,
+    cost_per="request",
+    targets=(*ORDINARY, PLAIN),
+    partitions=200,
+    goals=(_cpu_per_request(1.2),),
+)
+MANY_PARTITIONS = Scenario(
+    number="07",
+    name="many-partitions",
+    title="4 idempotent producers, 30 partitions of 1 KB in each request, 400 requests/s in sum",
+    kind="paced",
+    plan=_paced(4, 400, partitions_each=30),
+    quick=_SHORT,
+    cost_per="request",
+    partitions=4 * 30,
+    goals=(_cpu_per_request(1.3),),
+)
+MANY_IDLE = Scenario(
+    number="08",
+    name="idle-connections",
+    title="8,000 idle connections, each with its connection to the broker",
+    kind="idle",
+    plan={"connections": 8000},
+    quick={},
+    cost_per="connection",
+    partitions=1,
+    goals=(
+        Goal(of="RSS per connection", quantity=rss_kb_per_connection, bound="at most", limit=8, unit="KB"),
+        Goal(of="RSS at start", quantity=start_rss_mb, bound="at most", limit=90, unit="MB"),
+    ),
+)
+
+_RATE: Final = 100
+# A burst of one window, and one more: an id is let in while there is a token left, however little of it.
+_ADMITTED: Final = _RATE + 1
+_FRESH_IDS: Final = 4 * _RATE
+
+WORKERS_COST = Scenario(
+    number="09",
+    name="workers",
+    title="2 workers against 1: 64 idempotent producers, 1 KB, 2,000 requests/s in sum",
+    kind="paced",
+    plan=_paced(64, 2000),
+    quick=_SHORT,
+    cost_per="request",
+    partitions=64,
+    targets=("pidgate", TWO_WORKERS),
+    baseline="pidgate",
+    goals=(_cpu_per_request(1.1, than="pidgate", target=TWO_WORKERS),),
+)
+WORKERS_QUOTA = Scenario(
+    number="09",
+    name="workers-quota",
+    title=f"One quota over 2 workers: {_FRESH_IDS} fresh producer ids at the same moment, producer_ids_rate {_RATE}",
+    kind="fresh",
+    plan={"producers": _FRESH_IDS, "partitions": 8, "record_bytes": 100, "acks": 1},
+    quick={},
+    cost_per="request",
+    partitions=8,
+    targets=("pidgate", TWO_WORKERS),
+    baseline="pidgate",
+    quotas={
+        "mode": "enforce",
+        "default": {"producer_ids_rate": _RATE},
+        "producer_ids": {"window": "10h", "max_throttle": "1s", "cold_start": "enforce"},
+    },
+    goals=tuple(
+        Goal(
+            of=f"ids admitted by {who}",
+            quantity=admitted_ids,
+            bound="exactly",
+            limit=_ADMITTED,
+            target=target,
+        )
+        for who, target in (("one process", "pidgate"), ("2 workers", TWO_WORKERS))
+    ),
+)
+
+SCENARIOS: Final = (
+    SMALL_REQUESTS,
+    BULK_PRODUCE,
+    IDLE,
+    BULK_FETCH,
+    CONNECTIONS,
+    MANY_PARTITIONS,
+    MANY_IDLE,
+    WORKERS_COST,
+    WORKERS_QUOTA,
+)
