@@ -29,8 +29,8 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 POLL_MS: Final = 500
 """Wait for records while some are missing: they may be none that a consumer is given."""
 LONG_POLL_MS: Final = 2_000
-"""Time a broker keeps a fetch that has nothing to bring; a round costs the loop half a millisecond. CHECK_WITHIN_S has to
-be longer, as a broker answers one request of a connection after the other."""
+"""Time a broker keeps a fetch that has nothing to bring; a round costs the loop half a millisecond. CHECK_WITHIN_S has
+to be longer, as a broker answers one request of a connection after the other."""
 CHECK_EVERY_S: Final = 5.0
 """Interval of asking a broker for the topic: aiokafka does not report its troubles."""
 CHECK_WITHIN_S: Final = 4.0
