@@ -208,18 +208,18 @@ class QuotaStateManager:
             return None
         loaded = await asyncio.to_thread(self.events.state_dir.load)
         written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
+        restorer = self._quota.restorer
         if loaded.cluster_bucket is not None:
-            self._quota.restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
+            restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
         for number, user in enumerate(loaded.users):
-            self._quota.restorer.import_user(user, written_ms)
+            restorer.import_user(user, written_ms)
             if number % PORTION == 0:
                 await asyncio.sleep(0)
         loaded.users.clear()
         while portion := await asyncio.to_thread(lambda: list(islice(loaded.journal, PORTION))):
             now_ms = self._now_ms()
-            self._applier.restore_journal(
-                portion, self._quota.restorer, now_ms, now_ms - self._clock_ahead_ms, self._watch
-            )
+            by_wall_ms = now_ms - self._clock_ahead_ms
+            self._applier.restore_journal(portion, restorer, now_ms, by_wall_ms, self._watch)
         return loaded
 
     async def _restore_from_topic(self, loaded: Loaded | None) -> None:
@@ -230,10 +230,8 @@ class QuotaStateManager:
         # Further back than `remember`: an id published then may have been used since without an event.
         kept = kept_ms(self._settings.to_quotas().producer_ids)
         start = StartAt(dict(loaded.offsets) if loaded else {}, wall_ms() - kept)
-        following = self._loop.create_task(
-            self._guarded(follower.run(start, self._records_arrived, self._topic_caught_up))
-        )
-        self._background.append(following)
+        following = follower.run(start, self._records_arrived, self._topic_caught_up)
+        self._background.append(self._loop.create_task(self._guarded(following)))
         seen = -1
         while not self._caught_up.is_set():
             if follower.followed == seen and self._observer.is_reached:
@@ -256,8 +254,8 @@ class QuotaStateManager:
             if self._applier.decisions > followed:
                 self.events.applied.applied(records, now_ms)
         else:
-            restored_by_ms = now_ms - self._clock_ahead_ms
-            self._applier.restore(records, self._quota.restorer, now_ms, restored_by_ms, self._watch)
+            by_wall_ms = now_ms - self._clock_ahead_ms
+            self._applier.restore(records, self._quota.restorer, now_ms, by_wall_ms, self._watch)
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
