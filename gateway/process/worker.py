@@ -109,6 +109,8 @@ class Worker:
         # Rates go on falling for two samples after the last count.
         since_ms = self._reported_ms - 2 * SAMPLE_MS - int(2000 * REPORT_S)
         self._reported_ms = now_ms
+        if self._recorder is not None:
+            traffic.counters.events_unrecorded = self._recorder.unrecorded + self._link.events_dropped
         self._link.report(
             report_of(
                 traffic.counters,

@@ -231,7 +231,7 @@ class ConnectionRecorder:
         """Publish the broker's answer to InitProducerId, an id or an error; `asked` is its request."""
         if isinstance(asked, InitProducerIdRequest):
             of_transaction = asked.transactional_id is not None
-            self._given(asked.producer_id, asked.producer_epoch, answer, of_transaction, now_ms)
+            self._given(asked, answer, of_transaction, now_ms)
 
     @guarded
     def producer_id_withheld(self, asked: InitProducerIdRequest, now_ms: int) -> None:
@@ -239,7 +239,7 @@ class ConnectionRecorder:
         answer = InitProducerIdAnswer(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         )
-        self._given(asked.producer_id, asked.producer_epoch, answer, False, now_ms, by_broker=False)
+        self._given(asked, answer, False, now_ms, by_broker=False)
 
     @guarded
     def transaction_ended(
@@ -248,26 +248,15 @@ class ConnectionRecorder:
         """Publish the id that EndTxn (v5+) gave, if it is a new one."""
         if answer.producer_id in (-1, asked.producer_id):
             return
-        self._given(asked.producer_id, asked.producer_epoch, answer, True, now_ms)
+        self._given(asked, answer, True, now_ms)
         if is_inherited:
-            inherited = Decision(
-                self._session.user,
-                answer.producer_id,
-                answer.producer_epoch,
-                True,
-                b"",
-                -1,
-                -1,
-                0,
-                True,
-                Reason.INHERITED,
-            )
+            user, new_id, epoch = self._session.user, answer.producer_id, answer.producer_epoch
+            inherited = Decision(user, new_id, epoch, True, b"", -1, -1, 0, True, Reason.INHERITED)
             self._decided(inherited, _hash_of(asked.transactional_id.encode()), now_ms)
 
     def _given(
         self,
-        asked_id: int,
-        asked_epoch: int,
+        asked: InitProducerIdRequest | EndTxnRequest,
         answer: InitProducerIdAnswer | EndTxnAnswer,
         of_transaction: bool,
         now_ms: int,
@@ -279,8 +268,8 @@ class ConnectionRecorder:
         event = InitProducerIdEvent(
             **recorder.stamp(now_ms),
             **self.about(),
-            asked_producer_id=asked_id,
-            asked_epoch=asked_epoch,
+            asked_producer_id=asked.producer_id,
+            asked_epoch=asked.producer_epoch,
             answered_producer_id=answer.producer_id,
             answered_epoch=answer.producer_epoch,
             error=answer.error_code,
