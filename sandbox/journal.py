@@ -152,14 +152,6 @@ class ProducerJournal:
                 counts[entry.error] = counts.get(entry.error, 0) + 1
         return counts
 
-    def latencies_ms(self) -> list[int]:
-        """Return the times from sent to acknowledged, in order of sending, of records where both are known."""
-        return [
-            entry.settled_ms - entry.sent_ms
-            for entry in self.entries.values()
-            if entry.outcome is Outcome.ACKNOWLEDGED and entry.sent_ms >= 0
-        ]
-
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -64,7 +64,6 @@ def _play(plan: Plan, clock: Clocked, work: Path, report: Path) -> Evidence:
     return Evidence(
         observed=observed,
         enforced=enforced,
-        ingested=printed["ingest"],
         findings=printed["report"]["findings"],
         page=report.read_text(),
         quotas=quotas,

@@ -20,7 +20,6 @@ LIBRARY = "the client library's own report"
 REPORT = "the report's file"
 FILE = "recommended/quotas.yaml"
 GATEWAY = "the gateway's process and log"
-INGEST = "pidgate pipeline ingest"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +28,6 @@ class Evidence:
 
     observed: ActEvidence
     enforced: ActEvidence
-    ingested: Mapping[str, Any]
     findings: Sequence[Mapping[str, Any]]
     """As `report --json` prints them."""
     page: str

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_fleet import assert_held, held_by
 from tests.support.fleet import Arrivals, Door, fleet_of, lifecycle_in, quotas_of, unseen_ids, until
 from tests.support.swarm import SwarmProducer
-from tests.support.topics import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.faults, pytest.mark.slow]
 

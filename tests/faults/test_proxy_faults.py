@@ -16,11 +16,11 @@ from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import Closed, RawClient, decoded, request
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.faults
 

@@ -23,6 +23,7 @@ from pidgate.events import to_json
 from pidgate.gateway.state.state_dir import files
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.topics import create_topic
 from tests.support.kill_load import LOST_MS, KillLoad
 from tests.support.running_producers import (
     admitted,
@@ -38,7 +39,6 @@ from tests.support.running_producers import (
     until,
 )
 from tests.support.swarm import SwarmProducer
-from tests.support.topics import create_topic
 from tests.unit.events.made_up import a_decision
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]

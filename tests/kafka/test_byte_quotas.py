@@ -22,16 +22,16 @@ import pytest
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_identity import plain
 from tests.support.byte_quotas import FetchOf, Moment, appended, by_second, fill, steady, topic_id_of
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
-from tests.support.log_checker import check, read_log
 from tests.support.paced_consumer import PacedConsumer
 from tests.support.raw import RawClient
 from tests.support.running_producers import check_exactly_once, next_value
 from tests.support.swarm import SwarmProducer, started
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -17,6 +17,7 @@ import pytest
 
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_apis import await_coordinator
 from tests.support.byte_quotas import (
     API_VERSIONS,
@@ -37,7 +38,6 @@ from tests.support.byte_quotas import (
     wait_for_answer_ms,
 )
 from tests.support.raw import RawClient, decoded, request
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -7,9 +7,9 @@ import pytest
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.journal import Outcome
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import ABORTED, Load, Login, Wish
 from tests.support.clients.process import ClientProcess
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

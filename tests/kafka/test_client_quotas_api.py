@@ -23,6 +23,7 @@ from pidgate.protocol import client_quotas as wire
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST, OLDEST
+from pidgate.sandbox.topics import create_topic
 from tests.support.client_quotas import (
     ALTER,
     ANY,
@@ -45,7 +46,6 @@ from tests.support.clients.load import Login
 from tests.support.fleet import until
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -14,6 +14,7 @@ import pytest
 
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.topics import create_topic
 from tests.support.running_producers import (
     admitted,
     check_exactly_once,
@@ -27,7 +28,6 @@ from tests.support.running_producers import (
     tokens,
 )
 from tests.support.swarm import SwarmProducer, started
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

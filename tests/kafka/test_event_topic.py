@@ -30,7 +30,7 @@ from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
-from tests.support.topics import create_topic
+from pidgate.sandbox.topics import create_topic
 from tests.unit.gateway.state.test_decision_scan import decision
 
 pytestmark = pytest.mark.kafka

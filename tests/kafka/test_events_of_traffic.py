@@ -26,12 +26,12 @@ from pidgate.events import (
 )
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.topic_values import every_value
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -12,6 +12,8 @@ import pytest
 
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.journal import Outcome
+from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.fleet import (
@@ -27,9 +29,7 @@ from tests.support.fleet import (
     unseen_ids,
     until,
 )
-from tests.support.log_checker import check, read_log
 from tests.support.swarm import SwarmProducer
-from tests.support.topics import create_topic
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 
 pytestmark = pytest.mark.kafka

@@ -17,9 +17,9 @@ from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST, OLDEST
 from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -6,10 +6,10 @@ import pytest
 
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients import java_tools
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

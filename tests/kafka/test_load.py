@@ -15,9 +15,9 @@ import pytest
 
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.topics import create_topic
 from pidgate.sandbox.wire import ProducerStates
-from tests.support.log_checker import read_log
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

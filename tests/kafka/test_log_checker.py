@@ -8,7 +8,7 @@ from confluent_kafka import KafkaException, Producer
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.journal import ProducerJournal, record_value
 from pidgate.sandbox.log_checker import LogCheckFailed, check, read_log
-from tests.support.topics import create_topic
+from pidgate.sandbox.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -18,12 +18,12 @@ import pytest
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.kafka.conftest import DISTINCTIVE_HOST
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import record_batch
 from tests.support.raw import RawClient
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

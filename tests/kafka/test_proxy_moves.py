@@ -11,10 +11,10 @@ from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome, ProducerJournal
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.ports import free_port
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.raw import RawClient
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

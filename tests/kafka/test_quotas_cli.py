@@ -19,12 +19,12 @@ import pytest
 
 from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.fleet import USER, until
-from tests.support.log_checker import check, read_log
 from tests.support.swarm import Sent, SwarmProducer
-from tests.support.topics import create_topic
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 
 pytestmark = pytest.mark.kafka

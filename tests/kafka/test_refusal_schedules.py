@@ -16,8 +16,8 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from pidgate.sandbox import Cluster
-from tests.support.log_checker import read_log
-from tests.support.topics import create_topic
+from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.topics import create_topic
 from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.steps import apply, random_setup, random_steps
 from tests.unit.gateway.model.wire import BY_ID, NAMED, NOT_LEADER, Outcome, read_answer

@@ -25,10 +25,10 @@ from pidgate.protocol.record_batch import record_batch
 from pidgate.sandbox import Cluster, guard
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.raw import RawClient
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -29,11 +29,11 @@ from pidgate.protocol.record_batch import record_batch
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.running_producers import USER, tokens, until
 from tests.support.swarm import started
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -20,11 +20,11 @@ from confluent_kafka import Producer
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.spec import SASL_PLAINTEXT
+from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_identity import outcome, plain, produce
 from tests.support.fleet import USER, quotas_of, until, wait_until_heard
 from tests.support.raw import RawClient
 from tests.support.swarm import SwarmProducer
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

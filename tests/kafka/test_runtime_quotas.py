@@ -37,11 +37,11 @@ from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.topics import create_topic
 from pidgate.sandbox.wire import ProducerStates
 from tests.support.fleet import until as until_true
-from tests.support.log_checker import read_log
 from tests.support.swarm import SwarmProducer
-from tests.support.topics import create_topic
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 from tests.unit.gateway.quotas.test_change_log import ByWallClock
 

@@ -15,10 +15,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterNotReady, ClusterSpec, ToolFailed
+from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.clusters import Choice, Kind
-from tests.support.journal import ProducerJournal, record_value
-from tests.support.log_checker import check, read_log
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -21,7 +21,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from pidgate.events import Event, key_of, to_json
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
-from tests.support.topics import create_topic
+from pidgate.sandbox.topics import create_topic
 from tests.support.who_events import HOUR_MS, Client, Stream
 
 pytestmark = pytest.mark.kafka

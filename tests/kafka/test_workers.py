@@ -12,9 +12,9 @@ import pytest
 
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
-from tests.support.log_checker import read_log
+from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.swarm import SwarmProducer, started
-from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -19,9 +19,9 @@ from pidgate.pipeline.ids import BLOCK, epochs, id_blocks
 from pidgate.pipeline.schemas import event_schema, table_schema
 from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.topics import create_topic
 from tests.pipeline.made_events import event, write_events
 from tests.support.topic_values import every_value
-from tests.support.topics import create_topic
 
 if TYPE_CHECKING:
     from pidgate.pipeline.tables import Tables

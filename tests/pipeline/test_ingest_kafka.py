@@ -31,7 +31,7 @@ from pidgate.pipeline.ingest.stream import How, Ingest
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec, guard
-from tests.support.topics import create_topic
+from pidgate.sandbox.topics import create_topic
 from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from pidgate import events
 from pidgate.events.definitions import DecisionEvent, LifecycleEvent
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.ports import free_port
-from tests.support.log_checker import read_log
 from tests.support.swarm import SwarmProducer
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 

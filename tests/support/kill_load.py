@@ -20,10 +20,10 @@ from typing import Any
 
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess, Metrics
-from tests.support.log_checker import read_log
+from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.topics import create_topic
 from tests.support.running_producers import next_value
 from tests.support.swarm import SwarmProducer
-from tests.support.topics import create_topic
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 
 ALICE, BOB = "alice", "bob"

@@ -24,11 +24,11 @@ from rich.console import Console
 
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.spec import SUPER_USER
+from pidgate.sandbox.topics import create_topic
 from tests.support import record_patterns, record_replays
 from tests.support.fleet import Fleet, fleet_of
 from tests.support.recorded_stage import Scenario, Stage, password_of
 from tests.support.recordings import Record, Recording, store
-from tests.support.topics import create_topic
 
 SCENARIOS: Mapping[str, Scenario] = {**record_replays.SCENARIOS, **record_patterns.SCENARIOS}
 _PARTITIONS = 3

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka.admin import AdminClient
 
 from pidgate.sandbox.gateway import GatewayProcess
-from tests.support.log_checker import read_log
+from pidgate.sandbox.log_checker import read_log
 from tests.support.swarm import Sent, SwarmProducer
 
 USER = "ANONYMOUS"

@@ -17,8 +17,8 @@ import pytest
 import uvloop
 
 from pidgate.cli import running
+from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.ports import free_block, free_port
-from tests.support.gateway import GatewayProcess
 
 PIDGATE = Path(sys.executable).with_name("pidgate")
 ROOT = Path(__file__).parents[3]

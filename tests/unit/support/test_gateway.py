@@ -1,6 +1,6 @@
 """The parts of the gateway's test harness that need no gateway."""
 
-from tests.support.gateway import GatewayProcess, Metrics
+from pidgate.sandbox.gateway import GatewayProcess, Metrics
 
 TEXT = """\
 # HELP pidgate_requests_total Requests
