@@ -7,7 +7,14 @@ from struct import Struct
 from typing import Final
 
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.proxy.apis.api import COUNTED, ENDPOINTS_LAST, SIZE_PREFIX_BYTES, UNREAD
+from pidgate.gateway.proxy.apis.api import (
+    COUNTED,
+    ENDPOINTS_LAST,
+    NO_BYTES,
+    SIZE_PREFIX_BYTES,
+    UNREAD,
+    Response,
+)
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
@@ -36,6 +43,7 @@ class BrokerChannel(Reader):
         self._now_ms = context.now_ms
         self._counters = context.counters
         self._share = client.share
+        self._response = Response()
         self._is_full = False
         """The broker does not take what is written."""
         self._passing_bytes = 0
@@ -178,7 +186,7 @@ class BrokerChannel(Reader):
 
         Answers that need nothing leave together in one write, whole or not.
         """
-        conversation = self._conversation
+        conversation, response = self._conversation, self._response
         run_start = pos = 0
         while pos < end:
             if self._walker is not None:
@@ -204,7 +212,9 @@ class BrokerChannel(Reader):
                 arrived = min(end, pos + SIZE_PREFIX_BYTES + size)
                 if arrived - pos < min(HEAD_BYTES, SIZE_PREFIX_BYTES + size):
                     break
-                passing = request.api.begins(conversation, request, buf, pos, arrived, now_ms)
+                response.buf, response.now_ms = buf, now_ms
+                response.start, response.end = pos + SIZE_PREFIX_BYTES, arrived
+                passing = request.api.begins(conversation, request, response)
             if passing is UNREAD:
                 self._passing_bytes = SIZE_PREFIX_BYTES + size
                 continue
@@ -220,9 +230,9 @@ class BrokerChannel(Reader):
                 if size > WHOLE_ANSWER_LIMIT_BYTES:
                     raise FrameTooLarge(f"an answer of {size} bytes that has to be read whole")
                 break
-            instead = request.api.answer(
-                conversation, request, buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms
-            )
+            response.buf, response.now_ms = buf, now_ms
+            response.start, response.end = pos + SIZE_PREFIX_BYTES, frame_end
+            instead = request.api.response(conversation, request, response)
             if instead is not None:
                 self._flush(buf, run_start, pos)
                 self._client.write(instead)
@@ -230,6 +240,7 @@ class BrokerChannel(Reader):
             pos = frame_end
             run_start = self._done(buf, run_start, pos)
         self._flush(buf, run_start, pos)
+        response.buf = NO_BYTES  # a large answer has a buffer of its own
         return pos
 
     def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:

@@ -1,7 +1,7 @@
 """An API as the gateway handles it, a request on its way through, and what handlers may do with their connection. PURE.
 
 A request arrives as `Request`, its head parsed; `Api.request` says what becomes of it. One that the broker will answer
-stays in flight as the same object until `Api.answer` has seen the answer, or until it has streamed through.
+stays in flight as the same object until `Api.response` has seen the answer, or until it has streamed through.
 
 It must not know which APIs there are (table.py), nor in which order answers leave (conversation.py).
 """
@@ -67,7 +67,7 @@ class Passing(IntEnum):
     ENDPOINTS_LAST = 1
     """Streams through a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
     WHOLE = 2
-    """Read whole, then handed to `Api.answer`."""
+    """Read whole, then handed to `Api.response`."""
     COUNTED = 3
     """`Api.begins` is asked once its head is there, and says which of the others it is."""
 
@@ -101,18 +101,14 @@ class Api:
         """Decide about the first request behind a mute: HOLD, unless it is refused anyway."""
         return HOLD
 
-    def begins(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, pos: int, end: int, now_ms: int
-    ) -> Passing:
-        """Say how an answer passes that begins at `pos`, at its size prefix, and of which buf[pos:end] is there."""
+    def begins(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
+        """Return how an answer passes of which only the beginning is there."""
         return self.passing
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
-        """Look at one whole answer, buf[start:end] without its size prefix.
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        """Look at one whole answer.
 
-        Returns what the client gets in its place, framed; None: as it is in `buf` now. Raises MalformedFrame.
+        Returns what the client gets in its place, framed; None: as it is in the buffer now. Raises MalformedFrame.
         """
         return None
 
@@ -160,6 +156,23 @@ class Request(InFlightRequest):
         self.buf, self.start, self.end = frame, SIZE_PREFIX_BYTES, len(frame)
         return len(frame)
 
+
+class Response:
+    """An answer of the broker, buf[start:end] without its size prefix, which lies before `start`.
+
+    There is one for each broker's channel, used again and again: keep nothing of it.
+    """
+
+    __slots__ = ("buf", "end", "now_ms", "start")
+
+    def __init__(self) -> None:
+        self.buf = NO_BYTES
+        self.start = 0
+        self.end = 0
+        self.now_ms = 0
+
+
+NO_BYTES: Final = bytearray()
 
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pidgate.gateway.proxy.apis.api import WHOLE, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.api import WHOLE, Api, ApiContext, InFlightRequest, Request, Response, Step
 from pidgate.protocol import messages
 from pidgate.protocol.errors import UnsupportedVersion
 
@@ -20,9 +20,8 @@ class ApiVersionsApi(Api):
             context.recorder.software = software
         return context.forward(request)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         return messages.cap_api_versions(buf, start, end, request.api_version)
 
 
@@ -60,9 +59,8 @@ class SaslAuthenticateApi(SaslHandshakeApi):
         context.sasl.client_token(messages.sasl_token(request.buf, request.start, request.end))
         return context.forward(request)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         error_code, token = messages.sasl_answer(buf, start, end, request.api_version)
         identity = context.sasl.broker_answer(error_code, token)
         if identity is not None:

@@ -16,6 +16,7 @@ from pidgate.gateway.proxy.apis.api import (
     ApiContext,
     InFlightRequest,
     Request,
+    Response,
     Step,
 )
 from pidgate.gateway.quotas.kafka_api import QuotaExchange, describe_note, described
@@ -32,9 +33,8 @@ class DescribeQuotasApi(Api):
         request.note = describe_note(request.buf, request.start, request.end)
         return context.forward(request)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         return described(buf, start, end, request.api_version, request.note, context.admission.quotas)
 
 
@@ -66,9 +66,8 @@ class _AlterQuestion(Api):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         exchange = request.note
         assert isinstance(exchange, QuotaExchange)
         exchange.answered(buf, start, end)

@@ -18,6 +18,7 @@ from pidgate.gateway.proxy.apis.api import (
     InFlightRequest,
     Passing,
     Request,
+    Response,
     Step,
 )
 from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
@@ -55,14 +56,13 @@ class CountedFetch(Api):
         super().__init__(COUNTED)
         self._passing = passing
 
-    def begins(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, pos: int, end: int, now_ms: int
-    ) -> Passing:
+    def begins(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
         sensors = request.note
         assert isinstance(sensors, ClientSensors)
-        start = pos + SIZE_PREFIX_BYTES
-        if context.record_bytes(sensors, int.from_bytes(buf[pos:start], "big"), now_ms):
-            at = fetch_throttle_in(buf, start, end, request.api_key, request.api_version)
+        buf, start, now_ms = response.buf, response.start, response.now_ms
+        size = int.from_bytes(buf[start - SIZE_PREFIX_BYTES : start], "big")
+        if context.record_bytes(sensors, size, now_ms):
+            at = fetch_throttle_in(buf, start, response.end, request.api_key, request.api_version)
             if at is not None:
                 raise_to(buf, at, context.mute_left_ms(now_ms))
         return self._passing

@@ -16,6 +16,7 @@ from pidgate.gateway.proxy.apis.api import (
     ApiContext,
     InFlightRequest,
     Request,
+    Response,
     Step,
 )
 from pidgate.protocol.errors import ErrorCode
@@ -80,9 +81,8 @@ class ProduceApi(Api):
         context.counters.requests[PRODUCE] += 1
         return _stop(context, request, verdict, acks, now_ms)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         recorder, version = context.recorder, request.api_version
         if recorder is not None and may_hold_errors(buf, start, end, version):
             recorder.produce_answered(request.note, buf, start, end, version)
@@ -94,13 +94,12 @@ class ProduceApi(Api):
 class ThrottledProduce(ProduceApi):
     """A Produce above its byte rate, once it is in flight."""
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         at = produce_throttle_at(buf, start, end, request.api_version)
         if at is not None:
-            raise_to(buf, at, context.mute_left_ms(now_ms))
-        return super().answer(context, request, buf, start, end, now_ms)
+            raise_to(buf, at, context.mute_left_ms(response.now_ms))
+        return super().response(context, request, response)
 
 
 PRODUCE_API: Final = ProduceApi()

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from pidgate.gateway.metrics.counters import INIT_REFUSED
-from pidgate.gateway.proxy.apis.api import HOLD, WHOLE, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.api import (
+    HOLD,
+    WHOLE,
+    Api,
+    ApiContext,
+    InFlightRequest,
+    Request,
+    Response,
+    Step,
+)
 from pidgate.protocol import messages
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Refuse
@@ -32,9 +41,8 @@ class InitProducerIdApi(Api):
                 return _refuse(context, request, verdict, wanted, now_ms)
         return context.forward(request)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         answer = messages.init_producer_id_answer(buf, start, end, request.api_version)
         if answer.error_code == 0 and answer.producer_id >= 0:
             session = context.session
@@ -42,7 +50,7 @@ class InitProducerIdApi(Api):
                 session.user, answer.producer_id, answer.producer_epoch, session.connection_id
             )
         if context.recorder is not None:
-            context.recorder.producer_id_given(request.note, answer, now_ms)
+            context.recorder.producer_id_given(request.note, answer, response.now_ms)
         return None
 
 
@@ -75,15 +83,14 @@ class EndTxnApi(Api):
         request.note = messages.end_txn_request(request.buf, request.start, request.end)
         return context.forward(request)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         ended = request.note
         answer = messages.end_txn_answer(buf, start, end, request.api_version)
         if answer.error_code == 0 and answer.producer_id >= 0 and isinstance(ended, messages.EndTxnRequest):
             inherited = context.admission.inherits(
-                context.session.user, ended.producer_id, answer.producer_id, now_ms
+                context.session.user, ended.producer_id, answer.producer_id, response.now_ms
             )
             if context.recorder is not None:
-                context.recorder.transaction_ended(ended, answer, inherited, now_ms)
+                context.recorder.transaction_ended(ended, answer, inherited, response.now_ms)
         return None

@@ -9,6 +9,7 @@ from pidgate.gateway.proxy.apis.api import (
     ApiContext,
     InFlightRequest,
     Request,
+    Response,
     Step,
 )
 from pidgate.protocol.addresses import rewrite
@@ -46,9 +47,8 @@ class TopicListApi(GuardedApi):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         return context.gateway_topics.filter_response(request.api_key, request.api_version, buf, start, end)
 
 
@@ -58,18 +58,16 @@ class AddressesApi(GuardedApi):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         return rewrite(request.api_key, request.api_version, buf, start, end, context.translate)
 
 
 class MetadataApi(AddressesApi):
     """As AddressesApi and TopicListApi; a request that names gateway topics is forwarded without them."""
 
-    def answer(
-        self, context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, now_ms: int
-    ) -> bytes | None:
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        buf, start, end = response.buf, response.start, response.end
         version = request.api_version
         context.learn_topics(memoryview(buf)[start:end], version)
         if context.recorder is not None:
