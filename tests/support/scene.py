@@ -11,7 +11,7 @@ from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext, Shared
-from pidgate.protocol import messages
+from pidgate.protocol.codec import message_class
 from pidgate.quota import Admission, Mode, Quotas, UserQuota
 from pidgate.quota.settings import ByteQuotas
 from tests.support import raw
@@ -20,7 +20,7 @@ from tests.support.paper_transport import PaperTransport
 
 HEARTBEAT = 12
 MiB = 1024 * 1024
-messages.message_class(HEARTBEAT, "request")  # loads all schemas: half a second that no example has to pay
+message_class(HEARTBEAT, "request")  # loads all schemas: half a second that no example has to pay
 LISTENER = parse("cluster: {bootstrap_servers: [k1:9092]}").listeners[0]
 
 
