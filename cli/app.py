@@ -61,10 +61,10 @@ def who(
         bool, typer.Option("--json", help="For programs; docs/who.md says what is in it.")
     ] = False,
 ) -> None:
-    """Tell who brings new producer ids, from the events topic, and what to do about it."""
-    from pidgate.cli import who as telling
+    """Show who brings new producer ids, from the events topic, and what to do about it."""
+    from pidgate.cli import who as command
 
-    asked = telling.Asked(
+    options = command.Options(
         config=config,
         bootstrap_servers=bootstrap_servers,
         topic=topic,
@@ -73,7 +73,7 @@ def who(
         top=top,
         as_json=as_json,
     )
-    raise typer.Exit(telling.who(asked))
+    raise typer.Exit(command.who(options))
 
 
 @command(app)

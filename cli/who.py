@@ -36,7 +36,7 @@ _PROGRESS_EVERY: Final = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class Options:
     """The command line. `since` as people write durations; `zone` None: the machine's."""
 
     config: Path | None = None
@@ -50,11 +50,11 @@ class Asked:
     zone: tzinfo | None = None
 
 
-def who(asked: Asked) -> int:
+def who(options: Options) -> int:
     """Read the topic, print, return the exit code."""
     try:
-        settings = _settings(asked)
-        since_ms = units.duration_ms(asked.since)
+        settings = _settings(options)
+        since_ms = units.duration_ms(options.since)
     except ConfigError as error:
         print(error, file=sys.stderr)
         return USAGE_ERROR
@@ -62,37 +62,37 @@ def who(asked: Asked) -> int:
         print(f"--since: {error}", file=sys.stderr)
         return USAGE_ERROR
     try:
-        picture = asyncio.run(_picture(settings, asked, since_ms))
+        picture = asyncio.run(_picture(settings, options, since_ms))
     except CannotRead as error:
         print(f"pidgate who: {error.cause}\n{error.remedy}", file=sys.stderr)
         return USAGE_ERROR
-    users = picture.users[: asked.top]
-    found = {user.user: findings(user, picture.window, asked.zone) for user in users}
-    if asked.as_json:
+    users = picture.users[: options.top]
+    found = {user.user: findings(user, picture.window, options.zone) for user in users}
+    if options.as_json:
         print(json.dumps(report(picture, users, found), indent=2))
     else:
-        _print(picture, users, found, asked)
+        _print(picture, users, found, options)
     return SHOWN
 
 
-def _settings(asked: Asked) -> Settings:
-    if asked.config is not None and asked.bootstrap_servers is not None:
+def _settings(options: Options) -> Settings:
+    if options.config is not None and options.bootstrap_servers is not None:
         raise ConfigError(
             [loading.Problem("--bootstrap-servers", "", "does not go with --config; leave one of them out")]
         )
-    if asked.config is not None:
-        return loading.load(asked.config)
-    if asked.bootstrap_servers is None:
+    if options.config is not None:
+        return loading.load(options.config)
+    if options.bootstrap_servers is None:
         text = "is missing; name the gateway's file, or the brokers with --bootstrap-servers host:port"
         raise ConfigError([loading.Problem("--config", "", text)])
-    return loading.from_options(asked.bootstrap_servers)
+    return loading.from_options(options.bootstrap_servers)
 
 
-async def _picture(settings: Settings, asked: Asked, since_ms: int) -> Picture:
+async def _picture(settings: Settings, options: Options, since_ms: int) -> Picture:
     redact = settings.events.redact
-    only_user = None if asked.user is None else UserNames(redact).in_events(asked.user)
+    only_user = None if options.user is None else UserNames(redact).in_events(options.user)
     now_ms = wall_ms()
-    topic = asked.topic or settings.events.topic
+    topic = options.topic or settings.events.topic
     tally = Tally(only_user)
     spans: list[Span] = []
     intakes: list[Intake] = []
@@ -109,7 +109,7 @@ async def _picture(settings: Settings, asked: Asked, since_ms: int) -> Picture:
     kafka = OwnClient.from_settings(settings)
     await read(kafka, topic, now_ms - since_ms, now_ms, on_span, on_records)
     progress.over()
-    quotas = None if asked.config is None else _as_in_events(settings.to_quotas(), UserNames(redact))
+    quotas = None if options.config is None else _as_in_events(settings.to_quotas(), UserNames(redact))
     return picture_of(tally, topic, spans[0], now_ms - since_ms, intakes[0].unreadable, quotas)
 
 
@@ -141,15 +141,15 @@ def _print(
     picture: Picture,
     users: tuple[UserPicture, ...],
     found: Mapping[str, list[Finding]],
-    asked: Asked,
+    options: Options,
 ) -> None:
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
-    if asked.width is not None or not console.is_terminal:
-        console.width = asked.width or WIDTH_WITHOUT_TERMINAL
-    show(console, picture, users, found, asked.zone)
+    if options.width is not None or not console.is_terminal:
+        console.width = options.width or WIDTH_WITHOUT_TERMINAL
+    show(console, picture, users, found, options.zone)
     if not users:
-        whose = "" if asked.user is None else f" of user {asked.user}"
+        whose = "" if options.user is None else f" of user {options.user}"
         span = units.show_duration(picture.window.to_ms - picture.window.given_from_ms)
         console.print(f"No producer ids{whose} in the last {span} in topic {picture.topic}.")

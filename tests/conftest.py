@@ -23,13 +23,28 @@ REAL_RERUNS = 2
 WHOLE_MODULES = ("tests/kafka/", "tests/unit/test_compiled.py", "tests/unit/test_dockerfile.py")
 """Their fixtures start brokers and clients, compile or install."""
 
+WITHOUT_SPARK = frozenset(
+    f"tests/pipeline/test_{name}.py"
+    for name in (
+        "failover_cascade",
+        "failover_kip",
+        "history_recordings",
+        "history_stretch",
+        "recommend_file",
+        "recommend_trial",
+        "replay",
+        "report_words",
+    )
+)
+"""Of tests/pipeline those that need not wait for the process that has the JVM."""
+
 
 def group_of(test: str) -> str:
     """Tests of one group run in one process; larger groups begin earlier, single tests fill what time is left."""
     module = test.partition("::")[0]
-    if module.startswith("tests/pipeline/"):
+    if module.startswith("tests/pipeline/") and module not in WITHOUT_SPARK:
         return "spark"
-    return module if module.startswith(WHOLE_MODULES) else test
+    return module if module.startswith(WHOLE_MODULES) or module in WITHOUT_SPARK else test
 
 
 class Whole(LoadGroupScheduling):  # type: ignore[misc]

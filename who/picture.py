@@ -16,7 +16,7 @@ from pidgate.who.sequences import Lost
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Wall clock. `given_from_ms`: what was asked for; `from_ms` is later when the topic does not reach back."""
+    """Wall clock. `given_from_ms`: as given by --since; `from_ms` is later when the topic does not reach back."""
 
     from_ms: int
     to_ms: int

@@ -1,4 +1,4 @@
-"""Reads the stretch of the events topic that a window asks for, once, and ends. Knows Kafka, not events.
+"""Reader of the stretch of the events topic in a window, once. Knows Kafka, not events.
 
 Straight from the brokers, without a consumer group, with the gateway's own credentials. Creates no topic, not
 even by asking for it.

@@ -32,20 +32,18 @@ class Lost:
 
 
 class Sequences:
-    """Ticks off what came. `untracked`: events that could not be checked, because there were too many kinds."""
+    """Bitmap of the numbers that came, by incarnation."""
 
-    __slots__ = ("_incarnations", "untracked")
+    __slots__ = ("_incarnations",)
 
     def __init__(self) -> None:
         self._incarnations: dict[str, _Ticked] = {}
-        self.untracked = 0
 
     def is_new(self, gateway_id: str, incarnation: str, seq: int, *, judged: bool) -> bool:
         """Tick one off; False if it came before."""
         ticked = self._incarnations.get(incarnation)
         if ticked is None:
             if len(self._incarnations) >= MOST_INCARNATIONS:
-                self.untracked += 1
                 return True
             ticked = self._incarnations[incarnation] = _Ticked(gateway_id)
         if seq < 0:

@@ -46,7 +46,7 @@ class Edge:
 
 
 def span_of(edges: list[Edge], asked_from_ms: int, now_ms: int) -> Span:
-    """Return the stretch that these partitions hold of the window asked for."""
+    """Return the stretch that these partitions hold of the wanted window."""
     times = [edge.start_ms for edge in edges if edge.start_ms is not None]
     from_ms = asked_from_ms
     if times and all(edge.start == edge.first for edge in edges):

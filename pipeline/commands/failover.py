@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pidgate.pipeline.failover.heap import Heap
-    from pidgate.pipeline.failover.study import Answer, Asked, Past
+    from pidgate.pipeline.failover.study import Answer, Options, Past
     from pidgate.pipeline.tables import Tables
 
 ROWS = (
@@ -66,7 +66,7 @@ def failover(
 ) -> None:
     """Find which broker dies when, with and without quotas, and the quota that keeps a heap."""
     from pidgate.pipeline.failover import words
-    from pidgate.pipeline.failover.study import Asked
+    from pidgate.pipeline.failover.study import Options
 
     heap = _heap(heap_mb, base_heap_mb, bytes_per_state, usable_share)
     at, console = start("failover", tables, master, memory)
@@ -74,7 +74,7 @@ def failover(
     try:
         with console.status("running the model"):
             answer = answer_from(
-                at, Asked(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor)
+                at, Options(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor)
             )
     finally:
         at.spark.stop()
@@ -102,7 +102,7 @@ def _heap(
 
 
 def answer_from(
-    tables: Tables, asked: Asked, rates: Sequence[float], reopens: float, size: tuple[int, int]
+    tables: Tables, options: Options, rates: Sequence[float], reopens: float, size: tuple[int, int]
 ) -> Answer:
     """Read the events, run the model, write the three results. `size`: brokers and replication factor, without a
     topology event.
@@ -112,11 +112,11 @@ def answer_from(
     _write_kip(tables)
     past = _past(tables, reopens, *size)
     try:
-        answer = study(past, _plans(tables, past, rates), asked)
+        answer = study(past, _plans(tables, past, rates), options)
     finally:
         past.held.unpersist()
         past.shares.unpersist()
-    _write(tables, answer, asked.heap)
+    _write(tables, answer, options.heap)
     return answer
 
 
@@ -149,7 +149,7 @@ def _reopening(tables: Tables, holding: DataFrame, reopens: float) -> DataFrame:
 
 
 def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
-    """No quota, what is in force, what `recommend` says, and the rates asked for."""
+    """No quota, what is in force, what `recommend` says, and the given rates."""
     from pidgate.pipeline.failover.loads import named_plan, uniform_plans
     from pidgate.pipeline.failover.placement import rates_in_force
     from pidgate.pipeline.failover.study import NO_QUOTA

@@ -48,12 +48,12 @@ def under_quotas(
     user who reopens has no limit).
     """
     reopens = f.coalesce("reopens", f.lit(0.0))
-    wanted, asked = f.col("user_short_ids"), f.col("user_active_ids") * f.col("reopens")
+    wanted, requested = f.col("user_short_ids"), f.col("user_active_ids") * f.col("reopens")
     left = f.when(f.col("reopens") > 0, f.col("most") - f.least(wanted, "most")).otherwise(0.0)
     columns = {
         "ids": f.col("long_ids") + f.col("short_ids") * f.col("kept"),
         "states": f.col("long_states") + f.col("short_states") * f.col("kept"),
-        "storm_states": f.col("active_states") * f.col("reopens") * _share_of("left", asked),
+        "storm_states": f.col("active_states") * f.col("reopens") * _share_of("left", requested),
         "allowance_states": f.col("left")
         * (f.col("long_states") + f.col("short_states"))
         / f.col("user_ids"),
@@ -68,8 +68,8 @@ def under_quotas(
     )
 
 
-def _share_of(granted: str, asked: Column) -> Column:
-    return f.when(asked > 0, f.least(f.lit(1.0), f.col(granted) / asked)).otherwise(0.0)
+def _share_of(granted: str, requested: Column) -> Column:
+    return f.when(requested > 0, f.least(f.lit(1.0), f.col(granted) / requested)).otherwise(0.0)
 
 
 def _most_admitted(bucket: Bucket, expiry_ms: int) -> Column:

@@ -57,7 +57,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Options:
     """Parameters that an operator gives."""
 
     heap: Heap
@@ -92,34 +92,34 @@ def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
     return found
 
 
-def outcomes(load: Load, asked: Asked, loss: Scenario) -> list[Outcome]:
+def outcomes(load: Load, options: Options, loss: Scenario) -> list[Outcome]:
     """Return the outcome as it was, and with a broker lost."""
     found_outcomes = []
-    for scenario in (Scenario(reassign=asked.reassign, expiry_hours=loss.expiry_hours), loss):
-        rows = run(load, asked.heap, scenario)
-        found_outcomes.append(Outcome(verdict(load, asked.heap, scenario, rows), rows))
+    for scenario in (Scenario(reassign=options.reassign, expiry_hours=loss.expiry_hours), loss):
+        rows = run(load, options.heap, scenario)
+        found_outcomes.append(Outcome(verdict(load, options.heap, scenario, rows), rows))
     return found_outcomes
 
 
-def loss_to_study(unlimited: Load, asked: Asked, expiry_ms: int) -> Scenario:
-    """The same loss for every quota: the broker asked for, or the fullest, in its fullest hour without quotas.
+def loss_to_study(unlimited: Load, options: Options, expiry_ms: int) -> Scenario:
+    """The same loss for every quota: the given broker, or the fullest, in its fullest hour without quotas.
 
     Raises BadOption when there is no such broker.
     """
-    if asked.lost_broker is not None and asked.lost_broker not in unlimited.brokers:
+    if options.lost_broker is not None and options.lost_broker not in unlimited.brokers:
         raise BadOption(
-            f"there is no broker {asked.lost_broker} to lose: the topology has {unlimited.brokers}."
+            f"there is no broker {options.lost_broker} to lose: the topology has {unlimited.brokers}."
         )
-    return worst_loss(unlimited, asked.lost_broker, asked.reassign, -(-expiry_ms // HOUR_MS))
+    return worst_loss(unlimited, options.lost_broker, options.reassign, -(-expiry_ms // HOUR_MS))
 
 
-def quota_that_holds(past: Past, asked: Asked, loss: Scenario) -> int | None:
+def quota_that_holds(past: Past, options: Options, loss: Scenario) -> int | None:
     """The greatest rate for every user with which nobody dies in either scenario; None: none does."""
 
     def holds(rates: Sequence[int]) -> Mapping[int, bool]:
         plans = uniform_plans(past.users, {str(rate): float(rate) for rate in rates})
         loads = loads_of(past, plans)
-        return {rate: all_hold(outcomes(loads[str(rate)], asked, loss)) for rate in rates}
+        return {rate: all_hold(outcomes(loads[str(rate)], options, loss)) for rate in rates}
 
     return greatest_rate(holds, past.most_wanted)
 
@@ -147,17 +147,17 @@ def solved(rate: int) -> str:
     return f"solved: {rate} each"
 
 
-def study(past: Past, plans: DataFrame, asked: Asked) -> Answer:
+def study(past: Past, plans: DataFrame, options: Options) -> Answer:
     """Every plan (one of them NO_QUOTA) as it was and with a broker lost; and the rate that keeps all alive."""
     loads = loads_of(past, plans)
-    loss = loss_to_study(loads[NO_QUOTA], asked, past.expiry_ms)
-    found_outcomes = {quota: outcomes(load, asked, loss) for quota, load in loads.items()}
+    loss = loss_to_study(loads[NO_QUOTA], options, past.expiry_ms)
+    found_outcomes = {quota: outcomes(load, options, loss) for quota, load in loads.items()}
     rate = None
     if is_needed := not all_hold(found_outcomes[NO_QUOTA]):
-        rate = quota_that_holds(past, asked, loss)
+        rate = quota_that_holds(past, options, loss)
     if rate is not None:
         again = loads_of(past, uniform_plans(past.users, {solved(rate): float(rate)}))
-        found_outcomes |= {quota: outcomes(load, asked, loss) for quota, load in again.items()}
+        found_outcomes |= {quota: outcomes(load, options, loss) for quota, load in again.items()}
     return Answer([one for both in found_outcomes.values() for one in both], is_needed, rate)
 
 

@@ -24,11 +24,11 @@ def allocated(
     world: World, roll: np.random.Generator, day: int, shard: int, sort: int, at_ms: Times
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """An id and the broker that gave it for each arrival of one day; arrivals in order of time. Day -1: before."""
-    asked = roll.integers(0, 2, len(at_ms))
+    broker_of = roll.integers(0, 2, len(at_ms))
     place = np.zeros(len(at_ms), dtype=np.int64)
     wanted: list[tuple[int, int, int]] = []
     for broker in (0, 1):
-        mine = np.flatnonzero(asked == broker)
+        mine = np.flatnonzero(broker_of == broker)
         place[mine] = np.arange(len(mine))
         wanted += [(int(at_ms[one]), broker, number) for number, one in enumerate(mine[::BLOCK])]
     turn = {(broker, number): turn for turn, (_, broker, number) in enumerate(sorted(wanted))}
@@ -37,5 +37,5 @@ def allocated(
     for (broker, number), one in turn.items():
         turns[broker, number] = one
     mine_of_all = 2 * shard + sort
-    block = (day + 1) * BLOCKS_A_DAY + turns[asked, place // BLOCK] * 2 * world.shards + mine_of_all
-    return block * BLOCK + place % BLOCK, 1 + 2 * mine_of_all + asked
+    block = (day + 1) * BLOCKS_A_DAY + turns[broker_of, place // BLOCK] * 2 * world.shards + mine_of_all
+    return block * BLOCK + place % BLOCK, 1 + 2 * mine_of_all + broker_of

@@ -80,7 +80,7 @@ def tables_of(world: World, shard: int, number: int) -> DayTables:
         "topology": _Rows({}, gateways.topology(world, day, processes)),
     }
     numbers = _numbered([rows[kind] for kind in TYPES], seen)
-    envelope = _Envelope(world, day, seen, processes, shard)
+    envelope = _Envelope(world, day, seen, processes)
     tables = {kind: envelope.table(kind, rows[kind], seq) for kind, seq in zip(TYPES, numbers, strict=True)}
     return DayTables(tables, _truth(day, sights, seen))
 
@@ -178,14 +178,11 @@ def _truth(day: Day, decisions: Columns, seen: Sessions) -> pa.Table:
 class _Envelope:
     """Turns rows into tables: what all events carry, and each type's own columns."""
 
-    def __init__(
-        self, world: World, day: Day, seen: Sessions, processes: Sequence[Incarnation], shard: int
-    ) -> None:
+    def __init__(self, world: World, day: Day, seen: Sessions, processes: Sequence[Incarnation]) -> None:
         self._world = world
         self._day = day
         self._seen = seen
         self._processes = processes
-        self._shard = shard
 
     def table(self, kind: str, rows: _Rows, seq: NDArray[np.int64]) -> pa.Table:
         schema = to_arrow_schema(table_schema(kind))

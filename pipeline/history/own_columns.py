@@ -77,7 +77,7 @@ def _decision(
         np.int64
     )
     spread = np.maximum(1, np.minimum(day.of_deployment("partitions")[life], 8)).astype(np.uint64)
-    asked = ~np.isnan(rows["tokens_before"])
+    by_tokens = ~np.isnan(rows["tokens_before"])
     return {
         "producer_id": day.producer_id[life],
         "epoch": day.lives.epoch[life].astype(np.int64),
@@ -92,7 +92,7 @@ def _decision(
         "would_refuse": np.zeros(size, bool),
         "tokens_before": rows["tokens_before"],
         "tokens_after": rows["tokens_after"],
-        "token_units": np.where(asked, float(refusals.TOKEN_UNITS), np.nan),
+        "token_units": np.where(by_tokens, float(refusals.TOKEN_UNITS), np.nan),
         "throttle_time_ms": rows["throttle_time_ms"],
         "queue_position": rows["queue_position"],
         "waited_ms": rows["waited_ms"],

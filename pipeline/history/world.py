@@ -26,7 +26,7 @@ WINDOW_MS = HOUR_MS
 
 
 def dice(seed: int, *what: int | str) -> np.random.Generator:
-    """Random numbers for one thing of one world: the same wherever and in whatever order they are asked for."""
+    """Return random numbers for one thing of one world: the same wherever and in whatever order they are drawn."""
     words = [crc32(one.encode()) if isinstance(one, str) else one for one in what]
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([seed, *words])))
 

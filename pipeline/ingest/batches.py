@@ -182,7 +182,7 @@ class Batches:
 def losses_between(
     expected: Mapping[int, int], slices: Mapping[int, Slice], first_held: Mapping[int, int], topic_id: str
 ) -> tuple[seqs.Loss, ...]:
-    """Return the offsets missing between those expected and those that came; holes not made by retention are none. Pure."""
+    """Return the offsets between those expected and those that came; holes not made by retention are none. Pure."""
     found = []
     for partition, one in sorted(slices.items()):
         following = expected.get(partition, 0)

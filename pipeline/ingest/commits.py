@@ -112,7 +112,7 @@ class CommitLog:
         return made
 
     def finish(self) -> None:
-        """Do what the latest commit still asks for, and remove what nobody needs."""
+        """Do the renames left of the latest commit, and remove what nobody needs."""
         latest = self.latest
         if latest is not None:
             for source, target in latest.moves:

@@ -47,7 +47,7 @@ def of_type(records: DataFrame) -> DataFrame:
 def quickly_read(typed: DataFrame, words: Sequence[str]) -> DataFrame:
     """Add a column for each of these types, named for it, with the event, and `sure`: no doubt is left.
 
-    Only types that are there should be asked for: what nobody needs is compiled all the same.
+    Name only types that are there: what nobody needs is compiled all the same.
     """
     text = f.col("value").cast("string")
     parsed = typed.select(

@@ -117,7 +117,7 @@ class Ingest:
         return stream.trigger(processingTime=f"{every_ms} milliseconds").start()
 
     def _starting_offsets(self, topic_id: str, offsets: Offsets) -> str:
-        """Only asked by Spark when there is no checkpoint; who removed it does not have everything read again."""
+        """Return the offsets to go on from, which Spark uses without a checkpoint: nothing is read twice."""
         position = self._log.position
         if position.topic_id != topic_id:
             return "earliest"

@@ -1,6 +1,6 @@
 """The topic's partitions, identity, first and last offsets, by Java's own admin client.
 
-Asked before a stream is started, because a stream waits for ever for what does not answer.
+Used before a stream is started, because a stream waits for ever for what does not answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Offsets:
 
 
 class Topic:
-    """One topic, asked through one client; close it."""
+    """One topic, read through one admin client; close it."""
 
     def __init__(
         self, spark: SparkSession, bootstrap_servers: str, name: str, settings: Mapping[str, str]
@@ -67,13 +67,13 @@ class Topic:
         return Offsets(*(self._listed(partitions, wanted) for wanted in (spec.earliest(), spec.latest())))
 
     def _listed(self, partitions: list[int], spec: Any) -> dict[int, int]:
-        asked = self._jvm.java.util.HashMap()
+        specs = self._jvm.java.util.HashMap()
         place = self._jvm.org.apache.kafka.common.TopicPartition
         places = {number: place(self.name, number) for number in partitions}
         for one in places.values():
-            asked.put(one, spec)
+            specs.put(one, spec)
         try:
-            answer = self._admin.listOffsets(asked).all().get(*self._patience)
+            answer = self._admin.listOffsets(specs).all().get(*self._patience)
         except Py4JJavaError as error:
             raise self._unreachable(error) from None
         return {number: int(answer.get(one).offset()) for number, one in places.items()}

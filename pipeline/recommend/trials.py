@@ -7,13 +7,13 @@ more; the parts of heavy users are given places of their own, so that two of the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.recommend.trial import TEST, UserTrial
+from pidgate.pipeline.recommend.trial import Outcome, UserTrial
 from pidgate.quota import ProducerIdSettings
 
 if TYPE_CHECKING:
@@ -25,20 +25,13 @@ PLAN, NEW, BACK, USED = 0, 1, 2, 3
 HEAVY_SHARE = 0.1
 """Of all arrivals: a user with more is dealt out."""
 
-RESULT = (
-    "user string, rate_milli bigint, period string, healthy_admitted bigint, healthy_refused bigint, "
-    "rogue_admitted bigint, rogue_refused bigint, longest_wait_ms bigint, filter_ids bigint, false_positives bigint"
-)
+PERIODS = ("train", "test")
+_COUNTS = (*(field.name for field in fields(Outcome)), "filter_ids", "false_positives")
+RESULT = "user string, rate_milli bigint, period string, " + ", ".join(f"{name} bigint" for name in _COUNTS)
 _ARROW = pa.schema(
     [("user", pa.string()), ("rate_milli", pa.int64()), ("period", pa.string())]
-    + [
-        (name, pa.int64())
-        for name in (
-            "healthy_admitted", "healthy_refused", "rogue_admitted", "rogue_refused", "longest_wait_ms",
-            "filter_ids", "false_positives",
-        )
-    ]
-)  # fmt: skip
+    + [(name, pa.int64()) for name in _COUNTS]
+)
 _Row = tuple[Any, ...]
 
 
@@ -122,8 +115,8 @@ def _streamed(course: Course) -> Callable[[Iterable[pa.RecordBatch]], Iterable[p
         stage = _Stage(course)
         for batch in batches:
             for whole in _by_user(batch):
-                yield from _told(stage.take(whole))
-        yield from _told(stage.end())
+                yield from _batch(stage.take(whole))
+        yield from _batch(stage.end())
 
     return stream
 
@@ -191,18 +184,7 @@ class _Stage:
         if trial is None:
             return []
         rows: list[_Row] = [
-            (
-                self._user,
-                rate_milli,
-                "test" if period == TEST else "train",
-                one.healthy_admitted,
-                one.healthy_refused,
-                one.rogue_admitted,
-                one.rogue_refused,
-                one.longest_wait_ms,
-                0,
-                0,
-            )
+            (self._user, rate_milli, PERIODS[period], *astuple(one), 0, 0)
             for rate_milli, period, one in trial.outcomes()
         ]
         if trial.filter is not None:
@@ -212,7 +194,7 @@ class _Stage:
         return rows
 
 
-def _told(rows: list[_Row]) -> Iterator[pa.RecordBatch]:
+def _batch(rows: list[_Row]) -> Iterator[pa.RecordBatch]:
     if rows:
         yield pa.RecordBatch.from_arrays(
             [

@@ -19,10 +19,8 @@ class UserRates:
     new_ids: int
     peak_new_ids_per_minute: int
     peak_new_ids_per_hour: int
-    peak_new_ids_per_day: int
     new_ids_per_hour_p50: float | None
     new_ids_per_hour_p95: float | None
-    new_ids_per_hour_p99: float | None
     life_ms_p50: float | None
     life_ms_p95: float | None
     requests: int | None
@@ -81,7 +79,6 @@ class Recommendation:
     action: str
     headroom: float | None
     reasons: Sequence[str] | None
-    healthy_refused_train: int | None
     healthy_refused_test: int | None
     rogue_ids_admitted_test: int | None
     rogue_ids_test: int | None

@@ -46,6 +46,14 @@ def _sockets_of_tests(request: pytest.FixtureRequest) -> Iterator[None]:
         _collect()
 
 
+SMALL = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+"""Plans of few rows are run once each: planning them anew and compiling them takes a third of the JVM's time. Jobs as
+they are submitted (test_spark_submit.py, the demo) keep Spark's own settings.
+"""
 ROOT = str(Path(__file__).parents[2])
 BRIEF_JVM = "--conf spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 pyspark-shell"
 """Half of the processor time of a JVM that lives for minutes goes into optimizing code that soon ends. What is computed
@@ -72,7 +80,8 @@ def spark() -> Iterator[SparkSession]:
         # Python workers import what tests hand them, from tests/support.
         only_here.setenv("PYTHONPATH", os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]))
         session = spark_session("tests", master="local[2]", memory="1g", with_kafka=True)
-    session.conf.set("spark.sql.shuffle.partitions", "2")
+    for setting, value in SMALL.items():
+        session.conf.set(setting, value)
     # What was imported by now stays: the collector need not look through it after each test.
     _collect()
     gc.freeze()

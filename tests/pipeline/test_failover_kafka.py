@@ -25,7 +25,7 @@ from pidgate.pipeline.failover.heap import Heap
 from pidgate.pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, held, lives
 from pidgate.pipeline.failover.loads import uniform_plans
 from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, expiration_ms, rates_in_force, shares
-from pidgate.pipeline.failover.study import NO_QUOTA, Asked, Past, loads_of, loss_to_study
+from pidgate.pipeline.failover.study import NO_QUOTA, Options, Past, loads_of, loss_to_study
 from pidgate.pipeline.schemas import table_schema
 from pidgate.quota.token_bucket import TokenBucket
 
@@ -271,7 +271,7 @@ def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(tables: Tables
     rates = "user string, recommended_rate double, current_rate double"
     tables.write_result("recommendations", spark.createDataFrame([("rogue", 5.0, None)], rates))
     heap = Heap(heap_bytes=1_000 + 400 * 10, base_bytes=1_000, bytes_per_state=10)
-    answer = answer_from(tables, Asked(heap), [18.0], 1.0, (1, 1))
+    answer = answer_from(tables, Options(heap), [18.0], 1.0, (1, 1))
     assert not any(said.holds for said in answer.of(NO_QUOTA))
     assert answer.rate == 17
     assert all(said.holds for said in answer.of("solved: 17 each"))
@@ -296,9 +296,9 @@ def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(tables: Tables
 
 def test_a_broker_that_is_not_there_cannot_be_lost(past: Past, loads: dict[str, Load]) -> None:
     with pytest.raises(BadOption, match=r"no broker 9 .* \[1, 2, 3\]"):
-        loss_to_study(loads[NO_QUOTA], Asked(Heap(2**30), lost_broker=9), EXPIRY_MS)
+        loss_to_study(loads[NO_QUOTA], Options(Heap(2**30), lost_broker=9), EXPIRY_MS)
 
 
 def test_without_events_it_says_what_to_run(tables: Tables) -> None:
     with pytest.raises(HistoryEmpty, match="ingest"):
-        answer_from(tables, Asked(Heap(2**30)), [], 1.0, (3, 3))
+        answer_from(tables, Options(Heap(2**30)), [], 1.0, (3, 3))

@@ -161,7 +161,7 @@ def _pattern(user: str, pattern: Pattern, ids: int, share_: float, *, harmful: b
 
 
 def _advice(user: str, action: str, rate: float | None) -> Recommendation:
-    return Recommendation(user, None, 1_000.0, rate, action, 1.5, [], 0, 0, 5, 50, 60.0, 50, 0, False)
+    return Recommendation(user, None, 1_000.0, rate, action, 1.5, [], 0, 5, 50, 60.0, 50, 0, False)
 
 
 ROGUE = UserRow(
