@@ -51,6 +51,8 @@ HOT_MODULES = [
     "pidgate/quota/byte_quota.py",
     "pidgate/quota/layered_filter.py",
     "pidgate/quota/sticky.py",
+    "pidgate/quota/sticky_entries.py",
+    "pidgate/quota/topic_names.py",
     "pidgate/quota/verdicts.py",
 ]
 SHARED_LIBRARY = "pidgate._hot_path"

@@ -1,14 +1,10 @@
-"""Who may bring how many new producer ids (KIP-936), and what must not pass before what.
+"""Quotas of new producer ids (KIP-936) and bytes (KIP-13), and the order of refused batches. PURE.
 
-`Admission` is what a gateway talks to: it judges Produce requests by their producer ids, and answers
-forward, refuse or close. Behind it stand the exact table of what was refused (sticky.py), and the state of
-all users (producer_ids.py): a layered filter of remembered ids, a token bucket and a queue of those that
-came back, for each user.
+`Admission` judges Produce requests by their producer ids: forward, refuse or close. Behind it stand the exact table of
+refused batches (sticky.py) and the state of all users (producer_ids.py): for each a layered filter of remembered ids,
+a token bucket, and a queue of ids that came back. `ByteQuota` (byte_quota.py) holds clients to bytes per second.
 
-`ByteQuota` (byte_quota.py) is what holds clients to bytes per second (KIP-13).
-
-Pure: no clock (times are arguments, monotonic milliseconds), no randomness (seeds are arguments), no bytes,
-no sockets.
+No clock (times are arguments, monotonic milliseconds), no randomness (seeds are arguments), no bytes, no sockets.
 """
 
 from pidgate.quota.admission import Admission

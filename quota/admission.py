@@ -2,9 +2,7 @@
 
 The order is essential. What was refused is looked at before any cache and before the quota: neither an admission, nor
 a raised rate, nor observing, nor an exemption, nor failing open lets a batch pass before one that was refused. Then
-the connection's cache is asked, and only then the state.
-
-Must not know bytes or sockets. One instance in each process that owns connections.
+the connection's cache is asked, and only then the state. Must not know bytes or sockets.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, enforces, is_bounded, resolve
 from pidgate.quota.owners import ProducerIdOwners
 from pidgate.quota.producer_ids import SHORTEST_THROTTLE_MS, ProducerIdQuota
+from pidgate.quota.refusing import local_decision, refusal_of, refusal_with
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import (
     Answer,
@@ -27,11 +26,11 @@ from pidgate.quota.state import (
     failed_open,
     new_id_question,
 )
-from pidgate.quota.sticky import Look, RefusedId, StickyRefusals
+from pidgate.quota.sticky import Look, StickyRefusals
+from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.users import GaveUp, UserStatus
 from pidgate.quota.verdicts import (
     FORWARD,
-    Bound,
     Close,
     Decision,
     Forward,
@@ -139,15 +138,15 @@ class Admission:
         quotas = self._quotas
         if not quotas.producer_ids.refuse_init or not is_bounded(quotas, resolve(quotas, session.user)):
             return FORWARD
-        answer = pending.answer if pending is not None else None
-        if answer is None:
+        if pending is None or pending.answer is None:
             question = new_id_question(session.user, session.address, session.client_id)
-            answer = self._answer(question, now_ms)
-            if answer is None:
-                return PendingDecision(question, now_ms)
+            pending = PendingDecision(question, now_ms, self._answer(question, now_ms))
+        answer = pending.answer
+        if answer is None:
+            return pending
         for decision in answer.decisions:
             self._counters.of(session.user, now_ms).count_new_id(decision, now_ms)
-        return self._refusal_of(session, answer) if answer.refused else FORWARD
+        return refusal_of(self._quotas, answer) if answer.refused else FORWARD
 
     def judge_while_muted(
         self, session: Session, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
@@ -236,21 +235,8 @@ class Admission:
         now_ms: int,
     ) -> Refuse | Close:
         throttle_ms = max(SHORTEST_THROTTLE_MS, throttle_ms)
-        producer_id, epoch, base_sequence, topic, partition = cause
-        decision = Decision(
-            session.user,
-            producer_id,
-            epoch,
-            transactional,
-            topic,
-            partition,
-            base_sequence,
-            len(looked),
-            False,
-            reason,
-            throttle_time_ms=throttle_ms,
-        )
-        refusal = self._refusal(session.user, decision, (decision,))
+        decision = local_decision(session.user, cause, len(looked), transactional, reason, throttle_ms)
+        refusal = refusal_with(self._quotas, decision, (decision,))
         refusal.rearms_mute = reason is Reason.ESTABLISHED
         return self._record_refusal(session, looked, refusal, now_ms)
 
@@ -265,17 +251,15 @@ class Admission:
         pending: PendingDecision | None,
     ) -> Verdict | PendingDecision:
         """Ask the state, and apply its answer."""
-        if pending is not None and pending.answer is not None:
-            answer, decided_ms = pending.answer, pending.asked_ms
-        else:
+        if pending is None or pending.answer is None:
             question = self._question(session, looked, transactional, now_ms)
-            given = self._answer(question, now_ms)
-            if given is None:
-                return PendingDecision(question, now_ms)
-            answer, decided_ms = given, now_ms
+            pending = PendingDecision(question, now_ms, self._answer(question, now_ms))
+        answer = pending.answer
+        if answer is None:
+            return pending
         if answer.refused:
             return self._refused_by_state(session, looked, answer, now_ms)
-        slice_key = self._slice_key(decided_ms)
+        slice_key = self._slice_key(pending.asked_ms)
         for batch, _ in looked:
             session.remember(batch[0], slice_key)
         counters = self._counters.of(session.user, now_ms)
@@ -295,11 +279,10 @@ class Admission:
     def _question(self, session: Session, looked: _Looked, transactional: bool, now_ms: int) -> Question:
         ids: dict[int, AskedId] = {}
         for batch, look in looked:
-            producer_id, epoch, base_sequence, topic, partition = batch
-            asked = ids.get(producer_id)
+            asked = ids.get(batch[0])
             if asked is None:
-                asked = ids[producer_id] = AskedId(producer_id, epoch, base_sequence, topic, partition)
-                record = self.sticky.refused_id(session.user, producer_id, now_ms)
+                asked = ids[batch[0]] = AskedId(*batch)
+                record = self.sticky.refused_id(session.user, batch[0], now_ms)
                 if record is not None:
                     asked.deadline_ms = record.deadline_ms
                     asked.first_refused_ms = record.first_refused_ms
@@ -327,36 +310,15 @@ class Admission:
     def _refused_by_state(
         self, session: Session, looked: _Looked, answer: Answer, now_ms: int
     ) -> Refuse | Close:
-        refusal = self._refusal_of(session, answer)
+        refusal = refusal_of(self._quotas, answer)
         verdict = self._record_refusal(session, looked, refusal, now_ms)
-        if verdict is refusal:
-            for decision in answer.decisions:
-                # Coming back too early keeps the deadline: with the shortest throttle added each time, two
-                # connections of one id could put it off for each other without end.
-                if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE):
-                    until_ms = now_ms + decision.throttle_time_ms
-                    self.sticky.throttled(session.user, decision.producer_id, until_ms)
+        for decision in answer.decisions if verdict is refusal else ():
+            # Coming back too early keeps the deadline: with the shortest throttle added each time, two
+            # connections of one id could put it off for each other without end.
+            if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE):
+                until_ms = now_ms + decision.throttle_time_ms
+                self.sticky.throttled(session.user, decision.producer_id, until_ms)
         return verdict
-
-    def _refusal_of(self, session: Session, answer: Answer) -> Refuse:
-        longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)
-        refusal = self._refusal(session.user, longest, answer.decisions)
-        refusal.bound = answer.bound
-        if answer.bound is Bound.CLUSTER:
-            refusal.rate_milli = self._quotas.cluster_rate_milli
-        return refusal
-
-    def _refusal(self, user: User, decision: Decision, decisions: tuple[Decision, ...]) -> Refuse:
-        return Refuse(
-            decision.throttle_time_ms,
-            decision.reason,
-            decision.producer_id,
-            True,
-            user,
-            resolve(self._quotas, user).rate_milli,
-            self._quotas.producer_ids.window_ms,
-            decisions=decisions,
-        )
 
     def _record_refusal(
         self, session: Session, looked: _Looked, refusal: Refuse, now_ms: int
@@ -388,11 +350,9 @@ class Admission:
         for user, unused in self.owners.connection_closed(connection_id).items():
             self._counters.of(user, now_ms).unused_ids += unused
 
-    def inherits(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
+    def inherits(self, user: User, old_id: int, new_id: int, now_ms: int) -> bool:
         """Admit an id given by EndTxn v5+ uncharged; return False when its predecessor is not remembered."""
-        if old_producer_id == new_producer_id:
-            return False
-        if not self._state.inherit(user, old_producer_id, new_producer_id, now_ms):
+        if old_id == new_id or not self._state.inherit(user, old_id, new_id, now_ms):
             return False
         admitted = self._counters.of(user, now_ms).admitted
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1

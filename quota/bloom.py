@@ -20,7 +20,7 @@ HashPair = tuple[int, int]
 
 
 def shape(n: int, p: float) -> tuple[int, int]:
-    """(bits m, hash functions k) for `n` entries at a false-positive rate of `p`."""
+    """Return (bits m, hash functions k) for `n` entries at a false-positive rate of `p`. Raises ValueError."""
     if n < 1 or not 0 < p < 1:
         raise ValueError(f"no filter has {n} entries at a false-positive rate of {p}")
     bits = math.ceil(n * math.log(p) / -(math.log(2) ** 2))
@@ -34,7 +34,7 @@ def _turns(hashes: int) -> tuple[int, ...]:
 
 
 def indices(pair: HashPair, k: int, m: int) -> Iterator[int]:
-    """The k bit positions below m for a hash pair: enhanced double hashing; positions may repeat."""
+    """Yield the k bit positions below m for a hash pair: enhanced double hashing; positions may repeat."""
     index, step = pair[0] % m, pair[1] % m
     yield index
     for i in range(1, k):
@@ -60,7 +60,7 @@ class BloomLayer:
 
     @classmethod
     def restored(cls, design_count: int, bits: int, hashes: int, count: int, data: bytes) -> Self:
-        """A layer as it was exported, with the shape it had. Raises ValueError when the parts do not fit."""
+        """Make a layer as it was exported. Raises ValueError when the parts do not fit."""
         if design_count < 1 or bits < 1 or hashes < 1 or count < 0 or len(data) != (bits + 7) // 8:
             raise ValueError(f"no layer has {bits} bits, {hashes} hashes, {count} ids in {len(data)} bytes")
         layer = cls(design_count, bits, hashes)
@@ -89,7 +89,7 @@ class BloomLayer:
 
     @property
     def is_full(self) -> bool:
-        """Whether the design count is reached; one more entry would break the false-positive rate."""
+        """True when the design count is reached; one more entry would break the false-positive rate."""
         return self.count >= self.design_count
 
     def __contains__(self, pair: HashPair) -> bool:
@@ -105,7 +105,7 @@ class BloomLayer:
         return True
 
     def add(self, pair: HashPair) -> None:
-        """Puts in an entry that the caller knows is not in this layer (it is counted as distinct)."""
+        """Add an entry that the caller knows is not in this layer (it is counted as distinct)."""
         bits, m = self._bits, self._m
         index, step = pair[0] % m, pair[1] % m
         for i in self._turns:

@@ -1,7 +1,7 @@
-"""One bucket: the bytes of those who share a byte rate, and what came of it.
+"""One bucket: the bytes of all who share a byte rate. PURE.
 
-With a `Share` its window is summed with those of the other processes of a gateway. Knows nothing of who shares it, and
-nothing of how processes share memory.
+With a `Share` its window is summed with those of the other processes of a gateway. Must not know who shares it, nor
+how processes share memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Share(Protocol):
     """One bucket's cells in memory that processes share."""
 
     def past(self) -> list[Sample]:
-        """What a process in this one's place had recorded before, oldest first."""
+        """Return the samples of a process formerly in this one's place, oldest first."""
         ...
 
     def write(self, start_ms: int, last_ms: int, size_bytes: int) -> None:
-        """The sample being filled, whole."""
+        """Write the sample being filled, whole."""
         ...
 
     def others(self, now_ms: int) -> tuple[int, int | None]:
@@ -31,7 +31,7 @@ class Share(Protocol):
         ...
 
     def release(self) -> None:
-        """This process has no bucket for it any more."""
+        """Free the cells: this process has no bucket for them any more."""
         ...
 
 
@@ -41,7 +41,7 @@ class Cells(Protocol):
     def share(
         self, kind: Kind, bucket: BucketName, samples: int, sample_ms: int, now_ms: int
     ) -> Share | None:
-        """The cells of one bucket; None: there is no room, and the process counts for itself."""
+        """Return the cells of one bucket; None without room: the process counts for itself."""
         ...
 
 
@@ -77,12 +77,12 @@ class ByteBucket:
         "made_ms",
         "name",
         "rate_bytes_per_s",
+        "reported_ms",
         "sample_ms",
         "samples",
         "share",
         "throttle_times_ms",
         "throttled",
-        "told_ms",
         "total_bytes",
         "window",
         "would_throttle",
@@ -103,8 +103,8 @@ class ByteBucket:
         self.would_throttle = 0
         self.throttle_times_ms = Samples()
         self.total_bytes = 0
-        self.told_ms = now_ms
-        """When `changes` last gave it out."""
+        self.reported_ms = now_ms
+        """Time of the last report by `ByteQuota.changes`."""
         self.is_dropped = False
 
     @property
@@ -116,7 +116,7 @@ class ByteBucket:
         return now_ms - max(self.window.last_ms, self.made_ms)
 
     def record(self, size_bytes: int, now_ms: int) -> int:
-        """Counts first, then looks: what a client has to wait until its rate is at the bound again, in ms."""
+        """Count the bytes; return the wait (ms) until the rate is at the bound again."""
         window = self.window
         window.record(size_bytes, now_ms)
         self.total_bytes += size_bytes

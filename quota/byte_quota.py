@@ -1,10 +1,10 @@
-"""All byte quotas of one process: who is held to what, and how long a client has to wait (KIP-13, KIP-219).
+"""Byte quotas of one process: bounds, buckets, throttle times (KIP-13, KIP-219). PURE.
 
-A connection asks for a Meter once per `generation` and tells it of every request's bytes. Behind meters stand
+A connection asks for ClientSensors once per `generation` and records the bytes of every request. Behind them stand
 buckets, shared as Kafka shares them (byte_rates.py), each with a window of samples (byte_window.py). Processes of one
 gateway sum their windows through `Cells`.
 
-Knows no bytes on the wire, no clock, and nothing of how processes share memory.
+Must not know bytes on the wire or the clock.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MAX_CLIENT_BUCKETS: Final = 20_000
 bounded: a user has authenticated.
 """
 
-TOLD_AGAIN_MS: Final = 30_000
-"""What was not heard the first time is repaired by then."""
+REPORTED_AGAIN_MS: Final = 30_000
+"""Every bucket is reported again after this time, which repairs a lost report."""
 
 NEVER_MS: Final = -(1 << 62)
 
@@ -50,7 +50,9 @@ OTHER_CLIENTS: Final = "(other)"
 
 
 class ClientSensors:
-    """What one client's bytes are told to. `throttles`: whether it is made to wait, or only counted."""
+    """Record one client's bytes against its bucket (KIP-13). `throttles`: the client is made to wait; else only
+    counted.
+    """
 
     __slots__ = ("_bound", "_bucket", "_kind", "_quota", "_user", "throttles")
 
@@ -64,9 +66,9 @@ class ClientSensors:
         self.throttles = throttles
 
     def record(self, size_bytes: int, now_ms: int) -> int:
-        """Counts the bytes of a request or an answer; returns throttle_time_ms, 0 for none.
+        """Count the bytes of a request or an answer; return throttle_time_ms, 0 for none.
 
-        0 too for who is only observed. A bound that was changed holds at once.
+        Also 0 for clients that are only observed. A changed bound holds at once.
         """
         bucket = self._bucket
         if bucket is None or bucket.is_dropped:
@@ -83,8 +85,8 @@ class ClientSensors:
 
     @property
     def window_bytes(self) -> int:
-        """What the quota allowed in its whole window when this meter was asked for, at least 1: more at once is
-        throttled for certain (Kafka's maxValueInQuotaWindow).
+        """Bytes allowed in the whole window, at least 1: more at once is throttled for certain (Kafka's
+        maxValueInQuotaWindow).
         """
         return max(1, self._quota.in_whole_window(self._bound.rate_bytes_per_s))
 
@@ -106,9 +108,9 @@ class ByteQuota:
         self._of_clients: dict[tuple[Kind, BucketName], ByteBucket] = {}
         self._of_users: dict[tuple[Kind, BucketName], ByteBucket] = {}
         self.generation = 0
-        """Changes whenever meters have to be asked for anew."""
+        """Changes whenever sensors have to be asked for anew."""
         self.is_on = False
-        """Whether a byte rate is set for anybody."""
+        """True when a byte rate is set for anybody."""
         self.no_room = 0
         """Times a bucket was asked for that there was no room for."""
         self.not_shared = 0
@@ -116,7 +118,7 @@ class ByteQuota:
         self.set_quotas(quotas, now_ms)
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
-        """New bounds hit live buckets, with what they have counted. Another shape of the window starts all anew."""
+        """Apply new bounds to live buckets, which keep their counts; a new shape of the window starts them anew."""
         before, self._quotas = self._quotas.bytes, quotas
         after = quotas.bytes
         self.generation += 1
@@ -130,7 +132,7 @@ class ByteQuota:
             bucket.rate_bytes_per_s = rate_of_bucket(after, bucket.kind, bucket.name)
 
     def sensors(self, kind: Kind, user: User, client_id: str | None, now_ms: int) -> ClientSensors | None:
-        """None: nothing limits this client. Ask again when `generation` has changed."""
+        """Return the client's sensors; None: nothing limits it. Ask again when `generation` has changed."""
         bound = resolve_rate(self._quotas.bytes, kind, user, client_id)
         if bound is None:
             return None
@@ -142,7 +144,7 @@ class ByteQuota:
         return rate_bytes_per_s * (shape.samples - 1) * shape.sample_ms // 1_000
 
     def bucket(self, kind: Kind, user: User, bound: Bound, now_ms: int) -> ByteBucket:
-        """The bucket of a bound; made, when there is none."""
+        """Return the bucket of a bound, made when there is none."""
         name = bound.bucket
         table = self._of_users if name[1] is None else self._of_clients
         found = table.get((kind, name))
@@ -166,36 +168,36 @@ class ByteQuota:
         return made
 
     def sweep(self, now_ms: int) -> None:
-        """Drops what has been idle for an hour. To be called about once a minute."""
+        """Drop buckets idle for an hour. To be called about once a minute."""
         for table in (self._of_clients, self._of_users):
             for key in [key for key, bucket in table.items() if bucket.idle_ms(now_ms) >= IDLE_MS]:
                 table.pop(key).drop()
         self._share_the_rest(now_ms)
 
     def snapshots(self, now_ms: int) -> list[ByteSnapshot]:
-        """Every bucket that has a bound now."""
+        """Return every bucket that has a bound now."""
         return [bucket.snapshot(now_ms) for bucket in self._buckets() if bucket.rate_bytes_per_s is not None]
 
     def changes(self, now_ms: int, limit: int) -> list[ByteSnapshot]:
-        """The buckets in which something was counted since they were last given out here, and all from time to time;
-        those first that have waited longest, at most `limit`. For who keeps the sums of several processes.
+        """Return the buckets used since they were last reported, and every bucket each REPORTED_AGAIN_MS; the longest
+        unreported first, at most `limit`. For whoever sums several processes.
         """
-        again_ms = now_ms - TOLD_AGAIN_MS
+        again_ms = now_ms - REPORTED_AGAIN_MS
         due = [
             bucket
             for bucket in self._buckets()
-            if bucket.window.last_ms >= bucket.told_ms or bucket.told_ms <= again_ms
+            if bucket.window.last_ms >= bucket.reported_ms or bucket.reported_ms <= again_ms
         ]
-        due.sort(key=lambda bucket: bucket.told_ms)
+        due.sort(key=lambda bucket: bucket.reported_ms)
         del due[limit:]
         for bucket in due:
-            bucket.told_ms = now_ms
+            bucket.reported_ms = now_ms
         return [bucket.snapshot(now_ms) for bucket in due]
 
     def report_all(self) -> None:
-        """`changes` is to give out everything: who keeps the sums is new, or did not hear the last of them."""
+        """Have `changes` report every bucket: the receiver is new, or missed the last report."""
         for bucket in self._buckets():
-            bucket.told_ms = NEVER_MS
+            bucket.reported_ms = NEVER_MS
 
     def _buckets(self) -> Iterator[ByteBucket]:
         yield from self._of_clients.values()
@@ -227,7 +229,7 @@ class ByteQuota:
         return self._cells.share(kind, name, quotas.samples, quotas.sample_ms, now_ms)
 
     def _share_the_rest(self, now_ms: int) -> None:
-        """What this process counts for itself is shared once there is room for it."""
+        """Share what this process counts for itself, once there is room."""
         if self._cells is None:
             return
         for bucket in self._buckets():

@@ -1,12 +1,11 @@
-"""Which byte rate holds for whom, and whose bytes are counted together (KIP-13; Kafka's ClientQuotaManager).
+"""Byte rates by entity, and whose bytes are counted together (KIP-13; Kafka's ClientQuotaManager). PURE.
 
-Kafka's eight levels, the first that says something about the kind wins:
-1 (user, client id), 2 (user, default client), 3 user, 4 (default user, client id), 5 (default user, default client),
-6 default user, 7 client id, 8 default client.
-The level also decides who shares a bucket: on 1, 2, 4 and 5 each (user, client id) has its own, on 3 and 6 all
-clients of a user share one, on 7 and 8 all users of a client id do.
+Kafka's eight levels, the first with a rate of the kind wins:
+ 1 (user, client id), 2 (user, default client), 3 user, 4 (default user, client id), 5 (default user, default client),
+ 6 default user, 7 client id, 8 default client.
 
-Knows no state and no time.
+The level also decides who shares a bucket: on 1, 2, 4 and 5 each (user, client id) has its own, on 3 and 6 all clients
+of a user share one, on 7 and 8 all users of a client id do.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pidgate.quota.settings import DEFAULT, ByteEntity, ByteQuotas, Mode, Quotas
 
 
 class Kind(StrEnum):
-    """What is counted: `producer_byte_rate` holds for PRODUCE, `consumer_byte_rate` for FETCH."""
+    """The direction counted: `producer_byte_rate` holds for PRODUCE, `consumer_byte_rate` for FETCH."""
 
     PRODUCE = "produce"
     FETCH = "fetch"
@@ -31,12 +30,12 @@ BucketName = tuple[str | None, str | None]
 
 
 LONGEST_CLIENT_ID: Final = 255
-"""Characters by which clients are told apart for which a default client's rate holds."""
+"""Characters that distinguish clients under a default client's rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What one client is held to: a rate, the bucket it is measured in, and the level (1 to 8) that said so."""
+    """A client's bound: its rate, the bucket it is measured in, and the level (1 to 8) that set it."""
 
     rate_bytes_per_s: int
     bucket: BucketName
@@ -44,10 +43,10 @@ class Bound:
 
 
 def resolve_rate(quotas: ByteQuotas, kind: Kind, user: User, client_id: str | None) -> Bound | None:
-    """The bound of a client; None: nothing limits it.
+    """Return the bound of a client; None: nothing limits it.
 
-    A client id that is missing is the empty one, which the default client's rates hold for. `user` None is
-    unidentified: only rates of client ids can hold for it.
+    A missing client id is the empty one, which the default client's rates hold for. `user` None is unidentified: only
+    rates of client ids can hold for it.
     """
     client = client_id or DEFAULT
     for level, entity in _levels(user, client):
@@ -58,7 +57,7 @@ def resolve_rate(quotas: ByteQuotas, kind: Kind, user: User, client_id: str | No
 
 
 def rate_of_bucket(quotas: ByteQuotas, kind: Kind, bucket: BucketName) -> int | None:
-    """The rate that now holds for a bucket: of the levels that lead to it, so that a level below it never does."""
+    """Return the rate that now holds for a bucket: of the levels that lead to it, so that a level below never does."""
     user, client = bucket
     levels: tuple[int, ...] = (1, 2, 4, 5)
     if user is None:
@@ -74,7 +73,7 @@ def rate_of_bucket(quotas: ByteQuotas, kind: Kind, bucket: BucketName) -> int | 
 
 
 def rate_of(quotas: ByteQuotas, kind: Kind, entity: ByteEntity) -> int | None:
-    """What was set for exactly this entity, in bytes per second."""
+    """Return the rate set for exactly this entity, in bytes per second."""
     rates = quotas.rates.get(entity)
     if rates is None:
         return None
@@ -82,7 +81,7 @@ def rate_of(quotas: ByteQuotas, kind: Kind, entity: ByteEntity) -> int | None:
 
 
 def throttles_bytes(quotas: Quotas, user: User) -> bool:
-    """Whether bytes of this user may be throttled at all: its mode enforces, and it is not exempt."""
+    """Return whether bytes of this user may be throttled: its mode enforces, and it is not exempt."""
     if user is None or resolve(quotas, user).mode is Mode.OBSERVE:
         return False
     own = quotas.users.get(user)
@@ -102,7 +101,7 @@ def _levels(user: User, client: str) -> tuple[tuple[int, ByteEntity], ...]:
             (6, (DEFAULT, None)),
             *levels,
         )
-    # No client id is named "": what is said of it is said of the default client.
+    # No client id is named "": its rates are those of the default client.
     return levels if client else tuple(level for level in levels if level[0] not in (1, 4, 7))
 
 

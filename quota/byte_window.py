@@ -19,7 +19,7 @@ Sample = tuple[int, int, int]
 
 
 class Window:
-    """What one writer recorded. A time before the last one seen is taken for that one."""
+    """Samples recorded by one writer. A time before the last one seen is taken for that one."""
 
     __slots__ = (
         "_current",
@@ -40,9 +40,9 @@ class Window:
         self.total = sum(sample[2] for sample in self._older)
         """Bytes of all samples that are remembered, as of the last record."""
         self.start_ms, self._last_ms, self._current = self._older.pop() if self._older else _NOTHING
-        """When the sample began that is being filled."""
+        """Begin of the sample being filled."""
         self.oldest_ms = self._older[0][0] if self._older else self.start_ms
-        """When the oldest sample that is remembered began."""
+        """Begin of the oldest sample."""
 
     @property
     def current_bytes(self) -> int:
@@ -51,7 +51,7 @@ class Window:
 
     @property
     def last_ms(self) -> int:
-        """When something was last recorded."""
+        """Time of the last record."""
         return self._last_ms
 
     def samples(self) -> list[Sample]:
@@ -59,7 +59,7 @@ class Window:
         return [*self._older, (self.start_ms, self._last_ms, self._current)]
 
     def record(self, size_bytes: int, now_ms: int) -> None:
-        """Counts `size_bytes`; then `total` and `oldest_ms` say what is remembered."""
+        """Count `size_bytes`; then `total` and `oldest_ms` are up to date."""
         if now_ms < self._last_ms:
             now_ms = self._last_ms
         if now_ms - self.start_ms >= self._sample_ms:
@@ -81,8 +81,8 @@ class Window:
         self.oldest_ms = older[0][0] if older else self.start_ms
 
     def at(self, now_ms: int) -> tuple[int, int | None]:
-        """Total, and begin of the oldest sample (None: nothing is remembered), at a time at which nothing is
-        recorded. Changes nothing: looking at a metric must not move a window.
+        """Return the total, and the begin of the oldest sample (None: empty), at a time at which nothing is recorded.
+        Changes nothing: reading a metric must not move a window.
         """
         live = [sample for sample in self.samples() if now_ms - sample[1] < self._expire_ms]
         return sum(sample[2] for sample in live), live[0][0] if live else None
@@ -93,7 +93,7 @@ _NOTHING: Final[Sample] = (-(1 << 62), -(1 << 62), 0)
 
 
 def window_ms(oldest_ms: int, now_ms: int, samples: int, sample_ms: int) -> int:
-    """What a sum is divided by (Rate.windowSize): at least `samples` - 1 full samples."""
+    """Return the divisor of a sum (Rate.windowSize): at least `samples` - 1 full samples."""
     elapsed_ms = max(0, now_ms - oldest_ms)
     missing = samples - 1 - elapsed_ms // sample_ms
     return elapsed_ms + missing * sample_ms if missing > 0 else elapsed_ms

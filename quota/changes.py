@@ -13,28 +13,28 @@ from pidgate.quota.settings import Mode
 
 
 class Setting(StrEnum):
-    """What can be set at run time."""
+    """A setting that can be changed at run time."""
 
     PRODUCER_IDS_RATE = "producer_ids_rate"
     MODE = "mode"
 
 
 class Action(StrEnum):
-    """What a change does to its setting."""
+    """The effect of a change on its setting."""
 
     SET = "set"
     REMOVE = "remove"
-    """Nothing is said about it any more, whatever the file says."""
+    """Nothing is set any more, whatever the file sets."""
     RESET = "reset"
     """The change is forgotten: what the file says holds again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a change is about; a later change of the same target takes the place of an earlier one.
+    """The subject of a change; a later change of the same target replaces an earlier one.
 
-    `user` None: the default user (a rate), or every user, whatever is said of it elsewhere (a mode). `temporary`:
-    in force instead of the standing value while it lasts.
+    `user` None: the default user (a rate), or every user, whatever is set for it elsewhere (a mode). `temporary`: in
+    force instead of the standing value while it lasts.
     """
 
     setting: Setting
@@ -46,7 +46,7 @@ class Target:
 class Change:
     """One change. `value`: a rate in thousandths of an id per window, or a mode; None unless it is SET.
 
-    `until_wall_ms`: when a temporary one ends. `set_through`: the gateway that was told.
+    `until_wall_ms`: end of a temporary one. `set_through`: the gateway that took it.
     """
 
     target: Target
@@ -71,7 +71,7 @@ class Change:
 
 
 class CommandType(StrEnum):
-    """What every gateway that follows the quotas topic executes once."""
+    """A kind of command that every gateway following the quotas topic executes once."""
 
     REFILL = "refill"
     """The user's bucket is full."""

@@ -1,8 +1,4 @@
-"""What happened, by user: the numbers behind the metrics (KIP-936: rate, tokens, throttle-time) and the
-outcomes.
-
-Counts decisions that others made; nothing is decided from it.
-"""
+"""Counters by user, behind the metrics (KIP-936: rate, tokens, throttle-time). PURE. Nothing is decided from them."""
 
 from __future__ import annotations
 
@@ -45,7 +41,7 @@ class Samples:
         return (self._current[0] + self._previous[0]) * 1000 / (SAMPLE_MS + now_ms % SAMPLE_MS)
 
     def mean(self, now_ms: int) -> float:
-        """The average of what was recorded, 0 when there is nothing."""
+        """Return the average of what was recorded, 0 when there is nothing."""
         self._roll(now_ms)
         count = self._current[1] + self._previous[1]
         return (self._current[0] + self._previous[0]) / count if count else 0.0
@@ -77,7 +73,7 @@ class UserCounters:
     throttle_times_ms: Samples = field(default_factory=Samples)
 
     def count(self, decision: Decision, now_ms: int) -> None:
-        """Counts an admission. Refusals are counted by request, with `count_refusal`."""
+        """Count an admission. Refusals are counted by request, with `count_refusal`."""
         self.admitted[decision.reason] = self.admitted.get(decision.reason, 0) + 1
         if decision.would_refuse:
             self.would_refuse += 1
@@ -98,7 +94,7 @@ class UserCounters:
         self.throttle_times_ms.record(throttle_time_ms, now_ms)
 
     def count_new_id(self, decision: Decision, now_ms: int) -> None:
-        """What was said to an InitProducerId, when it was not simply let pass."""
+        """Count the decision about an InitProducerId that was refused, or would have been."""
         if decision.admitted:
             self.inits_would_refuse += 1
         else:

@@ -1,6 +1,6 @@
-"""Which quota holds for whom: an explicit user over the default user, key by key, as Kafka resolves quotas.
+"""Resolution of quotas: an explicit user over the default user, key by key, as Kafka does. PURE.
 
-Knows no state and no time. A client id never plays a part (KIP-936: user principals only).
+A client id never plays a part (KIP-936: user principals only).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NOTHING_SAID = UserQuota()
 
 @dataclass(frozen=True, slots=True)
 class EffectiveQuota:
-    """What holds for one user: rate in thousandths of an id per window (None: no limit), mode, exemption."""
+    """Quota of one user: rate in thousandths of an id per window (None: no limit), mode, exemption."""
 
     rate_milli: int | None
     mode: Mode
@@ -27,7 +27,7 @@ class EffectiveQuota:
 
     @property
     def enforces(self) -> bool:
-        """Whether anything of this user may be refused at all."""
+        """True when anything of this user may be refused."""
         return self.mode is Mode.ENFORCE and not self.exempt
 
 
@@ -35,7 +35,7 @@ _UNIDENTIFIED = EffectiveQuota(None, Mode.OBSERVE, False)
 
 
 def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
-    """The quota in force for `user`."""
+    """Return the quota in force for `user`."""
     if user is None:
         return _UNIDENTIFIED
     own = quotas.users.get(user, _NOTHING_SAID)
@@ -47,12 +47,12 @@ def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
 
 
 def enforces(quotas: Quotas, user: User, *, transactional: bool) -> bool:
-    """Whether a Produce request of `user` may be refused for a new producer id."""
+    """Return whether a Produce request of `user` may be refused for a new producer id."""
     return may_refuse(quotas, resolve(quotas, user), transactional=transactional)
 
 
 def may_refuse(quotas: Quotas, quota: EffectiveQuota, *, transactional: bool) -> bool:
-    """The same for a user whose quota is at hand.
+    """Return the same for a user whose quota is at hand.
 
     Transactional requests have a switch of their own: a transaction's clock may already run.
     """
@@ -62,5 +62,5 @@ def may_refuse(quotas: Quotas, quota: EffectiveQuota, *, transactional: bool) ->
 
 
 def is_bounded(quotas: Quotas, quota: EffectiveQuota) -> bool:
-    """Whether some rate says how many new ids the user may bring."""
+    """Return whether a rate limits how many new ids the user may bring."""
     return quota.rate_milli is not None or quotas.cluster_rate_milli is not None

@@ -1,13 +1,12 @@
-"""Cold start: for a while, unseen ids are let in uncharged, as every running producer looks new.
+"""Cold start: for a while, unseen ids are admitted uncharged, as every running producer looks new. PURE.
 
-Bounded by user, so that a start is no way around the quota. Knows rates and numbers, and neither ids nor
-filters.
+Bounded by user, so that a start is no way around the quota.
 """
 
 from __future__ import annotations
 
 GRACE_TIMES_RATE = 10
-"""Ids of one user that are let in, in windows of its rate."""
+"""Bound of one user's ids, in windows of its rate."""
 
 
 class Grace:
@@ -19,9 +18,9 @@ class Grace:
         self.until_ms = 0
 
     def admits(self, rate_milli: int | None, admitted: int, now_ms: int) -> bool:
-        """Whether one more unseen id is let in of a user with this rate (None: without limit) and so many let in.
+        """Return whether one more unseen id is admitted of a user with this rate (None: without limit).
 
-        A rate of 0 blocks under grace too.
+        `admitted`: so far. A rate of 0 blocks under grace too.
         """
         if not self.until_ms or now_ms >= self.until_ms:
             return False

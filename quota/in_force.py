@@ -1,7 +1,7 @@
-"""Which quotas hold: what the file says, and what was changed while gateways run. PURE.
+"""Quotas in force: the file's, and the changes made while gateways run. PURE.
 
-For each setting of each user: a temporary change that has not ended, else the standing change, else the file.
-How changes are ordered, kept and told is not known here.
+For each setting of each user: a temporary change that has not ended, else the standing change, else the file. Must not
+know how changes are ordered, kept and sent.
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 
 Deciding = dict[tuple[Setting, str | None], Change]
-"""By setting and user: the change that decides. A pair that is missing is the file's to say."""
+"""The deciding change by setting and user. The file decides a pair that is missing."""
 
 ALL_MODES = (Setting.MODE, None)
 """The mode of every user: above what the file and other changes say of single users."""
 
 
 def merged(in_file: Quotas, changes: Iterable[Change], *, file_wins: bool, wall_ms: int) -> Quotas:
-    """The quotas in force at `wall_ms`. Of several changes of one target the last one counts."""
+    """Return the quotas in force at `wall_ms`. Of several changes of one target the last one counts."""
     return applied(in_file, deciding(in_file, changes, file_wins=file_wins, wall_ms=wall_ms))
 
 
 def deciding(in_file: Quotas, changes: Iterable[Change], *, file_wins: bool, wall_ms: int) -> Deciding:
-    """Which change decides what. With `file_wins` what the file says of an entity stands, but for the mode of all."""
+    """Return the change that decides each setting.
+
+    With `file_wins` the file's value of an entity stands, but for the mode of all.
+    """
     by_target: dict[Target, Change] = {change.target: change for change in changes}
     found: Deciding = {}
     # Standing ones first: a temporary one takes their place.
@@ -38,7 +41,7 @@ def deciding(in_file: Quotas, changes: Iterable[Change], *, file_wins: bool, wal
 
 
 def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change]) -> Quotas:
-    """The file's quotas with these changes in them."""
+    """Return the file's quotas with these changes in them."""
     users = dict(in_file.users)
     default = in_file.default
     for (setting, user), change in found.items():
@@ -61,8 +64,9 @@ def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change])
 
 
 def is_said(in_file: Quotas, setting: Setting, user: str | None) -> bool:
-    """Whether the file says something of just this entity. Of the mode of all users it never counts as said: the
-    emergency switch works whatever a file says.
+    """Return whether the file sets a value for just this entity.
+
+    Never for the mode of all users: the emergency switch works whatever a file sets.
     """
     if user is None:
         return setting is Setting.PRODUCER_IDS_RATE and in_file.default.producer_ids_rate_milli is not None
@@ -71,12 +75,12 @@ def is_said(in_file: Quotas, setting: Setting, user: str | None) -> bool:
 
 
 def value_of(quota: UserQuota, setting: Setting) -> int | Mode | None:
-    """What a user's quota says of one setting."""
+    """Return a user quota's value of one setting."""
     return quota.mode if setting is Setting.MODE else quota.producer_ids_rate_milli
 
 
 def value_in_force(quotas: Quotas, setting: Setting, user: str | None) -> int | Mode | None:
-    """What is said of just this entity; of all users' mode, `quotas.mode`."""
+    """Return the value set for just this entity; of all users' mode, `quotas.mode`."""
     if user is not None:
         return value_of(quotas.users.get(user, UserQuota()), setting)
     return quotas.mode if setting is Setting.MODE else quotas.default.producer_ids_rate_milli
@@ -87,7 +91,7 @@ def has_ended(change: Change, wall_ms: int) -> bool:
 
 
 def next_end(changes: Iterable[Change], wall_ms: int) -> int | None:
-    """When (wall clock) the next temporary change ends; None: none is in force."""
+    """Return when (wall clock) the next temporary change ends; None: none is in force."""
     ends = (change.until_wall_ms for change in changes if change.until_wall_ms is not None)
     return min((end for end in ends if end > wall_ms), default=None)
 

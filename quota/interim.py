@@ -1,7 +1,7 @@
-"""The quota while the real state is still being restored: everything passes, and is remembered for later.
+"""Interim state while the real one is being restored: everything passes, and is noted for later. PURE.
 
-It answers the same questions as `ProducerIdQuota`, knows no rates, charges nothing, and hands over what it has
-let pass once the restored state can say what of it was known.
+It answers the same questions as `ProducerIdQuota`, knows no rates, charges nothing, and hands over what it has let
+pass once the restored state knows which of it is new.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InterimState:
         self._predecessors: dict[tuple[User, int], int] = {}
 
     def decide(self, question: Question, now_ms: int) -> Answer:
-        """Everything is let pass; what was not asked about before is said to be observed."""
+        """Admit everything; ids not asked about before are decided as observed."""
         decisions = (self._observed(question, asked, now_ms) for asked in question.ids)
         return Answer(False, tuple(decision for decision in decisions if decision is not None))
 
@@ -59,24 +59,21 @@ class InterimState:
         return True
 
     def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
-        """The id passes, and will not be charged."""
+        """Admit the id; it will not be charged."""
         if self._keep(user, producer_id, Reason.FAIL_OPEN):
             self._ids[user][producer_id] = Reason.FAIL_OPEN
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Always: whether the old id was admitted, and so whether the new one is charged, shows when handing
-        over.
-        """
+        """Return True: the predecessor is looked up, and the id charged or not, when handing over."""
         if self._keep(user, new_producer_id, Reason.INHERITED):
             self._predecessors[user, new_producer_id] = old_producer_id
         return True
 
     def hand_over(self, state: Successor, now_ms: int, at_most: int = MOST_INTERIM_IDS) -> int:
-        """Puts up to `at_most` ids into the restored state, in the order in which they came; returns how many
-        are left.
+        """Hand up to `at_most` ids to the restored state, in their order; return how many are left.
 
-        What the state does not hold yet is charged as what is observed: without a debt beyond one token. In
-        portions, as it takes some microseconds an id; questions may be answered here in between.
+        Unseen ones are charged as observed: without a debt beyond one token. In portions, as it takes some
+        microseconds an id; questions may be answered here in between.
         """
         done = 0
         for user, ids in list(self._ids.items()):

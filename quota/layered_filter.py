@@ -1,12 +1,11 @@
-"""The producer ids that one user has used within `remember_ms`: a layered, time-decaying Bloom filter.
+"""Producer ids used by one user within `remember_ms`: a layered, time-decaying Bloom filter. PURE.
 
-Layers oldest first, the last is the target. Slices of time are aligned (slice number = now // slice
-length), so that a connection may serve an id from its own cache until the slice ends: a layer therefore
-lives until `remember_ms` after the END of its slice. Other processes and earlier ones cut their slices at
-other times, and tell of an id once in each of theirs: what comes from them lives a slice longer. No false
-negative within `remember_ms` of the last use; a false positive admits an id unpaid.
+Layers oldest first, the last is the target. Slices of time are aligned (slice number = now // slice length), so that a
+connection may serve an id from its own cache until the slice ends: a layer lives until `remember_ms` after the END of
+its slice. Other and earlier processes cut their slices at other times, and publish an id once in each: their ids live
+a slice longer. No false negative within `remember_ms` of the last use; a false positive admits an id unpaid.
 
-Only this file knows layers. It knows no quota: it is told the floor of a layer's size.
+Must not know quotas: the floor of a layer's size is an argument.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _DEGENERATE_SEED = 8
 
 
 class Sighting(Enum):
-    """What the filter knows of an id."""
+    """Result of a look-up."""
 
     UNSEEN = auto()
     REMEMBERED = auto()  # in an earlier slice only: to be put into the current one, free of charge
@@ -95,14 +94,12 @@ class LayeredFilter:
         self._silence_ms = silence_ms(settings)
 
     def hashed(self, producer_id: int) -> HashPair:
-        """The id's hash, computed once for all layers."""
+        """Return the id's hash, computed once for all layers."""
         high, low = mmh3.mmh3_x64_128_utupledigest(producer_id.to_bytes(8, "little"), self._seed)
         return high, low
 
     def find(self, pair: HashPair, now_ms: int) -> Sighting:
-        """Whether the id is remembered. Expiry is applied here too: a quiet user's old layers must not
-        answer.
-        """
+        """Look the id up. Expires layers first: a quiet user's old layers must not answer."""
         layer = self._newest_holding(pair, now_ms)
         if layer is None:
             return Sighting.UNSEEN
@@ -111,20 +108,19 @@ class LayeredFilter:
         return Sighting.REMEMBERED
 
     def insert(self, pair: HashPair, now_ms: int, *, floor: int, others_hear: bool = False) -> None:
-        """Puts the id into the current slice, if it is not there. `floor` is the least design count of a
-        new layer.
+        """Put the id into the current slice, unless it is there. `floor`: least design count of a new layer.
 
-        `others_hear`: other gateways are told of it, and may use it for a slice of theirs without a word.
+        `others_hear`: other gateways follow the event, and may use the id for a slice of theirs without another.
         """
         slice_end_ms = self._slice_end_ms(now_ms)
         used_until_ms = now_ms + self._silence_ms if others_hear else slice_end_ms
         self._put(pair, slice_end_ms, used_until_ms, now_ms, floor)
 
     def insert_elsewhere(self, pair: HashPair, used_ms: int, now_ms: int, *, floor: int) -> bool:
-        """The same for what another process, or an earlier one, told of at `used_ms` (not after `now_ms`).
+        """Insert an id used by another or an earlier process at `used_ms` (not after `now_ms`); return whether it was
+        unseen.
 
-        It may have used the id for a whole slice of its own without a further word. Says whether the id was
-        unseen here.
+        That process may have used the id for a whole slice of its own without a further event.
         """
         slice_end_ms = self._slice_end_ms(used_ms)
         used_until_ms = used_ms + self._silence_ms  # not before the slice ends
@@ -143,7 +139,7 @@ class LayeredFilter:
         return state_owner is None
 
     def expire(self, now_ms: int) -> None:
-        """Drops the layers of which nothing was used for `remember_ms`."""
+        """Drop the layers of which nothing was used for `remember_ms`."""
         if now_ms < self._next_expiry_ms or not self._layers:
             return
         remember_ms = self._settings.remember_ms
@@ -154,7 +150,7 @@ class LayeredFilter:
         self._note_next_expiry()
 
     def reshape(self, settings: ProducerIdSettings, now_ms: int) -> None:
-        """New settings; layers that exist keep their size, and are kept as long as the new settings say."""
+        """Apply new settings; existing layers keep their size, and are kept as long as the new settings demand."""
         if settings.slice_ms != self._slice_ms:
             # Slices of another length: none of these layers is the current one, or a long old slice would go
             # on through many short new ones.
@@ -165,7 +161,7 @@ class LayeredFilter:
         self._note_next_expiry()
 
     def export_layers(self, now_ms: int) -> tuple[LayerState, ...]:
-        """What `restore_layers` takes, oldest first."""
+        """Return the layers for `restore_layers`, oldest first."""
         self.expire(now_ms)
         return tuple(
             LayerState(
@@ -182,7 +178,7 @@ class LayeredFilter:
         )
 
     def restore_layers(self, layers: Iterable[LayerState], now_ms: int) -> None:
-        """Layers exported at `now_ms`, in place of what is here; they keep their shape and their own slices.
+        """Replace the layers by those exported at `now_ms`; they keep their shape and their own slices.
 
         Raises ValueError when one of them is impossible.
         """
@@ -211,7 +207,7 @@ class LayeredFilter:
         return layer
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Forget everything."""
         self._budget.held -= sum(layer.design_count for layer in self._layers)
         self._layers = []
 
@@ -220,7 +216,7 @@ class LayeredFilter:
         return self._seed
 
     def live_ids(self, now_ms: int) -> int:
-        """Distinct ids remembered."""
+        """Return the number of distinct ids remembered."""
         self.expire(now_ms)
         return sum(layer.newest_of for layer in self._layers)
 
@@ -254,13 +250,11 @@ class LayeredFilter:
         return None
 
     def _target(self, slice_end_ms: int, floor: int) -> _Layer:
-        """The layer to insert into: the last one, or a new one when the slice has passed or the last one
-        is full.
-        """
+        """Return the layer to insert into: the last one, or a new one when the slice has passed or it is full."""
         if not self._layers:
             return self._start_layer(slice_end_ms, self._affordable(self._design_count(None, floor)))
         last = self._layers[-1]
-        # A restored slice may end after ours, and a history may tell of what was before: the last layer it is,
+        # A restored slice may end after ours, and a history may hold older uses: the last layer it is,
         # in which everything is remembered long enough.
         in_slice = last.slice_end_ms >= slice_end_ms
         if in_slice and last.count < last.design_count:
@@ -278,7 +272,7 @@ class LayeredFilter:
         return last
 
     def _start_layer(self, slice_end_ms: int, design_count: int) -> _Layer:
-        """A layer for `design_count` ids; 0: for as few as possible."""
+        """Start a layer for `design_count` ids; 0: for as few as possible."""
         design_count = design_count or SMALLEST_LAYER
         layer = _Layer(
             design_count, *shape(design_count, self._settings.false_positive_rate / _SHARES_OF_TARGET)
@@ -306,18 +300,18 @@ class LayeredFilter:
         return max(floor, previous + previous // 64)
 
     def _affordable(self, design_count: int) -> int:
-        """The design count that the budget still allows, 0 when not even the smallest layer fits."""
+        """Return the design count that the budget still allows, 0 when not even the smallest layer fits."""
         room = self._budget.limit - self._budget.held
         return min(design_count, room) if room >= SMALLEST_LAYER else 0
 
 
 def silence_ms(settings: ProducerIdSettings) -> int:
-    """How long another process may use an id after it has told of it, before it tells of it again."""
+    """Return how long (ms) another process may use an id without publishing it again."""
     return settings.slice_ms + _tolerance_ms(settings)
 
 
 def kept_ms(settings: ProducerIdSettings) -> int:
-    """How long after it was told of an id may still have to be remembered: older history says nothing."""
+    """Return how much history (ms) a restore must read: `remember_ms` + `silence_ms`."""
     return settings.remember_ms + silence_ms(settings)
 
 
@@ -326,6 +320,6 @@ def _tolerance_ms(settings: ProducerIdSettings) -> int:
 
 
 def usable_seed(seed: int) -> int:
-    """A 32-bit seed out of any random integer, never the degenerate one."""
+    """Make a 32-bit seed of any random integer, never the degenerate one."""
     narrowed = seed & 0xFFFFFFFF
     return narrowed if narrowed != _DEGENERATE_SEED else narrowed + 1

@@ -1,5 +1,4 @@
-"""Who was given which producer id, and which ids were never used: learnt from InitProducerId and EndTxn
-answers.
+"""Owners of producer ids, and ids never used: learnt from InitProducerId and EndTxn answers. PURE.
 
 For operators only; no decision is made from it. At most the latest 40,000 ids are kept, at least half of them.
 """
@@ -26,7 +25,7 @@ class Owner:
 
 @lru_cache(maxsize=4_096)
 def _shared(owner: Owner) -> Owner:
-    """One object for all ids of which the same is known: most of the table's memory is saved."""
+    """Return one object for all ids with equal owners: saves most of the table's memory."""
     return owner
 
 
@@ -43,7 +42,7 @@ class ProducerIdOwners:
         self._given: dict[int, list[int]] = {}
 
     def learnt(self, user: User, producer_id: int, epoch: int, connection_id: int) -> None:
-        """An answer on that connection gave the id to the user, or bumped its epoch."""
+        """Note that an answer on that connection gave the id to the user, or bumped its epoch."""
         owner = self.owner(producer_id)
         if len(self._recent) >= MOST_OWNED_IDS // 2:
             self._forget_earlier()
@@ -53,7 +52,7 @@ class ProducerIdOwners:
         self._recent[producer_id] = _shared(Owner(user, epoch, owner is not None and owner.produced))
 
     def produced(self, producer_id: int) -> None:
-        """A Produce request with the id was seen, on whatever connection."""
+        """Note a Produce request with the id, on whatever connection."""
         for generation in (self._recent, self._earlier):
             owner = generation.get(producer_id)
             if owner is not None and not owner.produced:
@@ -63,9 +62,7 @@ class ProducerIdOwners:
         return self._recent.get(producer_id) or self._earlier.get(producer_id)
 
     def connection_closed(self, connection_id: int) -> dict[User, int]:
-        """Ids given on it and not produced with until now, by user. What fell out of the table is not
-        counted.
-        """
+        """Return how many ids given on it were never used, by user; ids beyond the table are not counted."""
         unused: dict[User, int] = {}
         for producer_id in self._given.pop(connection_id, ()):
             owner = self.owner(producer_id)

@@ -67,7 +67,9 @@ class ProducerIdQuota:
     # Deciding
 
     def decide(self, question: Question, now_ms: int) -> Answer:
-        """All ids are looked at before any is charged: a request passes as a whole or not at all."""
+        """Decide about a question. All ids are looked at before any is charged: a request passes as a whole or not at
+        all.
+        """
         if not question.ids:
             return self._decide_new_id(question, now_ms)
         live = self.table.live(question.user, now_ms)
@@ -100,7 +102,7 @@ class ProducerIdQuota:
         return Answer(False, tuple(decision for decision in admitted if decision is not None))
 
     def _decide_new_id(self, question: Question, now_ms: int) -> Answer:
-        """Whether a broker may give the user one more id. Nothing is charged before it is brought."""
+        """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
         refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms)
@@ -115,11 +117,11 @@ class ProducerIdQuota:
         return Answer(enforced, (decision,), refusal.bound)
 
     def _new_id_refusal(self, live: LiveUser, now_ms: int) -> _Refusal | None:
-        """Why the user is to be given no id now; else it is noted that one is given.
+        """Return why the user may be given no id now; None notes that one is given.
 
-        It needs a token that is not below zero, beside those for ids that were given a moment ago: or all who wait
-        for one token were given an id when it is back. Who has an id already and waits with it is served first,
-        and has data to lose: the throttle is that of a place behind them. It does not have to wait for them.
+        A token that is not below zero is needed, beside those for ids given a moment ago: otherwise all who wait for
+        one token were given an id when it is back. An id that waits already is served first, having data to lose: the
+        throttle is that of a place behind the queue. The new one does not have to wait for the queue.
         """
         blocked = self._blocked(live)
         if blocked is not None:
@@ -134,8 +136,10 @@ class ProducerIdQuota:
         return _Refusal(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=bound)
 
     def apply(self, command: Command, now_ms: int) -> None:
-        """A released id is admitted when it comes back, as if it were remembered: uncharged, and told to others as
-        any id that is used again. A user who is not known has all of its tokens anyway.
+        """Apply an operator's command.
+
+        A released id is admitted when it comes back, as if it were remembered: uncharged, and published as a refresh.
+        Refilling an unknown user does nothing: it has all of its tokens.
         """
         if command.type is CommandType.RELEASE:
             self.table.refusals.release(command.user, command.producer_id)
@@ -145,7 +149,7 @@ class ProducerIdQuota:
             live.bucket.fill(now_ms)
 
     def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
-        """The id counts as admitted, and no token is spent."""
+        """Admit the id without spending a token."""
         live = self.table.live(user, now_ms)
         pair = live.filter.hashed(producer_id)
         live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
@@ -154,16 +158,16 @@ class ProducerIdQuota:
             live.queue.served(producer_id)
 
     def admitted_elsewhere(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
-        """Another gateway has admitted or refreshed the id for `reason`. Says whether it was unseen here.
+        """Take over an id admitted or refreshed by another gateway for `reason`; return whether it was unseen here.
 
-        Only then it is charged here: one producer that writes to three brokers at once, each behind its own
-        gateway, is one id, and costs one token in each gateway's account.
+        Only then it is charged: one producer that writes to three brokers at once, each behind its own gateway, is one
+        id, and costs one token in each gateway's account.
         """
         self.in_fleet = True
         return self.admitted_meanwhile(user, producer_id, now_ms, reason)
 
     def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
-        """The same for what was let pass in this process while this state was not there to be asked."""
+        """Take over an id let pass in this process before this state was restored; return whether it was unseen."""
         live = self.table.live(user, now_ms)
         ids = live.filter
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
@@ -175,8 +179,8 @@ class ProducerIdQuota:
         return unseen
 
     def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
-        """What was charged there is charged here; what was let in as grace there counts as grace here."""
-        # What passes while a state is being restored is said to be observed; under grace it would have been granted.
+        """Charge what was charged there; what was admitted as grace there counts as grace here."""
+        # What passes while a state is being restored counts as observed; under grace it would have been granted.
         graced = reason is Reason.OBSERVE and live.quota.enforces and self._grants_grace(live, 0, now_ms)
         if graced or reason is Reason.GRACE:
             live.grace_admitted += 1
@@ -188,7 +192,7 @@ class ProducerIdQuota:
             self.table.charge(live, TokenBucket.charge_floored, now_ms)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """The new id is admitted as the old one was, uncharged; False when the old one is not remembered."""
+        """Admit the new id uncharged; return False when the old one is not remembered."""
         if not self.table.remembers(user, old_producer_id, now_ms):
             return False
         self.insert_uncharged(user, new_producer_id, now_ms)
@@ -200,7 +204,9 @@ class ProducerIdQuota:
         return pair, live.filter.find(pair, now_ms)
 
     def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
-        """Whether an unseen id under enforcement is let in uncharged; `ahead`: so many in its own request."""
+        """Return whether an unseen id under enforcement is admitted as grace; `ahead`: unseen ids before it in its
+        request.
+        """
         if self.table.quotas.cluster_rate_milli == 0:
             return False
         return self.table.grace.admits(live.quota.rate_milli, live.grace_admitted + ahead, now_ms)
@@ -208,7 +214,7 @@ class ProducerIdQuota:
     def _refusal(
         self, live: LiveUser, question: Question, asked: AskedId, ahead: int, now_ms: int
     ) -> _Refusal | None:
-        """Why an unseen id cannot be admitted now; `ahead`: unseen ids before it in its own request."""
+        """Return why an unseen id cannot be admitted now; `ahead`: unseen ids before it in its request."""
         if self.table.refusals.is_released(question.user, asked.producer_id):
             # Not even a release lets a batch pass before one that may lie unread elsewhere.
             return _Refusal(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS) if asked.first_sight_above_0 else None
@@ -236,7 +242,7 @@ class ProducerIdQuota:
         )
 
     def _blocked(self, live: LiveUser) -> _Refusal | None:
-        """A rate of 0 lets in nothing new, whatever else holds."""
+        """Refuse whatever is new under a rate of 0."""
         if live.quota.rate_milli != 0 and self.table.quotas.cluster_rate_milli != 0:
             return None
         bound = Bound.USER if live.quota.rate_milli == 0 else Bound.CLUSTER
@@ -248,7 +254,7 @@ class ProducerIdQuota:
     def _in_line(
         self, live: LiveUser, question: Question, asked: AskedId, *, came_back: bool, now_ms: int
     ) -> bool:
-        """Whether the id has a place in its user's queue; it gets one when it came back, and keeps it then."""
+        """Return whether the id is in its user's queue; an id that came back gets a place, and keeps it."""
         if not came_back and asked.producer_id not in live.queue:
             return False
         first_ms = now_ms if asked.first_refused_ms is None else asked.first_refused_ms
@@ -257,9 +263,7 @@ class ProducerIdQuota:
         )
 
     def _wait_ms(self, live: LiveUser, place: int, now_ms: int) -> tuple[int, Bound]:
-        """Until both the user's and the cluster's bucket have a token for that place, and which one is
-        behind.
-        """
+        """Return the wait (ms) until both buckets have a token for that place, and the bucket that is behind."""
         own = live.active_bucket
         own_ms = own.wait_ms(place, now_ms) if own else 0
         cluster_ms = self.table.cluster.wait_ms(place, now_ms) if self.table.cluster else 0

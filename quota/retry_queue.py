@@ -1,9 +1,8 @@
-"""The producer ids of one user that were refused and came back: who is next.
+"""Queue of one user's producer ids that were refused and came back. PURE.
 
-A client that crashes never comes back with the same id; one with data to lose does. Served round-robin over
-addresses, within one over client ids, in order of arrival within that, so that a process with many waiting
-ids does not keep another machine of the same user waiting. Knows no tokens: it says places, and is told who
-was served.
+A client that crashes never comes back with the same id; one with data to lose does. Served round-robin over addresses,
+within one over client ids, in order of arrival within that, so that a process with many waiting ids does not keep
+another machine of the same user waiting. Must not know tokens.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class RetryQueue:
     def came_back(
         self, producer_id: int, address: str, client_id: str, *, first_refused_ms: int, now_ms: int
     ) -> bool:
-        """The id is here again: put in line if it is not, and there is room. Says whether it is in line."""
+        """Put the id in line if it is not, and there is room; return whether it is in line."""
         waiting = self._by_id.get(producer_id)
         if waiting is not None:
             waiting.last_seen_ms = now_ms
@@ -88,7 +87,7 @@ class RetryQueue:
         return True
 
     def place(self, producer_id: int) -> int:
-        """How many ids are served before this one (0 = next). In O(addresses + client ids), not in O(ids)."""
+        """Return how many ids are served before this one (0 = next). In O(addresses + client ids), not in O(ids)."""
         waiting = self._by_id[producer_id]
         lane = self._lanes[waiting.address]
         round_in_lane = bisect_left(lane.lines[waiting.client_id], waiting.arrival)
@@ -98,13 +97,11 @@ class RetryQueue:
         return _served_before(addresses, waiting.address, turn)
 
     def waiting(self, producer_id: int) -> Waiting | None:
-        """The id as it stands in line, to be read only; None when it does not."""
+        """Return the id's entry, read-only; None when it is not in line."""
         return self._by_id.get(producer_id)
 
     def served(self, producer_id: int) -> Waiting:
-        """Takes the id out because it was admitted; its client and its address go to the end of their
-        rotations.
-        """
+        """Take out an admitted id; its client and its address go to the end of their rotations."""
         waiting = self._take_out(producer_id)
         lane = self._lanes.get(waiting.address)
         if lane is not None:
@@ -114,7 +111,7 @@ class RetryQueue:
         return waiting
 
     def drop_unseen_since(self, before_ms: int) -> list[Waiting]:
-        """Takes out the ids last seen before that time: they gave up."""
+        """Take out the ids last seen before that time: they gave up."""
         gone: list[Waiting] = []
         while self._by_id:
             waiting = next(iter(self._by_id.values()))
@@ -124,7 +121,7 @@ class RetryQueue:
         return gone
 
     def oldest_first_refused_ms(self) -> int | None:
-        """When the longest wait in line began, None when nobody waits."""
+        """Return when the longest wait began, None when nobody waits."""
         return min((waiting.first_refused_ms for waiting in self._by_id.values()), default=None)
 
     def _take_out(self, producer_id: int) -> Waiting:

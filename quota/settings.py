@@ -1,8 +1,7 @@
-"""What an operator sets: the quotas of users, and the shape of the producer id quota (KIP-936).
+"""Settings by an operator: quotas of users, shape of the producer id quota (KIP-936). PURE.
 
-Plain frozen values, checked when they are made; nothing here knows a file format, and nothing here keeps
-state. Rates are integers in thousandths of a producer id per window, so that every decision is computed
-exactly.
+Frozen values, checked when they are made. Must not know a file format. Rates are integers in thousandths of a producer
+id per window, so that every decision is computed exactly.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ class Mode(StrEnum):
 
 
 def rate_milli(rate: int | float | Fraction) -> int:
-    """A `producer_ids_rate` in thousandths of an id per window.
+    """Return a `producer_ids_rate` in thousandths of an id per window.
 
-    0 stays 0 (it blocks every new id); a positive rate never rounds down to 0, since that would block.
-    Raises ValueError for a negative rate, NaN and infinity.
+    0 stays 0 (it blocks every new id); a positive rate never rounds down to 0, since that would block. Raises
+    ValueError for a negative rate, NaN and infinity.
     """
     try:
         exact = Fraction(rate)
@@ -86,7 +85,7 @@ class ProducerIdSettings:
 
 @dataclass(frozen=True, slots=True)
 class UserQuota:
-    """What was set for one user or for the default user; None means that nothing was said about it."""
+    """Quota of one user or of the default user; None: not set."""
 
     producer_ids_rate_milli: int | None = None
     mode: Mode | None = None
@@ -101,7 +100,7 @@ class UserQuota:
     def per_window(
         cls, rate: int | float | Fraction | None = None, *, mode: Mode | None = None, exempt: bool = False
     ) -> UserQuota:
-        """The same from a rate in ids per window, as people write it."""
+        """Make one from a rate in ids per window, as people write it."""
         return cls(None if rate is None else rate_milli(rate), mode, exempt)
 
 
@@ -116,7 +115,7 @@ DEFAULT: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class ByteRates:
-    """Bytes per second of one entity; None: nothing was said about it."""
+    """Bytes per second of one entity; None: not set."""
 
     producer_byte_rate: int | None = None
     consumer_byte_rate: int | None = None

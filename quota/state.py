@@ -77,7 +77,9 @@ class PendingDecision:
 
 
 class QuotaState(Protocol):
-    """What decides. `LocalState` answers in this process, RemoteState (gateway/process/link.py) asks another one."""
+    """Interface of a deciding state: LocalState in this process, RemoteState (gateway/process/link.py) asks another
+    one.
+    """
 
     def decide(self, question: Question, now_ms: int) -> Answer | None:
         """Return the answer; None when it will come later (see PendingDecision)."""

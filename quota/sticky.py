@@ -1,27 +1,24 @@
-"""What was refused, exactly: which batches of a producer id must not pass before which.
+"""Exact table of refused batches: which batches of a producer id must not pass before which. PURE.
 
-After (id, epoch, partition) was refused at base sequence s, a pipelined later batch must not reach a broker
-first: a broker without state for the id accepts any first sequence, s can then never be appended, and
-librdkafka even reports it delivered (`rd_kafka_dr_implicit_ack`). So everything above s is refused too,
-whatever the quota says by then, until a batch at or below s was forwarded. One exact table per process,
-never filtered, never aged out, never persisted.
+After (id, epoch, partition) was refused at base sequence s, a pipelined later batch must not reach a broker first: a
+broker without state for the id accepts any first sequence, s can then never be appended, and librdkafka even reports
+it delivered (`rd_kafka_dr_implicit_ack`). So everything above s is refused too, whatever the quota decides by then,
+until a batch at or below s was forwarded. One table per process, never filtered, aged out or persisted.
 
-Knows no rates, no modes and no filters. Each rule is a small method, so that a test can break one at a time.
+Must not know rates, modes or filters. Each rule is a small method, so that a test can break one at a time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import lru_cache
 
 from pidgate.quota.entities import User
+from pidgate.quota.sticky_entries import NO_ENTRIES, PartitionKey, RefusedId, StickyEntry
+from pidgate.quota.topic_names import TopicNames
 from pidgate.quota.verdicts import ProducerBatch
 
 WATCH_MS = 300_000
-"""How long an id that was refused anywhere is watched: longer than any client keeps a batch unread behind
-a mute.
-"""
+"""Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
 
 MOST_FURTHER_REFUSALS = 5
 """No client has more requests in flight for an idempotent producer."""
@@ -33,32 +30,20 @@ MOST_ADMITTED_WATCHED = 10_000
 """Of all users, in `WATCH_MS`: about 9 MB. Thousands of users may bring millions of ids in an hour, each paid for."""
 
 WATCHED_IDS_PER_USER = 50_000
-"""About 20 MB. A user who has more ids refused in five minutes has its connections closed instead of
-answered.
-"""
+"""About 20 MB. Beyond it a user's connections are closed instead of answered."""
 
 MOST_WATCHED_ELSEWHERE = WATCHED_IDS_PER_USER // 2
 """Ids that other processes refused are watched up to here: what is refused here needs the other half."""
 
-MOST_FORWARDED = 100_000
-"""Partitions of one watched id; forgetting them costs each one refusal of 100 ms."""
-
 MOST_CUT = 1_000
 """Partitions of one watched id; what is beyond is refused once more, for 100 ms."""
-
-MOST_ALIASES = 100_000
-"""Topic ids whose names are known; the oldest is forgotten first."""
-
-TOPIC_ID_PREFIX = b"\x00"
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 _HALF_OF_SEQUENCES = 1 << 30
 
-PartitionKey = tuple[bytes, int]
-
 
 class Look(Enum):
-    """How a batch stands to what was refused."""
+    """Position of a batch relative to what was refused."""
 
     UNWATCHED = auto()  # nothing of this id was refused lately
     PASSED = auto()  # of this partition, something was forwarded since, over the same connection
@@ -68,107 +53,10 @@ class Look(Enum):
     BELOW = auto()
 
 
-@dataclass(slots=True)
-class StickyEntry:
-    """The lowest refused base sequence of one (id, epoch, partition) and the connection it was refused on.
-
-    `later`: higher ones that were refused after it, each of which has to come in its turn.
-    """
-
-    epoch: int
-    base_sequence: int
-    connection_id: int
-    further_refusals: int = 0
-    later: list[int] = field(default_factory=list)
-
-
-# Most watched ids need one of these three, and an empty dict that once held something has 230 bytes: an empty
-# one is shared, and replaced before something is put in.
-_NO_ENTRIES: dict[PartitionKey, StickyEntry] = {}
-_NOTHING_CUT: dict[PartitionKey, tuple[int, int]] = {}
-_NOTHING_FORWARDED: dict[tuple[int, bytes], dict[int, int]] = {}
-
-
-@dataclass(slots=True)
-class RefusedId:
-    """A watched id. `first_refused_ms`: None while it is watched but was not refused; `deadline_ms`: end of its
-    throttle; `cut`: epoch and sequence of entries that ended with their connection; `forwarded`: by epoch and topic,
-    and then by partition, what went on since the id is watched, and the connection it went over last;
-    `partitions_forwarded`: how many these are.
-    """
-
-    refused_at_ms: int
-    first_refused_ms: int | None = None
-    deadline_ms: int = 0
-    entries: dict[PartitionKey, StickyEntry] = field(default_factory=lambda: _NO_ENTRIES)
-    cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=lambda: _NOTHING_CUT)
-    forwarded: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=lambda: _NOTHING_FORWARDED)
-    partitions_forwarded: int = 0
-
-    def went_over(self, epoch: int, topic: bytes, partition: int) -> int | None:
-        """The connection; None when nothing was forwarded."""
-        by_partition = self.forwarded.get((epoch, topic))
-        return None if by_partition is None else by_partition.get(partition)
-
-    def goes_over(self, epoch: int, topic: bytes, partition: int, connection_id: int) -> None:
-        """Something of the partition is forwarded."""
-        if self.partitions_forwarded >= MOST_FORWARDED:
-            self.forwarded = {}
-            self.partitions_forwarded = 0
-        self.forwarded = self.forwarded or {}
-        by_partition = self.forwarded.setdefault(_shared_key(epoch, topic), {})
-        self.partitions_forwarded += partition not in by_partition
-        by_partition[partition] = connection_id
-
-    def forget_forwarded(self, epoch: int, topic: bytes, partition: int) -> None:
-        """As if nothing of the partition had been forwarded."""
-        by_partition = self.forwarded.get((epoch, topic))
-        if by_partition is not None and by_partition.pop(partition, None) is not None:
-            self.partitions_forwarded -= 1
-
-
-class TopicNames:
-    """A topic by name or by id is the same topic (Produce v13 sends ids)."""
-
-    __slots__ = ("_id_of", "_name_of")
-
-    def __init__(self) -> None:
-        self._name_of: dict[bytes, bytes] = {}
-        self._id_of: dict[bytes, bytes] = {}
-
-    def learn(self, name: bytes, topic_id: bytes) -> None:
-        """Note that both are one topic. `topic_id`: 16 bytes, or 17 as in a ProducerBatch."""
-        topic_id = TOPIC_ID_PREFIX + topic_id if len(topic_id) == 16 else topic_id
-        if self._name_of.get(topic_id) == name:
-            return
-        while len(self._name_of) >= MOST_ALIASES:
-            oldest = next(iter(self._name_of))
-            forgotten = self._name_of.pop(oldest)
-            if self._id_of.get(forgotten) == oldest:
-                del self._id_of[forgotten]
-        self._name_of[topic_id] = name
-        self._id_of[name] = topic_id
-
-    def canonical(self, topic: bytes) -> bytes:
-        """The name, where it is known."""
-        return self._name_of.get(topic, topic)
-
-    def other_form(self, canonical: bytes) -> bytes | None:
-        """The id under which the topic may have been seen before its name was learnt."""
-        return self._id_of.get(canonical)
-
-
-@lru_cache(maxsize=1_024)
-def _shared_key(epoch: int, topic: bytes) -> tuple[int, bytes]:
-    """One tuple for all ids that write to the same topic."""
-    return epoch, topic
-
-
 class StickyRefusals:
-    """The table of this process. `watched` is public for the hot path: user -> ids that no cache may answer
-    for.
+    """Table of one process. `watched` is public for the hot path: user -> ids that no cache may answer for.
 
-    In a user's dict the ids stand in the order of their latest refusal.
+    A user's ids stand in the order of their latest refusal.
     """
 
     def __init__(self, entries_per_user: int) -> None:
@@ -183,23 +71,23 @@ class StickyRefusals:
     # The rules
 
     def is_above(self, base_sequence: int, refused: int) -> bool:
-        """Ahead by less than 2^30 in the 31-bit serial arithmetic of sequences."""
+        """Return whether it is ahead by less than 2^30 in the 31-bit serial arithmetic of sequences."""
         return 0 < (base_sequence - refused) & _SEQUENCE_MASK < _HALF_OF_SEQUENCES
 
     def entry_ends_at_epoch(self, entry: StickyEntry, epoch: int) -> bool:
-        """A newer epoch on the same partition starts its sequences anew."""
+        """Return True for a newer epoch: it starts the partition's sequences anew."""
         return epoch > entry.epoch
 
     def watch_is_over(self, record: RefusedId, now_ms: int) -> bool:
-        """Whether the id is forgotten. Never while it has an entry: no entry ends by age."""
+        """Return whether the id may be forgotten. Never while it has an entry: no entry ends by age."""
         return not record.entries and now_ms - record.refused_at_ms >= WATCH_MS
 
     def entries_lifted_by(self, record: RefusedId, key: PartitionKey) -> list[PartitionKey]:
-        """What a forwarded batch of partition `key` lifts: the entry of that partition and no other."""
+        """Return the entries lifted by a forwarded batch of partition `key`: that partition's and no other."""
         return [key]
 
     def moves_on(self, entry: StickyEntry, forwarded: ProducerBatch) -> bool:
-        """Whether the refused batch itself was forwarded and leaves later refused ones to be waited for.
+        """Move the entry on to the next later refused batch, if `forwarded` is the refused one; else return False.
 
         A client may send a new batch before it has read that an earlier one was refused: right behind s it would
         arrive out of order (45), which some clients report as failed, and others answer with a new epoch.
@@ -214,7 +102,7 @@ class StickyRefusals:
     def passed_before(
         self, record: RefusedId, epoch: int, topic: bytes, partition: int, connection_id: int
     ) -> bool:
-        """Whether something of the partition went over this connection since the id is watched.
+        """Return whether something of the partition went over this connection since the id is watched.
 
         Over another one does not count: when a leader moves while s waits behind a mute, s is handed to the old
         leader, which refuses it, and the client may send s+n to the new one before it has read that.
@@ -228,8 +116,9 @@ class StickyRefusals:
     def are_next(
         self, record: RefusedId, epoch: int, topic: bytes, partitions: list[int], connection_id: int
     ) -> bool:
-        """Whether nothing that is known of a watched id stands in the way of a batch in each of these partitions: what
-        a cache may rely on. Hot: a producer may write to dozens of them with each request.
+        """Return whether nothing stands in the way of a batch in each of these partitions: a cache may answer then.
+
+        Hot: a producer may write to dozens of partitions with each request.
         """
         if record.entries:
             return False
@@ -244,16 +133,14 @@ class StickyRefusals:
     # Looking
 
     def refused_id(self, user: User, producer_id: int, now_ms: int) -> RefusedId | None:
-        """The record of a watched id, None when it was not refused in the last five minutes and has no
-        entry.
-        """
+        """Return the record of a watched id; None when it was not refused in WATCH_MS and has no entry."""
         record = self.watched.get(user, {}).get(producer_id)
         if record is None or self.watch_is_over(record, now_ms):
             return None
         return record
 
     def look(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> Look:
-        """How the batch stands on this connection. Ends the entry of an older epoch on the way."""
+        """Look the batch up on this connection. Ends the entry of an older epoch."""
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self.refused_id(user, producer_id, now_ms)
         if record is None:
@@ -280,7 +167,7 @@ class StickyRefusals:
         return Look.SAME if cut == (epoch, base_sequence) else Look.FIRST_SIGHT
 
     def holds_too_many(self, user: User, batches: list[ProducerBatch]) -> bool:
-        """Whether refusing these would overflow the user's table; then the connection is closed instead."""
+        """Return whether refusing these would overflow the user's table; then the connection is closed instead."""
         watched = self.watched.get(user, {})
         new_entries = new_ids = 0
         for producer_id, _, _, topic, partition in batches:
@@ -295,10 +182,10 @@ class StickyRefusals:
         )
 
     def too_many_further(self, user: User, batch: ProducerBatch) -> bool:
-        """Counts a refusal above s; says whether the limit is passed without s having come back.
+        """Count a refusal above s; return whether the limit is passed without s having come back.
 
-        Then the entry ends, as the connection is closed now: it may stand for another connection, which stays
-        open, and s may have expired. The client goes on with its lowest; above 0 that is a first sight.
+        Then the entry ends, as the connection is closed now: it may belong to another connection, which stays open,
+        and s may have expired. The client goes on with its lowest; above 0 that is a first sight.
         """
         record = self.watched[user][batch[0]]
         key = self._key_in(record, batch[3], batch[4])
@@ -312,7 +199,7 @@ class StickyRefusals:
     # What happened
 
     def refused(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
-        """The batch was refused, alone or with the rest of its request. An entry keeps its lower sequence."""
+        """Note that the batch was refused, alone or with the rest of its request. An entry keeps its lower sequence."""
         producer_id, epoch, base_sequence, topic, partition = batch
         record = self._watch(user, producer_id, now_ms)
         if record.first_refused_ms is None:
@@ -341,10 +228,10 @@ class StickyRefusals:
         self._by_connection.setdefault(connection_id, {})[(user, producer_id, key)] = None
 
     def admitted(self, user: User, producer_id: int, now_ms: int) -> None:
-        """The id is new and was let pass: watched from its first batch on, as if it had been refused here.
+        """Watch a new id from its first batch on, as if it had been refused here.
 
-        Another process may have refused it just before, and hold its first batch of another partition; when the
-        leader moves, the client sends the next one here.
+        Another process may have refused it just before, and hold its first batch of another partition; when the leader
+        moves, the client sends the next one here.
         """
         if now_ms // WATCH_MS != self._admitted_period:
             self._admitted_period = now_ms // WATCH_MS
@@ -355,7 +242,7 @@ class StickyRefusals:
             self._watch(user, producer_id, now_ms)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Another process or gateway refused the id: its client may send what comes after to this one first."""
+        """Watch an id refused by another process or gateway: its client may send what comes after to this one first."""
         records = self.watched.get(user, {})
         if producer_id in records or len(records) < MOST_WATCHED_ELSEWHERE:
             record = self._watch(user, producer_id, now_ms)
@@ -363,12 +250,12 @@ class StickyRefusals:
                 record.first_refused_ms = now_ms
 
     def throttled(self, user: User, producer_id: int, until_ms: int) -> None:
-        """The id's own deadline, which a new connection does not shed."""
+        """Set the id's own deadline, which a new connection does not shed."""
         record = self.watched[user][producer_id]
         record.deadline_ms = max(record.deadline_ms, until_ms)
 
     def forwarded(self, user: User, batch: ProducerBatch, connection_id: int) -> None:
-        """The batch is forwarded, and it is at or below what was refused: that is lifted."""
+        """Note that the batch is forwarded; it is at or below what was refused, which is lifted."""
         producer_id, epoch, _, topic, partition = batch
         record = self.watched.get(user, {}).get(producer_id)
         if record is None or self.are_next(record, epoch, topic, [partition], connection_id):
@@ -384,18 +271,18 @@ class StickyRefusals:
                 self._end(user, producer_id, record, key)
 
     def connection_closed(self, connection_id: int) -> None:
-        """What was refused on it ends: the client resends from its lowest unacknowledged sequence."""
+        """End the connection's entries: the client resends from its lowest unacknowledged sequence."""
         for user, producer_id, key in self._by_connection.pop(connection_id, {}):
             record = self.watched[user][producer_id]
             entry = record.entries.pop(key)
-            record.entries = record.entries or _NO_ENTRIES
+            record.entries = record.entries or NO_ENTRIES
             if len(record.cut) < MOST_CUT:
                 record.cut = record.cut or {}
                 record.cut[self.topics.canonical(key[0]), key[1]] = (entry.epoch, entry.base_sequence)
             self._count_ended(user)
 
     def sweep(self, now_ms: int) -> None:
-        """Stops watching the ids whose time is over."""
+        """Stop watching the ids whose time is over."""
         for user, records in list(self.watched.items()):
             over: list[int] = []
             for producer_id, record in records.items():
@@ -409,7 +296,7 @@ class StickyRefusals:
                 del self.watched[user]
 
     def entries_of(self, user: User) -> int:
-        """How many entries the user has now."""
+        """Return the number of the user's entries."""
         return self._entries_of_user.get(user, 0)
 
     # Inside
@@ -429,7 +316,7 @@ class StickyRefusals:
         return record
 
     def _key_in(self, record: RefusedId, topic: bytes, partition: int) -> PartitionKey:
-        """The key under which the partition's entry stands, or would stand."""
+        """Return the key of the partition's entry, present or future."""
         canonical = self.topics.canonical(topic)
         other = self.topics.other_form(canonical)
         if other is not None and (other, partition) in record.entries:

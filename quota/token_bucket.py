@@ -32,7 +32,7 @@ class TokenBucket:
         self.capacity_units = rate_milli * window_ms * burst.numerator // burst.denominator
 
     def units(self, now_ms: int) -> int:
-        """The balance in units; `token_units` of them are one token."""
+        """Return the balance in units; `token_units` of them are one token."""
         elapsed_ms = now_ms - self._last_ms
         if elapsed_ms > 0:
             self._units = min(self.capacity_units, self._units + elapsed_ms * self.rate_milli)
@@ -43,27 +43,23 @@ class TokenBucket:
         return self.units(now_ms) >= self.capacity_units
 
     def wait_ms(self, place: int, now_ms: int) -> int:
-        """Milliseconds, rounded up, until the id at `place` (0 = next) is admitted: until tokens - place
-        >= 0.
-        """
+        """Return the ms, rounded up, until the id at `place` (0 = next) is admitted: until tokens - place >= 0."""
         missing = place * self.token_units - self.units(now_ms)
         return 0 if missing <= 0 else -(-missing // self.rate_milli)
 
     def charge(self, now_ms: int) -> None:
-        """Spends one token. The caller has asked `wait_ms` first."""
+        """Spend one token. The caller has asked `wait_ms` first."""
         self._units = self.units(now_ms) - self.token_units
 
     def charge_floored(self, now_ms: int) -> None:
-        """Spends one token without making a debt of more than one: for what is forwarded although none is
-        left.
-
-        So that a switch from observing to enforcing finds no debt.
+        """Spend one token without a debt of more than one: for what is forwarded although none is left, so that a
+        switch from observing to enforcing finds no debt.
         """
         self._spend_down_to(-self.token_units, now_ms)
 
     def charge_elsewhere(self, now_ms: int) -> None:
-        """Spends one token that another gateway has let an id in for: without making a debt of more than a full
-        bucket, so that what is heard late and at once is no long outage.
+        """Spend a token for an id admitted by another gateway, without a debt of more than a full bucket, so that
+        events that arrive late and at once cause no long outage.
         """
         self._spend_down_to(self._deepest_units, now_ms)
 
@@ -76,11 +72,11 @@ class TokenBucket:
         return -max(self.capacity_units, self.token_units)
 
     def fill(self, now_ms: int) -> None:
-        """All of its tokens are there, whatever was spent."""
+        """Fill the bucket, whatever was spent."""
         self._units, self._last_ms = self.capacity_units, max(now_ms, self._last_ms)
 
     def restore(self, units: int, token_units: int, at_ms: int) -> None:
-        """The balance as it was at `at_ms`, which may lie in the past: it has been refilled since.
+        """Restore the balance as of `at_ms`, which may lie in the past: it has been refilled since.
 
         `token_units` of these units were one token.
         """
@@ -91,10 +87,9 @@ class TokenBucket:
         self._last_ms = at_ms
 
     def reshape(self, rate_milli: int, window_ms: int, burst: Fraction, now_ms: int) -> None:
-        """Changes rate, window or burst. A positive balance keeps its fraction of the capacity.
+        """Change rate, window or burst. A positive balance keeps its fraction of the capacity.
 
-        A debt stays what it is in tokens: scaled by the capacity it would grow when an operator raises the
-        quota.
+        A debt stays what it is in tokens: scaled by the capacity it would grow when an operator raises the quota.
         """
         units, old_capacity, old_token = self.units(now_ms), self.capacity_units, self.token_units
         self._shape(rate_milli, window_ms, burst)

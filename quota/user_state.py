@@ -1,7 +1,7 @@
-"""What is kept of one user over a restart: plain values, for whoever writes them to a file or another process.
+"""One user's state as plain values, for a file or another process. PURE.
 
-Every time is an age relative to the moment of the export, so that another clock can take it up; an age below
-0 lies after that moment. Knows no file format and nothing of how it is decided.
+Every time is an age relative to the moment of the export, so that another clock can take it up; an age below 0 lies
+after that moment. Must not know file formats or decisions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What goes into the quota and what comes out of it: visitors, batches, verdicts, decision records.
+"""Input and output of the quota: sessions, batches, verdicts, decision records. PURE.
 
-Plain values. Unfrozen where they are made for each frame: creating a frozen slotted dataclass costs three
-times as much.
+Unfrozen where they are made for each frame: creating a frozen slotted dataclass costs three times as much.
 """
 
 from __future__ import annotations
@@ -18,9 +17,7 @@ id), partition
 
 
 def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch]:
-    """The first batch of each (id, epoch, partition): Produce v0-v2 may carry several, and they pass
-    together.
-    """
+    """Return the first batch of each (id, epoch, partition): Produce v0-v2 may carry several; they pass together."""
     if len(batches) == 1:
         return batches
     first: dict[tuple[int, int, bytes, int], ProducerBatch] = {}
@@ -34,7 +31,7 @@ MOST_CACHED_IDS = 1_000
 
 
 class Reason(StrEnum):
-    """Why an id was admitted or refused; the words of the decision event."""
+    """Reason for an admission or a refusal, as in the decision event."""
 
     FIRST_SEEN = "first_seen"  # decided by the bucket, not in line
     REFRESH = "refresh"  # remembered from an earlier slice
@@ -51,7 +48,7 @@ class Reason(StrEnum):
 
 
 class Bound(StrEnum):
-    """Which bucket stood in the way."""
+    """The bucket that stood in the way."""
 
     USER = "user"
     CLUSTER = "cluster"
@@ -72,7 +69,7 @@ class Session:
     admitted: dict[int, int] = field(default_factory=dict)
 
     def identify(self, user: User) -> None:
-        """The connection is this user's from now on (first authentication, or a new one)."""
+        """Set the connection's user (first authentication, or a new one)."""
         if user != self.user:
             self.user = user
             self.admitted.clear()
@@ -85,11 +82,10 @@ class Session:
 
 @dataclass(slots=True)
 class Decision:
-    """What was decided about one id of one request, and from what: a `decision` event's own fields.
+    """Decision about one id of one request, and its grounds: a `decision` event's own fields.
 
-    Tokens are in the bucket's units (window_ms x 1,000 make one token), None where no bucket was asked.
-    `waited_ms`: since the id's first refusal. `would_refuse`: forwarded, but enforcing would have refused
-    it.
+    Tokens are in the bucket's units (window_ms x 1,000 make one token), None where no bucket was asked. `waited_ms`:
+    since the id's first refusal. `would_refuse`: forwarded, but enforcing would have refused it.
     """
 
     user: User

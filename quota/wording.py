@@ -1,4 +1,4 @@
-"""What a refused client reads in its log: the error_message of Produce v8+."""
+"""The error_message of a refusal (Produce v8+), which clients log. PURE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms
 
 
 def error_message(refusal: Refuse, help_url: str = "") -> str:
-    """One line that says what happened, what follows, and where to read on."""
+    """Return one line with what happened, what follows, and where to read on."""
     more = f"; see {help_url}" if help_url else ""
     return f"{_what_happened(refusal)}; retry in {refusal.throttle_time_ms} ms{more}"
 
@@ -29,7 +29,7 @@ def _what_happened(refusal: Refuse) -> str:
 
 
 def duration(duration_ms: int) -> str:
-    """The duration in the largest unit that divides it: 1h, 90m, 1500ms."""
+    """Return the duration in the largest unit that divides it: 1h, 90m, 1500ms."""
     unit, length_ms = next(pair for pair in _UNITS if duration_ms % pair[1] == 0)
     return f"{duration_ms // length_ms}{unit}"
 

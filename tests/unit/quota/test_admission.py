@@ -9,7 +9,8 @@ import pytest
 from pidgate.quota import Admission, Mode, Quotas, Reason, Session, UserQuota
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.state import Answer, Question
-from pidgate.quota.sticky import WATCH_MS, Look, RefusedId, StickyEntry, StickyRefusals
+from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
+from pidgate.quota.sticky_entries import RefusedId, StickyEntry
 from pidgate.quota.verdicts import FORWARD, Bound, Close, Forward, ProducerBatch, Refuse
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds, table_of
 

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.quota import sticky as sticky_module
-from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals, TopicNames
+from pidgate.quota import sticky_entries, topic_names
+from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
+from pidgate.quota.topic_names import TopicNames
 from tests.unit.quota.world import batch
 
 A, B = 1, 2  # connections
@@ -193,7 +195,7 @@ def test_the_ids_watched_of_one_user_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_kept_of_one_id_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sticky_module, "MOST_FORWARDED", 2)
+    monkeypatch.setattr(sticky_entries, "MOST_FORWARDED", 2)
     monkeypatch.setattr(sticky_module, "MOST_CUT", 1)
     sticky = refused(10)
     for partition in (1, 2, 3):
@@ -236,7 +238,7 @@ def test_what_was_refused_before_the_name_was_learnt_is_found_after() -> None:
 
 
 def test_topic_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sticky_module, "MOST_ALIASES", 2)
+    monkeypatch.setattr(topic_names, "MOST_ALIASES", 2)
     names = TopicNames()
     for number in (1, 2, 3):
         names.learn(b"topic-%d" % number, bytes([0, number]))

@@ -12,7 +12,8 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.quota.state import Answer, Question
-from pidgate.quota.sticky import Look, RefusedId, StickyRefusals
+from pidgate.quota.sticky import Look, StickyRefusals
+from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.verdicts import ProducerBatch, Refuse, Session
 from tests.unit.gateway.model.world import AdmissionFactory, seed
 
