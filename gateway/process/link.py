@@ -45,22 +45,16 @@ Answered = Callable[[PendingDecision], None]
 
 
 class StateListener(Protocol):
-    """Receiver of what the state owner sends; answers in its place."""
+    """Receiver of what the state owner sends; `failed_open` answers in its place.
 
-    def connected(self) -> None:
-        """The state owner is connected; it may be a new one, which knows nothing of this worker."""
+    `connected`: it may be a new state owner, which knows nothing of this worker; it sends the quotas in force at once.
+    """
 
-    def failed_open(self, question: Question, now_ms: int) -> Answer:
-        """Return the answer to a question that the state owner did not answer."""
-
-    def quotas_changed(self, quotas: Quotas, version: int) -> None:
-        """These are in force; sent at each connection, too, as what is cached here may be older."""
-
-    def refused_elsewhere(self, user: User, producer_id: int) -> None:
-        """Another worker or gateway has refused the id."""
-
-    def topic_id_learnt(self, topic_id: bytes) -> None:
-        """A gateway topic has this id, 16 bytes."""
+    def connected(self) -> None: ...
+    def failed_open(self, question: Question, now_ms: int) -> Answer: ...
+    def quotas_changed(self, quotas: Quotas, version: int) -> None: ...
+    def refused_elsewhere(self, user: User, producer_id: int) -> None: ...
+    def topic_id_learnt(self, topic_id: bytes) -> None: ...
 
 
 class StateOwnerLink(asyncio.Protocol):
