@@ -63,13 +63,13 @@ def _everywhere() -> dict[str, Setting]:
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Spark starts its workers by `python -m`: nothing in the working directory may shadow what they import.
+        "spark.executorEnv.PYTHONSAFEPATH": "1",
     }
 
 
 def _embedded(memory: str, ui: bool) -> dict[str, Setting]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Spark starts its workers by `python -m`: nothing in the working directory may shadow what they import.
-    os.environ["PYTHONSAFEPATH"] = "1"
     cores = os.cpu_count() or 2
     return {
         "spark.driver.memory": memory,
