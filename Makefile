@@ -22,7 +22,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	touch $@
 
 test: check      ## style, types, unit tests and tests on a real Kafka (under 20 minutes)
-	$(BIN)/python -m pytest -m "not clients and not faults" -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -m "not clients and not faults and not install" -n 2 --dist loadgroup
 
 check: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff format --check .

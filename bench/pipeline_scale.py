@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 
 from bench.machine import describe
 from bench.targets import ROOT
+from pidgate.child_python import python_module
 
 RESULTS: Final = ROOT / "bench" / "results" / "pipeline-scale"
 SIZES: Final = (5_000_000, 50_000_000)
@@ -136,7 +137,7 @@ def _folder(given: Path | None) -> Iterator[Path]:
 
 def _run(job: str, events: int, tables: Path, options: Sequence[str]) -> Run:
     """One job to its end. Raises SystemExit with its last words when it fails."""
-    command = [sys.executable, "-m", "pipeline", job, "--tables", str(tables), *options]
+    command = python_module("pidgate.pipeline", job, "--tables", str(tables), *options)
     began_s, peak_bytes = time.monotonic(), 0
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)

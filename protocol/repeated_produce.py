@@ -6,7 +6,7 @@ walked before it (`walk` has read those very bytes already), and holds one batch
 partitions, only the rest is looked at, and nothing is made of it but a few numbers. Anything else goes to `walk`: a
 property test holds the two together.
 
-Bytes are put together by hand here and not by `struct`: compiled (see hot_modules.py), that is a few instructions,
+Bytes are put together by hand here and not by `struct`: compiled (see setup.py), that is a few instructions,
 and uncompiled it costs no more.
 """
 

@@ -20,7 +20,12 @@ CHOICE = pytest.StashKey[Choice]()
 
 REAL_RERUNS = 2
 
-WHOLE_MODULES = ("tests/kafka/", "tests/unit/test_compiled.py", "tests/unit/test_dockerfile.py")
+WHOLE_MODULES = (
+    "tests/kafka/",
+    "tests/install/",
+    "tests/unit/test_compiled.py",
+    "tests/unit/test_dockerfile.py",
+)
 """Their fixtures start brokers and clients, compile or install."""
 
 WITHOUT_SPARK = frozenset(
