@@ -4,12 +4,13 @@ PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+JARS   := $(VENV)/.jars
 
 QUOTA  ?= 100
 ROGUES ?= 4
 SEED   ?= 1
 
-.PHONY: test check format docs demo pipeline-demo pipeline-scale clients faults bench lock clean help
+.PHONY: test nightly check format docs demo pipeline-demo pipeline-scale clients faults bench lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -21,8 +22,15 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-test: check      ## style, types, unit tests and tests on a real Kafka (under 20 minutes)
-	$(BIN)/python -m pytest -m "not clients and not faults and not install" -n 2 --dist loadgroup
+$(JARS): $(STAMP) sandbox/jars.py tests/support/jars.py
+	$(BIN)/python -m tests.support.jars
+	touch $@
+
+test: check $(JARS) ## style, types, unit tests and tests on a real Kafka (8 minutes on two cores)
+	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 2 --dist loadgroup --durations=10
+
+nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours)
+	$(BIN)/python -m tests.support.nightly
 
 check: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff format --check .

@@ -10,46 +10,42 @@ is kept together by `Whole`. The mark xdist_group does not do it: pytest-xdist 3
 pytest 9.2 no longer reads, so that Spark ran in every process and each fixture of a module was made twice.
 """
 
+import re
+from functools import cache
+
 import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling  # type: ignore[import-untyped]
 
+from tests.support.by_night import is_by_night
 from tests.support.clusters import Choice, choose
+from tests.support.inputs import INPUTS, ROOT, unchanged
 
 CHOICE = pytest.StashKey[Choice]()
 
 REAL_RERUNS = 2
 
-WHOLE_MODULES = (
-    "tests/kafka/",
-    "tests/install/",
-    "tests/unit/test_compiled.py",
-    "tests/unit/test_dockerfile.py",
-)
+WHOLE_MODULES = ("tests/kafka/", "tests/pipeline/", *INPUTS)
 """Their fixtures start brokers and clients, compile or install."""
 
-WITHOUT_SPARK = frozenset(
-    f"tests/pipeline/test_{name}.py"
-    for name in (
-        "failover_cascade",
-        "failover_kip",
-        "history_recordings",
-        "history_stretch",
-        "recommend_file",
-        "recommend_trial",
-        "replay",
-        "report_words",
+NEEDS_SPARK = re.compile(r"\b(spark|tables): ")
+"""A test or fixture with one of these arguments: Spark is slow to start, so one process runs their files."""
+
+
+@cache
+def needs_spark(module: str) -> bool:
+    # Read from the text: what gives out the tests to the processes has collected none.
+    return module.startswith("tests/pipeline/") and bool(
+        NEEDS_SPARK.search((ROOT / module).read_text("utf-8"))
     )
-)
-"""Of tests/pipeline those that need not wait for the process that has the JVM."""
 
 
 def group_of(test: str) -> str:
     """Tests of one group run in one process; larger groups begin earlier, single tests fill what time is left."""
     module = test.partition("::")[0]
-    if module.startswith("tests/pipeline/") and module not in WITHOUT_SPARK:
+    if needs_spark(module):
         return "spark"
-    return module if module.startswith(WHOLE_MODULES) or module in WITHOUT_SPARK else test
+    return module if module.startswith(WHOLE_MODULES) else test
 
 
 class Whole(LoadGroupScheduling):  # type: ignore[misc]
@@ -64,7 +60,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    left_out = unchanged()
     for item in items:
+        if is_by_night(item.nodeid):
+            item.add_marker(pytest.mark.nightly)
+        for reason in (reason for place, reason in left_out.items() if item.nodeid.startswith(place)):
+            item.add_marker(pytest.mark.skip(reason=reason))
         if item.get_closest_marker("kafka"):
             item.add_marker(pytest.mark.flaky(reruns=1))
 

@@ -2,5 +2,9 @@
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("shared cores", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.support.bounds import examples
+
+settings.register_profile(
+    "shared cores", deadline=None, max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("shared cores")

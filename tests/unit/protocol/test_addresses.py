@@ -14,6 +14,7 @@ from pidgate.protocol.errors import KafkaProtocolError, MalformedFrame, Unsuppor
 from pidgate.protocol.fetch import streams_addresses
 from pidgate.protocol.headers import is_flexible
 from pidgate.protocol.versions import SPOKEN
+from tests.support.bounds import examples
 from tests.support.frames import (
     codec,
     entities,
@@ -58,7 +59,7 @@ def test_every_answer_with_a_host_and_a_port_is_known(api_key: int, version: int
 
 
 @pytest.mark.parametrize(("api_key", "version"), SPLICED)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_addresses_are_translated_and_all_else_stays(api_key: int, version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(entity_class(api_key, version)))
@@ -69,7 +70,7 @@ def test_addresses_are_translated_and_all_else_stays(api_key: int, version: int,
 
 
 @pytest.mark.parametrize(("api_key", "version"), SHOWN)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_translating_to_the_same_changes_nothing(api_key: int, version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(entity_class(api_key, version)))
@@ -78,7 +79,7 @@ def test_translating_to_the_same_changes_nothing(api_key: int, version: int, dat
 
 
 @pytest.mark.parametrize(("api_key", "version"), [api for api in SHOWN if is_flexible(*api)])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_unknown_tags_survive(api_key: int, version: int, data: st.DataObject) -> None:
     unknown = b"\x63\x03abc"
@@ -93,7 +94,7 @@ def test_unknown_tags_survive(api_key: int, version: int, data: st.DataObject) -
 
 
 @pytest.mark.parametrize(("api_key", "version"), [api for api in SHOWN if api[0] != 3])
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(data=st.data())
 def test_every_cut_is_malformed(api_key: int, version: int, data: st.DataObject) -> None:
     frame = response_frame(data.draw(entities(entity_class(api_key, version), max_elements=2)))
@@ -105,7 +106,7 @@ def test_every_cut_is_malformed(api_key: int, version: int, data: st.DataObject)
 
 
 @pytest.mark.parametrize(("api_key", "version"), SHOWN)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(body=st.binary(max_size=120))
 def test_any_bytes_give_a_frame_or_a_protocol_error(api_key: int, version: int, body: bytes) -> None:
     try:
@@ -134,7 +135,7 @@ def test_what_cannot_be_walked_is_never_passed(api_key: int, version: int) -> No
         ("producer", "ProduceResponse", 0, 12, lambda read: [e.host for e in read.node_endpoints]),
     ],
 )
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_the_other_codec_reads_the_same(
     module: str, name: str, api_key: int, version: int, hosts: Any, data: st.DataObject
@@ -193,7 +194,7 @@ def described(draw: st.DrawFn, version: int) -> Any:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_a_brokers_addresses_are_taken_out_of_its_settings(version: int, data: st.DataObject) -> None:
     entity = data.draw(described(version))

@@ -28,6 +28,7 @@ from pidgate.protocol.client_quotas import (
     with_user_values,
 )
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, UnsupportedVersion
+from tests.support.bounds import examples
 from tests.support.client_quotas import ALTER, ANY, DEFAULT, DESCRIBE, EXACT, KEY, alter, describe
 from tests.support.frames import (
     entities,
@@ -44,7 +45,7 @@ versions = pytest.mark.parametrize("version", VERSIONS)
 
 
 @versions
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_what_is_kept_of_a_request_comes_out_as_it_came(version: int, data: st.DataObject) -> None:
     request = data.draw(entities(entity_class(ALTER, version, EntityType.request)))
@@ -78,7 +79,7 @@ def _with_head_of(frame: bytes, request: Any) -> bytes:
 
 
 @versions
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_answers_are_read_as_the_codec_wrote_them(version: int, data: st.DataObject) -> None:
     answer = data.draw(entities(entity_class(ALTER, version)))
@@ -94,7 +95,7 @@ def test_answers_are_read_as_the_codec_wrote_them(version: int, data: st.DataObj
 
 
 @versions
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_answers_are_written_as_the_codec_reads_them(version: int, data: st.DataObject) -> None:
     request = data.draw(entities(entity_class(ALTER, version, EntityType.request)))
@@ -143,7 +144,7 @@ ENTITIES = st.sampled_from(
 
 
 @versions
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data())
 def test_values_are_added_to_the_entity_they_belong_to(version: int, data: st.DataObject) -> None:
     cls = entity_class(DESCRIBE, version)
@@ -187,7 +188,7 @@ def test_values_are_added_to_the_entity_they_belong_to(version: int, data: st.Da
 
 
 @versions
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_an_error_stays_as_it_came(version: int, data: st.DataObject) -> None:
     code = data.draw(st.sampled_from([code for code in ErrorCode if code is not ErrorCode.none]))
@@ -261,7 +262,7 @@ def kafka_shows(
 
 
 @versions
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(components=COMPONENTS, strict=st.booleans())
 def test_filters_match_the_users_that_they_match_in_kafka(
     version: int, components: list[tuple[str, int, str | None]], strict: bool
@@ -346,7 +347,7 @@ def test_a_frame_that_was_cut_or_has_more_is_refused(what: str, version: int) ->
 
 @versions
 @pytest.mark.parametrize("what", ["alter", "describe", "altered", "described"])
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_rubbish_is_a_protocol_error_or_read(what: str, version: int, data: st.DataObject) -> None:
     frame = bytearray(_frame(what, version))

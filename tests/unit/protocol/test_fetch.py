@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.fetch import MAX_TAIL, MAX_UNIT, EndpointsWalker, rewrite_tail, streams_addresses
 from pidgate.protocol.frames import Translate, uvarint
+from tests.support.bounds import examples
 from tests.support.frames import codec, entities, entity_class, response_frame, translated
 
 APIS = [(1, 16), (1, 17), (1, 18), (78, 1), (78, 2)]
@@ -54,7 +55,7 @@ def read(version: int, frame: bytes) -> Any:
 
 
 @pytest.mark.parametrize(("api_key", "version"), APIS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_chunks_make_no_difference(api_key: int, version: int, data: st.DataObject) -> None:
     frame = response_frame(data.draw(entities(entity_class(api_key, version))))
@@ -67,7 +68,7 @@ def test_chunks_make_no_difference(api_key: int, version: int, data: st.DataObje
 
 
 @pytest.mark.parametrize(("api_key", "version"), APIS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_nothing_but_endpoints_is_changed(api_key: int, version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(entity_class(api_key, version)))
@@ -81,7 +82,7 @@ def test_nothing_but_endpoints_is_changed(api_key: int, version: int, data: st.D
 
 
 @pytest.mark.parametrize(("api_key", "version"), APIS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_endpoints_of_equal_length_are_translated_in_place(
     api_key: int, version: int, data: st.DataObject
@@ -95,7 +96,7 @@ def test_endpoints_of_equal_length_are_translated_in_place(
 
 
 @pytest.mark.parametrize("version", [16, 17, 18])
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(data=st.data())
 def test_endpoints_are_translated_or_left_out(version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(entity_class(1, version)))
@@ -162,7 +163,7 @@ def fetch_frame(version: int, endpoints: list[tuple[int, str, int]], records: by
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(1, 17), (78, 2)])
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_a_frame_that_ends_too_early_is_malformed(api_key: int, version: int, data: st.DataObject) -> None:
     frame = response_frame(data.draw(entities(entity_class(api_key, version), 2)))
@@ -174,7 +175,7 @@ def test_a_frame_that_ends_too_early_is_malformed(api_key: int, version: int, da
 
 
 @pytest.mark.parametrize(("api_key", "version"), APIS)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(body=st.binary(min_size=1, max_size=200), cuts=st.lists(st.integers(0, 200), max_size=4))
 def test_any_bytes_give_as_many_bytes_or_a_protocol_error(
     api_key: int, version: int, body: bytes, cuts: list[int]

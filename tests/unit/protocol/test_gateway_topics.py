@@ -20,6 +20,7 @@ from pidgate.protocol.gateway_topics import (
     with_refusals,
 )
 from tests.support import raw
+from tests.support.bounds import examples
 from tests.support.frames import entities, entity_class, request_frame, response_frame, unframed
 
 METADATA = 3
@@ -67,7 +68,7 @@ def is_topic(cls: object) -> bool:
 
 @ALL_VERSIONS
 @pytest.mark.parametrize("name", [OWN, LONG, LONGEST])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_a_gateway_topic_leaves_a_list_without_a_trace(
     api_key: int, version: int, name: str, data: st.DataObject
@@ -90,7 +91,7 @@ def test_a_gateway_topic_leaves_a_list_without_a_trace(
 
 
 @pytest.mark.parametrize("version", range(14))
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_what_was_cut_out_of_a_request_is_answered_as_not_authorised(
     version: int, data: st.DataObject
@@ -116,7 +117,7 @@ def test_what_was_cut_out_of_a_request_is_answered_as_not_authorised(
 
 
 @ALL_VERSIONS
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_an_answer_about_others_stays(api_key: int, version: int, data: st.DataObject) -> None:
     frame = response_frame(data.draw(entities(entity_class(api_key, version))))
@@ -124,7 +125,7 @@ def test_an_answer_about_others_stays(api_key: int, version: int, data: st.DataO
 
 
 @pytest.mark.parametrize("version", [0, 1])
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(data=st.data())
 def test_a_broker_that_resolves_a_pattern_assigns_it_to_nobody(version: int, data: st.DataObject) -> None:
     cls = entity_class(CONSUMER_GROUP_HEARTBEAT, version)
@@ -140,7 +141,7 @@ def test_a_broker_that_resolves_a_pattern_assigns_it_to_nobody(version: int, dat
     assert filtered(replace(answer, assignment=assigned), CONSUMER_GROUP_HEARTBEAT, version, own) == without
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_no_cut_of_an_answer_does_more_than_end_its_connection(data: st.DataObject) -> None:
     answer = data.draw(entities(entity_class(METADATA, 12), 2))

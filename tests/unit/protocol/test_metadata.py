@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pidgate.protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.metadata import splice, splice_head, topic_ids
+from tests.support.bounds import examples
 from tests.support.frames import (
     codec,
     entities,
@@ -24,7 +25,7 @@ def gateway(node_id: int, host: str, port: int) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("version", range(14))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_head_and_rest_are_the_rewritten_answer(version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(entity_class(3, version)))
@@ -89,7 +90,7 @@ def test_unknown_tags_of_a_broker_survive() -> None:
 
 
 @pytest.mark.parametrize("version", range(10, 14))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_topic_ids_are_told(version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(entity_class(3, version)))
@@ -107,7 +108,7 @@ def test_older_answers_have_no_topic_ids(version: int) -> None:
     assert list(topic_ids(frame, 0, len(frame), version)) == []
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(entities(entity_class(3, 12), 2))
 def test_every_cut_of_the_topics_gives_a_part_or_is_malformed(entity: Any) -> None:
     frame = response_frame(entity)
@@ -122,7 +123,7 @@ def test_every_cut_of_the_topics_gives_a_part_or_is_malformed(entity: Any) -> No
         assert told == whole[: len(told)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 13), st.binary(max_size=200))
 def test_any_bytes_give_a_value_or_a_protocol_error(version: int, data: bytes) -> None:
     try:

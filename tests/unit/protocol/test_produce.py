@@ -15,6 +15,7 @@ from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, Malformed
 from pidgate.protocol.frames import uvarint
 from pidgate.protocol.produce import MAX_PARTITIONS, walk
 from pidgate.protocol.produce_answers import may_hold_endpoints, refusal, rewrite_response
+from tests.support.bounds import examples
 from tests.support.frames import (
     Topics,
     codec,
@@ -76,7 +77,7 @@ def requests(draw: st.DrawFn, version: int) -> tuple[Topics, list[tuple[int, int
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_walk_finds_every_producer(version: int, data: st.DataObject) -> None:
     topics, expected = data.draw(requests(version))
@@ -120,7 +121,7 @@ def test_every_cut_of_a_request_is_malformed(version: int) -> None:
             refusal(longer, 0, len(longer), 100, "no")
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 13), st.data())
 def test_a_changed_byte_gives_a_value_or_a_protocol_error(version: int, data: st.DataObject) -> None:
     topics, _ = data.draw(requests(version))
@@ -136,7 +137,7 @@ def test_a_changed_byte_gives_a_value_or_a_protocol_error(version: int, data: st
     assert answer[:4] == frame[4:8]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.integers(0, 13), st.binary(max_size=200))
 def test_any_bytes_give_a_value_or_a_protocol_error(version: int, body: bytes) -> None:
     frame = struct.pack(">hhih", 0, version, 1, -1) + body
@@ -268,7 +269,7 @@ def test_an_array_that_is_null_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_a_refusal_answers_every_partition_in_order(version: int, data: st.DataObject) -> None:
     topics, _ = data.draw(requests(version))
@@ -303,7 +304,7 @@ def test_a_refusal_that_would_be_too_long_is_not_written() -> None:
 
 
 @pytest.mark.parametrize("version", range(10, 14))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_endpoints_of_an_answer_are_translated(version: int, data: st.DataObject) -> None:
     cls = entity_class(0, version)

@@ -19,6 +19,7 @@ from pidgate.protocol.produce_answers import (
     may_hold_errors,
     partition_errors,
 )
+from tests.support.bounds import examples
 from tests.support.frames import entities, entity_class, produce_request, record_batch, response_frame
 
 VERSIONS = range(3, 14)  # the codec knows none below; those answers are written by hand
@@ -54,7 +55,7 @@ def keyed(version: int, topic: Any) -> bytes:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_every_error_code_is_found(version: int, data: st.DataObject) -> None:
     names: st.SearchStrategy[Any] = (
@@ -96,7 +97,7 @@ def test_the_oldest_versions(version: int, entry: int, code: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_what_is_not_plain_is_read(version: int, data: st.DataObject) -> None:
     """Random answers, node endpoints and leaders included: no code is missed."""
@@ -113,7 +114,7 @@ def test_what_is_not_plain_is_read(version: int, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("version", [*VERSIONS, 0, 1, 2])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(noise=st.binary(max_size=80))
 def test_noise_is_malformed_or_read(version: int, noise: bytes) -> None:
     may_hold_errors(noise, 0, len(noise), version)

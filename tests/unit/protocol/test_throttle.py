@@ -14,6 +14,7 @@ from kio.static.constants import EntityType
 from pidgate.protocol import codec, throttle
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import uvarint
+from tests.support.bounds import examples
 from tests.support.frames import entities, entity_class, request_frame, response_frame, unframed
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
@@ -56,7 +57,7 @@ def with_throttle(entity: Any, throttle_time_ms: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data(), ms=MS)
 def test_only_the_throttle_of_a_produce_answer_changes(version: int, data: st.DataObject, ms: int) -> None:
     entity = data.draw(entities(entity_class(PRODUCE, version)))
@@ -150,7 +151,7 @@ def test_tags_behind_a_produce_answer_stay(version: int, fields: list[bytes], ms
 
 
 @pytest.mark.parametrize(("api_key", "version"), FETCHES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data(), ms=MS)
 def test_only_the_throttle_of_a_fetch_answer_changes(
     api_key: int, version: int, data: st.DataObject, ms: int
@@ -250,7 +251,7 @@ def test_other_apis_are_refused(api_key: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(noise=st.binary(max_size=80), start=st.integers(0, 20), end=st.integers(0, 90))
 def test_noise_gives_a_place_inside_the_answer_or_is_malformed(
     version: int, noise: bytes, start: int, end: int
@@ -268,7 +269,7 @@ def test_noise_gives_a_place_inside_the_answer_or_is_malformed(
 
 
 @pytest.mark.parametrize("version", range(9, 14))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_a_truncated_produce_answer_is_malformed_or_patched_within(version: int, data: st.DataObject) -> None:
     frame = response_frame(data.draw(entities(entity_class(PRODUCE, version), 2)))
@@ -290,7 +291,7 @@ def lowered(frame: bytes, limit_bytes: int) -> bytes | None:
 
 
 @pytest.mark.parametrize(("api_key", "version"), FETCHES)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data(), limit_bytes=st.integers(1, 2**40), client_id=st.none() | st.text(max_size=20))
 def test_only_max_bytes_is_lowered(
     api_key: int, version: int, data: st.DataObject, limit_bytes: int, client_id: str | None
@@ -360,7 +361,7 @@ def test_a_fetch_cut_before_max_bytes_is_malformed(api_key: int, version: int) -
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(FETCH, 3), *FETCHES])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(noise=st.binary(max_size=60))
 def test_any_fetch_is_lowered_or_malformed(api_key: int, version: int, noise: bytes) -> None:
     frame = struct.pack(">hhi", api_key, version, 7) + noise

@@ -7,7 +7,6 @@ step a line. Beside it, random schedules with fixed seeds, which favour likely s
 
 from __future__ import annotations
 
-import os
 import random
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from hypothesis.stateful import (
 )
 
 from pidgate.quota.settings import Mode, Quotas
+from tests.support.bounds import THOROUGH
 from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.steps import (
@@ -43,15 +43,14 @@ from tests.unit.gateway.model.steps import (
 from tests.unit.gateway.model.wire import OUT_OF_ORDER
 from tests.unit.gateway.model.world import World
 
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 CHECKS = settings(
-    max_examples=5_000 if THOROUGH else 600,
+    max_examples=5_000 if THOROUGH else 250,
     stateful_step_count=60 if THOROUGH else 40,
     deadline=None,
     derandomize=not THOROUGH,
     suppress_health_check=list(HealthCheck),
 )
-SCHEDULES = 20_000 if THOROUGH else 1_500
+SCHEDULES = 20_000 if THOROUGH else 800
 
 DELAYS_MS = (0, 1, 50, 200)
 """From a decision in one process to its effect in another."""

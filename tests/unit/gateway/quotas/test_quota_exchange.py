@@ -25,6 +25,7 @@ from pidgate.protocol.headers import peek_request
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.settings import Quotas, UserQuota
 from tests.support import raw
+from tests.support.bounds import examples
 from tests.support.client_quotas import (
     ALTER,
     ANY,
@@ -457,7 +458,7 @@ OPERATIONS = st.dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     entries=st.lists(st.tuples(ENTITY, OPERATIONS), max_size=6),
     validated=st.dictionaries(st.sampled_from(("alice", "bob", "None", "app")), st.just(NOT_AUTHORISED)),

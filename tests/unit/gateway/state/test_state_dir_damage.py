@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from pidgate.gateway.state.state_dir import StateDir, files, frames, journal, snapshot
 from pidgate.gateway.state.state_dir.frames import SnapshotUnreadable
 from pidgate.gateway.state.state_dir.snapshot import About, SnapshotWriter
+from tests.support.bounds import examples
 from tests.support.state_dirs import Meaning, append_all, meaning, opened, two_generations, users, values
 
 SNAPSHOT_2, SNAPSHOT_3 = "snapshot-00000002", "snapshot-00000003"
@@ -159,7 +160,7 @@ def in_order(found: list[bytes], expected: list[bytes]) -> bool:
     return all(value in left for value in found)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.data())
 def test_any_damage_to_any_files_leads_to_a_good_state(whole: Path, draw: st.DataObject) -> None:
     with TemporaryDirectory() as path, structlog.testing.capture_logs():

@@ -1,0 +1,70 @@
+"""Tests on real clusters that only `make nightly` runs, each with what shows the same by day.
+
+A key is a test, or the beginning of the name of its parameters.
+"""
+
+FORM = "another form of a test that runs by day"
+VERSION = "the oldest Kafka; the newest runs by day, and what is decided does not depend on the broker"
+
+BY_NIGHT = {
+    "kafka/test_byte_quotas.py::test_all_of_a_user_are_held_to_its_rate_and_nobody_else_is": (
+        "half a minute of traffic; test_byte_throttles and test_over_both_quotas_nothing_is_lost hold by day"
+    ),
+    "kafka/test_quotas_cli.py::test_with_kafka_down_each_gateway_is_told_by_itself_and_obeys_at_once": (
+        "half a minute without a broker; make faults has more of it"
+    ),
+    "kafka/test_quotas_cli.py::test_observe_for_all_is_in_force_in_a_fleet_at_once_and_lifts_nothing_that": (
+        "test_runtime_quotas::test_the_emergency_switch_reaches_all"
+    ),
+    "kafka/test_quotas_cli.py::test_every_command_does_what_it_says[1": FORM,
+    "kafka/test_gateway_topics.py::test_a_pattern_consumer_of_java_works_on[oldest": VERSION,
+    "kafka/test_client_quotas_api.py::[oldest-two-workers": VERSION,
+    "kafka/test_client_quotas_api.py::test_kafka_configs_shows_ours_and_still_sets_its_own": "test_javas_admin",
+    "kafka/test_runtime_quotas.py::test_an_order_by_clocks_would_be_noticed": "unit/gateway/quotas/test_change_log.py",
+    "kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[True-1": FORM,
+    "kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[False-1": FORM,
+    "kafka/test_refuse_init.py::test_a_storm_of_new_connections_burns_what_the_bucket_holds[True-1": FORM,
+    "kafka/test_refuse_init.py::test_a_storm_of_new_connections_burns_what_the_bucket_holds[False-1": FORM,
+    "kafka/test_refuse_init.py::test_every_version_is_refused_and_the_channel_is_mute[1": FORM,
+    "kafka/test_fleet.py::test_the_quota_holds_over_all_gateways[before all": FORM,
+    "kafka/test_fleet.py::test_one_id_through_six_gateways_is_charged_once_in_each": "unit/quota/test_fleet.py",
+    "kafka/test_fleet.py::test_a_producer_that_writes_to_three_brokers_pays_once_and_leaders_move_for_nothing": (
+        "test_the_quota_holds_over_all_gateways[sidecars]"
+    ),
+    "kafka/test_java_tools.py::test_a_transactional_copy_holds_everything_once[old_cluster": VERSION,
+    "kafka/test_java_tools.py::test_command_line_tools[old_cluster": VERSION,
+    "kafka/test_java_tools.py::test_performance_tools_write_and_read[old_cluster": VERSION,
+    "kafka/test_client_drivers.py::test_a_share_group": "test_byte_throttles::test_share_fetch",
+    "kafka/test_client_drivers.py::test_old_java_clients": "their frames: unit/protocol/test_golden_frames.py",
+    "kafka/test_cold_start.py::test_a_restart_in_the_middle_of_a_grace_continues_it_and_a_later_one_begins_none[st": (
+        FORM
+    ),
+    "kafka/test_reload.py::test_a_refused_user_is_admitted_after_a_raise[signal-1": FORM,
+    "kafka/test_reload.py::test_a_refused_user_is_admitted_after_a_raise[file-1": FORM,
+    "kafka/test_reload.py::test_tokens_keep_their_fraction[1": FORM,
+    "kafka/test_reload.py::test_a_bad_file_changes_nothing_and_says_so[1": FORM,
+    "kafka/test_reload.py::test_who_begins_to_be_enforced_is_told[1": FORM,
+    "kafka/test_reload.py::test_observing_and_enforcing_by_reload_loses_nothing[1": FORM,
+    "kafka/test_sandbox.py::test_share_consumer_of_the_tools_reads": "it needs a cluster of its own",
+    "kafka/test_sandbox.py::test_kafka_3_9_has_scram_users_too": VERSION,
+    "kafka/test_sandbox.py::TestNothingIsLeftBehind::test_when_the_parent_is_ended[SIGINT": FORM,
+    "kafka/test_sandbox.py::TestNothingIsLeftBehind::test_when_the_parent_is_ended[SIGTERM": FORM,
+    "kafka/test_proxy_moves.py::test_a_broker_that_returns_on_a_new_port_during_load": (
+        "it breaks a cluster of its own under load; make faults does more of it"
+    ),
+    "kafka/test_proxy_addresses.py::test_producing_and_consuming_in_groups[java": "the same with three other clients",
+    "kafka/test_restart.py::test_killed_five_times_and_restored_from_the_topic": "faults/test_restart_faults.py",
+    "kafka/test_workers.py::test_under_load_workers_admit_exactly_what_one_process_does[3": FORM,
+    "pipeline/test_ids_of_kafka.py::test_inferred_blocks_are_those_in_the_metadata_log": "test_ids.py, without Kafka",
+    "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap": (
+        "test_failover_cascade.py and test_failover_kip.py, without Kafka"
+    ),
+}
+
+
+def is_by_night(test: str) -> bool:
+    """Return whether only `make nightly` runs the test of this node id."""
+    path, _, name = test.removeprefix("tests/").partition("::")
+    parameters = name[name.find("[") :] if "[" in name else ""
+    keys = (f"{path}::{name}", f"{path}::{parameters}")
+    return any(key.startswith(known) for key in keys for known in BY_NIGHT)

@@ -1,0 +1,16 @@
+"""Get the jars of both Kafkas and of Spark's connector before the tests, as part of the installation."""
+
+from pidgate.sandbox.jars import NEWEST, OLDEST, alone_with_jars, class_path
+
+
+def main() -> None:
+    for version in (NEWEST, OLDEST):
+        class_path(version)
+    from pidgate.pipeline.session import connector_jars
+
+    with alone_with_jars():
+        connector_jars()
+
+
+if __name__ == "__main__":
+    main()

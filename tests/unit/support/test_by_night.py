@@ -1,0 +1,53 @@
+"""Which tests run by day and which by night, and what is left out while its inputs stay."""
+
+import re
+
+import pytest
+
+from tests.support import inputs
+from tests.support.by_night import BY_NIGHT, is_by_night
+
+
+@pytest.mark.parametrize("known", BY_NIGHT)
+def test_what_runs_by_night_is_there(known: str) -> None:
+    path, _, name = known.partition("::")
+    text = (inputs.ROOT / "tests" / path).read_text("utf-8")
+    for part in name.partition("[")[0].split("::"):
+        assert re.search(rf"(def|class) {part}" if part else "def test_", text), part
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ("tests/kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[True-1]", True),
+        ("tests/kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[True-2]", False),
+        ("tests/kafka/test_client_quotas_api.py::test_the_default_user[oldest-two-workers]", True),
+        ("tests/kafka/test_client_quotas_api.py::test_the_default_user[newest-one-process]", False),
+    ],
+)
+def test_what_runs_by_night(test: str, expected: bool) -> None:
+    assert is_by_night(test) is expected
+
+
+def test_a_digest_follows_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = "tests/unit/test_compiled.py"
+    before = inputs.digest(place)
+    assert before == inputs.digest(place)
+    monkeypatch.setitem(inputs.INPUTS, place, (*inputs.INPUTS[place], "README.md"))
+    assert inputs.digest(place) != before
+
+
+def test_what_compiles_is_left_out_only_while_its_inputs_are_those_of_a_green_night(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = "tests/unit/test_compiled.py"
+    monkeypatch.setattr(inputs, "THOROUGH", False)
+    green = {"inputs_from": "abc", "inputs": {place: inputs.digest(place)}}
+    monkeypatch.setattr(inputs, "last_nightly", lambda: green)
+    assert list(inputs.unchanged()) == [place]
+    green["inputs"] = {place: "of other files"}
+    assert inputs.unchanged() == {}
+
+
+def test_what_is_compiled_is_there() -> None:
+    assert [module for module in inputs.hot_modules() if not (inputs.ROOT / module).is_file()] == []
