@@ -41,7 +41,7 @@ RestoredFrom = Literal["topic", "state_dir", "nothing"]
 
 @dataclass(slots=True, kw_only=True)
 class Event:
-    """What every event says: which cluster and gateway, which process and number, when, and about whom."""
+    """Envelope of every event: cluster and gateway, process and number, time, and the client it is about."""
 
     type: ClassVar[str] = ""
 
@@ -150,7 +150,7 @@ class DecisionEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class RefusalOutcomeEvent(Event):
-    """How a refused producer id ended: admitted after all, or never seen again."""
+    """Outcome of a refused producer id: admitted after all, or never seen again."""
 
     type: ClassVar[str] = "refusal_outcome"
 
@@ -162,7 +162,7 @@ class RefusalOutcomeEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class IdUsageEvent(Event):
-    """What was forwarded of one producer id: at the end of a slice (15 minutes at most), when its connections close,
+    """Forwarded batches of one producer id: at the end of a slice (15 minutes at most), when its connections close,
     and at drain.
     """
 
@@ -214,8 +214,8 @@ class ProduceErrorEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class ConnectionEvent(Event):
-    """A client's connection was opened or closed. That it was opened is told once it is known whose it is, with the
-    time at which it was.
+    """A client's connection was opened or closed. Its opening is published once its user is known, with the time at
+    which it was opened.
     """
 
     type: ClassVar[str] = "connection"
@@ -240,7 +240,7 @@ class ConnectionEvent(Event):
 
 @dataclass(slots=True, kw_only=True)
 class QuotaInForce:
-    """What was set for one user, and by whom."""
+    """Quota of one user, and who set it."""
 
     user: Annotated[str, "Principal name"]
     rate_milli: Annotated[
@@ -323,7 +323,7 @@ class BrokerPlace:
 
 @dataclass(slots=True, kw_only=True)
 class TopicPlaces:
-    """Where a topic's partitions are."""
+    """Places of a topic's partitions."""
 
     topic: Annotated[str, "Topic name"]
     leaders: Annotated[list[int], "Leader of each partition, by index; -1: none or unknown"]

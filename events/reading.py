@@ -27,8 +27,8 @@ Fields = dict[str, Any]
 
 
 def upgrade_1_to_2(event: Fields) -> Fields:
-    """Version 2 tells with a balance what one token was (`token_units`). None: it was not told, and a reader
-    takes the window that it knows.
+    """Version 2 adds the size of a token to a balance (`token_units`). None: not recorded, and a reader takes the
+    window that it knows.
     """
     event["schema_version"] = 2
     if event.get("type") == "decision":
@@ -57,9 +57,9 @@ class UnsupportedSchemaVersion(EventUnreadable):
 
 
 def fields_of(value: bytes) -> Fields:
-    """The fields of an event of any readable version, brought to this version but not checked one by one.
+    """Return the fields of an event of any readable version, brought to this version but not checked one by one.
 
-    For readers in a hurry that look at a few fields. Raises EventUnreadable.
+    For readers in a hurry that look at a few fields. Raises EventUnreadable, UnsupportedSchemaVersion.
     """
     try:
         found: Any = json.loads(value.decode("utf-8"), parse_constant=_not_json)
@@ -84,7 +84,7 @@ def fields_of(value: bytes) -> Fields:
 
 
 def from_json(value: bytes) -> Event:
-    """The event in these bytes. Raises EventUnreadable, which names the reason."""
+    """Read the event in these bytes. Raises EventUnreadable with the reason; UnknownEventType is one."""
     found = fields_of(value)
     word = found.get("type")
     if type(word) is not str:
@@ -172,7 +172,7 @@ def _at_once(hint: Any) -> frozenset[type]:
 
 
 def _reader(made: Any) -> Callable[[Fields, str, bool], Any]:
-    """What makes a `made` out of a JSON object. Most values are accepted at once, by their class."""
+    """Return the function that makes a `made` of a JSON object. Most values are accepted at once, by their class."""
     hints = get_type_hints(made)
     checks = {field.name: _check_of(hints[field.name]) for field in fields(made)}
     at_once = {field.name: _at_once(hints[field.name]) for field in fields(made)}

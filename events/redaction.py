@@ -1,8 +1,8 @@
-"""Names that must not stand in the topic: users, client ids and addresses as short hashes.
+"""Short hashes in place of names that must not stand in the topic: users, client ids, addresses. PURE.
 
-The hash has no key, so that every gateway and every restart gives the same person the same name: that is
-what lets gateways share one quota without telling each other who it is about. It is a pseudonym, not a
-secret: whoever has a list of candidates can hash them too. Pure.
+The hash has no key, so that every gateway and every restart gives the same person the same name: that is what lets
+gateways share one quota without naming anybody. It is a pseudonym, not a secret: whoever has a list of candidates can
+hash them too.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _E = TypeVar("_E", bound=Event)
 
 @lru_cache(maxsize=10_000)
 def pseudonym(field: str, name: str) -> str:
-    """What stands in an event for this name: `h:` and 16 hex digits; an empty name stays empty.
+    """Return the hash for this name: `h:` and 16 hex digits; an empty name stays empty.
 
-    The field takes part (at most 16 bytes), so that a user and a client id of the same name do not give each
-    other away.
+    The field takes part (at most 16 bytes), so that a user and a client id of the same name do not give each other
+    away.
     """
     if not name:
         return ""
@@ -63,14 +63,12 @@ def redacted(event: _E, redact: Collection[str]) -> _E:
 
 
 class UserNames:
-    """What users are called in events, and whom a name in an event means; where users are not redacted, both
-    are the same.
+    """Names of users in events, and users by name; the same where users are not redacted.
 
-    With `redact: [user]` a gateway finds a name's user by hashing the users that it knows: those with quotas
-    of their own (given here, and to `meet` when quotas change) and those that have connected. State that
-    comes in under a name of nobody it knows is kept under that name; when its user is met, `meet` says which
-    name that was, and the state is moved. Until then only the default quota can hold for it, since a user
-    with a quota of its own is known from the start.
+    With `redact: [user]` a gateway finds a name's user by hashing the users that it knows: those with quotas of their
+    own (given here, and to `meet` when quotas change) and those that have connected. State under a name of nobody it
+    knows is kept under that name; when its user is met, `meet` returns that name, and the state is moved. Until then
+    only the default quota can hold for it, since a user with a quota of its own is known from the start.
 
     A user is a principal's name, or None if it cannot be identified; that is the empty name in events.
     """
@@ -85,24 +83,24 @@ class UserNames:
 
     @property
     def redacts(self) -> bool:
-        """Whether events carry hashes instead of users."""
+        """True when events carry hashes instead of users."""
         return self._redacts
 
     def in_events(self, user: str | None) -> str:
-        """The name of this user in events."""
+        """Return the name of this user in events."""
         if user is None:
             return ""
         return pseudonym("user", user) if self._redacts else user
 
     def user_of(self, name: str) -> str | None:
-        """Whom a name in an event means: a known user, or as long as it is of nobody known, the name itself."""
+        """Return the user of a name in an event: a known one, or the name itself."""
         if not name:
             return None
         return self._users.get(name, name)
 
     def meet(self, user: str | None) -> str | None:
-        """This user is known from now on. The first time it returns the name under which its state may have
-        been kept so far, otherwise None.
+        """Note that this user is known. The first time return the name under which its state may have been kept so
+        far, otherwise None.
         """
         if not self._redacts or not user:
             return None
@@ -113,5 +111,5 @@ class UserNames:
         return name
 
     def forget(self, user: str) -> None:
-        """Nothing is kept of this user any more, so that the table is no larger than what is kept of users."""
+        """Forget the user: the table is no larger than what is kept of users."""
         self._users.pop(pseudonym("user", user), None)

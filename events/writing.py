@@ -22,7 +22,7 @@ _IN_TEXT: dict[object, str] = {
     int | None: "{'null' if event.NAME is None else format(event.NAME, 'd')}",
     str | None: "{'null' if event.NAME is None else text(event.NAME)}",
 }
-"""How a field of this type stands in the f-string; every other type is handed to `json`."""
+"""Return the f-string expression of a field of this type; every other type is handed to `json`."""
 
 
 def _plain(value: object) -> object:
@@ -36,7 +36,7 @@ _any = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_plain).
 
 
 def prefix_of(event_type: type[Event], schema_version: int = SCHEMA_VERSION) -> bytes:
-    """What the JSON of every event of this type and version begins with, so that a reader can skip by it."""
+    """Return the beginning of the JSON of every event of this type and version, so that a reader can skip by it."""
     return f'{{"schema_version":{schema_version},"type":"{event_type.type}",'.encode()
 
 

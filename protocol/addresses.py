@@ -42,7 +42,7 @@ _ADDRESS_SUFFIX = "bootstrap.servers"  # of a client inside the broker: remote l
 
 
 def shows_addresses(api_key: int, api_version: int) -> bool:
-    """Whether an answer of this API must pass through `rewrite` before a client may see it.
+    """Return whether an answer of this API must pass through `rewrite` before a client may see it.
 
     True, too, for versions above those that `rewrite` knows: it raises then, and nothing leaks.
     """

@@ -1,12 +1,12 @@
 """Errors of this package, and the Kafka error codes that pidgate itself sends or looks for.
 
-    KafkaProtocolError            a peer said something we cannot go on with: close its connection
+    KafkaProtocolError            a peer sent what we cannot go on with: close its connection
      +-- MalformedFrame           the bytes contradict themselves
      |    +-- TruncatedFrame      they end before what they announce
      +-- FrameTooLarge            the frame, or the answer to it, is above the limit
      +-- UnsupportedVersion       an (api key, version) that we cannot walk and never offered
 
-None of them says anything about the other connections: they are closed one by one.
+None of them concerns other connections: they are closed one by one.
 """
 
 from enum import IntEnum

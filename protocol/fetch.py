@@ -36,7 +36,7 @@ _PADDING_TAG = 127
 
 
 def streams_addresses(api_key: int, api_version: int) -> bool:
-    """Whether an answer of this API must pass through an EndpointsWalker before a client may see it."""
+    """Return whether an answer of this API must pass through an EndpointsWalker before a client may see it."""
     first = _FIRST_VERSION.get(api_key)
     return first is not None and api_version >= first
 
@@ -75,14 +75,15 @@ class EndpointsWalker:
 
     @property
     def done(self) -> bool:
-        """Whether the whole frame has been fed."""
+        """True when the whole frame has been fed."""
         return self._left == 0
 
     def feed(self, chunk: memoryview) -> list[bytes | memoryview]:
-        """What can go on to the client now: the chunk itself, until the tail has begun; the tail when it is
+        """Return what can go on to the client now: the chunk itself, until the tail has begun; the tail when it is
         complete.
 
-        The chunk must not reach beyond the frame. Raises MalformedFrame, or FrameTooLarge for an absurd unit.
+        The chunk must not reach beyond the frame. Raises TruncatedFrame, MalformedFrame, or FrameTooLarge for an
+        absurd unit.
         """
         length = len(chunk)
         if length > self._left:

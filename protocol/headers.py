@@ -38,10 +38,9 @@ _HEAD_BYTES = 10
 
 
 def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:
-    """The header of the request frame buf[start:end].
+    """Return the header of the request frame buf[start:end].
 
-    Raises MalformedFrame, or UnsupportedVersion for an API that is not offered (its header's form is
-    unknown).
+    Raises MalformedFrame, or UnsupportedVersion for an API that is not offered (its header's form is unknown).
     """
     try:
         api_key, api_version, correlation_id, length = _HEAD(buf, start)
@@ -67,19 +66,17 @@ def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """2 for flexible versions, else 1. Raises UnsupportedVersion for an unknown API."""
+    """Return 2 for flexible versions, else 1. Raises UnsupportedVersion for an unknown API."""
     return 2 if is_flexible(api_key, api_version) else 1
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """1 for flexible versions, else 0; ApiVersions has 0 always. Raises UnsupportedVersion for an unknown
-    API."""
+    """Return 1 for flexible versions, else 0; ApiVersions has 0 always. Raises UnsupportedVersion for an unknown API."""
     return 1 if api_key != API_VERSIONS and is_flexible(api_key, api_version) else 0
 
 
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether this version uses compact types and tag buffers. Raises UnsupportedVersion for an unknown
-    API."""
+    """Return whether this version uses compact types and tag buffers. Raises UnsupportedVersion for an unknown API."""
     first_flexible = _FIRST_FLEXIBLE.get(api_key)
     if first_flexible is None:
         raise UnsupportedVersion(api_key, api_version)

@@ -72,7 +72,7 @@ class ApiVersionsAnswer(NamedTuple):
 
 
 def _request(buf: Buffer, start: int, end: int, api_key: int) -> tuple[int, Reader]:
-    """(api_version, a reader at the body) of a request that must be of this API, in a version we offer."""
+    """Return (api_version, a reader at the body) of a request that must be of this API, in a version we offer."""
     head = peek_request(buf, start, end)
     if head.api_key != api_key or not speaks(api_key, head.api_version):
         raise UnsupportedVersion(head.api_key, head.api_version)
@@ -80,7 +80,7 @@ def _request(buf: Buffer, start: int, end: int, api_key: int) -> tuple[int, Read
 
 
 def answer_reader(buf: Buffer, start: int, end: int, api_key: int, api_version: int) -> Reader:
-    """A reader at the body of the answer to a request of this API and version."""
+    """Return a reader at the body of the answer to a request of this API and version. Raises UnsupportedVersion."""
     if not speaks(api_key, api_version):
         raise UnsupportedVersion(api_key, api_version)
     reader = Reader(buf, start, end, flexible=response_header_version(api_key, api_version) == 1)
@@ -91,7 +91,7 @@ def answer_reader(buf: Buffer, start: int, end: int, api_key: int, api_version: 
 
 
 def _bytes(reader: Reader) -> bytes:
-    """A field of type bytes; null reads as empty, as nobody tells them apart here."""
+    """Read a field of type bytes; null reads as empty: the difference never counts here."""
     return reader.take(max(reader.length(wide=True), 0))
 
 
@@ -99,10 +99,10 @@ def _bytes(reader: Reader) -> bytes:
 
 
 def _api_versions_answer(buf: Buffer, start: int, end: int, request_version: int) -> tuple[int, int, Reader]:
-    """(error_code, version of the body, reader after the error code) of an ApiVersions answer.
+    """Return (error_code, version of the body, reader after the error code) of an ApiVersions answer.
 
-    A broker that does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511). With
-    any other error the answer has the version of the request.
+    A broker that does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511). With any other
+    error the answer has the version of the request.
     """
     reader = answer_reader(buf, start, end, API_VERSIONS, request_version)
     error_code = reader.i16()
@@ -112,7 +112,7 @@ def _api_versions_answer(buf: Buffer, start: int, end: int, request_version: int
 
 
 def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) -> bytes:
-    """The framed ApiVersions answer with each version range cut to what we offer, and no other APIs.
+    """Return the framed ApiVersions answer with each version range cut to what we offer, and no other APIs.
 
     All else stays as the broker wrote it: throttle_time_ms, the features, and tagged fields known or not.
     """
@@ -136,9 +136,9 @@ def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) ->
 
 
 def too_new_api_versions(correlation_id: int) -> bytes:
-    """The framed answer to an ApiVersions request whose version we do not know: v0 and code 35 (KIP-511).
+    """Return the framed answer to an ApiVersions request of an unknown version: v0 and code 35 (KIP-511).
 
-    It names the versions of ApiVersions itself that we know, so that the client can ask again.
+    It holds the versions of ApiVersions itself that we know, so that the client can ask again.
     """
     api = SPOKEN[API_VERSIONS]
     return framed(
@@ -150,7 +150,7 @@ def too_new_api_versions(correlation_id: int) -> bytes:
 
 
 def api_versions_answer(buf: Buffer, start: int, end: int, request_version: int) -> ApiVersionsAnswer:
-    """What a broker offers, from its ApiVersions answer."""
+    """Read the broker's ranges from its ApiVersions answer."""
     error_code, _, reader = _api_versions_answer(buf, start, end, request_version)
     ranges = {}
     for _ in range(reader.count(_RANGE.size)):
@@ -161,7 +161,7 @@ def api_versions_answer(buf: Buffer, start: int, end: int, request_version: int)
 
 
 def client_software(buf: Buffer, start: int, end: int) -> tuple[str, str] | None:
-    """(client_software_name, client_software_version) of an ApiVersions request; None before v3 (KIP-511)."""
+    """Return (client_software_name, client_software_version) of an ApiVersions request; None before v3 (KIP-511)."""
     api_version, reader = _request(buf, start, end, API_VERSIONS)
     if api_version < 3:
         return None
@@ -169,7 +169,7 @@ def client_software(buf: Buffer, start: int, end: int) -> tuple[str, str] | None
 
 
 def api_versions_request(correlation_id: int, client_id: str, software_version: str = "unknown") -> bytes:
-    """A framed ApiVersions request of our own, in API_VERSIONS_PROBE_VERSION.
+    """Return a framed ApiVersions request of our own, in API_VERSIONS_PROBE_VERSION.
 
     Kafka refuses a software version with other characters than letters, digits, dots and dashes.
     """
@@ -184,7 +184,7 @@ def api_versions_request(correlation_id: int, client_id: str, software_version: 
 
 
 def metadata_request(correlation_id: int, client_id: str, topics: Sequence[str] = ()) -> bytes:
-    """A framed Metadata request of our own for the brokers and these topics, in METADATA_PROBE_VERSION.
+    """Return a framed Metadata request of our own for the brokers and these topics, in METADATA_PROBE_VERSION.
 
     Creates nothing. At most some dozen topics.
     """
@@ -202,7 +202,7 @@ def metadata_request(correlation_id: int, client_id: str, topics: Sequence[str] 
 
 
 def init_producer_id_request(buf: Buffer, start: int, end: int) -> InitProducerIdRequest:
-    """Who asks for a producer id: by transactional id, or (v3+) with an id whose epoch is to be bumped."""
+    """Read an InitProducerId: by transactional id, or (v3+) with an id whose epoch is to be bumped."""
     api_version, reader = _request(buf, start, end, INIT_PRODUCER_ID)
     transactional_id = reader.nullable_string()
     reader.i32()  # transaction_timeout_ms
@@ -212,7 +212,7 @@ def init_producer_id_request(buf: Buffer, start: int, end: int) -> InitProducerI
 
 
 def init_producer_id_answer(buf: Buffer, start: int, end: int, api_version: int) -> InitProducerIdAnswer:
-    """The id that a broker gave out; with an error code the id is -1."""
+    """Read the id that a broker gave out; with an error code it is -1."""
     reader = answer_reader(buf, start, end, INIT_PRODUCER_ID, api_version)
     reader.i32()  # throttle_time_ms
     return InitProducerIdAnswer(reader.i16(), reader.i64(), reader.i16())
@@ -239,13 +239,13 @@ def init_producer_id_refused(correlation_id: int, api_version: int, throttle_tim
 
 
 def end_txn_request(buf: Buffer, start: int, end: int) -> EndTxnRequest:
-    """The end of a transaction; from v5 on its answer may replace this producer id."""
+    """Read the end of a transaction; from v5 on its answer may replace this producer id."""
     _, reader = _request(buf, start, end, END_TXN)
     return EndTxnRequest(reader.string(), reader.i64(), reader.i16(), reader.i8() != 0)
 
 
 def end_txn_answer(buf: Buffer, start: int, end: int, api_version: int) -> EndTxnAnswer:
-    """How a transaction ended, and with which id and epoch the producer goes on."""
+    """Read how a transaction ended, and with which id and epoch the producer goes on."""
     reader = answer_reader(buf, start, end, END_TXN, api_version)
     reader.i32()  # throttle_time_ms
     error_code = reader.i16()
@@ -258,13 +258,13 @@ def end_txn_answer(buf: Buffer, start: int, end: int, api_version: int) -> EndTx
 
 
 def sasl_mechanism(buf: Buffer, start: int, end: int) -> str:
-    """The mechanism named by a SaslHandshake request. Raises UnsupportedVersion for v0: refuse that first."""
+    """Read the mechanism of a SaslHandshake request. Raises UnsupportedVersion for v0: refuse that first."""
     _, reader = _request(buf, start, end, SASL_HANDSHAKE)
     return reader.string()
 
 
 def sasl_handshake_answer(buf: Buffer, start: int, end: int, api_version: int) -> int:
-    """The error code of a SaslHandshake answer."""
+    """Read the error code of a SaslHandshake answer."""
     return answer_reader(buf, start, end, SASL_HANDSHAKE, api_version).i16()
 
 
@@ -283,13 +283,13 @@ def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:
 
 
 def sasl_token(buf: Buffer, start: int, end: int) -> bytes:
-    """The client's token in a SaslAuthenticate request. It may hold a password: keep it nowhere."""
+    """Read the client's token in a SaslAuthenticate request. It may hold a password: keep it nowhere."""
     _, reader = _request(buf, start, end, SASL_AUTHENTICATE)
     return _bytes(reader)
 
 
 def sasl_answer(buf: Buffer, start: int, end: int, api_version: int) -> tuple[int, bytes]:
-    """(error_code, the broker's token) of a SaslAuthenticate answer."""
+    """Return (error_code, the broker's token) of a SaslAuthenticate answer."""
     reader = answer_reader(buf, start, end, SASL_AUTHENTICATE, api_version)
     error_code = reader.i16()
     reader.skip_string()  # error_message

@@ -1,9 +1,9 @@
-"""Metadata answers (api key 3, versions 0-13): brokers' addresses translated, topic ids told.
+"""Metadata answers (api key 3, versions 0-13): translate brokers' addresses, read topic ids. PURE.
 
-The brokers stand first in the body, so the answer's head is written anew and the rest goes on as it is: the
-cost does not grow with the number of topics. Versions: 1 adds the rack, 2 the cluster id, 3 throttle_time_ms,
-5 offline replicas, 7 leader epochs, 8 authorized operations, 9 is flexible (KIP-482), 10 adds topic ids
-(KIP-516), 12 lets a topic's name be null, 13 adds an error code at the end.
+The brokers stand first in the body, so the answer's head is written anew and the rest goes on as it is: the cost does
+not grow with the number of topics. Versions: 1 adds the rack, 2 the cluster id, 3 throttle_time_ms, 5 offline
+replicas, 7 leader epochs, 8 authorized operations, 9 is flexible (KIP-482), 10 adds topic ids (KIP-516), 12 lets a
+topic's name be null, 13 adds an error code at the end.
 """
 
 from collections.abc import Iterator

@@ -24,11 +24,11 @@ class Broker(NamedTuple):
     host: str
     port: int
     rack: str
-    """Empty: none, or a version that does not tell."""
+    """Empty: none, or a version without the field."""
 
 
 class Cluster(NamedTuple):
-    """What stands before the topics."""
+    """Cluster id and brokers."""
 
     cluster_id: str
     brokers: list[Broker]
@@ -43,7 +43,7 @@ class TopicPartitions(NamedTuple):
 
 
 def places(buf: Buffer, start: int, end: int, version: int) -> Iterator[Cluster | TopicPartitions]:
-    """The cluster, then its topics, of the Metadata answer buf[start:end] (its header included).
+    """Yield the cluster, then its topics, of the Metadata answer buf[start:end] (its header included).
 
     A generator, so that a large answer can be read a few topics at a time. Topics with an error, without a name, or
     with partitions whose indexes have gaps are left out. Raises MalformedFrame or UnsupportedVersion on the way.

@@ -1,10 +1,9 @@
-"""Produce (api key 0, versions 0-13): the producer ids in a request, a refusal of it, an answer's addresses.
+"""Produce requests (api key 0, versions 0-13): the producer ids in them, and the transactional id. PURE.
 
-Versions: 0-2 may still carry magic 2 batches (Kafka 3.9 takes them); 3 adds the transactional id; 8 the error
-message; 9 is flexible (KIP-482); 10 adds the current leader and the node endpoints to the answer (KIP-951);
-13 names topics by id (KIP-516). `walk` runs for every Produce request and is written for speed: flat, no copy
-of records, every length checked before anything is believed. Whatever it accepts, the broker reads in the
-same way, or refuses.
+Versions: 0-2 may still carry magic 2 batches (Kafka 3.9 takes them); 3 adds the transactional id; 8 the error message
+of the answer; 9 is flexible (KIP-482); 10 adds the current leader and the node endpoints to the answer (KIP-951); 13
+names topics by id (KIP-516). `walk` runs for every Produce request and is written for speed: flat, no copy of records,
+every length checked before anything is believed. Whatever it accepts, the broker reads in the same way, or refuses.
 """
 
 from collections.abc import Collection
@@ -55,12 +54,12 @@ class ForbiddenTopic(Exception):
 
 
 def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
-    """(acks, transactional, batches) of the Produce request frame buf[start:end].
+    """Return (acks, transactional, batches) of the Produce request frame buf[start:end].
 
-    Only batches with a producer id are listed: magic 2, id 0 or above, in the order of the request.
-    `transactional` is true if the request names a transactional id and each of these batches says that it is
-    transactional: a request that only names one would be taken by the broker as plain idempotent.
-    Raises MalformedFrame, UnsupportedVersion, or FrameTooLarge above MAX_PARTITIONS.
+    Only batches with a producer id are listed: magic 2, id 0 or above, in the order of the request. `transactional` is
+    true if the request names a transactional id and each of these batches is marked as transactional: a request that
+    only names one would be taken by the broker as plain idempotent. Raises MalformedFrame, UnsupportedVersion, or
+    FrameTooLarge above MAX_PARTITIONS.
     """
     acks, transactional, batches, _ = walk_counting(buf, start, end)
     return acks, transactional, batches
@@ -69,10 +68,10 @@ def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBat
 def walk_counting(
     buf: Buffer, start: int, end: int, forbidden: Collection[bytes] = NONE_FORBIDDEN
 ) -> tuple[int, bool, list[ProducerBatch], list[int]]:
-    """What `walk` says, and for each of its batches the number of records as the batch's header claims it:
-    for statistics only, a client may write there what it likes.
+    """Return what `walk` does, and each batch's number of records as its header claims: for statistics only.
 
-    Raises ForbiddenTopic, too, at the first topic that is in `forbidden`, whatever is produced to it.
+    Raises MalformedFrame, UnsupportedVersion, FrameTooLarge, and ForbiddenTopic at the first topic in `forbidden`,
+    whatever is produced to it.
     """
     try:
         api_key, version, length = _HEAD(buf, start)
@@ -247,7 +246,7 @@ def _too_many(partitions: int, total: int, left: int) -> MalformedFrame | FrameT
 def _walk_records(
     buf: Buffer, p: int, end: int, topic: bytes, index: int, batches: list[ProducerBatch], counts: list[int]
 ) -> bool:
-    """Walks what is not exactly one magic 2 batch; appends to `batches` and `counts`; False if one of them is not
+    """Walk what is not exactly one magic 2 batch; append to `batches` and `counts`; return False if one is not
     transactional.
 
     Kafka takes several batches of one partition up to version 2 only, and refuses them above.

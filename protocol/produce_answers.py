@@ -41,15 +41,16 @@ _LEAST_FLEXIBLE_BYTES: Final = 4 + 1 + 1 + 1 + 1 + 33 + 1 + 4 + 1
 
 
 def has_head(answer: bytes, size: int, correlation_id: int) -> bool:
-    """Whether the answer, its size prefix included, begins with these two numbers. It has at least 8 bytes."""
+    """Return whether the answer, size prefix included (8 bytes at least), begins with these two numbers."""
     return size == (answer[0] << 24 | answer[1] << 16 | answer[2] << 8 | answer[3]) and (
         correlation_id & 0xFFFFFFFF
     ) == (answer[4] << 24 | answer[5] << 16 | answer[6] << 8 | answer[7])
 
 
 def is_plain_success(answer: bytes, start: int, end: int, version: int) -> bool:
-    """Whether answer[start:end] is that of partitions of one topic which were all written, with no throttle, endpoint
-    or tag: nothing in it concerns anybody but the client. The hot path; False says nothing.
+    """Return whether answer[start:end] is of partitions of one topic, all written, without throttle, endpoint or tag.
+
+    Then it concerns nobody but the client. The hot path; False decides nothing.
     """
     if version < FIRST_FLEXIBLE or end - start < _LEAST_FLEXIBLE_BYTES or answer[end - 9 : end] != QUIET_END:
         return False
@@ -77,10 +78,10 @@ def is_plain_success(answer: bytes, start: int, end: int, version: int) -> bool:
 
 
 def may_hold_errors(buf: Buffer, start: int, end: int, version: int) -> bool:
-    """Whether the answer buf[start:end] has to be read by `partition_errors`; False: it holds no error code.
+    """Return whether the answer buf[start:end] has to be read by `partition_errors`; False: it holds no error code.
 
-    True as well for whatever is not as plain as an answer without errors is. Never raises for what a broker
-    sends; the version is one that is spoken.
+    True as well for whatever is not as plain as an answer without errors is. Never raises for what a broker sends; the
+    version is one that is spoken.
     """
     entry_bytes = _PLAIN_ENTRY_BYTES[version]
     try:
@@ -180,12 +181,12 @@ def refusal(
     error_message: str | None,
     error_code: int = ErrorCode.NOT_ENOUGH_REPLICAS,
 ) -> bytes:
-    """The whole answer, with its size prefix, that refuses the Produce request frame buf[start:end].
+    """Return the framed answer that refuses the Produce request frame buf[start:end].
 
-    Every partition of every topic, in order, gets the error code, base offset -1, and what its version has
-    more: log append time and log start offset -1, the error message (8 and above), throttle_time_ms (1 and
-    above). The caller has seen that acks is not 0 (there is no answer then).
-    Raises as `walk` does, and FrameTooLarge if the answer would be longer than MAX_FRAME.
+    Every partition of every topic, in order, gets the error code, base offset -1, and what its version has more: log
+    append time and log start offset -1, the error message (8 and above), throttle_time_ms (1 and above). The caller
+    has seen that acks is not 0 (there is no answer then). Raises UnsupportedVersion, MalformedFrame, and FrameTooLarge
+    if the answer would be longer than MAX_FRAME.
     """
     head = peek_request(buf, start, end)
     version = head.api_version
@@ -226,7 +227,7 @@ def refusal(
 
 
 def _topic_key(request: Reader, version: int) -> bytes:
-    """A topic's id or its name with the length, which the answer repeats as they are."""
+    """Return a topic's id, or its name with the length, which the answer repeats as they are."""
     if version >= FIRST_TOPIC_ID:
         return request.take(16)
     at = request.pos
@@ -236,7 +237,7 @@ def _topic_key(request: Reader, version: int) -> bytes:
 
 
 def _partition_outcome(version: int, error_code: int, error_message: str | None) -> bytes:
-    """What follows the partition index in an answer, alike for every refused partition."""
+    """Return what follows the partition index in an answer, alike for every refused partition."""
     flexible = version >= FIRST_FLEXIBLE
     outcome = error_code.to_bytes(2, "big", signed=True) + b"\xff" * 8  # base offset -1
     if version >= 2:
@@ -250,20 +251,18 @@ def _partition_outcome(version: int, error_code: int, error_message: str | None)
 
 
 def may_hold_endpoints(buf: Buffer, start: int, end: int) -> bool:
-    """Whether the Produce answer (version 10 and above) in buf[start:end] must be walked; False means no
-    endpoints.
+    """Return whether the Produce answer (v10+) in buf[start:end] must be walked; False: it has no endpoints.
 
-    Decided from the last nine bytes. Node endpoints are the first tagged field of the answer and stand last,
-    after throttle_time_ms. An answer that holds some ends in their last rack and its tag buffer: at least
-    0x01 (length of an empty host), four bytes of port, null rack, no tags, so even a port of 0 leaves six
-    zero bytes, not eight after 0x01. A tagged field that we do not know yet would have to end in just these
-    nine bytes to hide them.
+    Decided from the last nine bytes. Node endpoints are the first tagged field of the answer and stand last, after
+    throttle_time_ms. An answer that holds some ends in their last rack and its tag buffer: at least 0x01 (length of an
+    empty host), four bytes of port, null rack, no tags, so even a port of 0 leaves six zero bytes, not eight after
+    0x01. A tagged field that we do not know yet would have to end in just these nine bytes to hide them.
     """
     return buf[end - 9 : end] != QUIET_END or end - start < 9
 
 
 def behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> Reader:
-    """A reader of the flexible answer buf[start:end], its header included, that stands at its throttle_time_ms."""
+    """Return a reader of the flexible answer buf[start:end], its header included, at its throttle_time_ms."""
     answer = Reader(buf, start, end, flexible=True)
     answer.skip(4)
     answer.skip_tags()
@@ -285,7 +284,7 @@ def behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> Reader
 
 
 def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes | None:
-    """The Produce answer in buf[start:end] (its header included) with translated node endpoints, framed.
+    """Return the Produce answer in buf[start:end] (its header included) with translated node endpoints, framed.
 
     None if it holds none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
     """

@@ -95,8 +95,8 @@ class RepeatedProduce:
         """Of all batches together, as their headers claim it."""
 
     def recognises(self, frame: bytes, start: int, end: int) -> bool:
-        """Whether frame[start:end] repeats the kept beginning, and all its batches are of one producer id: the public
-        numbers are this request's then. False says nothing: ask `walk`. Never raises.
+        """Return whether frame[start:end] repeats the kept beginning, all its batches being of one producer id: the
+        public numbers are this request's then. False decides nothing: ask `walk`. Never raises.
         """
         same = self._same
         p = start + _AFTER_CORRELATION_ID + len(same)

@@ -1,11 +1,11 @@
-"""Who is this: the identity out of a SASL exchange between a client and a broker, read as it passes.
+"""Identity out of a SASL exchange between a client and a broker, read as it passes. PURE.
 
-The broker alone authenticates; nothing here checks a password. A name counts from the moment the broker has
-said success to the very message that belongs to it. Of a token only the name is ever kept, never a secret.
+The broker alone authenticates; nothing here checks a password. A name counts from the moment the broker has accepted
+the very message that belongs to it. Of a token only the name is ever kept, never a secret.
 
-PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802) are read as Kafka's PlainSaslServer and ScramSaslServer do.
-Whatever is not understood gives an unidentified user, not an error: the broker decides what is wrong.
-This module knows no frames; messages.py takes mechanism, tokens and answers out of them.
+PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802) are read as Kafka's PlainSaslServer and ScramSaslServer do. Whatever
+is not understood gives an unidentified user, not an error: the broker decides what is wrong. Must not know frames;
+messages.py takes mechanism, tokens and answers out of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Identity(NamedTuple):
     """Somebody whom a broker has let in."""
 
     user: str | None
-    """The principal's name, as in User:<name>. None: unidentified, it cannot be told from the exchange."""
+    """The principal's name, as in User:<name>. None: unidentified."""
     mechanism: str
 
 
@@ -48,7 +48,7 @@ class _Kind(Enum):
 
 
 class _Step(NamedTuple):
-    """What is kept of a client's token until the broker has answered it."""
+    """The kept part of a client's token until the broker has answered it."""
 
     exchange: int
     mechanism: str
@@ -110,7 +110,7 @@ class SaslExchange:
         return identity
 
     def _confirmed(self, step: _Step, first: _Step | None, answer: bytes) -> Identity | None:
-        """Whom this answer without error lets in; None while the exchange goes on."""
+        """Return the user that this answer without error lets in; None while the exchange goes on."""
         if step.mechanism == PLAIN:
             return Identity(step.user, PLAIN)
         if step.mechanism in SCRAM_MECHANISMS:
@@ -125,7 +125,7 @@ class SaslExchange:
 
 
 def _read(mechanism: str, token: bytes) -> tuple[_Kind, str | None]:
-    """What kind of message this is, and the name in it if it holds one that can be trusted after success."""
+    """Return the kind of message, and the name in it if it holds one that can be trusted after success."""
     if mechanism == PLAIN:
         return _Kind.ONLY, _plain_user(token)
     if mechanism in SCRAM_MECHANISMS:

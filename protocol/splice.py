@@ -30,7 +30,7 @@ class Splice:
 
     @property
     def changed(self) -> bool:
-        """Whether anything was replaced."""
+        """True when anything was replaced."""
         return bool(self._parts)
 
     def parts(self) -> list[Buffer]:

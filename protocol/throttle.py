@@ -1,11 +1,11 @@
-"""Where throttle_time_ms stands in Produce, Fetch and ShareFetch answers, and fetches with lowered max_bytes.
+"""Positions of throttle_time_ms in Produce, Fetch and ShareFetch answers, and fetches with lowered max_bytes. PURE.
 
-A byte quota (KIP-13, KIP-219) is told to the client in a field that the broker has already written. In a Produce
+A byte quota (KIP-13, KIP-219) is reported to the client in a field that the broker has already written. In a Produce
 answer (versions 1-13) it is the last field, before the tags; in a Fetch (1-18) or ShareFetch (1-2) answer it is the
 first after the header, so that it can be written while a hundred megabytes of records have not arrived yet. Produce
 and Fetch of version 0 have no such field: there the mute alone holds the client.
 
-This module knows bytes and versions: no quota, no time, no connection.
+Must not know quotas, time or connections.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEAD_BYTES: Final = SIZE_PREFIX + 4 + 1 + THROTTLE_BYTES
 its header has tags: size, correlation id, no tags, throttle_time_ms. Kafka has never defined a tag there."""
 
 MOST_THROTTLE_MS: Final = 0x7FFFFFFF
-"""The longest throttle that the field can tell: 24 days. A mute may be longer."""
+"""The longest throttle that the field holds: 24 days. A mute may be longer."""
 
 _I32: Final = Struct(">i")
 _CORRELATION_BYTES: Final = 4
@@ -66,7 +66,7 @@ def raise_to(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> int
 
 
 def produce_throttle_at(buf: Buffer, start: int, end: int, version: int) -> int | None:
-    """Where throttle_time_ms stands in the whole Produce answer buf[start:end], its header included.
+    """Return the position of throttle_time_ms in the whole Produce answer buf[start:end], its header included.
 
     None: version 0 has none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
     """
@@ -93,10 +93,10 @@ def _behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> int:
 
 
 def fetch_throttle_at(start: int, api_key: int, version: int) -> int | None:
-    """Where throttle_time_ms stands in a Fetch or ShareFetch answer that begins at `start`, its header included.
+    """Return the position of throttle_time_ms in a Fetch or ShareFetch answer that begins at `start`, header included.
 
-    None: Fetch version 0 has none. The header is taken to be without tags; `fetch_throttle_in` looks.
-    Raises UnsupportedVersion for another API.
+    None: Fetch version 0 has none. The header is taken to be without tags; `fetch_throttle_in` looks. Raises
+    UnsupportedVersion for another API.
     """
     if api_key not in (FETCH, SHARE_FETCH):
         raise UnsupportedVersion(api_key, version)

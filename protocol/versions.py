@@ -1,13 +1,13 @@
-"""Which APIs and versions the gateway offers to clients: the broker's range, cut to this table.
+"""APIs and versions offered to clients: the broker's range, cut to this table. PURE.
 
-A committed literal: importing it reads no schema and loads no codec, because the header peek of every frame
-needs it and the gateway has to listen within half a second.  A unit test compares it with every schema in use
-(kafka.protocol's, protocol/schemas and kio's) and fails when one of them gains an API or a version that is
-mentioned neither here nor in WITHHELD_VERSIONS and NOT_OFFERED.
+A committed literal: importing it reads no schema and loads no codec, because the header peek of every frame needs it
+and the gateway has to listen within half a second. A unit test compares it with every schema in use (kafka.protocol's,
+protocol/schemas and kio's) and fails when one of them gains an API or a version that is mentioned neither here nor in
+WITHHELD_VERSIONS and NOT_OFFERED.
 
-What a range means: a response that shows a broker's address can be rewritten, a body we look into can be
-decoded, and everything else is safe to forward byte for byte.  Kafka 3.9 still offers versions that Kafka 4
-removed (Produce 0-2, Fetch 0-3, ...), so the minimum is 0 wherever that holds, and not the schema's.
+Meaning of a range: a response that shows a broker's address can be rewritten, a body we look into can be decoded, and
+everything else is safe to forward byte for byte. Kafka 3.9 still offers versions that Kafka 4 removed (Produce 0-2,
+Fetch 0-3, ...), so the minimum is 0 wherever that holds, and not the schema's.
 
 Source: common/message/*.json of kafka-clients 3.9.1 and 4.3.1 (validVersions, flexibleVersions, listeners).
 """
@@ -28,7 +28,7 @@ class SpokenApi(NamedTuple):
     min_version: int
     max_version: int
     listeners: tuple[str, ...]
-    """Which Kafka listeners serve it, in the schema's words."""
+    """Kafka listeners that serve it, in the schema's words."""
     flexible_from: int | None
     """The first flexible version (KIP-482): from there on request header v2 and, ApiVersions excepted,
     response header v1.  None: no version is flexible."""
@@ -181,6 +181,6 @@ def cap(api_key: int, min_version: int, max_version: int) -> tuple[int, int] | N
 
 
 def speaks(api_key: int, api_version: int) -> bool:
-    """Whether a client may send this request at all, whatever its broker offers."""
+    """Return whether a client may send this request at all, whatever its broker offers."""
     spoken = SPOKEN.get(api_key)
     return spoken is not None and spoken.min_version <= api_version <= spoken.max_version

@@ -13,6 +13,7 @@ from pidgate.quota.bloom import HashPair
 from pidgate.quota.changes import Command, CommandType
 from pidgate.quota.entities import EffectiveQuota, User, may_refuse
 from pidgate.quota.layered_filter import Sighting
+from pidgate.quota.refused_ids import Refusal
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, decision_of, new_id_decision
@@ -91,9 +92,10 @@ class ProducerIdQuota:
                 if refusal.throttle_time_ms > longest_ms:
                     bound, longest_ms = refusal.bound, refusal.throttle_time_ms
         if refusals:
-            for asked in question.ids:
-                record = self.table.refusals.refused(question.user, asked.producer_id, now_ms)
-                record.batches[asked.epoch, asked.topic, asked.partition] = asked.base_sequence
+            if len(refusals) < len(question.ids):  # remembered ids are refused with the request, too
+                for asked in question.ids:
+                    record = self.table.refusals.refused(question.user, asked.producer_id, now_ms)
+                    record.batches[asked.epoch, asked.topic, asked.partition] = asked.base_sequence
             return Answer(True, tuple(refusals), bound)
         admitted = (
             self._admit(live, question, asked, seen, enforced, now_ms)
@@ -277,12 +279,13 @@ class ProducerIdQuota:
         decision.tokens_before = decision.tokens_after = units
         decision.throttle_time_ms = refusal.throttle_time_ms
         decision.queue_position = refusal.queue_position
-        self._note_refusal(question.user, live, asked.producer_id, refusal, now_ms)
+        record = self._note_refusal(question.user, live, asked.producer_id, refusal, now_ms)
+        record.batches[asked.epoch, asked.topic, asked.partition] = asked.base_sequence
         return decision
 
     def _note_refusal(
         self, user: User, live: LiveUser, producer_id: int, refusal: _Refusal, now_ms: int
-    ) -> None:
+    ) -> Refusal:
         of_user = refusal.bound is Bound.USER
         record = self.table.refusals.refused(user, producer_id, now_ms)
         record.reason, record.bound = refusal.reason, refusal.bound
@@ -293,6 +296,7 @@ class ProducerIdQuota:
         if refusal.reason not in (Reason.ESTABLISHED, Reason.DEADLINE):
             record.deadline_ms = max(record.deadline_ms, record.until_ms)
         self.table.refusals.explained(user, record)
+        return record
 
     def _admit(
         self,

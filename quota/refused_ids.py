@@ -69,8 +69,9 @@ class RefusedIds:
     def refused(self, user: User, producer_id: int, now_ms: int) -> Refusal:
         """Note a refusal by this state, whose details are the caller's to fill in."""
         record = self.watched(user, producer_id, now_ms)
-        if record.first_refused_ms is None or now_ms - record.refused_ms >= WATCH_MS:
+        if record.first_refused_ms is not None and now_ms - record.refused_ms >= WATCH_MS:
             record.forget_wait()
+        if record.first_refused_ms is None:
             record.first_refused_ms = now_ms
         record.refused_ms = now_ms
         return record
