@@ -30,7 +30,7 @@ _TOPIC_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNO
 _LARGEST_CERTAIN_ERROR: Final = 45
 _MOST_IDS: Final = 64
 _MOST_PLACES: Final = 1_000
-"""Whoever says a name more often than this in one request means it: looking at each place would stall everybody."""
+"""A request that holds a name more often than this names it: looking at each place would stall all connections."""
 
 
 class GatewayTopicSet:

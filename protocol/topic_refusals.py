@@ -39,7 +39,7 @@ _ANY_RESOURCE: Final = 1  # in filters of ACLs
 _REFUSED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 _ERROR_AT_TOP: Final = frozenset({29, 35, 46, 55, 68, 76, 78, 79, 88})
-"""API keys whose answer lists something else than what was asked, or has a field more than we know to fill."""
+"""API keys whose answer lists something else than what was asked, or has a field that cannot be filled here."""
 
 _REPEATED: Final = {
     "responses": ("topics", "topic_names", "resources"),

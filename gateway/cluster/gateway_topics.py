@@ -1,7 +1,7 @@
 """Requests that name a topic of the gateway's own, and answers that list one. PURE.
 
-Whoever may write events could have the gateways believe anything about ids that were admitted. The brokers' ACLs are
-the first line; this is the second, for clusters without them: see "The events topic" in docs/operating.md.
+A client that may write events could admit ids and charge users in all gateways. The brokers' ACLs are the first line of
+defence; this is the second, for clusters without them: see "The events topic" in docs/operating.md.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pidgate.protocol.topic_refusals import GUARDED, names_gateway_topic, refuse
 Buffer = bytes | bytearray | memoryview
 
 LOOKED_INTO_BYTES: Final = 8 * 1024
-"""Longest request that is decoded: whoever asks for thousands of things and a gateway topic may not stall others."""
+"""Longest request that is decoded: one for thousands of topics and a gateway topic may not stall others."""
 
 CLOSE_CAUSE: Final = "own_topic"
 CLOSE_REASON: Final = "a request that cannot be answered otherwise names a topic of the gateway's own"

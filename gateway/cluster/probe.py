@@ -87,7 +87,7 @@ class Probe:
         return True
 
     async def _learn_from(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """The brokers and the own topic's id; False: no answer. They will be learnt from clients' answers then."""
+        """Learn the brokers and the gateway topics' ids. False: no answer; clients' answers will bring them."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 writer.write(

@@ -41,7 +41,7 @@ class ClientChannel(ClientConnection):
         self._early = bytearray()
         """Bytes that came before the broker was connected."""
         self._mute_timer: asyncio.TimerHandle | None = None
-        self._asked: PendingDecision | None = None
+        self._asked_about: PendingDecision | None = None
         """The latest question that was sent off."""
         self._administered: list[Change] = []
         """The latest changes of quotas that were sent off, the very list."""
@@ -289,9 +289,9 @@ class ClientChannel(ClientConnection):
             self.context.gateway_topic_log.note(conversation.gateway_topic_requests, self.describe, now_ms)
             conversation.gateway_topic_requests.clear()
         self.flush_own_answers()
-        if conversation.pending is not None and conversation.pending is not self._asked:
-            self._asked = conversation.pending
-            self.context.ask(self._asked, self._question_answered)
+        if conversation.pending is not None and conversation.pending is not self._asked_about:
+            self._asked_about = conversation.pending
+            self.context.ask(self._asked_about, self._decided)
         if conversation.to_broker and self.broker is not None:
             self.broker.write(b"".join(conversation.to_broker))
             conversation.to_broker.clear()
@@ -310,16 +310,16 @@ class ClientChannel(ClientConnection):
         if conversation.in_flight_count >= MOST_IN_FLIGHT:
             self._gate.pause(Pause.MANY_IN_FLIGHT)
 
-    def _question_answered(self, asked: PendingDecision) -> None:
-        """The quota's state has answered, or somebody in its place."""
-        if self.conversation.pending is asked:
+    def _decided(self, pending: PendingDecision) -> None:
+        """Go on with the request whose decision was pending."""
+        if self.conversation.pending is pending:
             self._release()
             self._finish_if_done()
 
     def _quotas_altered(
         self, exchange: QuotaExchange, problems: list[str | None] | None, kept: Kept | None
     ) -> None:
-        """Changes were checked or made, or not; None: nobody could be asked."""
+        """Go on with an AlterClientQuotas whose changes were checked or made; None: the state owner did not answer."""
         if problems is None:
             exchange.not_made(NOBODY_ANSWERED)
         else:

@@ -64,7 +64,7 @@ class Upstream:
         self._shared.counters.upstream_failures[cause] += 1
         if self._context.node_id is not None:
             self._shared.nodes.forget(self._context.node_id, address)
-        # A client that is refused comes back at once: one line a second says it, the counter says how often.
+        # A client that is refused comes back at once: one line a second is enough, the counter has them all.
         now_ms = self._shared.now_ms()
         if now_ms >= self._shared.quiet_until_ms:
             self._shared.quiet_until_ms = now_ms + QUIET_MS

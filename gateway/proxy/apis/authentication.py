@@ -29,7 +29,7 @@ class NotOffered(Api):
     """A version that was never offered. Two of them have an answer that every client understands."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        """Answer or end the connection: raises UnsupportedVersion."""
+        """Answer it, or end the connection. Raises UnsupportedVersion."""
         api_key, api_version, correlation_id = request.api_key, request.api_version, request.correlation_id
         if api_key == messages.API_VERSIONS:
             return context.respond(messages.too_new_api_versions(correlation_id))
