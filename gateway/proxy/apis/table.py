@@ -21,6 +21,7 @@ from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.producer_ids import EndTxnApi, InitProducerIdApi
 from pidgate.gateway.proxy.apis.topics import AddressesApi, GuardedApi, MetadataApi, TopicListApi
 from pidgate.protocol.addresses import shows_addresses
+from pidgate.protocol.gateway_topics import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS
 from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import SPOKEN
 
@@ -39,8 +40,8 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (36, 0, SaslAuthenticateApi()),
     (48, 0, DescribeQuotasApi()),
     (49, 0, AlterQuotasApi()),
-    (68, 0, _TOPIC_LIST),  # ConsumerGroupHeartbeat
-    (75, 0, _TOPIC_LIST),  # DescribeTopicPartitions
+    (CONSUMER_GROUP_HEARTBEAT, 0, _TOPIC_LIST),
+    (DESCRIBE_TOPIC_PARTITIONS, 0, _TOPIC_LIST),
     (78, 0, FETCH_WITH_ENDPOINTS),  # ShareFetch
 )
 """(api key, first version, what is done); a later row of the same key stands for later versions."""
