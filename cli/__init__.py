@@ -1,1 +1,1 @@
-"""The command `pidgate`: each command parses in app.py and works in a module of its own."""
+"""The command `pidgate`: options.py declares the options of each command, a module of its own does its work."""

@@ -5,4 +5,6 @@ gateway                   the proxy
 who  load  pipeline       what studies, and what stresses, a gateway
 sandbox                   real Kafka out of the package registries, and the demos
 cli                       the command `pidgate`
+
+Files of this folder itself are shared by all: units (durations, sizes, addresses, numbers), version, open_files.
 """

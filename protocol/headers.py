@@ -71,7 +71,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 
 def response_header_version(api_key: int, api_version: int) -> int:
-    """Return 1 for flexible versions, else 0; ApiVersions has 0 always. Raises UnsupportedVersion for an unknown API."""
+    """Return 1 for flexible versions, else 0; ApiVersions has 0. Raises UnsupportedVersion for an unknown API."""
     return 1 if api_key != API_VERSIONS and is_flexible(api_key, api_version) else 0
 
 

@@ -1,1 +1,1 @@
-"""The configuration file: read, checked, explained; and the units people write in it."""
+"""The configuration file: read, checked, explained."""
