@@ -32,10 +32,11 @@ test: check $(JARS) ## style, types, unit tests and tests on a real Kafka (8 min
 nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours)
 	$(BIN)/python -m tests.support.nightly
 
-check: $(STAMP)  ## ruff and mypy
+check: $(STAMP)  ## ruff, mypy and vulture (what nothing uses)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/vulture
 
 format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LABELS = "user string, pattern string"
-LABELS_IDS = "user string, producer_id bigint, healthy boolean, pattern string"
 WRITTEN = "type string, rows bigint"
 EVENTS_A_TASK = 1_000_000
 _GUESSES = 3

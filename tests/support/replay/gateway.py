@@ -52,7 +52,6 @@ class GatewayReplay:
         self._channels: dict[int, _Channel] = {}
         self._applied: dict[int, int] = {}
         self._latest_ms = self._swept_ms = 0
-        self.not_replayed = 0
         """Arrivals before the quotas in force are known: the recording begins in the middle."""
 
     # ---- what has to be known before -------------------------------------------------------------------
@@ -98,7 +97,6 @@ class GatewayReplay:
         if kind == "config":
             self._set_quotas(event, now_ms)
         if self._admission is None or self._real is None:
-            self.not_replayed += kind == "decision"
             return None
         if kind == "lifecycle":
             self._live_on(event, arrival, now_ms, self._admission, self._real)

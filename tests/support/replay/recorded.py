@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pidgate.events import EVENT_TYPES
 from pidgate.pipeline.recommend.in_force import settings_of
 from pidgate.quota import Mode, Quotas, UserQuota
 
@@ -38,11 +37,6 @@ def without_decision(event: RecordedEvent) -> dict[str, Any]:
     if event["type"] != "decision":
         return dict(event)
     return {name: value for name, value in event.items() if name not in DECISION_COLUMNS}
-
-
-def arrival_columns() -> list[str]:
-    """The fields of a decision event that stay."""
-    return [name for name in EVENT_TYPES["decision"].__dataclass_fields__ if name not in DECISION_COLUMNS]
 
 
 def pieces_of(arrival: RecordedEvent | None) -> Sequence[RecordedEvent]:

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
@@ -32,14 +31,6 @@ def log_elsewhere() -> Iterator[None]:
 
 def typed(*words: str) -> Result:
     return CliRunner().invoke(app, list(words), env={"COLUMNS": "200"})
-
-
-def told_by(*words: str) -> Any:
-    """What --json gives, of the only gateway."""
-    result = typed(*words, "--json")
-    assert result.exit_code == 0, result.output
-    (told,) = json.loads(result.stdout)
-    return told
 
 
 def flat(text: str) -> str:

@@ -130,7 +130,6 @@ class World:
         self._admitted: list[set[int]] = [set() for _ in range(max(route) + 1)]
         """Ids that each process let pass; counted until quotas change or a process restarts."""
         self._counts_admitted = quotas.mode is Mode.ENFORCE
-        self._producer_of = {producer.producer_id: producer for producer in self.producers}
         self.processes = [self._started() for _ in range(max(route) + 1)]
 
     def _started(self) -> Admission:

@@ -30,7 +30,6 @@ ELSEWHERE = frozenset({OWN + "2", "us." + OWN, OWN[:-1]})
 REFUSED = 29
 PRODUCE, METADATA, DESCRIBE_TOPIC_PARTITIONS = 0, 3, 75
 TOPIC, BROKER, GROUP = 2, 4, 3
-FLEXIBLE_PRODUCE, CLASSIC_PRODUCE = 9, 7
 
 Path = tuple[str, ...]
 Given = dict[str, Any]
