@@ -1,4 +1,4 @@
-"""What keeps a gateway from starting.
+"""Errors that keep a gateway from starting.
 
 CannotStart          a part of the gateway cannot start
     ChildEnded       the state owner or a worker ended while it started (process/supervisor.py)

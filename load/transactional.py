@@ -28,7 +28,7 @@ _REFUSED_AGAIN_S: Final = 1.0
 
 
 class _Broken(Exception):
-    """This transaction cannot be brought to an end."""
+    """A transaction that cannot be brought to an end."""
 
 
 class Transactional(OneByOne):

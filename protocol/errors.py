@@ -18,7 +18,8 @@ class KafkaProtocolError(Exception):
 
 class MalformedFrame(KafkaProtocolError):
     """The bytes contradict themselves: a length beyond the frame, a count beyond the bytes left, bytes left
-    over."""
+    over.
+    """
 
 
 class TruncatedFrame(MalformedFrame):

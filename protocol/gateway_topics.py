@@ -57,7 +57,8 @@ class GatewayTopicSet:
 
     def learn_id(self, topic_id: bytes) -> None:
         """Add the id (16 bytes) of one of the topics. The oldest is forgotten beyond a bound: a topic that is
-        deleted and created again has another one."""
+        deleted and created again has another one.
+        """
         if topic_id in self._ids or not any(topic_id):
             return
         self._ids[bytes(topic_id)] = None
@@ -92,7 +93,8 @@ def _places(buf: bytes | bytearray, needle: bytes, start: int, end: int) -> Iter
 
 def _has_length(buf: Buffer, start: int, at: int, length: int, *, flexible: bool) -> bool:
     """Return whether the bytes before `at` are the length of a string of so many bytes: an int16, or a varint of any
-    size, as a broker does not insist on the shortest form (KIP-482)."""
+    size, as a broker does not insist on the shortest form (KIP-482).
+    """
     if not flexible:
         return at - 2 >= start and buf[at - 2] << 8 | buf[at - 1] == length
     for begin in range(at - 1, max(start, at - 5) - 1, -1):

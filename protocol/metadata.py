@@ -100,7 +100,8 @@ def topic_ids(buf: Buffer, start: int, end: int, version: int) -> Iterator[tuple
 
 def _skip_partitions(buf: Buffer, p: int, end: int, partitions: int) -> int:
     """The position after that many partitions of a flexible version: there may be a hundred thousand of
-    them."""
+    them.
+    """
     try:
         for _ in range(partitions):
             p += 14  # error code, index, leader, leader epoch

@@ -146,7 +146,8 @@ def _elements_in(node: Any) -> int:
 
 def _repeat(cls: Any, version: int, asked: Any) -> tuple[Any, int]:
     """(a struct of the answer that repeats `asked`, error codes in it). `asked` is a struct of the request, an
-    element of an array of names or partitions, or None: nothing to repeat."""
+    element of an array of names or partitions, or None: nothing to repeat.
+    """
     values: dict[str, Any] = {}
     errors = 0
     for field in cls._struct._fields:

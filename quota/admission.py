@@ -130,7 +130,7 @@ class Admission:
     def judge_new_id(
         self, session: Session, now_ms: int, pending: PendingDecision | None = None
     ) -> Forward | Refuse | PendingDecision:
-        """Judge InitProducerId without a transactional id, as `judge`: may a broker be asked for a new id?
+        """Judge InitProducerId without a transactional id, as `judge` does a Produce request.
 
         No entry and no deadline is kept of a refusal: nothing was sent that could be lost, and the client is refused
         again, on any connection, while there are no tokens.

@@ -42,7 +42,7 @@ class AskedId:
 
 @dataclass(slots=True)
 class Question:
-    """The ids of one request. Without ids: may a broker give the user a new one (InitProducerId)?"""
+    """The ids of one request; without ids, an InitProducerId that would give the user a new one."""
 
     user: User
     address: str

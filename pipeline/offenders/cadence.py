@@ -1,4 +1,4 @@
-"""Do the starts of a source come at a beat: at equal or doubling distances, or by the clock?
+"""The beat at which the starts of a source come: at equal or doubling distances, or by the clock.
 
 Starts are first gathered by second, so that a source of millions of ids has as many rows as seconds at most.
 """

@@ -38,7 +38,8 @@ _Row = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Course:
     """Settings of all trials. Times are wall clock ms; `begin_ms` is not after any arrival; from `split_ms` on
-    is judged."""
+    is judged.
+    """
 
     settings: ProducerIdSettings
     begin_ms: int

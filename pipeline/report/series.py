@@ -32,7 +32,7 @@ class Span:
 
     @property
     def step_words(self) -> str:
-        """ "minute", "hour", "day", "3 days"."""
+        """Return the step in words: minute, hour, day, 3 days."""
         days = self.step_ms // DAY_MS
         return f"{days} days" if days > 1 else self.unit
 
