@@ -1,4 +1,4 @@
-"""Tests on real clusters that only `make nightly` runs, each with what shows the same by day.
+"""Tests that only `make nightly` runs, each with what shows the same by day.
 
 A key is a test, or the beginning of the name of its parameters.
 """
@@ -55,6 +55,15 @@ BY_NIGHT = {
     "kafka/test_proxy_addresses.py::test_producing_and_consuming_in_groups[java": "the same with three other clients",
     "kafka/test_restart.py::test_killed_five_times_and_restored_from_the_topic": "faults/test_restart_faults.py",
     "kafka/test_workers.py::test_under_load_workers_admit_exactly_what_one_process_does[3": FORM,
+    "kafka/test_fleet.py::test_members_that_come_go_or_differ_are_named": "unit/gateway/state/test_fleet.py",
+    "kafka/test_sandbox.py::TestBreakingNodes::test_a_killed_broker_returns_on_another_port": (
+        "test_a_stopped_broker_returns_on_its_port"
+    ),
+    "unit/sandbox/test_guard.py::test_nothing_is_left[exit": FORM,
+    "unit/sandbox/test_guard.py::test_nothing_is_left[end": FORM,
+    "unit/quota/test_memory.py::test_live_ids_refreshed_in_every_slice": "test_a_rogue_fills_its_bounds_and_no_more",
+    "unit/quota/test_layered_filter.py::test_false_positives_stay_within_the_target[500": FORM,
+    "unit/gateway/state/test_state_dir_damage.py::test_a_snapshot_cut_off_anywhere[snapshot-00000002": FORM,
     "pipeline/test_ids_of_kafka.py::test_inferred_blocks_are_those_in_the_metadata_log": "test_ids.py, without Kafka",
     "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap": (
         "test_failover_cascade.py and test_failover_kip.py, without Kafka"
