@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bench.cold_client import CLIENT_ID, FAILURES, connect, new_producer_id, produce_frame, record_batch
 from bench.paced_load import latency_summary
-from bench.process_cost import ProcessCost, cost_of
+from bench.process_cost import cost_of_watched
 from pidgate.load.plan import Address
 from pidgate.load.prebuilt import FetchFrame, LoadError, check_produce_answer, read_fetch_answer
 
@@ -139,10 +139,10 @@ def _measure(clients: Sequence[_Client], plan: BulkPlan, watch: int | None) -> d
     for client in clients:
         client.start()
     time.sleep(plan.warmup_s)
-    before = cost_of(watch) if watch else ProcessCost(0, 0, 0)
+    before = cost_of_watched(watch)
     from_ns = time.monotonic_ns()
     time.sleep(plan.measure_s)
-    spent = cost_of(watch) - before if watch else ProcessCost(0, 0, 0)
+    spent = cost_of_watched(watch) - before
     to_ns = time.monotonic_ns()
     for client in clients:
         client.stop()

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from bench.cold_client import connect, new_producer_id, produce_frame, record_batch
-from bench.process_cost import ProcessCost, cost_of
+from bench.process_cost import cost_of_watched
 from pidgate.load.plan import Address
 from pidgate.load.prebuilt import LoadError
 from pidgate.protocol.errors import ErrorCode
@@ -33,7 +33,7 @@ def run_fresh(address: Address, topic_id: bytes, plan: FreshPlan, watch: int | N
         frame = produce_frame(topic_id, [number % plan.partitions], batch, acks=plan.acks)
         frame.patch(number, 0)
         connections.append((connection, frame))
-    before = cost_of(watch) if watch else ProcessCost(0, 0, 0)
+    before = cost_of_watched(watch)
     start = time.monotonic()
     for connection, frame in connections:
         connection.send(frame.buffer)
@@ -41,7 +41,7 @@ def run_fresh(address: Address, topic_id: bytes, plan: FreshPlan, watch: int | N
         produce_answer(connection.frame(), PRODUCE_BY_ID_VERSION).error_code for connection, _ in connections
     ]
     seconds = time.monotonic() - start
-    spent = cost_of(watch) - before if watch else ProcessCost(0, 0, 0)
+    spent = cost_of_watched(watch) - before
     for connection, _ in connections:
         connection.close()
     admitted, refused = codes.count(0), codes.count(ErrorCode.NOT_ENOUGH_REPLICAS)

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 from bench.cold_client import connect
-from bench.process_cost import ProcessCost, cost_of
+from bench.process_cost import cost_of_watched
 from pidgate.load.plan import Address
 
 # Open before the first measurement, so that first-time allocations do not count as a connection's.
@@ -25,14 +25,13 @@ def run_idle(address: Address, plan: IdlePlan, watch: int | None) -> dict[str, f
     for _ in range(WARM_CONNECTIONS):
         held.append(connect(address))
     time.sleep(_SETTLE_S)
-    nothing = ProcessCost(0, 0, 0)
-    before = cost_of(watch) if watch else nothing
+    before = cost_of_watched(watch)
     start = time.monotonic()
     for _ in range(plan.connections):
         held.append(connect(address))
     seconds = time.monotonic() - start
     time.sleep(_SETTLE_S)
-    after = cost_of(watch) if watch else nothing
+    after = cost_of_watched(watch)
     for connection in held:
         connection.close()
     return {

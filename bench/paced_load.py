@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from bench.cold_client import connect, new_producer_id, produce_frame, record_batch
-from bench.process_cost import ProcessCost, cost_of
+from bench.process_cost import ProcessCost, cost_of_watched
 from bench.statistics import percentile
 from pidgate.load.plan import Address, Login
 from pidgate.load.prebuilt import LoadError, check_produce_answer
@@ -120,7 +120,7 @@ def run_paced(
     measured_from_ns = start_ns + round(warmup * interval_ns)
     next_request = 0
     latencies: list[int] = []
-    before: ProcessCost | None = None
+    before = ProcessCost(0, 0, 0)
 
     def receive(timeout_s: float) -> None:
         if select.select([poll], [], [], timeout_s)[0]:
@@ -136,7 +136,7 @@ def run_paced(
             receive(wait_ns / 1e9)
             continue
         if next_request == warmup:
-            before = cost_of(watch) if watch else None
+            before = cost_of_watched(watch)
             for producer in producers:
                 producer.late_ns.clear()
         producers[next_request % len(producers)].request_due(due_ns)
@@ -147,7 +147,7 @@ def run_paced(
             raise LoadError(f"requests unanswered after {_PATIENCE_S:.0f} s")
         receive(0.1)
     seconds = (time.monotonic_ns() - measured_from_ns) / 1e9
-    spent = cost_of(watch) - before if watch and before else ProcessCost(0, 0, 0)
+    spent = cost_of_watched(watch) - before
     late_ns = sorted(late for producer in producers for late in producer.late_ns)
     for producer in producers:
         producer.close()

@@ -44,6 +44,11 @@ def cost_of(pid: int) -> ProcessCost:
     return ProcessCost(cpu_ns, wakeups, rss_bytes)
 
 
+def cost_of_watched(pid: int | None) -> ProcessCost:
+    """Return the cost of a process; nothing without one."""
+    return cost_of(pid) if pid else ProcessCost(0, 0, 0)
+
+
 def waited_for_core_ns(pid: int) -> int:
     """How long the threads of `pid` and its descendants were ready to run and did not get a processor."""
     return sum(

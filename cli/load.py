@@ -85,7 +85,13 @@ def _report(result: Result, *, as_json: bool) -> None:
 
 def plan_of(options: LoadOptions) -> Plan:
     """Return the plan that the options mean. Raises ConfigError naming the option."""
-    counts: dict[Kind, int] = {kind: getattr(options, kind.replace("-", "_")) for kind in Kind}
+    counts = {
+        Kind.WELL_BEHAVED: options.producers,
+        Kind.CRASH_LOOPING: options.crash_loops,
+        Kind.ID_PER_BATCH: options.id_per_batch,
+        Kind.NEW_ON_ERROR: options.new_on_error,
+        Kind.TRANSACTIONAL: options.transactional,
+    }
     if not any(counts.values()):
         counts[Kind.WELL_BEHAVED] = 1
     if _TOPIC.fullmatch(options.topic) is None:
