@@ -60,7 +60,7 @@ def test_producer_ids_are_those_of_whole_batches() -> None:
 
 
 class Refusing:
-    """Logs in who asks; lets in the first id and refuses all others. An answer after the sixth connection has come ends it."""
+    """Logs in who asks; lets in the first id, refuses all others. Ends at an answer after the sixth connection."""
 
     def __init__(self, first_asked: list[int]) -> None:
         self.first_asked = first_asked
