@@ -71,7 +71,7 @@ def fields_of(value: bytes) -> Fields:
     if type(found) is not dict:
         raise EventUnreadable(f"not a JSON object but {_kind(found)}")
     version = found.get("schema_version")
-    if type(version) is not int or version < 1:
+    if type(version) is not int or not 1 <= version <= _HIGHEST:
         raise EventUnreadable(f"schema_version is {_shown(version)}")
     if version < OLDEST_READ:
         raise UnsupportedSchemaVersion(

@@ -87,6 +87,7 @@ DAMAGED: dict[str, bytes | None] = {
     "version 1, tells what it cannot know": changed(schema_version=1, token_units=7),
     "version 0": changed(schema_version=0),
     "no version": changed(schema_version=...),
+    "version of 65 bits": changed(schema_version=1 << 64),
     "version in words": changed(schema_version="2"),
     "unknown type": changed(type="weather"),
     "no type": changed(type=...),

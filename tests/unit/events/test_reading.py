@@ -97,6 +97,7 @@ def test_an_event_that_was_cut_off_is_unreadable(event: Event, data: st.DataObje
         (b"{}", "schema_version is None"),
         (b'{"schema_version":"1"}', "schema_version is '1'"),
         (b'{"schema_version":true}', "schema_version is True"),
+        (b'{"schema_version":18446744073709551616}', "schema_version is 18446744073709551616"),
         (f'{{"schema_version":{SCHEMA_VERSION}}}'.encode(), "type is None"),
         (changed(a_decision(), seq="7"), "decision.seq must be a whole number of 64 bits, not '7'"),
         (changed(a_decision(), seq=1 << 63), "decision.seq must be a whole number of 64 bits, not 92233720"),
