@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pidgate.child_python import python_module
 from pidgate.sandbox.journal import ProducerJournal, record_value
 from pidgate.sandbox.producers.program import StopSignal, parser_of
 
@@ -58,7 +57,8 @@ def _loop(arguments: argparse.Namespace, own_arguments: Sequence[str]) -> None:
         life += 1
         journal.sent(_PARTITION, life)
         child = subprocess.Popen(
-            python_module("tests.support.clients.crash_loop", *own_arguments, "--life", str(life)),
+            # Not with a safe path: tests are found in the working directory.
+            [sys.executable, "-m", "tests.support.clients.crash_loop", *own_arguments, "--life", str(life)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
