@@ -57,10 +57,13 @@ def write_against(
     of_runs = ratios(
         *([cost(scenario, run) for run in results[target]] for target in ("pidgate", OTHER_COMMIT))
     )
-    least, greatest = median_interval(of_runs) if len(of_runs) >= 6 else (min(of_runs), max(of_runs))
+    try:
+        interval = "95 % interval of the median {:.3f} to {:.3f}".format(*median_interval(of_runs))
+    except ValueError as error:
+        interval = str(error)
     said = (
         f"{scenario.number} CPU per {scenario.cost_per}: {median(of_runs):.3f} x the other commit's, "
-        f"95 % interval of the median {least:.3f} to {greatest:.3f} ({len(of_runs)} paired runs)"
+        f"{interval} ({len(of_runs)} paired runs)"
     )
     content = {**settings, "result": said, "results": results}
     keep(folder, date, scenario.number, f"{scenario.name}-against", content)

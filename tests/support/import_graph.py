@@ -122,11 +122,7 @@ def reduced(graph: Graph) -> Graph:
         return seen
 
     return {
-        node: frozenset(
-            other
-            for other in others
-            if other not in reachable(far for near in others - {other} for far in (near,))
-        )
+        node: frozenset(other for other in others if other not in reachable(others - {other}))
         for node, others in graph.items()
     }
 

@@ -318,25 +318,6 @@ def test_how_far_back_the_topic_reaches(edges: list[Edge], expected: tuple[int, 
 # Words
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "shown"),
-    [
-        (0, "0 ms"),
-        (999, "999 ms"),
-        (1_000, "1 s"),
-        (1_240, "1.2 s"),
-        (59_400, "59 s"),
-        (59_600, "1 min"),
-        (750_000, "12 min"),
-        (3_575_000, "1 h"),
-        (12_600_000, "3.5 h"),
-        (86_400_000, "1 d"),
-    ],
-)
-def test_durations(milliseconds: int, shown: str) -> None:
-    assert units.about_duration(milliseconds) == shown
-
-
 def test_names_from_outside_move_no_cursor_and_have_an_end() -> None:
     assert units.printable("a\x1b[2Jb\n\u202e\udc80") == "a\\x1b[2Jb\\n\\u202e\\udc80"
     assert len(units.printable("x" * 32_000)) == units.MOST_CHARACTERS
