@@ -5,6 +5,9 @@ connection may serve an id from its own cache until the slice ends: a layer live
 its slice. Other and earlier processes cut their slices at other times, and publish an id once in each: their ids live
 a slice longer. No false negative within `remember_ms` of the last use; a false positive admits an id unpaid.
 
+Memory follows what is used, not what is promised: a layer begins small and doubles when it is full, and each filter
+has a share of the budget that no other filter can take (FilterBudget).
+
 Must not know quotas: the floor of a layer's size is an argument.
 """
 
@@ -21,6 +24,9 @@ from pidgate.quota.user_state import LayerState
 
 SMALLEST_LAYER = 100
 """Below this a layer has too few index sets: with n = 1 the false positives are 15 times the target."""
+
+LARGEST_FIRST_LAYER = 10_000
+"""A quota promises ids, it does not bring them: a layer that nothing but the quota asks for is no larger."""
 
 MOST_LAYERS = 16
 """Bounds the cost of a check, and the false positives: each layer may have 1/20 of the target."""
@@ -40,11 +46,20 @@ class Sighting(Enum):
 
 
 class FilterBudget:
-    """Design counts held by the layers of all users together, and their bound; `overfull` counts what went
+    """Design counts held by the filters of all users together, and each filter's share; `overfull` counts what went
     beyond.
 
     An id in use throughout is in one layer of every live slice, hence `layers + 1` entries for each live id.
+
+    A filter may hold TIMES_FREE times what is still free, so it never takes all: alone it gets four fifths, and each
+    further one that wants everything leaves the others room. GUARANTEED entries it has in any case, beyond the limit
+    if need be. So no user's ids, and no user's rate, fill the filter of another.
     """
+
+    TIMES_FREE = 4
+
+    GUARANTEED = 4_000
+    """About 10 kB: what a user with the rate of 100 per hour fills, used to the full, with the default settings."""
 
     __slots__ = ("held", "limit", "overfull")
 
@@ -55,6 +70,13 @@ class FilterBudget:
 
     def reshape(self, settings: ProducerIdSettings) -> None:
         self.limit = settings.max_live_ids * (settings.layers + 1)
+
+    def room(self, own: int) -> int:
+        """Return what a filter that holds `own` may add; 0 or less: nothing."""
+        free = self.limit - self.held
+        # own + room <= TIMES_FREE x what is free afterwards
+        share = (self.TIMES_FREE * free - own) // (self.TIMES_FREE + 1)
+        return max(share, self.GUARANTEED - own)
 
 
 class _Layer(BloomLayer):
@@ -77,7 +99,16 @@ class LayeredFilter:
     collisions.
     """
 
-    __slots__ = ("_budget", "_layers", "_next_expiry_ms", "_seed", "_settings", "_silence_ms", "_slice_ms")
+    __slots__ = (
+        "_budget",
+        "_held",
+        "_layers",
+        "_next_expiry_ms",
+        "_seed",
+        "_settings",
+        "_silence_ms",
+        "_slice_ms",
+    )
 
     def __init__(self, settings: ProducerIdSettings, budget: FilterBudget, seed: int) -> None:
         if seed == _DEGENERATE_SEED:
@@ -85,6 +116,7 @@ class LayeredFilter:
         self._budget = budget
         self._seed = seed
         self._layers: list[_Layer] = []
+        self._held = 0
         self._next_expiry_ms = 0
         self._take(settings)
 
@@ -144,10 +176,7 @@ class LayeredFilter:
             return
         remember_ms = self._settings.remember_ms
         kept = [layer for layer in self._layers if layer.used_until_ms + remember_ms > now_ms]
-        self._budget.held -= sum(layer.design_count for layer in self._layers)
-        self._budget.held += sum(layer.design_count for layer in kept)
-        self._layers = kept
-        self._note_next_expiry()
+        self._replace(kept)
 
     def reshape(self, settings: ProducerIdSettings, now_ms: int) -> None:
         """Apply new settings; existing layers keep their size, and are kept as long as the new settings demand."""
@@ -183,10 +212,7 @@ class LayeredFilter:
         Raises ValueError when one of them is impossible.
         """
         restored = [self._restored(state, now_ms) for state in layers]
-        self.clear()
-        self._layers = sorted(restored, key=lambda layer: layer.slice_end_ms)
-        self._budget.held += sum(layer.design_count for layer in restored)
-        self._note_next_expiry()
+        self._replace(sorted(restored, key=lambda layer: layer.slice_end_ms))
 
     def _restored(self, state: LayerState, now_ms: int) -> _Layer:
         slice_ms = self._slice_ms
@@ -208,8 +234,17 @@ class LayeredFilter:
 
     def clear(self) -> None:
         """Forget everything."""
-        self._budget.held -= sum(layer.design_count for layer in self._layers)
-        self._layers = []
+        self._replace([])
+
+    def _replace(self, layers: list[_Layer]) -> None:
+        """Have these layers from now on, and hold no more of the budget than they need."""
+        self._layers = layers
+        self._hold(sum(layer.design_count for layer in layers) - self._held)
+        self._note_next_expiry()
+
+    def _hold(self, more: int) -> None:
+        self._held += more
+        self._budget.held += more
 
     @property
     def seed(self) -> int:
@@ -280,15 +315,15 @@ class LayeredFilter:
         layer.slice_end_ms = layer.used_until_ms = slice_end_ms
         layer.newest_of = 0
         self._layers.append(layer)
-        self._budget.held += design_count
+        self._hold(design_count)
         self._note_next_expiry()
         return layer
 
     def _design_count(self, filled: _Layer | None, floor: int) -> int:
-        """Follows what lives, not only the quota: 5,000 producers under a quota of 100 would need
-        hundreds of layers.
+        """Follows what lives, not only the quota: 5,000 producers under a quota of 100 would need hundreds of layers,
+        and a quota of a billion is no reason to hold memory for a billion.
         """
-        floor = max(floor, SMALLEST_LAYER)
+        floor = min(max(floor, SMALLEST_LAYER), LARGEST_FIRST_LAYER)
         if filled is not None:
             return max(floor, 2 * filled.design_count)
         if not self._layers:
@@ -300,8 +335,8 @@ class LayeredFilter:
         return max(floor, previous + previous // 64)
 
     def _affordable(self, design_count: int) -> int:
-        """Return the design count that the budget still allows, 0 when not even the smallest layer fits."""
-        room = self._budget.limit - self._budget.held
+        """Return the design count that is within the filter's share, 0 when not even the smallest layer fits."""
+        room = self._budget.room(self._held)
         return min(design_count, room) if room >= SMALLEST_LAYER else 0
 
 

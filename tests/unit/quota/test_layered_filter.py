@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.quota.layered_filter import (
+    LARGEST_FIRST_LAYER,
     MOST_LAYERS,
     SMALLEST_LAYER,
     FilterBudget,
@@ -134,19 +135,69 @@ def test_at_most_sixteen_layers_then_the_last_fills_up_and_it_is_counted() -> No
     assert all(remembers(ids, known, now_ms) for known in range(1, producer_id + 1))
 
 
-def test_the_global_bound_lets_layers_fill_up_instead_of_growing() -> None:
-    settings = ProducerIdSettings(max_live_ids=100, layers=1)
+def test_a_filter_beyond_its_share_fills_up_instead_of_growing() -> None:
+    settings = ProducerIdSettings(max_live_ids=25_000, layers=1)
     budget = FilterBudget(settings)
     first, second = (new_filter(settings, budget=budget, seed=seed) for seed in (1, 2))
-    for producer_id in range(250):
+    for producer_id in range(41_000):
         use(first, producer_id, 0)
-    assert budget.held == budget.limit == 200
-    assert budget.overfull == 50
-    use(second, 1, 0)  # a user without any layer gets the smallest one: it must remember something
-    assert remembers(second, 1, 0)
+    assert budget.held == budget.limit * 4 // 5 == 40_000
+    assert budget.overfull == pytest.approx(1_000, abs=20)  # less the false positives
+    for producer_id in range(2_000):
+        use(second, producer_id, 0)
+    assert budget.held <= budget.limit
     for ids in (first, second):
         ids.expire(10 * DAY_MS)
     assert budget.held == 0
+
+
+def test_a_quota_that_promises_billions_holds_memory_for_what_is_used() -> None:
+    budget = FilterBudget(ProducerIdSettings())
+    ids = new_filter(budget=budget)
+    use(ids, 1, 0, floor=2**31 - 1)
+    assert budget.held == LARGEST_FIRST_LAYER
+    for producer_id in range(2, 10_002):
+        use(ids, producer_id, 0, floor=2**31 - 1)
+    assert budget.held == 3 * LARGEST_FIRST_LAYER
+    assert ids.depth == 2
+
+
+class _OneBudgetForAll(FilterBudget):
+    def room(self, own: int) -> int:
+        """Mutant: whoever comes first takes what there is."""
+        return self.limit - self.held
+
+
+class _NothingGuaranteed(FilterBudget):
+    GUARANTEED = 0
+
+
+def _taken_for_known(budget: FilterBudget, settings: ProducerIdSettings, hogs: int) -> int:
+    """Count the fresh ids of a user that pass as known while others bring 2.5 times `max_live_ids` each."""
+    for seed in range(100, 100 + hogs):
+        hog = new_filter(settings, budget=budget, seed=seed)
+        for producer_id in range(settings.max_live_ids * 5 // 2):
+            use(hog, producer_id, 0)
+    victim, taken = new_filter(settings, budget=budget), 0
+    for producer_id in range(3_000):
+        taken += remembers(victim, producer_id, 0)
+        use(victim, producer_id, 0)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("kind", "hogs", "held"),
+    [
+        (FilterBudget, 2, True),
+        (FilterBudget, 6, True),
+        (_OneBudgetForAll, 2, False),
+        (_NothingGuaranteed, 6, False),
+    ],
+)
+def test_no_user_takes_the_memory_of_another(kind: type[FilterBudget], hogs: int, held: bool) -> None:
+    settings = ProducerIdSettings(max_live_ids=4_000)
+    taken = _taken_for_known(kind(settings), settings, hogs)
+    assert (taken <= 3 + 3 * 2) is held, taken
 
 
 def test_new_settings_hold_for_layers_that_exist() -> None:

@@ -151,7 +151,7 @@ def test_the_same_questions_give_the_same_answers() -> None:
 
 def test_overfull_filters_are_counted() -> None:
     quota = ProducerIdQuota(enforcing(None, max_live_ids=200, layers=1), seeds(), 0)
-    for number in range(450):
+    for number in range(4_050):
         quota.decide(question(asked(number)), 0)
     assert quota.table.overfull_inserts == 50
     assert quota.table.filter_bytes > 0
