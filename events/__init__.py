@@ -29,7 +29,6 @@ from pidgate.events.reading import (
     from_json,
 )
 from pidgate.events.redaction import REDACTABLE, UserNames, pseudonym, redacted
-from pidgate.events.schema import json_schema
 from pidgate.events.writing import key_of, prefix_of, to_json
 
 __all__ = [
@@ -56,7 +55,6 @@ __all__ = [
     "UserNames",
     "fields_of",
     "from_json",
-    "json_schema",
     "key_of",
     "prefix_of",
     "pseudonym",

@@ -1,6 +1,13 @@
 """`python -m pipeline JOB`: what `pidgate pipeline JOB` runs, and what spark-submit is given."""
 
-from pidgate.pipeline.cli import main
+import sys
+from importlib.util import find_spec
 
 if __name__ == "__main__":
+    if find_spec("pyspark") is None:
+        remedy = "Install the extra: pip install 'pidgate[pipeline]'."
+        print(f"pidgate pipeline: pyspark is not installed. {remedy}", file=sys.stderr)
+        sys.exit(2)
+    from pidgate.pipeline.cli import main
+
     main()

@@ -6,13 +6,8 @@ have been let in is the replay's business.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 REMEMBER_MS = 24 * 3_600_000
 """The gateway's default for `remember`, and the brokers' default for producer.id.expiration.ms."""

@@ -1,7 +1,4 @@
-"""The command `pidgate pipeline`. Exit code 2 means: change what you typed, or what lies outside.
-
-Only parses; Spark is imported when a job runs.
-"""
+"""The command `pidgate pipeline`. Exit code 2 means: change what you typed, or what lies outside."""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ Knows folders, files and renames, and nothing of what is in them. Paths are rela
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession
 
 
 class Files:

@@ -12,13 +12,9 @@ replaced by a new one.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 BLOCK = 1_000
 HOUR_MS = 3_600_000

@@ -9,12 +9,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pidgate.pipeline.errors import JarsMissing, JavaUnfit, PipelineError
+import pyspark
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pidgate.pipeline.errors import JarsMissing, JavaUnfit
 
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 LOCAL = "local[*]"
@@ -31,14 +30,8 @@ def spark_session(
     """Return a session for one job. Under spark-submit memory, jars and cores are its own.
 
     `master` None: what spark-submit says, else all cores of this machine. `memory`: the JVM's heap, when embedded.
-    Raises PipelineError, JavaUnfit, JarsMissing.
+    Raises JavaUnfit, JarsMissing.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise PipelineError(
-            "pyspark is not installed. Install the extra: pip install 'pidgate[pipeline]'."
-        ) from error
     builder = SparkSession.builder.appName(f"pidgate {job}").config(map=_everywhere())
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ["JAVA_HOME"] = str(java_home())
@@ -86,8 +79,6 @@ def _embedded(memory: str, ui: bool) -> dict[str, Setting]:
 
 def connector_jars() -> list[Path]:
     """Return Spark's Kafka connector with what it needs, from Maven Central or jgo's cache. Raises JarsMissing."""
-    import pyspark
-
     wanted = f"{CONNECTOR}:{pyspark.__version__}"
     try:
         import jgo

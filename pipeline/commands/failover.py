@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
-from pidgate.pipeline.commands.options import (
-    DEFAULT_MEMORY,
-    DEFAULT_TABLES,
-    MasterOption,
-    MemoryOption,
-    TablesOption,
-    start,
-)
+from pidgate.pipeline.arrivals import arrivals
+from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import DataFrame
-
-    from pidgate.pipeline.failover.heap import Heap
-    from pidgate.pipeline.failover.study import Answer, Options, Past
-    from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.failover import kip, words
+from pidgate.pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
+from pidgate.pipeline.failover.held import held, lives
+from pidgate.pipeline.failover.loads import named_plan, uniform_plans
+from pidgate.pipeline.failover.placement import (
+    bucket_in_force,
+    even_shares,
+    expiration_ms,
+    rates_in_force,
+    shares,
+)
+from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, study
+from pidgate.pipeline.tables import Tables
 
 ROWS = (
     "quota string, scenario string, broker bigint, hour_ms bigint, ids bigint, states bigint, heap_bytes bigint, "
@@ -37,7 +38,7 @@ KIP_ROWS = "rule string, step bigint, broker bigint, load double, dead boolean"
 
 
 def failover(
-    tables: TablesOption = DEFAULT_TABLES,
+    tables: common.TablesOption = common.DEFAULT_TABLES,
     heap_mb: Annotated[int, typer.Option(min=1, help="Heap of one broker, MiB.")] = 1024,
     base_heap_mb: Annotated[
         float | None, typer.Option(help="Live heap without producer states, MiB (default: a small broker's).")
@@ -61,15 +62,12 @@ def failover(
     brokers: Annotated[int, typer.Option(min=1, help="How many, when no topology event says so.")] = 3,
     replication_factor: Annotated[int, typer.Option(min=1, help="Likewise.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")] = False,
-    master: MasterOption = None,
-    memory: MemoryOption = DEFAULT_MEMORY,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Find which broker dies when, with and without quotas, and the quota that keeps a heap."""
-    from pidgate.pipeline.failover import words
-    from pidgate.pipeline.failover.study import Options
-
     heap = _heap(heap_mb, base_heap_mb, bytes_per_state, usable_share)
-    at, console = start("failover", tables, master, memory)
+    at, console = common.start("failover", tables, master, memory)
     console.print(words.kip_table())
     try:
         with console.status("running the model"):
@@ -89,8 +87,6 @@ def failover(
 def _heap(
     heap_mb: int, base_heap_mb: float | None, bytes_per_state: float | None, usable_share: float
 ) -> Heap:
-    from pidgate.pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
-
     base_bytes = BASE_BYTES if base_heap_mb is None else base_heap_mb * MEBIBYTE
     heap = Heap(heap_mb * MEBIBYTE, base_bytes, bytes_per_state or BYTES_PER_STATE, usable_share)
     if heap.states_that_fit <= 0:
@@ -107,8 +103,6 @@ def answer_from(
     """Read the events, run the model, write the three results. `size`: brokers and replication factor, without a
     topology event.
     """
-    from pidgate.pipeline.failover.study import study
-
     _write_kip(tables)
     past = _past(tables, reopens, *size)
     try:
@@ -121,11 +115,6 @@ def answer_from(
 
 
 def _past(tables: Tables, reopens: float, brokers: int, replication_factor: int) -> Past:
-    from pidgate.pipeline.arrivals import arrivals
-    from pidgate.pipeline.failover.held import held, lives
-    from pidgate.pipeline.failover.placement import bucket_in_force, even_shares, expiration_ms, shares
-    from pidgate.pipeline.failover.study import Past
-
     decisions = tables.needed_events("decision")
     topology, config = tables.events("topology"), tables.events("config")
     expiry_ms = expiration_ms(topology)
@@ -141,8 +130,6 @@ def _past(tables: Tables, reopens: float, brokers: int, replication_factor: int)
 
 def _reopening(tables: Tables, holding: DataFrame, reopens: float) -> DataFrame:
     """Those whom `offenders` calls harmful; before it ran, everybody: the worst that can be."""
-    from pyspark.sql import functions as f
-
     found = tables.result("offenders")
     who = holding if found is None else found.where("harmful")
     return who.select("user").distinct().withColumn("reopens", f.lit(float(reopens)))
@@ -150,10 +137,6 @@ def _reopening(tables: Tables, holding: DataFrame, reopens: float) -> DataFrame:
 
 def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
     """No quota, what is in force, what `recommend` says, and the given rates."""
-    from pidgate.pipeline.failover.loads import named_plan, uniform_plans
-    from pidgate.pipeline.failover.placement import rates_in_force
-    from pidgate.pipeline.failover.study import NO_QUOTA
-
     plans = uniform_plans(past.users, {NO_QUOTA: None, **{f"{rate:g} each": rate for rate in rates}})
     config = tables.events("config")
     if not config.where("mode = 'enforce'").isEmpty():
@@ -167,8 +150,6 @@ def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
 
 
 def _write_kip(tables: Tables) -> None:
-    from pidgate.pipeline.failover import kip
-
     rows = [
         (one.rule, one.step, one.broker, float(one.load), one.dead)
         for rule in kip.RULES

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import time
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from pidgate.pipeline.commands.options import (
-    DEFAULT_MEMORY,
-    DEFAULT_TABLES,
-    MasterOption,
-    MemoryOption,
-    TablesOption,
-    start,
-)
+from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
-
-if TYPE_CHECKING:
-    from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.history.job import expected_events, in_shards, labels, sized, write_events
+from pidgate.pipeline.history.world import DAY_MS, World
+from pidgate.pipeline.tables import Tables
 
 
 def history(
-    tables: TablesOption = DEFAULT_TABLES,
+    tables: common.TablesOption = common.DEFAULT_TABLES,
     users: Annotated[int, typer.Option("--users", min=1, max=100_000, help="How many principals.")] = 500,
     days: Annotated[int, typer.Option("--days", min=1, max=400, help="How many days.")] = 30,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed makes the same history.")] = 1,
@@ -42,16 +37,10 @@ def history(
         float | None, typer.Option("--scale", help="Instead of --events: times the processes of each fleet.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
-    master: MasterOption = None,
-    memory: MemoryOption = DEFAULT_MEMORY,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Make up the events of a fleet of gateways, with all patterns, and the truth about its users beside them."""
-    import json
-    import time
-
-    from pidgate.pipeline.history.job import expected_events, in_shards, labels, sized, write_events
-    from pidgate.pipeline.history.world import DAY_MS, World
-
     _check_size(events, scale)
     begin_ms = _midnight_ms(end) - days * DAY_MS
     world = World(seed=seed, users=users, days=days, begin_ms=begin_ms, scale=scale or 1.0)
@@ -59,7 +48,7 @@ def history(
     world = sized(world, events) if events is not None else world
     expected = expected_events(world)
     world = in_shards(world, expected)
-    root, console = start("history", tables, master, memory)
+    root, console = common.start("history", tables, master, memory)
     _check_is_empty(root)
     console.print(
         f"Making up {days} days of {users} users, {world.gateways} gateways, seed {seed} "

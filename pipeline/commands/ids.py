@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import functions as f
+from rich.console import Console
+from rich.table import Table
 
-from pidgate.pipeline.commands.options import (
-    DEFAULT_MEMORY,
-    DEFAULT_TABLES,
-    MasterOption,
-    MemoryOption,
-    SinceOption,
-    TablesOption,
-    UntilOption,
-    print_json,
-    start,
-)
+from pidgate.pipeline.commands import common
 from pidgate.pipeline.commands.rates import JsonOption
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from pidgate.pipeline.rates.times import Days
-    from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.ids import blocks_by_hour, epochs, id_blocks
+from pidgate.pipeline.rates.times import Days
+from pidgate.pipeline.tables import Tables
 
 
 def ids(
-    tables: TablesOption = DEFAULT_TABLES,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    tables: common.TablesOption = common.DEFAULT_TABLES,
+    since: common.SinceOption = None,
+    until: common.UntilOption = None,
     as_json: JsonOption = False,
-    master: MasterOption = None,
-    memory: MemoryOption = DEFAULT_MEMORY,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Find which broker handed out which blocks of ids, how many never passed a gateway, how far epochs rose."""
-    from pidgate.pipeline.rates.times import Days
-
     days = Days.parsed(since, until)
-    found, console = start("ids", tables, master, memory)
+    found, console = common.start("ids", tables, master, memory)
     write_ids(found, days, console)
     _show(found, console, as_json=as_json)
 
 
 def write_ids(tables: Tables, days: Days, console: Console) -> None:
     """All tables of the job. Raises HistoryEmpty."""
-    from pidgate.pipeline.ids import blocks_by_hour, epochs, id_blocks
-
     inits = days.of(tables.needed_events("init_producer_id"))
     decisions, usages = days.of(tables.events("decision")), days.of(tables.events("id_usage"))
     console.print("Blocks of producer ids ...")
@@ -55,9 +40,6 @@ def write_ids(tables: Tables, days: Days, console: Console) -> None:
 
 
 def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
-    from pyspark.sql import functions as f
-    from rich.table import Table
-
     sums = ("blocks", "ids_seen", "ids_in_blocks", "ids_unnamed", "bursts")
     nodes = (
         tables.written("ids_by_hour")
@@ -67,7 +49,7 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
         .orderBy("node_id")
     )
     if as_json:
-        print_json(nodes)
+        common.print_json(nodes)
         return
     shown = Table(title="Producer ids handed out, by broker")
     for head in ("broker", "blocks", "ids seen", "handed out", "not named", "bursts", "coverage"):

@@ -7,25 +7,18 @@ import signal
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from pidgate.pipeline.commands.options import (
-    DEFAULT_MEMORY,
-    DEFAULT_TABLES,
-    MasterOption,
-    MemoryOption,
-    TablesOption,
-    duration_ms,
-)
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from pidgate.pipeline.ingest.accounts import Account
-    from pidgate.pipeline.ingest.batches import Taken
-    from pidgate.pipeline.ingest.stream import How
+from pidgate.pipeline import session
+from pidgate.pipeline.commands import common
+from pidgate.pipeline.ingest.accounts import Account, Patience
+from pidgate.pipeline.ingest.batches import Rules, Taken
+from pidgate.pipeline.ingest.client_settings import read_client_settings
+from pidgate.pipeline.ingest.stream import How, Ingest, compact_all, only_writer
+from pidgate.pipeline.ingest.topic import Topic
 
 
 class OnDataLoss(StrEnum):
@@ -34,7 +27,7 @@ class OnDataLoss(StrEnum):
 
 
 def ingest(
-    tables: TablesOption = DEFAULT_TABLES,
+    tables: common.TablesOption = common.DEFAULT_TABLES,
     kafka: Annotated[str, typer.Option(help="Bootstrap servers of the cluster.")] = "localhost:9092",
     topic: Annotated[str, typer.Option(help="The gateways' `events.topic`.")] = "__pidgate_events",
     kafka_config: Annotated[
@@ -61,38 +54,29 @@ def ingest(
         int, typer.Option(min=1, help="Bounds a batch, and so the memory.")
     ] = 200_000,
     as_json: Annotated[bool, typer.Option("--json", help="What was done, on stdout, for a program.")] = False,
-    master: MasterOption = None,
-    memory: MemoryOption = DEFAULT_MEMORY,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Take the events from their topic into tables, each exactly once.
 
     May be killed at any time and started again: it goes on where it was. What is no event, or comes too late, is in
     dead_letters/ with the reason; numbers that never came are in gaps/.
     """
-    from rich.console import Console
-
-    from pidgate.pipeline.ingest.accounts import Patience
-    from pidgate.pipeline.ingest.batches import Rules
-    from pidgate.pipeline.ingest.client_settings import read_client_settings
-    from pidgate.pipeline.ingest.stream import How, Ingest, compact_all, only_writer
-    from pidgate.pipeline.ingest.topic import Topic
-    from pidgate.pipeline.session import spark_session
-
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     how = How(
-        every_ms=None if available_now else duration_ms(every, "--every"),
+        every_ms=None if available_now else common.duration_ms(every, "--every"),
         max_events_per_batch=max_events_per_batch,
         rules=Rules(
-            late_after_ms=duration_ms(late_after, "--late-after"),
+            late_after_ms=common.duration_ms(late_after, "--late-after"),
             stop_at_loss=on_data_loss is OnDataLoss.STOP,
         ),
         patience=Patience(
-            gap_after_ms=duration_ms(gap_after, "--gap-after"),
-            forget_after_ms=duration_ms(forget_after, "--forget-after"),
+            gap_after_ms=common.duration_ms(gap_after, "--gap-after"),
+            forget_after_ms=common.duration_ms(forget_after, "--forget-after"),
         ),
     )
     settings = {} if kafka_config is None else read_client_settings(str(kafka_config))
-    spark = spark_session("ingest", master=master, memory=memory, with_kafka=True)
+    spark = session.spark_session("ingest", master=master, memory=memory, with_kafka=True)
     try:
         with only_writer(spark, tables):
             if compact:

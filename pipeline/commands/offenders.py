@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pyspark.sql import DataFrame, Row
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from pidgate.pipeline.commands.options import (
-    DEFAULT_MEMORY,
-    DEFAULT_TABLES,
-    MasterOption,
-    MemoryOption,
-    TablesOption,
-    print_json,
-    start,
-)
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
-    from rich.console import Console
-
-    from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.commands import common
+from pidgate.pipeline.offenders.evaluation import LABELS, accuracy, confusion
+from pidgate.pipeline.offenders.stages import Events, scratch
+from pidgate.pipeline.offenders.stages import offenders as found
+from pidgate.pipeline.tables import Tables
 
 SHOWN = 20
 """Findings and kinds of mistakes that are shown; all of them are in the result."""
@@ -36,19 +30,15 @@ STAGES = {
 
 
 def offenders(
-    tables: TablesOption = DEFAULT_TABLES,
-    master: MasterOption = None,
-    memory: MemoryOption = DEFAULT_MEMORY,
+    tables: common.TablesOption = common.DEFAULT_TABLES,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the harmful findings as JSON lines.")
     ] = False,
 ) -> None:
     """Find who burns producer ids and how: restart loops, a producer per error or batch, and what is healthy."""
-
-    from pidgate.pipeline.offenders.stages import Events, scratch
-    from pidgate.pipeline.offenders.stages import offenders as found
-
-    at, console = start("offenders", tables, master, memory)
+    at, console = common.start("offenders", tables, master, memory)
     events = Events(
         decisions=at.needed_events("decision"),
         usage=at.events("id_usage"),
@@ -71,14 +61,12 @@ def offenders(
 
 
 def _show(at: Tables, console: Console, as_json: bool) -> None:
-    from rich.markup import escape
-
     findings = at.written("offenders")
     harmful = findings.where("harmful").orderBy("new_ids", "user", ascending=False)
     counts = {row["pattern"]: row["count"] for row in findings.groupBy("pattern").count().collect()}
     console.print(", ".join(f"{pattern}: {count:,} users" for pattern, count in sorted(counts.items())))
     if as_json:
-        print_json(harmful)
+        common.print_json(harmful)
         return
     worst: list[Row] = harmful.limit(SHOWN).collect()
     for row in worst:
@@ -93,9 +81,6 @@ def _judge(at: Tables, console: Console) -> None:
     """Write and print precision and recall, where users have labels."""
     if not at.exists("labels"):
         return
-    from rich.table import Table
-
-    from pidgate.pipeline.offenders.evaluation import LABELS, accuracy, confusion
 
     findings, labels = (
         at.written("offenders"),

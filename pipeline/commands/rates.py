@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from rich.console import Console
+from rich.table import Table
 
-from pidgate.pipeline.commands.options import (
-    DEFAULT_MEMORY,
-    DEFAULT_TABLES,
-    MasterOption,
-    MemoryOption,
-    SinceOption,
-    TablesOption,
-    UntilOption,
-    print_json,
-    start,
-)
+from pidgate.pipeline import rates as job
+from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
+from pidgate.pipeline.commands import common
+from pidgate.pipeline.rates.times import Days
+from pidgate.pipeline.tables import Tables
 from pidgate.units import about_duration
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from rich.console import Console
-
-    from pidgate.pipeline.rates.times import Days
-    from pidgate.pipeline.tables import Tables
 
 SHOWN = 10
 FILES_OF_MANY = 4
@@ -50,20 +42,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the users shown 
 
 
 def rates(
-    tables: TablesOption = DEFAULT_TABLES,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    tables: common.TablesOption = common.DEFAULT_TABLES,
+    since: common.SinceOption = None,
+    until: common.UntilOption = None,
     expiry_hours: ExpiryOption = None,
     remember_hours: RememberOption = None,
     as_json: JsonOption = False,
-    master: MasterOption = None,
-    memory: MemoryOption = DEFAULT_MEMORY,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Count each user's producer ids: how fast new ones come, what brokers hold of them, who waited."""
-    from pidgate.pipeline.rates.times import Days
-
     days = Days.parsed(since, until)
-    found, console = start("rates", tables, master, memory)
+    found, console = common.start("rates", tables, master, memory)
     write_rates(found, days, console, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
     _show(found, console, as_json=as_json)
 
@@ -77,9 +67,6 @@ def write_rates(
     remember_ms: int | None = None,
 ) -> None:
     """All tables of the job; None: what the events say. Raises HistoryEmpty."""
-    from pidgate.pipeline import rates as job
-    from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
-
     decisions = days.of(tables.needed_events("decision"))
     usages = days.of(tables.events("id_usage"))
     expiry_ms = expiry_ms or _newest(tables.events("topology"), "producer_id_expiration_ms") or REMEMBER_MS
@@ -105,8 +92,6 @@ def write_rates(
 
 
 def _newest(events: DataFrame, column: str) -> int | None:
-    from pyspark.sql import functions as f
-
     row = events.where(f.col(column) > 0).agg(f.max_by(column, "wall_time_ms")).first()
     return None if row is None else row[0]
 
@@ -123,8 +108,6 @@ def _by_id(hours: DataFrame) -> DataFrame:
 @contextmanager
 def _kept(frame: DataFrame) -> Iterator[DataFrame]:
     """Compute a frame once and keep it on disk: the heap is for the work."""
-    from pyspark import StorageLevel
-
     frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield frame
@@ -149,12 +132,10 @@ def _ms(hours: float | None) -> int | None:
 
 
 def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
-    from rich.table import Table
-
     users = tables.written("rates_users")
     top = users.orderBy(users.new_ids.desc(), "user").limit(SHOWN)
     if as_json:
-        print_json(top)
+        common.print_json(top)
         return
     shown = Table(title=f"Users by new producer ids (the first {SHOWN} of {users.count()})")
     shown.add_column("user")

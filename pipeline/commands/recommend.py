@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime
+from typing import Annotated
 
 import typer
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from rich.console import Console
+from rich.table import Table
 
-from pidgate.pipeline.commands.options import (
-    DEFAULT_MEMORY,
-    DEFAULT_TABLES,
-    MasterOption,
-    MemoryOption,
-    TablesOption,
-    print_json,
-    start,
+from pidgate.pipeline.commands import common
+from pidgate.pipeline.errors import BadOption
+from pidgate.pipeline.recommend.candidates import alive, candidates, needs
+from pidgate.pipeline.recommend.chosen import filter_accuracy, recommend_candidates, recommendations
+from pidgate.pipeline.recommend.in_force import InForce, newest, settings, users_in_force, with_current
+from pidgate.pipeline.recommend.judged import (
+    LABELS_OF_IDS,
+    arrived,
+    judged_by_findings,
+    judged_by_labels,
+    refreshed,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from rich.console import Console
-
-    from pidgate.pipeline.recommend.in_force import InForce
-    from pidgate.pipeline.recommend.trials import Course
-    from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
+from pidgate.pipeline.recommend.trials import Course, trials
+from pidgate.pipeline.tables import Tables
+from pidgate.quota import ProducerIdSettings
 
 LEARNT_SHARE = 23 / 30
 DAY_MS = 86_400_000
@@ -57,19 +62,19 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the recommendati
 
 
 def recommend(
-    tables: TablesOption = DEFAULT_TABLES,
+    tables: common.TablesOption = common.DEFAULT_TABLES,
     candidates: CandidatesOption = "",
     headroom: HeadroomOption = 1.5,
     longest_wait: WaitOption = 0.0,
     enforce: EnforceOption = False,
     bootstrap_servers: ServersOption = "",
     as_json: JsonOption = False,
-    master: MasterOption = None,
-    memory: MemoryOption = DEFAULT_MEMORY,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Find each user's quota: tried on its own history, judged on days that were not learnt from."""
     tried = rates_of(candidates)
-    found, console = start("recommend", tables, master, memory)
+    found, console = common.start("recommend", tables, master, memory)
     course = write_recommendations(
         found, console, tried=tried, headroom=headroom, longest_wait_ms=round(longest_wait * 1000)
     )
@@ -80,8 +85,6 @@ def recommend(
 
 def rates_of(text: str) -> list[float]:
     """`10,50,100`. Raises BadOption."""
-    from pidgate.pipeline.errors import BadOption
-
     try:
         rates = [float(rate) for rate in text.split(",") if rate.strip()]
     except ValueError as error:
@@ -100,15 +103,6 @@ def write_recommendations(
     longest_wait_ms: int = 0,
 ) -> Course:
     """The tables recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
-    from pyspark import StorageLevel
-    from pyspark.sql import functions as f
-
-    from pidgate.pipeline.recommend.candidates import alive, candidates, needs
-    from pidgate.pipeline.recommend.chosen import filter_accuracy, recommend_candidates, recommendations
-    from pidgate.pipeline.recommend.in_force import newest, settings, users_in_force, with_current
-    from pidgate.pipeline.recommend.judged import arrived, refreshed
-    from pidgate.pipeline.recommend.trials import trials
-
     decisions = tables.needed_events("decision")
     config = newest(tables.events("config"))
     shape = settings(config)
@@ -143,11 +137,6 @@ def write_recommendations(
 
 
 def _course(decisions: DataFrame, shape: object) -> Course:
-    from pyspark.sql import functions as f
-
-    from pidgate.pipeline.recommend.trials import Course
-    from pidgate.quota import ProducerIdSettings
-
     assert isinstance(shape, ProducerIdSettings)
     row = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).first()
     assert row is not None
@@ -157,10 +146,6 @@ def _course(decisions: DataFrame, shape: object) -> Course:
 
 def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
     """The arrivals with `healthy`, and in words who says so."""
-    from pyspark.sql import functions as f
-
-    from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, judged_by_findings, judged_by_labels
-
     if tables.exists("labels_ids"):
         labels = tables.read("labels_ids", schema=LABELS_OF_IDS)
         return judged_by_labels(arriving, labels), "healthy or not as the history's own labels say"
@@ -175,8 +160,6 @@ def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
 
 def _history_of(tables: Tables, decisions: DataFrame) -> DataFrame:
     """Per user: history_refusals, and `patterns`: the harmful ones that are found."""
-    from pyspark.sql import functions as f
-
     refusals = (
         decisions.where("user != ''")
         .groupBy("user")
@@ -206,11 +189,6 @@ def write_files(
     servers: list[str] | None = None,
 ) -> None:
     """recommended/quotas.yaml and recommended/changes.diff."""
-    from datetime import UTC, datetime
-
-    from pidgate.pipeline.recommend.in_force import newest
-    from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
-
     config: InForce | None = newest(tables.events("config"))
     changes = [
         NewRate(
@@ -248,8 +226,6 @@ def write_files(
 
 def _brokers(tables: Tables) -> list[str]:
     """Return the brokers' addresses of the newest topology event."""
-    from pyspark.sql import functions as f
-
     told = (
         tables.events("topology")
         .where(f.size("brokers") > 0)
@@ -261,12 +237,9 @@ def _brokers(tables: Tables) -> list[str]:
 
 
 def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
-    from pyspark.sql import functions as f
-    from rich.table import Table
-
     found = tables.written("recommendations")
     if as_json:
-        print_json(found)
+        common.print_json(found)
         return
     order = f.when(f.col("action") == "set", 0).otherwise(1)
     rows = found.orderBy(order, f.desc("rogue_ids_test"), "user").limit(SHOWN).collect()

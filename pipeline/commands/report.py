@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
-from pidgate.pipeline.commands.options import (
-    DEFAULT_MEMORY,
-    DEFAULT_TABLES,
-    MasterOption,
-    MemoryOption,
-    TablesOption,
-    start,
-)
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from pidgate.pipeline.report.rows import Found
+from pidgate.pipeline.commands import common
+from pidgate.pipeline.report.findings import findings, summary
+from pidgate.pipeline.report.page import page
+from pidgate.pipeline.report.publishing import publish
+from pidgate.pipeline.report.reading import found as read
+from pidgate.pipeline.report.rows import Found
+from pidgate.pipeline.report.source import JOB_OF
+from pidgate.units import about_size
 
 _LOOKS = {"bad": "bold red", "warn": "yellow", "good": "green"}
 _NOT_ALWAYS = frozenset(("detector_accuracy", "detector_confusion"))
@@ -29,7 +27,7 @@ _NOT_ALWAYS = frozenset(("detector_accuracy", "detector_confusion"))
 
 
 def report(
-    tables: TablesOption = DEFAULT_TABLES,
+    tables: common.TablesOption = common.DEFAULT_TABLES,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File to write (default: report.html under --tables)."),
@@ -38,17 +36,11 @@ def report(
         int, typer.Option("--users", min=0, max=500, help="How many users get a page, the worst first.")
     ] = 50,
     as_json: Annotated[bool, typer.Option("--json", help="The findings on stdout, for a program.")] = False,
-    master: MasterOption = None,
-    memory: MemoryOption = DEFAULT_MEMORY,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """One HTML file with everything the jobs found: who burns ids and why, charts, the recommended quotas."""
-    import time
-
-    from pidgate.pipeline.report.page import page
-    from pidgate.pipeline.report.publishing import publish
-    from pidgate.pipeline.report.reading import found as read
-
-    root, console = start("report", tables, master, memory)
+    root, console = common.start("report", tables, master, memory)
     found = read(root, pages=users, made_ms=time.time_ns() // 1_000_000)
     text = page(found)
     _show(console, found, publish(root, text, output), len(text.encode()), as_json=as_json)
@@ -56,12 +48,6 @@ def report(
 
 def _show(console: Console, found: Found, path: str, in_bytes: int, *, as_json: bool) -> None:
     """Print to stderr for a person; with `as_json` an object on stdout instead."""
-    from rich.text import Text
-
-    from pidgate.pipeline.report.findings import findings, summary
-    from pidgate.pipeline.report.source import JOB_OF
-    from pidgate.units import about_size
-
     missing = sorted({JOB_OF[name] for name in JOB_OF.keys() - found.has - _NOT_ALWAYS})
     if as_json:
         shown = [asdict(one) for one in findings(found)]

@@ -10,13 +10,8 @@ quota that is worth its name would have refused them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 HOUR_MS = 3_600_000
 EXPIRATION_CHECK_MS = 600_000

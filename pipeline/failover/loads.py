@@ -9,15 +9,12 @@ It is a bound and needs no replay: what an operator can rely on. Which single id
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, UNKNOWN_TOPIC
 from pidgate.pipeline.failover.placement import Bucket
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 def uniform_plans(users: DataFrame, rates: Mapping[str, float | None]) -> DataFrame:

@@ -7,14 +7,11 @@ here, and leaders do not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 DEFAULT_EXPIRATION_MS = 24 * HOUR_MS
 """producer.id.expiration.ms (KIP-854)."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
@@ -18,9 +18,6 @@ from pidgate.pipeline.failover.heap import Heap
 from pidgate.pipeline.failover.held import HOUR_MS
 from pidgate.pipeline.failover.loads import by_broker, under_quotas, uniform_plans
 from pidgate.pipeline.failover.placement import Bucket
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 NO_QUOTA = "none"
 

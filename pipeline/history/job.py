@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from pidgate.events.patterns import Pattern
 from pidgate.pipeline.history.cast import DAILY, Deployment, Kind, User, cast
@@ -19,9 +19,6 @@ from pidgate.pipeline.history.fleets import planned, rollouts
 from pidgate.pipeline.history.loops import is_crashing
 from pidgate.pipeline.history.shard import day_of
 from pidgate.pipeline.history.world import DAY_MS, USAGE_MS, World
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 LABELS = "user string, pattern string"
 WRITTEN = "type string, rows bigint"

@@ -6,15 +6,13 @@ Also forgets incarnations that have long been silent: their gaps stay in the tab
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
 
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import seqs
 from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, LOSSES, Cause
 from pidgate.pipeline.ingest.commits import CommitLog
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

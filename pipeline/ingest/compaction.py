@@ -8,19 +8,16 @@ that listed before and opens after fails, as it does wherever files are replaced
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from pidgate.pipeline.errors import TableUnreadable
+from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS
+from pidgate.pipeline.ingest.commits import CommitLog
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import in_order
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from pidgate.pipeline.files import Files
-    from pidgate.pipeline.ingest.commits import CommitLog
 
 CLOSED_AFTER = timedelta(minutes=30)
 """After its end a folder is closed. Later events still find their place in it; it is then done again."""

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pidgate.events import (
@@ -20,10 +23,6 @@ from pidgate.events import (
     to_json,
 )
 from pidgate.pipeline.ingest.columns import RECORDS, Reason
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import DataFrame
 
 ANSWERS = StructType(
     [
@@ -51,8 +50,6 @@ def ask_gateways_reader(records: DataFrame) -> DataFrame:
 
 def _answers(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     # Imported where it runs: on the workers.
-    import pyarrow
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(ANSWERS)
     for batch in batches:

@@ -8,7 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pidgate.pipeline.errors import BadOption, PipelineError, TopicLostData
 from pidgate.pipeline.files import Files
@@ -17,10 +20,6 @@ from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, records_of
 from pidgate.pipeline.ingest.commits import WORK, CommitLog
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
 from pidgate.pipeline.ingest.topic import Offsets, Topic, lost_data
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 CHECKPOINT = f"{WORK}/checkpoint"
 LOOK_EVERY_S = 0.5

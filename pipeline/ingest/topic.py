@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 from pidgate.pipeline.errors import TopicLostData, TopicMissing
 from pidgate.pipeline.ingest.commits import Position
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 PATIENCE_MS = 10_000
 _NEWLY_MADE = "the topic was deleted and made again, or is another one"

@@ -6,15 +6,10 @@ Starts and ends are first gathered by minute.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
-    from pidgate.pipeline.offenders.producers import Span
+from pidgate.pipeline.offenders.producers import Span
 
 HEAD_MS = 60 * 60_000
 """A producer first seen so shortly after the history begins may have run before."""

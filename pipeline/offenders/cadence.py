@@ -5,13 +5,8 @@ Starts are first gathered by second, so that a source of millions of ids has as 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 BURST_GAPS_MS = (1_000, 10_000)
 """Starts closer together than this are one start of several producers; the one that shows more of a beat counts."""

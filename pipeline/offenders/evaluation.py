@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pidgate.pipeline.offenders.rules import PATTERNS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 Z_95 = 1.959963984540054
 """Of the normal distribution: 95 % lie within so many standard deviations."""

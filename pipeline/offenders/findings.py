@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.events.patterns import HARMFUL, PATTERN_WORDS, Pattern
 from pidgate.pipeline.offenders import words
 from pidgate.pipeline.offenders.places import ANYTHING
 from pidgate.pipeline.offenders.rules import APPS, SOURCES, Rule, pattern_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 MOSTLY = 0.5
 """A user of whose new ids less is explained is (also) unknown."""

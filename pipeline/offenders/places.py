@@ -6,15 +6,10 @@ has another client id or another address (pods, counted names), no place shows a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.offenders.producers import place
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 OWN_STORY = 8
 """So many new ids make a place, or else an address, a source of its own: fewer show no rhythm."""

@@ -7,14 +7,11 @@ names are in places.py, one row for each place.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.arrivals import arrivals
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 OPEN_MS = 60 * 60_000
 """An id that was used so shortly before the end is not over: use is reported every 15 minutes, quiet producers more

@@ -9,14 +9,11 @@ known is null, and a condition on it does not hold.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column
 from pyspark.sql import functions as f
 
 from pidgate.events.patterns import Pattern
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 FEWEST_IDS = 8
 """New ids before anything is found of a source."""

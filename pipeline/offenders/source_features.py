@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.offenders.cadence import cadence
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 SHORT_LIFE_MS = 1_000
 """Life of an id that was made for one batch: the batch is sent, the producer closed."""

@@ -6,18 +6,15 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
 
 from pidgate.pipeline.offenders.app_features import app_features
 from pidgate.pipeline.offenders.findings import findings, judged_apps, judged_sources
 from pidgate.pipeline.offenders.places import places
 from pidgate.pipeline.offenders.producers import Span, producers, span_of
 from pidgate.pipeline.offenders.source_features import closings, source_features
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.tables import Tables
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.rates.times import MINUTE_MS, floored
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 COUNTS = ("new_ids", "refused_ids", "refusals")
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.rates.times import DAY_MS, HOUR_MS, MINUTE_MS, floored
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _MINUTES = 60
 

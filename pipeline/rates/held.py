@@ -7,15 +7,10 @@ step of its first use up to the step in which its last use expires.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.rates.times import HOUR_MS, floored
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 CHECK_INTERVAL_MS = 600_000
 """Kafka's default of producer.id.expiration.check.interval.ms; a divisor of an hour."""

@@ -5,14 +5,10 @@ Events lie in folders of an hour each, so most of the summing happens before any
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.rates.times import HOUR_MS, MINUTE_MS, floored
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _NEVER_WROTE = ("inherited",)
 """Admissions without a batch: nothing of the id has reached a broker yet."""

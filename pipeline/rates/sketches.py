@@ -8,14 +8,11 @@ hundred ids.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.rates.times import DAY_MS, floored
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 LG_REGISTERS = 12
 STANDARD_ERROR = 1.04 / math.sqrt(2**LG_REGISTERS)

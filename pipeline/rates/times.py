@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.errors import BadOption
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

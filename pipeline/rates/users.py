@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.rates.arriving import COUNTS
 from pidgate.pipeline.rates.sketches import estimated_ids
 from pidgate.pipeline.rates.times import DAY_MS, HOUR_MS, UNITS_MS, floored
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _PERCENTILES = (50, 95, 99)
 _SUMS = ("ids", "ids_hll", "requests", *COUNTS, "gave_up", "ids_held", "states_held")

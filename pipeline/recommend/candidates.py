@@ -6,12 +6,9 @@ In ids per window. Tried are the same few steps for everybody, so that no user's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 LONGEST_WAIT_MS = 60_000
 """The gateway's own alarm: who waits longer is about to lose what it sends."""

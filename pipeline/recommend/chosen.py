@@ -9,15 +9,11 @@ may wait for a while (`longest_wait_ms`), the one that holds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.recommend.candidates import LONGEST_WAIT_MS
 from pidgate.pipeline.recommend.reasons import reasons
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 HEADROOM = 1.5
 HELD_SHARE = 0.5

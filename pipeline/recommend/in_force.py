@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.quota import Mode, ProducerIdSettings
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 InForce = dict[str, Any]
 """A config event as plain values; `quotas` is a list of such."""

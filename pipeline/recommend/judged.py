@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 from pidgate.events.patterns import HARMFUL
 from pidgate.pipeline.arrivals import KNOWN, arrivals
 from pidgate.pipeline.offenders.places import ANYTHING, family
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 LABELS_OF_IDS = spark.StructType(
     [

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.recommend.trial import Outcome, UserTrial
 from pidgate.quota import ProducerIdSettings
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 PLAN, NEW, BACK, USED = 0, 1, 2, 3
 """Kinds of rows: the user's rates; an id never seen before; one that was forgotten; one that is remembered."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as f
 
 from pidgate.pipeline.report.rows import (
     Blocks,
@@ -21,9 +23,6 @@ from pidgate.pipeline.report.rows import (
 from pidgate.pipeline.report.series import HOUR_MS, Span, can_run, running, span_between
 from pidgate.pipeline.report.source import Source, collected
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
-
 GREATEST = 6
 """Users with a line of their own in charts of everybody; more colours look alike."""
 _BUMPS = 10
@@ -33,8 +32,6 @@ _STUDIES = 40
 
 def times(source: Source, totals: Totals | None, pages: Sequence[str], window_ms: int) -> Times | None:
     """New ids and refusals of everybody, and of each user with a page within a window."""
-    from pyspark.sql import functions as f
-
     frame = source.frame("rates_by_time", "user", "unit", "start_ms", "new_ids", "refusals")
     if frame is None or totals is None:
         return None
@@ -55,8 +52,6 @@ def _within_window(
     frame: DataFrame, span: Span, users: Sequence[str], window_ms: int
 ) -> Mapping[str | None, Series]:
     """For each step the new ids of the window that ends with it; of steps longer than an hour, their busiest hour."""
-    from pyspark.sql import functions as f
-
     runs = can_run(span, window_ms)
     unit = span.unit if runs else min(span.unit, "hour", key=("minute", "hour", "day").index)
     mine = frame.where((f.col("unit") == unit) & f.col("user").isin(list(users)))
@@ -70,8 +65,6 @@ def _within_window(
 
 def held(source: Source) -> Held | None:
     """Return ids and states held, all users together; of steps longer than an hour, their fullest hour."""
-    from pyspark.sql import functions as f
-
     frame = source.frame("held_by_hour", "user", "hour_ms", "ids_held", "states_held")
     if frame is None:
         return None
@@ -98,8 +91,6 @@ def held(source: Source) -> Held | None:
 
 
 def blocks(source: Source) -> Blocks | None:
-    from pyspark.sql import functions as f
-
     frame = source.frame("ids_by_hour", "hour_ms", "node_id", "blocks", "ids_seen", "ids_in_blocks")
     every = source.frame("ids_blocks", "block_start", "ids_seen")
     if frame is None or every is None:
@@ -134,8 +125,6 @@ def blocks(source: Source) -> Blocks | None:
 
 
 def _epochs(source: Source) -> tuple[int, int, list[Epochs]]:
-    from pyspark.sql import functions as f
-
     frame = source.frame(
         "ids_epochs", "user", "producer_id", "first_epoch", "last_epoch", "bumps", "exhausted"
     )
@@ -153,8 +142,6 @@ def failover(source: Source) -> Failover | None:
 
 
 def _heaps(source: Source) -> list[Heaps] | None:
-    from pyspark.sql import functions as f
-
     studies = source.rows("failover_summary", Study, at_most=_STUDIES)
     frame = source.frame("failover_kafka", "quota", "scenario", "broker", "hour_ms", "heap_bytes", "dead")
     if frame is None or studies is None:
@@ -198,16 +185,12 @@ def _heaps_of(study: Study, span: Span, rows: Sequence[Row]) -> Heaps:
 
 def _step(span: Span, column: str) -> Column:
     """The start of the step of `span` in which a time lies. Steps of several days count from the span's start."""
-    from pyspark.sql import functions as f
-
     since = f.col(column) - f.lit(span.start_ms)
     return (f.col(column) - f.pmod(since, f.lit(span.step_ms))).alias("step")
 
 
 def _greatest_first(frame: DataFrame, span: Span, at: str, amount: Column) -> list[Series]:
     """A line for each of the greatest users, and one without a name for all others together."""
-    from pyspark.sql import functions as f
-
     totals = frame.groupBy("user").agg(amount.alias("n"))
     greatest = [row["user"] for row in totals.orderBy(f.desc("n"), "user").limit(GREATEST).collect()]
     name = f.when(f.col("user").isin(greatest), f.col("user")).alias("name")

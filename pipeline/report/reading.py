@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
 
 from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.report import over_time, sums
@@ -24,10 +27,6 @@ from pidgate.pipeline.report.rows import (
 from pidgate.pipeline.report.series import HOUR_MS
 from pidgate.pipeline.report.source import Source, collected, columns_of
 from pidgate.pipeline.tables import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 
 Owned = TypeVar("Owned", UserRates, PatternFound, Recommendation, ClientRates, Candidate)
 
@@ -86,8 +85,6 @@ def _window_ms(tables: Tables) -> int:
 
 def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
     """Those with most ids of harmful patterns, then with most new ids; and how many more there are."""
-    from pyspark.sql import functions as f
-
     parts = [
         part
         for part in (
@@ -110,8 +107,6 @@ def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
 
 
 def _ranked(source: Source, name: str, burnt: Column) -> DataFrame | None:
-    from pyspark.sql import functions as f
-
     frame = source.frame(name)
     if frame is None:
         return None
@@ -123,8 +118,6 @@ def _ranked(source: Source, name: str, burnt: Column) -> DataFrame | None:
 
 def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool) -> list[UserRow]:
     """`everybody`: the names are all there are, and need not be looked for."""
-    from pyspark.sql import functions as f
-
     if not names:
         return []
     spark = source.tables.spark
@@ -152,9 +145,6 @@ def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool)
 
 def _clients(source: Source, mine: Column) -> list[ClientRates] | None:
     """The client ids with most new ids of each user."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     frame = source.frame("rates_clients", *columns_of(ClientRates))
     if frame is None:
         return None

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
 
 from pidgate.pipeline.errors import TableUnreadable
 from pidgate.pipeline.tables import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 Row = TypeVar("Row")
 
@@ -54,9 +55,6 @@ class Source:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """While tables are read. Raises TableUnreadable where one is half written, or was replaced meanwhile."""
-        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-        from pyspark.errors import PySparkException
-
         try:
             yield
         except (Py4JError, PySparkException) as error:

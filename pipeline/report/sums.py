@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
 
 from pidgate.pipeline.report.rows import Advice, Events, FilterAccuracy, Filters, Totals
 from pidgate.pipeline.report.source import Source, collected, columns_of
 from pidgate.pipeline.tables import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _WORST_FILTERS = 15
 _REASONS = 50
@@ -17,8 +15,6 @@ _DIFF_LINES = 1_000
 
 
 def totals(source: Source) -> Totals | None:
-    from pyspark.sql import functions as f
-
     frame = source.frame("rates_users")
     if frame is None:
         return None
@@ -34,8 +30,6 @@ def totals(source: Source) -> Totals | None:
 
 def events(tables: Tables) -> Events:
     """Not known (None) where events were not taken from a topic."""
-    from pyspark.sql import functions as f
-
     lost = _raw(tables, "gaps", "gateway_id string, missing bigint")
     if lost is None:
         return Events(None, None)
@@ -54,8 +48,6 @@ def _raw(tables: Tables, name: str, columns: str) -> DataFrame | None:
 
 
 def advice(source: Source) -> Advice | None:
-    from pyspark.sql import functions as f
-
     frame = source.frame("recommendations")
     if frame is None:
         return None
@@ -87,8 +79,6 @@ def _diff(tables: Tables) -> tuple[list[str], int]:
 
 
 def filters(source: Source) -> Filters | None:
-    from pyspark.sql import functions as f
-
     frame = source.frame("filter_accuracy", *columns_of(FilterAccuracy))
     if frame is None:
         return None
@@ -103,15 +93,11 @@ def filters(source: Source) -> Filters | None:
 
 
 def _sum(column: str) -> Column:
-    from pyspark.sql import functions as f
-
     return f.coalesce(f.sum(column), f.lit(0)).alias(column)
 
 
 def _counts(frame: DataFrame, column: str, amount: Column | None = None) -> dict[str, int]:
     """The greatest first; what is beyond them is summed up as "other"."""
-    from pyspark.sql import functions as f
-
     counted = frame.groupBy(f.coalesce(f.col(column), f.lit("")).alias("name")).agg(
         (f.count("*") if amount is None else amount).cast("long").alias("amount")
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pidgate.events import Event, LifecycleEvent, to_json
-from pidgate.pipeline.commands.options import duration_ms
+from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TableUnreadable, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.accounts import Patience, settle

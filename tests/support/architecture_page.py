@@ -52,11 +52,11 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
 }
 
 
-def generated(page: str) -> str:
-    """Return the page with every part between its marks drawn anew. Raises KeyError for an unknown mark."""
+def generated(page: str, parts: Mapping[str, Callable[[], str]] = PARTS) -> str:
+    """Return a page with every part between its marks drawn anew. Raises KeyError for an unknown mark."""
 
     def anew(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}"
+        return f"{match[1]}\n{parts[match[2]]()}\n{match[3]}"
 
     return re.sub(r"(<!-- from the code: (\w+) -->)\n.*?\n(<!-- end -->)", anew, page, flags=re.DOTALL)
 

@@ -2,19 +2,16 @@
 
 import json
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 
-from pidgate.events import EVENT_TYPES, Event, json_schema, to_json
-from pidgate.events.document import document
-from pidgate.events.schema_file import schema_file
+from pidgate.events import EVENT_TYPES, Event, to_json
+from tests.support.events_page import PAGE, SCHEMA_FILE, json_schema, page, schema_file
 from tests.unit.events.made_up import a_decision, any_event
 
-DOCS = Path(__file__).parents[3] / "docs"
 SCHEMA = json_schema()
-REGENERATE = "run `make events-docs`"
+REGENERATE = "run `make docs`"
 
 
 def conforms(value: Any, schema: dict[str, Any]) -> bool:
@@ -55,21 +52,22 @@ def test_what_is_wrong_does_not_conform() -> None:
 
 
 def test_the_schema_in_docs_is_the_generated_one() -> None:
-    written = (DOCS / "events.schema.json").read_text("utf-8")
+    written = SCHEMA_FILE.read_text("utf-8")
     assert written == schema_file(), REGENERATE
 
 
 def test_the_page_in_docs_is_the_generated_one() -> None:
-    assert (DOCS / "events.md").read_text("utf-8") == document(), REGENERATE
+    written = PAGE.read_text("utf-8")
+    assert page(written) == written, REGENERATE
 
 
 def test_every_field_is_documented_once() -> None:
-    page = document()
+    written = PAGE.read_text("utf-8")
     for kind in EVENT_TYPES.values():
-        section = page.split(f"\n## `{kind.type}`\n")[1].split("\n##")[0]
+        section = written.split(f"\n## `{kind.type}`\n")[1].split("\n##")[0]
         for field in fields(kind):
             own = field.name not in {shared.name for shared in fields(Event)}
             assert section.count(f"\n| `{field.name}` |") == own, field.name
             described = SCHEMA["$defs"][kind.__name__]["properties"][field.name]["description"]
             assert described
-            assert described in page
+            assert described in written

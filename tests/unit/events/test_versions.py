@@ -21,11 +21,11 @@ from pidgate.events import (
     EventUnreadable,
     fields_of,
     from_json,
-    json_schema,
     prefix_of,
     to_json,
 )
 from pidgate.events.reading import OLDEST_READ, UPGRADES, _reader
+from tests.support.events_page import json_schema
 from tests.unit.events.corpus import corpus
 from tests.unit.events.made_up import any_event
 from tests.unit.events.recorded import recorded

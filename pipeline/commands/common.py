@@ -1,19 +1,17 @@
-"""The options and first steps that jobs have in common. Spark is imported when a job starts."""
+"""The options and first steps that jobs have in common."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from pyspark.sql import DataFrame
+from rich.console import Console
 
 from pidgate import units
+from pidgate.pipeline import session
 from pidgate.pipeline.errors import BadOption
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from rich.console import Console
-
-    from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.tables import Tables
 
 TablesOption = Annotated[
     str, typer.Option("--tables", help="Root folder of all tables; local, or any that Spark can write.")
@@ -34,12 +32,7 @@ DEFAULT_MEMORY = "2g"
 
 def start(job: str, tables: str, master: str | None, memory: str) -> tuple[Tables, Console]:
     """Return the tables on a Spark session of the job, and a console on stderr. Raises JavaUnfit."""
-    from rich.console import Console
-
-    from pidgate.pipeline.session import spark_session
-    from pidgate.pipeline.tables import Tables
-
-    return Tables(spark_session(job, master=master, memory=memory), tables), Console(stderr=True)
+    return Tables(session.spark_session(job, master=master, memory=memory), tables), Console(stderr=True)
 
 
 def print_json(frame: DataFrame) -> None:
