@@ -45,6 +45,8 @@ def group_of(test: str) -> str:
     module = test.partition("::")[0]
     if needs_spark(module):
         return "spark"
+    if module.startswith("tests/hostile/"):
+        return "hostile"  # one cluster serves them all
     return module if module.startswith(WHOLE_MODULES) else test
 
 

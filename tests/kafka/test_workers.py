@@ -14,6 +14,7 @@ from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.topics import create_topic
+from tests.hostile.cost import is_running
 from tests.support.swarm import SwarmProducer, started
 
 pytestmark = pytest.mark.kafka
@@ -161,11 +162,3 @@ def test_a_port_that_is_taken_is_told_at_start(cluster: Cluster) -> None:
             assert "the port is in use" in second.log_text()
         finally:
             second.kill()
-
-
-def is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
