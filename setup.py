@@ -32,6 +32,7 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/apis/table.py",
     "pidgate/gateway/proxy/apis/topics.py",
     "pidgate/gateway/proxy/broker_channel.py",
+    "pidgate/gateway/proxy/broker_side.py",
     "pidgate/gateway/proxy/buffers.py",
     "pidgate/gateway/proxy/client_channel.py",
     "pidgate/gateway/proxy/client_connection.py",

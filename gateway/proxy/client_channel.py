@@ -1,7 +1,7 @@
 """The client's socket of one connection: reads requests, asks the conversation, hands on what may pass.
 
 It owns the connection's timers and its back-pressure. Reading pauses for as long as any reason stands
-(`reading.Pause`): the broker is not connected yet or does not keep up, the client does not take its answers, the
+(`reading.Pause`): the broker is being dialled or does not keep up, the client does not take its answers, the
 read-ahead behind a mute is full, the memory budget is spent, the gateway drains.
 """
 
@@ -14,12 +14,13 @@ from typing import Final
 
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.apis.client_quotas import alteration_answered
+from pidgate.gateway.proxy.broker_side import BrokerSide
 from pidgate.gateway.proxy.buffers import Purpose
-from pidgate.gateway.proxy.client_connection import CONNECTED, ClientConnection
+from pidgate.gateway.proxy.client_connection import CONNECTED
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause, Reader
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
@@ -27,24 +28,27 @@ from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
 from pidgate.quota.changes import Change
 from pidgate.quota.state import PendingDecision
 
+Dial = Callable[["ClientChannel"], "asyncio.Task[None] | None"]
+"""See BrokerSide.dial."""
+
 NOBODY_ANSWERED: Final = "the process that keeps the quotas does not answer; ask again in a second"
 
 
-class ClientChannel(ClientConnection):
-    """The client's side of a connection; `connect` gets it its broker's."""
+class ClientChannel(BrokerSide):
+    """The client's side of a connection; `dial` gets it its broker's, when the first request comes that is for one."""
 
-    def __init__(self, context: ConnectionContext, connect: Callable[[ClientChannel], None]) -> None:
+    def __init__(self, context: ConnectionContext, dial: Dial) -> None:
         super().__init__(context)
-        self._connect = connect
+        self._dial = dial
         self._frame_limit_bytes = context.frame_limit_bytes
-        self.broker: Reader | None = None
-        self._early = bytearray()
-        """Bytes that came before the broker was connected."""
         self._mute_timer: asyncio.TimerHandle | None = None
         self._asked_about: PendingDecision | None = None
         """The latest question that was sent off."""
         self._administered: list[Change] = []
         """The latest changes of quotas that were sent off, the very list."""
+
+    def dial(self) -> asyncio.Task[None] | None:
+        return self._dial(self)
 
     # ---- asyncio's side --------------------------------------------------------------------------------
 
@@ -53,7 +57,6 @@ class ClientChannel(ClientConnection):
         peer = transport.get_extra_info("peername")
         self.session.address = peer[0] if peer else ""
         self.context.opened(self)
-        self._connect(self)
 
     def data_received(self, data: bytes) -> None:
         nbytes = len(data)
@@ -93,12 +96,6 @@ class ClientChannel(ClientConnection):
             self.recorder.bytes_in += nbytes
 
     def _requests_arrived(self, buf: bytes | bytearray, end: int) -> None:
-        if self._life is not CONNECTED and self.broker is None:
-            # uvloop starts reading after connection_made whatever was asked for in it: pause at the first bytes.
-            self._early += memoryview(buf)[:end]
-            self.share.hold(Purpose.FRAME, len(self._early))
-            self._gate.pause(Pause.CONNECTING)
-            return
         now_ms = self._now_ms()
         try:
             kept_from = self._take_requests(buf, end, now_ms)
@@ -133,7 +130,6 @@ class ClientChannel(ClientConnection):
             self._transport = None
         self._enter(LifeEvent.LOST)
         self._received.clear()
-        self._early.clear()
         self.drop_held()
         self._reservation.drop()
         for purpose in (Purpose.TO_CLIENT, Purpose.ANSWER):
@@ -142,11 +138,7 @@ class ClientChannel(ClientConnection):
             self._close_cause = "reset" if exc else "client"
         context.closed(self, self._close_cause)
         self._gate.closed()
-        # Not kept: the two know each other, and what only the cyclic collector frees costs everybody a pause of
-        # hundreds of ms where thousands of connections come and go.
-        broker, self.broker = self.broker, None
-        if broker is not None:
-            broker.close_when_written()
+        self._leave_broker()
 
     def pause_writing(self) -> None:
         """The client does not take its answers: neither read more of them, nor requests that make more."""
@@ -162,39 +154,7 @@ class ClientChannel(ClientConnection):
         if self.broker is not None:
             self.broker.resume_reading(Pause.PEER_BUSY)
 
-    # ---- the broker's side -----------------------------------------------------------------------------
-
-    def broker_connected(self, broker: Reader) -> None:
-        """Forward what has come meanwhile, and read on."""
-        if self._transport is None:
-            broker.close_when_written()
-            return
-        self.broker = broker
-        self._enter(LifeEvent.BROKER_CONNECTED)
-        if self._gate.reasons & Pause.NOT_READING:
-            broker.pause_reading(Pause.PEER_BUSY)
-        if self._early:
-            early, self._early = self._early, bytearray()
-            self.share.hold(Purpose.FRAME, 0)
-            self._requests_arrived(early, len(early))
-        self._gate.resume(Pause.CONNECTING)
-
-    def broker_lost(self, reason: str, error: Exception | None) -> None:
-        """Close the client's socket, too: it must learn now that what is in flight is lost."""
-        if self.is_gone:
-            return
-        if self.conversation.is_quiet:
-            self.close("broker", reason)
-        else:
-            self._counters.upstream_failures["reset" if error else "closed"] += 1
-            self.close("upstream", f"{reason}, with {self.conversation.in_flight_count} requests in flight")
-
-    def broker_busy(self, is_busy: bool) -> None:
-        if is_busy:
-            self._counters.reads_paused += 1
-            self._gate.pause(Pause.PEER_BUSY)
-        else:
-            self._gate.resume(Pause.PEER_BUSY)
+    # ---- answers ---------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray) -> None:
         """Send bytes to the client, in the order of its requests."""
@@ -256,8 +216,8 @@ class ClientChannel(ClientConnection):
             if step is not FORWARD:
                 self._forward(buf, run_start, pos)
                 run_start = frame_end
-                if step is INSTEAD and self.broker is not None:
-                    self.broker.write(conversation.instead)
+                if step is INSTEAD:
+                    self.to_broker(conversation.instead)
                 elif step is CLOSE:
                     self.flush_own_answers()
                     self.close(conversation.close_cause, conversation.close_reason)
@@ -267,15 +227,17 @@ class ClientChannel(ClientConnection):
         return pos
 
     def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:
-        if start == end or self.broker is None:
+        if start == end:
             return
         if buf is READ_BUFFER:
-            self.broker.write(bytes(READ_VIEW[start:end]))
-        elif end - start == len(buf):
-            # A small read as it came, or a large frame in its own buffer: nobody else holds it.
+            buf = bytes(READ_VIEW[start:end])
+        elif end - start != len(buf):
+            buf = bytes(memoryview(buf)[start:end])
+        # Else a small read as it came, or a large frame in its own buffer: nobody else holds it.
+        if self.broker is not None:
             self.broker.write(buf)
         else:
-            self.broker.write(bytes(memoryview(buf)[start:end]))
+            self.to_broker(buf)
 
     # ---- mute ------------------------------------------------------------------------------------------
 
@@ -292,8 +254,8 @@ class ClientChannel(ClientConnection):
         if conversation.pending is not None and conversation.pending is not self._asked_about:
             self._asked_about = conversation.pending
             self.context.ask(self._asked_about, self._decided)
-        if conversation.to_broker and self.broker is not None:
-            self.broker.write(b"".join(conversation.to_broker))
+        if conversation.to_broker:
+            self.to_broker(b"".join(conversation.to_broker))
             conversation.to_broker.clear()
         exchange = conversation.alteration
         if exchange is not None and exchange.changes and exchange.changes is not self._administered:
@@ -354,8 +316,8 @@ class ClientChannel(ClientConnection):
         try:
             frames, must_close = conversation.release(now_ms)
             self._count_held()
-            if frames and self.broker is not None:
-                self.broker.write(b"".join(frames))
+            if frames:
+                self.to_broker(b"".join(frames))
             if must_close:
                 self.flush_own_answers()
                 self.close(conversation.close_cause, conversation.close_reason)

@@ -48,7 +48,7 @@ class ClientConnection(Reader):
         self.conversation.translate = context.translate
         self.conversation.learn_topics = context.topic_names.offer
         self.server: Address | None = None
-        """The address to which the broker's socket is connected, or is about to be."""
+        """The address to which the broker's socket is connected, or is about to be; None: no broker is dialled."""
         self.share = BudgetShare(context.budget)
         self._reservation = FrameReservation(
             context.budget, self.share, self._received, self._gate, self._now_ms
@@ -56,7 +56,7 @@ class ClientConnection(Reader):
         self.was_heard = True
         """Bytes came from either side since somebody looked."""
         self._heard_ms = 0
-        self._life: Life = Life.CONNECTING
+        self._life: Life = Life.ACCEPTED
         self._close_cause = ""
 
     def describe(self) -> dict[str, Any]:

@@ -50,27 +50,31 @@ class IntakeEvent(IntEnum):
 class Life(IntEnum):
     """The life of a connection. Later states are greater."""
 
-    CONNECTING = 0
-    """The broker's socket is not there yet: what arrives is kept."""
-    CONNECTED = 1
-    DRAINING = 2
+    ACCEPTED = 0
+    """No request came that is for a broker: none is dialled."""
+    CONNECTING = 1
+    """The broker is dialled: what is for it waits."""
+    CONNECTED = 2
+    DRAINING = 3
     """The gateway stops: nothing more is read, what is in flight is answered."""
-    HALF_CLOSED = 3
+    HALF_CLOSED = 4
     """The client sends no more: what is in flight is answered."""
-    CLOSING = 4
+    CLOSING = 5
     """Only bytes that were written before still leave."""
-    CLOSED = 5
+    CLOSED = 6
 
 
 class LifeEvent(IntEnum):
     """Events that change the life."""
 
-    BROKER_CONNECTED = 0
-    DRAIN = 1
-    CLIENT_EOF = 2
-    CLOSE = 3
+    DIAL = 0
+    """The first request that is for a broker."""
+    BROKER_CONNECTED = 1
+    DRAIN = 2
+    CLIENT_EOF = 3
+    CLOSE = 4
     """Everything in flight was answered, or the connection ends for a cause."""
-    LOST = 4
+    LOST = 5
     """The client's socket is gone."""
 
 
@@ -101,7 +105,14 @@ INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
 """An event that is not there changes nothing."""
 
 LIFE: Final[Mapping[tuple[Life, LifeEvent], Life]] = {
+    (Life.ACCEPTED, LifeEvent.DIAL): Life.CONNECTING,
+    (Life.ACCEPTED, LifeEvent.DRAIN): Life.DRAINING,
+    (Life.ACCEPTED, LifeEvent.CLIENT_EOF): Life.HALF_CLOSED,
+    (Life.ACCEPTED, LifeEvent.CLOSE): Life.CLOSING,
+    (Life.ACCEPTED, LifeEvent.LOST): Life.CLOSED,
     (Life.CONNECTING, LifeEvent.BROKER_CONNECTED): Life.CONNECTED,
+    (Life.CONNECTING, LifeEvent.DRAIN): Life.DRAINING,
+    (Life.CONNECTING, LifeEvent.CLIENT_EOF): Life.HALF_CLOSED,
     (Life.CONNECTING, LifeEvent.CLOSE): Life.CLOSING,
     (Life.CONNECTING, LifeEvent.LOST): Life.CLOSED,
     (Life.CONNECTED, LifeEvent.DRAIN): Life.DRAINING,

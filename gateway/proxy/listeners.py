@@ -114,9 +114,9 @@ class Listener:
 
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = ConnectionContext(self._shared, self._ports, node_id)
-        connect = Upstream(context).connect
+        dial = Upstream(context).dial
         server = await self._shared.loop.create_server(
-            lambda: ClientChannel(context, connect).as_protocol(), sock=bound, backlog=BACKLOG
+            lambda: ClientChannel(context, dial).as_protocol(), sock=bound, backlog=BACKLOG
         )
         self._servers.append(server)
         if self._is_closed:

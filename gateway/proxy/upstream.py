@@ -24,11 +24,12 @@ class Upstream:
         self._context = context
         self._shared = context.shared
 
-    def connect(self, channel: ClientChannel) -> None:
+    def dial(self, channel: ClientChannel) -> asyncio.Task[None]:
         """Connect to the port's broker in the background; closes the channel when none can be reached."""
         task = self._shared.loop.create_task(self._connect(channel))
         self._shared.connecting.add(task)
         task.add_done_callback(self._shared.connecting.discard)
+        return task
 
     async def _connect(self, channel: ClientChannel) -> None:
         nodes = self._shared.nodes

@@ -264,6 +264,7 @@ def test_a_broker_killed_in_mid_answer() -> None:
         (line,) = [line for line in gateway.log_events("connection_closed") if line["cause"] == "upstream"]
         assert "1 requests in flight" in line["reason"]
         with RawClient(gateway.bootstrap_servers) as refused:
+            refused.send(request(METADATA, 9, {"topics": []}))
             assert refused.is_closed()
         assert gateway.metrics().value("pidgate_upstream_failures_total", cause="refused") >= 1
 

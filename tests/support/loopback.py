@@ -64,6 +64,8 @@ class ScriptedBroker:
         self.peers: list[Peer] = []
         """Connections but for the gateway's own probe, in the order they came."""
         self.nodes: dict[int, tuple[str, int]] = {}
+        self.accepted = 0
+        """Connections of all kinds, since the start."""
         self.port = 0
         self._open: set[Peer] = set()
 
@@ -89,6 +91,7 @@ class ScriptedBroker:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = Peer(reader, writer)
+        self.accepted += 1
         self._open.add(peer)
         with contextlib.suppress(OSError, EOFError):
             while True:

@@ -64,6 +64,7 @@ class Pair:
         self.channel = ClientChannel(scene.context, lambda channel: None)
         self.client = PaperTransport(self.channel)
         self.client.receive(early)
+        self.channel.to_broker(b"")  # a broker is dialled only when there is something for it
         self.broker_channel = BrokerChannel(self.channel)
         self.broker = PaperTransport(self.broker_channel)
 

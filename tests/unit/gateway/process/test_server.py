@@ -9,7 +9,8 @@ from pidgate.protocol.headers import RequestHead
 from tests.support import raw
 from tests.support.loopback import HOST, NODE_ID, Client, Peer, ScriptedBroker, gateway_before, run, until
 
-HEARTBEAT, METADATA = 12, 3
+HEARTBEAT, METADATA, SASL_HANDSHAKE = 12, 3, 17
+UNSUPPORTED_VERSION = b"\0\x23"
 REFUSE_ALL = {"mode": "enforce", "default": {"producer_ids_rate": 0}}
 
 
@@ -56,6 +57,29 @@ def test_a_client_that_sends_byte_by_byte_and_closes_its_side() -> None:
     run(scenario())
 
 
+def test_who_asks_a_broker_nothing_reaches_none() -> None:
+    """Silence, the beginning of a request, another protocol, and what is answered here."""
+
+    async def scenario() -> None:
+        async with ScriptedBroker() as broker, gateway_before(broker.address) as gateway:
+            await until(gateway.gateway.is_ready)
+            before = broker.accepted
+            silent = [await gateway.connect() for _ in range(20)]
+            for client in silent[:10]:
+                client.send(heartbeat(1)[:-1])
+            stranger = await gateway.connect()
+            stranger.send(b"GET / HTTP/1.1\r\n\r\n")
+            assert await stranger.end() == b""
+            silent[-1].send(raw.request(SASL_HANDSHAKE, 0, {"mechanism": "PLAIN"}))
+            assert (await silent[-1].frame())[4:6] == UNSUPPORTED_VERSION
+            assert broker.accepted == before
+            silent[0].send(heartbeat(1)[-1:])
+            assert await silent[0].frame() == bytes.fromhex("00000001 0000")
+            assert broker.accepted == before + 1
+
+    run(scenario())
+
+
 def test_a_broker_that_refuses_is_counted_and_logged_once_a_second(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -65,6 +89,7 @@ def test_a_broker_that_refuses_is_counted_and_logged_once_a_second(
             await broker.stop()
             for _ in range(5):
                 client = await gateway.connect()
+                client.send(heartbeat(1))
                 assert await client.end() == b""
             assert gateway.metric("upstream_failures_total", cause="refused") >= 5
             assert gateway.metric("connections_closed_total", cause="unreachable") == 5

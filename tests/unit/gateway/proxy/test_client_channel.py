@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES
+from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
+from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.frame_reservation import STALLED_MS
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES, READ_BUFFER_BYTES
 from tests.support import raw
+from tests.support.paper_transport import PaperTransport
 from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
 
 HEARTBEAT, FIND_COORDINATOR, METADATA, FETCH = 12, 10, 3, 1
@@ -78,6 +80,80 @@ def test_what_comes_before_the_broker_is_connected_waits(scene: Scene) -> None:
     assert pair.broker.sent() == heartbeat(1)
     pair.client.receive(heartbeat(2)[7:])
     assert pair.broker.sent() == heartbeat(1) + heartbeat(2)
+
+
+class Undialled:
+    """A client whose broker is connected when the test says."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.dialled = 0
+        self.channel = ClientChannel(scene.context, self._dial)
+        self.client = PaperTransport(self.channel)
+
+    def _dial(self, _channel: ClientChannel) -> None:
+        self.dialled += 1
+
+    def connect(self) -> PaperTransport:
+        return PaperTransport(BrokerChannel(self.channel))
+
+
+def is_dialled_for_nothing(scene: Scene) -> bool:
+    """The rule: no byte that is not for a broker dials one."""
+    silent, started, stranger = Undialled(scene), Undialled(scene), Undialled(scene)
+    started.client.receive(heartbeat(1)[:-1])
+    stranger.client.receive(b"GET / HTTP/1.1\r\n\r\n")
+    return any(client.dialled for client in (silent, started, stranger))
+
+
+def test_the_broker_is_dialled_for_the_first_bytes_that_are_for_it(scene: Scene) -> None:
+    assert not is_dialled_for_nothing(scene)
+    client = Undialled(scene)
+    sent = heartbeat(1) + heartbeat(2) + frame_of(200_000, 3)
+    client.client.receive(heartbeat(1)[:5])
+    assert client.client.is_reading()
+    client.client.receive(sent[5:])
+    assert client.dialled == 1
+    assert not client.client.is_reading()
+    assert scene.budget.used_bytes == len(sent)
+    broker = client.connect()
+    assert broker.sent() == sent
+    assert client.client.is_reading()
+    assert scene.budget.used_bytes == 0
+
+
+def test_a_mutant_that_dials_when_it_accepts_is_noticed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dial_at_once(channel: ClientChannel, transport: PaperTransport) -> None:
+        connection_made(channel, transport)
+        channel.to_broker(b"")
+
+    connection_made = ClientChannel.connection_made
+    monkeypatch.setattr(ClientChannel, "connection_made", dial_at_once)
+    assert is_dialled_for_nothing(scene)
+
+
+@pytest.mark.parametrize("end", ["drain", "eof"])
+def test_what_waits_for_a_broker_is_answered_though_the_connection_ends(scene: Scene, end: str) -> None:
+    client = Undialled(scene)
+    client.client.receive(heartbeat(1))
+    client.channel.drain() if end == "drain" else client.channel.eof_received()
+    assert not client.client.is_closing()
+    broker = client.connect()
+    assert broker.sent() == heartbeat(1)
+    broker.receive(answer(1))
+    assert client.client.sent() == answer(1)
+    assert client.client.is_closing()
+
+
+def test_a_client_that_is_lost_before_its_broker_is_there_leaves_nothing(scene: Scene) -> None:
+    client = Undialled(scene)
+    client.client.receive(heartbeat(1))
+    client.client.lost()
+    assert scene.budget.used_bytes == 0
+    broker = client.connect()
+    assert broker.is_closing()
+    assert broker.sent() == b""
 
 
 @pytest.mark.parametrize(

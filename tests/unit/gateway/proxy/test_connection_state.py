@@ -19,7 +19,7 @@ from tests.support.import_graph import ROOT
 
 @pytest.mark.parametrize(
     ("first", "states", "events", "transitions"),
-    [(Intake.OPEN, Intake, IntakeEvent, INTAKE), (Life.CONNECTING, Life, LifeEvent, LIFE)],
+    [(Intake.OPEN, Intake, IntakeEvent, INTAKE), (Life.ACCEPTED, Life, LifeEvent, LIFE)],
     ids=["intake", "life"],
 )
 def test_every_state_can_be_reached_and_every_event_does_something(

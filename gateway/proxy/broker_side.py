@@ -1,0 +1,92 @@
+"""The broker of a client's connection: dialled for the first bytes that are for it, and what waits until it is there.
+
+Clients that are silent, that speak another protocol or that are answered here reach no broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+
+from pidgate.gateway.proxy.buffers import Purpose
+from pidgate.gateway.proxy.client_connection import ClientConnection
+from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.connection_state import LifeEvent
+from pidgate.gateway.proxy.reading import Pause, Reader
+
+
+class BrokerSide(ClientConnection):
+    """A client's connection that has a broker once it needs one."""
+
+    def __init__(self, context: ConnectionContext) -> None:
+        super().__init__(context)
+        self.broker: Reader | None = None
+        self._dialling: asyncio.Task[None] | None = None
+        self._early: list[bytes | bytearray] | None = None
+        """Requests for a broker that is being dialled; None: none is."""
+
+    @abstractmethod
+    def dial(self) -> asyncio.Task[None] | None:
+        """Connect to the broker in the background; calls `broker_connected`, or closes the connection."""
+
+    def to_broker(self, data: bytes | bytearray) -> None:
+        """Send bytes to the broker; the first that are for one dial it, and wait with all others until it is there."""
+        if self.broker is not None:
+            self.broker.write(data)
+            return
+        if self._early is None:
+            if self.is_gone:
+                return
+            self._early = []
+            self._enter(LifeEvent.DIAL)
+            self._gate.pause(Pause.CONNECTING)
+            self._dialling = self.dial()
+        self._early.append(data)
+        self.share.hold(Purpose.TO_BROKER, self.share.held(Purpose.TO_BROKER) + len(data))
+
+    def broker_connected(self, broker: Reader) -> None:
+        """Forward what waits for it, and read on."""
+        if self.is_gone:
+            broker.close_when_written()
+            return
+        self.broker = broker
+        self._enter(LifeEvent.BROKER_CONNECTED)
+        if self._gate.reasons & Pause.NOT_READING:
+            broker.pause_reading(Pause.PEER_BUSY)
+        early = self._early or []
+        self._early = self._dialling = None
+        self.share.hold(Purpose.TO_BROKER, 0)
+        for data in early:
+            broker.write(data)
+        self._gate.resume(Pause.CONNECTING)
+
+    def broker_lost(self, reason: str, error: Exception | None) -> None:
+        """Close the client's socket, too: it must learn now that what is in flight is lost."""
+        if self.is_gone:
+            return
+        if self.conversation.is_quiet:
+            self.close("broker", reason)
+        else:
+            self._counters.upstream_failures["reset" if error else "closed"] += 1
+            self.close("upstream", f"{reason}, with {self.conversation.in_flight_count} requests in flight")
+
+    def broker_busy(self, is_busy: bool) -> None:
+        """Read no more requests while the broker does not take those that were read."""
+        if is_busy:
+            self._counters.reads_paused += 1
+            self._gate.pause(Pause.PEER_BUSY)
+        else:
+            self._gate.resume(Pause.PEER_BUSY)
+
+    def _leave_broker(self) -> None:
+        """The client is gone: close its broker's socket, or stop dialling."""
+        if self._dialling is not None:
+            self._dialling.cancel()
+        if self._early is not None:
+            self._early = self._dialling = None
+            self.share.hold(Purpose.TO_BROKER, 0)
+        # Not kept: the two know each other, and what only the cyclic collector frees costs everybody a pause of
+        # hundreds of ms where thousands of connections come and go.
+        broker, self.broker = self.broker, None
+        if broker is not None:
+            broker.close_when_written()
