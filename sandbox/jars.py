@@ -35,14 +35,19 @@ def logs_through_slf4j_simple(kafka_version: str) -> bool:
     return int(kafka_version.split(".", 1)[0]) >= 4
 
 
+def jars_cache() -> Path:
+    """Return jgo's cache of jars."""
+    from jgo.config import GlobalSettings
+
+    return Path(GlobalSettings.load().repo_cache)
+
+
 @contextmanager
 def alone_with_jars() -> Iterator[Path]:
     """jgo's cache of jars, while no other thread or process of this user that asks here fills it: two that find the
     same jar missing both get it, and jgo fails for the second one.
     """
-    from jgo.config import GlobalSettings
-
-    folder = Path(GlobalSettings.load().repo_cache)
+    folder = jars_cache()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".pidgate-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of this opening of the file: threads have one each

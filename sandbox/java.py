@@ -51,12 +51,17 @@ def _candidates() -> Iterator[tuple[str, Path]]:
         yield "PATH", Path(on_path)
 
 
-@cache
 def feature_version(java: Path) -> int | None:
     """Return 17 for Java 17.0.15, 8 for 1.8; None when the program cannot be run."""
+    match = _VERSION.search(build_of(java))
+    return int(match[1]) if match else None
+
+
+@cache
+def build_of(java: Path) -> str:
+    """Return version and build as `java -version` prints them; nothing when the program cannot be run."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return None
-    match = _VERSION.search(answer.stderr)
-    return int(match[1]) if match else None
+        return ""
+    return answer.stderr

@@ -1,6 +1,5 @@
 """One node: its directory, ports and process."""
 
-import os
 import shutil
 import signal
 import time
@@ -11,8 +10,6 @@ from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.sandbox import guard, wire
 from pidgate.sandbox.errors import ClusterNotReady
 from pidgate.sandbox.gclog import HeapSample, heap_samples
-from pidgate.sandbox.jars import class_path
-from pidgate.sandbox.java import java_for
 from pidgate.sandbox.ports import free_port
 from pidgate.sandbox.properties import render, scram_arguments, server_properties
 from pidgate.sandbox.spec import PLAINTEXT, ClusterSpec
@@ -77,22 +74,17 @@ class Node(guard.GuardedProcess):
         spec = self.spec
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
-        return [
-            str(java_for(spec.version)),
-            f"-Xmx{spec.heap_mb}m",
-            "-XX:+ExitOnOutOfMemoryError",
-            "-XX:-UsePerfData",
-            *spec.jvm_options,
-            # One log per start: its clock begins anew.
-            f"-Xlog:gc:file={self._gc_log(self._starts)}:uptime",
-            # Native libraries are unpacked here and not in /tmp, where a killed JVM would leave them.
-            f"-Djava.io.tmpdir={temporary}",
-            *JavaTools(spec.version).log_options("info"),
-            "-cp",
-            os.pathsep.join(map(str, class_path(spec.version))),
+        return JavaTools(spec.version, spec.heap_mb, spec.jvm_options, log_level="info").command(
             "kafka.Kafka",
             str(self.directory / _PROPERTIES),
-        ]
+            jvm_options=(
+                "-XX:+ExitOnOutOfMemoryError",
+                # One log per start: its clock begins anew.
+                f"-Xlog:gc:file={self._gc_log(self._starts)}:uptime",
+                # Native libraries are unpacked here and not in /tmp, where a killed JVM would leave them.
+                f"-Djava.io.tmpdir={temporary}",
+            ),
+        )
 
     def _gc_log(self, start: int) -> Path:
         return self.directory / f"{_GC_LOG}.{start}"

@@ -1,5 +1,6 @@
 """Kafka's own Java programs: command line tools and clients, run with the server's class path."""
 
+import hashlib
 import os
 import subprocess
 import threading
@@ -7,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from pidgate.sandbox import guard
 from pidgate.sandbox.errors import ToolFailed
-from pidgate.sandbox.jars import NEWEST, class_path, logs_through_slf4j_simple
-from pidgate.sandbox.java import java_for
+from pidgate.sandbox.jars import NEWEST, class_path, jars_cache, logs_through_slf4j_simple
+from pidgate.sandbox.java import build_of, java_for
 
+QUICK_TO_START: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _OUTPUT_SHOWN = 4_000
-
 
 _LOG4J = """\
 log4j.rootLogger={level}, stderr
@@ -49,17 +50,19 @@ class JavaTools:
 
     version: str = NEWEST
     heap_mb: int = 256
+    jvm_options: Sequence[str] = QUICK_TO_START
+    log_level: str = "warn"
 
     def command(self, main_class: str, *arguments: str, jvm_options: Sequence[str] = ()) -> list[str]:
         """Return the whole command line of a program, for those who start it themselves."""
         return [
             str(java_for(self.version)),
             f"-Xmx{self.heap_mb}m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
             # No file in /tmp that a killed JVM would leave there.
             "-XX:-UsePerfData",
-            *self.log_options("warn"),
+            *self._archive_options(),
+            *self._log_options(),
+            *self.jvm_options,
             *jvm_options,
             "-cp",
             os.pathsep.join(map(str, class_path(self.version))),
@@ -67,15 +70,29 @@ class JavaTools:
             *arguments,
         ]
 
-    def log_options(self, level: str) -> list[str]:
+    @property
+    def class_archive(self) -> Path:
+        """The place of the archive of these classes for this build of Java (see `sandbox.class_archive`)."""
+        fits = (build_of(java_for(self.version)), class_path(self.version))
+        digest = hashlib.sha256(repr(fits).encode()).hexdigest()
+        return jars_cache() / f".pidgate-kafka-{self.version}-{digest[:16]}.jsa"
+
+    def _archive_options(self) -> list[str]:
+        if not self.class_archive.exists():
+            return []
+        # An archive that does not fit is ignored without a word: a tool's stdout is read.
+        silent = ("-Xlog:cds*=off", "-Xlog:class+path=off")
+        return ["-Xshare:auto", f"-XX:SharedArchiveFile={self.class_archive}", *silent]
+
+    def _log_options(self) -> list[str]:
         """Log to stderr, with time."""
         if logs_through_slf4j_simple(self.version):
             return [
-                f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}",
+                f"-Dorg.slf4j.simpleLogger.defaultLogLevel={self.log_level}",
                 "-Dorg.slf4j.simpleLogger.showDateTime=true",
                 "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
             ]
-        return [f"-Dlog4j.configuration=file:{_log4j_settings(level)}"]
+        return [f"-Dlog4j.configuration=file:{_log4j_settings(self.log_level)}"]
 
     def start(
         self,

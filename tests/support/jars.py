@@ -1,11 +1,12 @@
 """Get the jars of both Kafkas and of Spark's connector before the tests, as part of the installation."""
 
-from pidgate.sandbox.jars import NEWEST, OLDEST, alone_with_jars, class_path
+from pidgate.sandbox import class_archive
+from pidgate.sandbox.jars import NEWEST, OLDEST, alone_with_jars
 
 
 def main() -> None:
     for version in (NEWEST, OLDEST):
-        class_path(version)
+        class_archive.make(version)
     from pidgate.pipeline.session import connector_jars
 
     with alone_with_jars():
