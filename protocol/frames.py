@@ -33,6 +33,7 @@ _I32 = Struct(">i").unpack_from
 _I64 = Struct(">q").unpack_from
 _F64 = Struct(">d").unpack_from
 _MAX_UVARINT_BYTES = 5  # an unsigned 32 bit varint: 4 x 7 bits, and 4 bits more
+_U32 = 0xFFFFFFFF
 
 
 def framed(*parts: Buffer) -> bytes:
@@ -61,9 +62,12 @@ def array_count(count: int, *, flexible: bool) -> bytes:
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """Return (value, position after it). The caller checks the position against the end of the frame.
+    """Return (value, position after it), exactly as Kafka's ByteUtils.readUnsignedVarint does.
 
-    Raises TruncatedFrame, or MalformedFrame above five bytes.
+    It takes any form of up to five bytes, and drops what the fifth byte has above bit 32: whoever reads that otherwise
+    sees another length than the broker. What Java has as a negative int is here above 2^31, longer than any frame.
+    The caller checks the position against the end of the frame. Raises TruncatedFrame, or MalformedFrame above five
+    bytes.
     """
     value = 0
     try:
@@ -72,7 +76,7 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
             pos += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return value, pos
+                return value & _U32, pos
     except IndexError as error:
         raise TruncatedFrame("a varint runs over the end of the frame") from error
     raise MalformedFrame("a varint is longer than five bytes")

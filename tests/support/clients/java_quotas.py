@@ -1,44 +1,15 @@
-"""Java's Admin for client quotas: tests/support/java/ClientQuotas.java, compiled here.
-
-The Java of the sandbox has no compiler; Eclipse's is a jar, got like Kafka's own.
-"""
+"""Java's Admin for client quotas: tests/support/java/ClientQuotas.java."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
-from pidgate.sandbox import JavaTools, guard
-from pidgate.sandbox.jars import class_path
-from pidgate.sandbox.java import java_for
+from pidgate.sandbox import JavaTools
 from tests.support.clients.java_client import login_properties, properties_file
 from tests.support.clients.load import Login
-
-_SOURCE = Path(__file__).parents[1] / "java" / "ClientQuotas.java"
-_COMPILER = "org.eclipse.jdt:ecj:3.39.0"
-
-
-@cache
-def _classes(version: str) -> Path:
-    """The directory with the compiled class, for as long as this process lives."""
-    import jgo
-
-    compiler = os.pathsep.join(map(str, jgo.build(_COMPILER).all_jars))
-    directory = guard.temporary_directory("java-classes-")
-    kafka = os.pathsep.join(map(str, class_path(version)))
-    subprocess.run(
-        [
-            *(java_for(version), "-XX:-UsePerfData", "-cp", compiler),
-            *("org.eclipse.jdt.internal.compiler.batch.Main", "-source", "17", "-target", "17"),
-            *("-proc:none", "-nowarn", "-d", directory, "-cp", kafka, _SOURCE),
-        ],
-        check=True,
-        timeout=120,
-    )
-    return directory
+from tests.support.java_classes import java_classes
 
 
 def client_quotas(
@@ -52,7 +23,7 @@ def client_quotas(
     }
     command = tools.command("ClientQuotas", str(properties_file(properties | login_properties(login))))
     at = command.index("-cp") + 1
-    command[at] = os.pathsep.join((str(_classes(tools.version)), command[at]))
+    command[at] = os.pathsep.join((str(java_classes("ClientQuotas", tools.version)), command[at]))
     done = subprocess.run(
         command, input="\n".join(commands) + "\n", capture_output=True, text=True, timeout=120, check=False
     )

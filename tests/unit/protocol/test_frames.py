@@ -1,5 +1,8 @@
 """Primitive types: bounds, varints, tags."""
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +10,8 @@ from hypothesis import strategies as st
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
 from pidgate.protocol.frames import MAX_TAGS, Reader, encode_string, framed, read_uvarint, skip_tags, uvarint
 from tests.support.frames import codec
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -16,6 +21,32 @@ def test_varints_are_the_codecs(value: int) -> None:
     assert read_uvarint(b"x" + encoded, 1) == (value, 1 + len(encoded))
     with pytest.raises(TruncatedFrame):
         read_uvarint(encoded[:-1], 0)
+
+
+@pytest.mark.parametrize(
+    ("form", "value"),
+    [("11", 17), ("9180808000", 17), ("9180808010", 17), ("91808080f0", None), ("ffffffff7f", 2**32 - 1)],
+)
+def test_bits_above_32_are_dropped_as_kafka_drops_them(form: str, value: int | None) -> None:
+    """Else a name whose length is written so would be one to a broker, and none here."""
+    encoded = bytes.fromhex(form)
+    if value is None:
+        with pytest.raises(MalformedFrame):
+            read_uvarint(encoded, 0)
+    else:
+        assert read_uvarint(encoded, 0) == (value, len(encoded))
+
+
+def test_varints_are_read_in_one_place() -> None:
+    """And by hand, up to three bytes of them, in the two modules that every Produce goes through."""
+    rooms = ("protocol", "gateway", "quota", "load", "sandbox", "events", "who", "pipeline")
+    by_hand = {
+        str(path.relative_to(ROOT))
+        for room in rooms
+        for path in (ROOT / room).rglob("*.py")
+        if re.search(r"& 0x7F\b", path.read_text("utf-8"))
+    }
+    assert by_hand == {"protocol/frames.py", "protocol/produce.py", "protocol/repeated_produce.py"}
 
 
 def test_a_varint_of_six_bytes_is_malformed() -> None:

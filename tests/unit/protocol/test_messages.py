@@ -360,11 +360,20 @@ def test_long_frames_do_not_reach_the_codec() -> None:
         codec.decode_request(frame, 4, len(frame))
 
 
-def test_a_varint_without_an_end_does_not_reach_the_codec() -> None:
+def test_a_varint_without_an_end_is_refused_after_five_bytes() -> None:
     head = struct.pack(">hhih", 48, 1, 77, -1) + b"\x00"
     frame = framed(head, b"\xff" * 60_000)
-    with pytest.raises(MalformedFrame, match="without an end"):
+    with pytest.raises(MalformedFrame, match="longer than five bytes"):
         codec.decode_request(frame, 4, len(frame))
+
+
+def test_what_kafka_takes_for_null_is_null_to_the_codec_or_refused() -> None:
+    """Java reads 00 as the length of null; of a topic that may not be null it refuses the request."""
+    frame = made(20, "request", 5, topic_names=["a"], timeout_ms=5)
+    name_at = frame.index(b"\x02a")
+    broken = frame[:name_at] + b"\x00" + frame[name_at + 2 :]
+    with pytest.raises(MalformedFrame):
+        codec.decode_request(broken, 4, len(broken))
 
 
 def test_versions_not_offered_do_not_reach_the_codec() -> None:

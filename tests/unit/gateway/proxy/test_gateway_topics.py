@@ -16,13 +16,13 @@ from kio.static.constants import EntityType
 from pidgate.gateway.cluster.gateway_topics import LOOKED_INTO_BYTES, GatewayTopics
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, TAKEN
 from pidgate.gateway.proxy.conversation import Conversation
-from pidgate.protocol import codec
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
 from tests.support import raw
 from tests.support.frames import entity_class, old_message, produce_request, record_batch
+from tests.support.topic_fields import named_in_each_field
 
 OWN = "__pidgate_events"
 OWN_ID = UUID("7a35d4e2-9c1b-4f08-b6a7-0c9d8e7f6a5b")
@@ -31,7 +31,6 @@ REFUSED = 29
 PRODUCE, METADATA, DESCRIBE_TOPIC_PARTITIONS = 0, 3, 75
 TOPIC, BROKER, GROUP = 2, 4, 3
 
-Path = tuple[str, ...]
 Given = dict[str, Any]
 
 
@@ -64,47 +63,22 @@ def framed(frame: bytes) -> bytes:
 # ---- which fields there are --------------------------------------------------------------------------------
 
 
-def topic_fields(struct: Any, version: int, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every field of a request that the schema marks as a topic's name, or that is a topic id."""
-    for field in struct._fields:
-        if not field.for_version_q(version):
-            continue
-        here = (*path, field.name)
-        if field.is_struct_array() or field.is_struct():
-            yield from topic_fields(field, version, here)
-        elif field._entity_type == "topicName":
-            yield here, OWN if field.type_str == "string" else [OWN]
-        elif field.name == "topic_id":
-            yield here, OWN_ID
-        elif field.name == "resource_name":
-            yield here, {field.name: OWN, "resource_type": TOPIC}
-        elif field.name == "resource_name_filter":
-            yield here, {field.name: OWN, "resource_type_filter": TOPIC}
-
-
-def body(struct: Any, path: Path, value: Any) -> Given:
-    """The fields of a request in which one field holds the value, around it what has to be."""
-    name, *rest = path
-    if not rest:
-        return value if isinstance(value, dict) else {name: value}
-    (field,) = (field for field in struct._fields if field.name == name)
-    inner = body(field, tuple(rest), value)
-    for index in ("partitions", "partition_indexes"):
-        of_partitions = next((one for one in field._fields if one.name == index), None)
-        if of_partitions is not None and of_partitions.is_array() and len(rest) == 1:
-            inner[index] = [{}] if of_partitions.is_struct_array() else [0]
-    return {name: [inner] if field.is_struct_array() else inner}
-
-
 def cases() -> Iterator[Any]:
-    for api_key, api in SPOKEN.items():
-        struct = codec.message_class(api_key, "request")._struct
-        for version in range(api.min_version, api.max_version + 1):
-            for path, value in topic_fields(struct, version):
-                if api_key != PRODUCE:
-                    kind = "id" if value == OWN_ID else "name"
-                    label = f"{api.name}-{version}-{'.'.join(path)}-{kind}"
-                    yield pytest.param(api_key, version, body(struct, path, value), kind, id=label)
+    for api_key, version, given in named_in_each_field(OWN, OWN_ID):
+        kind = "id" if OWN_ID in _leaves(given) else "name"
+        label = f"{SPOKEN[api_key].name}-{version}-{next(iter(given))}-{kind}"
+        yield pytest.param(api_key, version, given, kind, id=label)
+
+
+def _leaves(given: Any) -> Iterator[Any]:
+    if isinstance(given, dict):
+        for inner in given.values():
+            yield from _leaves(inner)
+    elif isinstance(given, list):
+        for inner in given:
+            yield from _leaves(inner)
+    else:
+        yield given
 
 
 CASES = list(cases())
