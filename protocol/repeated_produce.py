@@ -22,6 +22,7 @@ from pidgate.protocol.produce import (
     FIRST_TOPIC_ID,
     LENGTH_OVERHEAD,
     NONE_FORBIDDEN,
+    TRANSACTIONAL,
     ProducerBatch,
     walk_counting,
 )
@@ -35,6 +36,7 @@ _AFTER_CORRELATION_ID: Final = 8
 # Offsets in a batch (KIP-98).
 _BATCH_LENGTH: Final = 8
 _MAGIC: Final = 16
+_ATTRIBUTES: Final = 22  # the lower of two bytes
 _PRODUCER_ID: Final = 43
 _PRODUCER_EPOCH: Final = 51
 _RECORD_COUNT: Final = 57
@@ -66,6 +68,7 @@ class RepeatedProduce:
         "record_count",
         "record_counts",
         "topic",
+        "transactional",
         "version",
     )
 
@@ -84,6 +87,7 @@ class RepeatedProduce:
         # What follows is of the request that was recognised last.
         self.version = 0
         self.acks = 0
+        self.transactional = False
         self.topic = b""
         self.correlation_id = 0
         self.producer_id = -1
@@ -155,6 +159,8 @@ class RepeatedProduce:
         count = frame[at] << 24 | frame[at + 1] << 16 | frame[at + 2] << 8 | frame[at + 3]
         if partition >= 1 << 31 or count >= 1 << 31:
             return 0
+        if self.transactional and not frame[p + _ATTRIBUTES] & TRANSACTIONAL:
+            return 0  # the request names a transactional id, and its batch is none of a transaction
         written_id = frame[p + _PRODUCER_ID : p + _PRODUCER_EPOCH + 2]
         if written_id != self._written_id:
             if written_id[0] >= 0x80 or partitions:
@@ -172,11 +178,11 @@ class RepeatedProduce:
         if 0 < len(batches) <= MOST_BATCHES_KEPT:
             # Not every time: a producer that changes between topics would pay for it and gain nothing.
             if self._misses % MISSES_PER_KEPT == 0:
-                self._keep(buf, start, end)
+                self._keep(buf, start, end, transactional)
             self._misses += 1
         return acks, transactional, batches
 
-    def _keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
+    def _keep(self, buf: bytes | bytearray, start: int, end: int, transactional: bool) -> None:
         """Keep the beginning of a request that was walked, if it has one topic."""
         request = Reader(buf, start, end)
         request.skip(2)
@@ -187,7 +193,8 @@ class RepeatedProduce:
             return
         request.flexible = True
         request.skip_tags()
-        request.raw_string()
+        if (request.raw_string() is not None) is not transactional:
+            return  # names a transactional id for batches of no transaction: not how a client repeats itself
         acks = request.i16()
         request.skip(4)
         if request.count(1) != 1:
@@ -203,3 +210,4 @@ class RepeatedProduce:
             return
         self._head, self._same = bytes(buf[start : start + _HEAD_BYTES]), same
         self.version, self.acks, self.topic, self.batches = version, acks, topic, partitions
+        self.transactional = transactional

@@ -44,7 +44,6 @@ from pidgate.quota.verdicts import (
 
 _NOTHING_WATCHED: Mapping[int, RefusedId] = MappingProxyType({})
 _GENERATION_STEP = 1 << 48  # beyond any slice number: a cache entry of an earlier generation never fits
-
 _Looked = list[tuple[ProducerBatch, Look]]
 
 
@@ -91,13 +90,14 @@ class Admission:
         epoch: int,
         topic: bytes,
         partitions: list[int],
+        transactional: bool,
         now_ms: int,
     ) -> bool:
         """Return whether `judge` would forward such batches in these partitions because all of it is known.
 
         The hottest call: nothing is allocated. False only means that `judge` has to be asked.
         """
-        if session.admitted.get(producer_id) != self._slice_key(now_ms):
+        if session.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
             return False
         record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
         return record is None or self.sticky.are_next(record, epoch, topic, partitions, session.connection_id)
@@ -113,11 +113,10 @@ class Admission:
     ) -> Verdict | PendingDecision:
         """Judge the next Produce request of a channel that is not muted.
 
-        A PendingDecision is returned when another process answers: the request waits, and is judged again with
-        `pending`, answered. Everything is looked at anew then: other connections went on meanwhile, and a batch may
-        have been refused there.
+        Return a PendingDecision when another process answers: the request waits, and is judged again with it as
+        `pending`. All is looked at anew then: other connections went on, and a batch may have been refused there.
         """
-        if self._known(session, batches, self._slice_key(now_ms)):
+        if self._known(session, batches, self._slice_key(now_ms, transactional)):
             return FORWARD
         first = lowest_of_each_partition(batches)
         looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
@@ -173,8 +172,9 @@ class Admission:
                 )
         return None
 
-    def _slice_key(self, now_ms: int) -> int:
-        return now_ms // self._slice_ms + self._generation
+    def _slice_key(self, now_ms: int, transactional: bool) -> int:
+        key = now_ms // self._slice_ms + self._generation
+        return ~key if transactional else key  # what was admitted for one use is not known for the other
 
     def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
         return self.sticky.look(session.user, batch, session.connection_id, now_ms)
@@ -259,7 +259,7 @@ class Admission:
             return pending
         if answer.refused:
             return self._refused_by_state(session, looked, answer, now_ms)
-        slice_key = self._slice_key(pending.asked_ms)
+        slice_key = self._slice_key(pending.asked_ms, transactional)
         for batch, _ in looked:
             session.remember(batch[0], slice_key)
         counters = self._counters.of(session.user, now_ms)

@@ -22,7 +22,9 @@ class Successor(Protocol):
     """The restored state that takes over what was let pass."""
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool: ...
-    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool: ...
+    def admitted_meanwhile(
+        self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
+    ) -> bool: ...
 
 
 class InterimState:
@@ -32,7 +34,7 @@ class InterimState:
 
     def __init__(self) -> None:
         self.not_kept = 0
-        self._ids: dict[User, dict[int, Reason]] = {}
+        self._ids: dict[User, dict[int, Reason]] = {}  # by id, and ~id for one used in transactions
         self._kept = 0
         self._predecessors: dict[tuple[User, int], int] = {}
 
@@ -42,30 +44,34 @@ class InterimState:
         return Answer(False, tuple(decision for decision in decisions if decision is not None))
 
     def _observed(self, question: Question, asked: AskedId, now_ms: int) -> Decision | None:
-        if asked.producer_id in self._ids.get(question.user, ()):
+        key = _key(asked.producer_id, question.transactional)
+        if key in self._ids.get(question.user, ()):
             return None
-        self._keep(question.user, asked.producer_id, Reason.OBSERVE)
+        self._keep(question.user, key, Reason.OBSERVE)
         return decision_of(question, asked, True, Reason.OBSERVE, now_ms)
 
-    def _keep(self, user: User, producer_id: int, reason: Reason) -> bool:
+    def _keep(self, user: User, key: int, reason: Reason) -> bool:
         ids = self._ids.setdefault(user, {})
-        if producer_id in ids:
+        if key in ids:
             return True
         if self._kept >= MOST_INTERIM_IDS:
             self.not_kept += 1
             return False
-        ids[producer_id] = reason
+        ids[key] = reason
         self._kept += 1
         return True
 
-    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
+    def insert_uncharged(
+        self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
         """Admit the id; it will not be charged."""
-        if self._keep(user, producer_id, Reason.FAIL_OPEN):
-            self._ids[user][producer_id] = Reason.FAIL_OPEN
+        key = _key(producer_id, transactional)
+        if self._keep(user, key, Reason.FAIL_OPEN):
+            self._ids[user][key] = Reason.FAIL_OPEN
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """Return True: the predecessor is looked up, and the id charged or not, when handing over."""
-        if self._keep(user, new_producer_id, Reason.INHERITED):
+        if self._keep(user, _key(new_producer_id, True), Reason.INHERITED):
             self._predecessors[user, new_producer_id] = old_producer_id
         return True
 
@@ -77,24 +83,24 @@ class InterimState:
         """
         done = 0
         for user, ids in list(self._ids.items()):
-            for producer_id in list(ids):
+            for key in list(ids):
                 if done >= at_most:
                     return self._kept
-                self._hand_over_one(state, user, producer_id, ids.pop(producer_id), now_ms)
+                self._hand_over_one(state, user, key, ids.pop(key), now_ms)
                 self._kept -= 1
                 done += 1
             del self._ids[user]
         return self._kept
 
-    def _hand_over_one(
-        self, state: Successor, user: User, producer_id: int, reason: Reason, now_ms: int
-    ) -> None:
-        predecessor = self._predecessors.pop((user, producer_id), None)
+    def _hand_over_one(self, state: Successor, user: User, key: int, reason: Reason, now_ms: int) -> None:
+        transactional = key < 0
+        producer_id = ~key if transactional else key
+        predecessor = self._predecessors.pop((user, producer_id), None) if transactional else None
         if predecessor is not None and state.inherit(user, predecessor, producer_id, now_ms):
             return
         if reason is Reason.INHERITED:
             reason = Reason.OBSERVE
-        state.admitted_meanwhile(user, producer_id, now_ms, reason)
+        state.admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Nothing here depends on them."""
@@ -109,3 +115,7 @@ class InterimState:
     def status(self, user: User, now_ms: int) -> UserStatus:
         """Only the ids let pass are known."""
         return UserStatus(live_ids=len(self._ids.get(user, ())))
+
+
+def _key(producer_id: int, transactional: bool) -> int:
+    return ~producer_id if transactional else producer_id

@@ -189,8 +189,8 @@ class LayeredFilter:
         self._take(settings)
         self._note_next_expiry()
 
-    def export_layers(self, now_ms: int) -> tuple[LayerState, ...]:
-        """Return the layers for `restore_layers`, oldest first."""
+    def export_layers(self, now_ms: int, *, transactional: bool = False) -> tuple[LayerState, ...]:
+        """Return the layers for `restore_layers`, oldest first, marked with what their ids were used for."""
         self.expire(now_ms)
         return tuple(
             LayerState(
@@ -202,6 +202,7 @@ class LayeredFilter:
                 now_ms - layer.slice_end_ms,
                 now_ms - layer.used_until_ms,
                 layer.data,
+                transactional,
             )
             for layer in self._layers
         )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from pidgate.quota.bloom import HashPair
 from pidgate.quota.changes import Command, CommandType
-from pidgate.quota.entities import EffectiveQuota, User, may_refuse
-from pidgate.quota.layered_filter import Sighting
+from pidgate.quota.entities import User, is_bounded, may_refuse
+from pidgate.quota.layered_filter import LayeredFilter, Sighting
 from pidgate.quota.refused_ids import Refusal
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Quotas
@@ -76,7 +76,8 @@ class ProducerIdQuota:
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
         enforced = may_refuse(self.table.quotas, live.quota, transactional=question.transactional)
-        sighted = [self._sighted(live, asked, now_ms) for asked in question.ids]
+        ids = live.ids(transactional=question.transactional)
+        sighted = [self._sighted(ids, asked, now_ms) for asked in question.ids]
         refusals: list[Decision] = []
         bound, longest_ms, unseen, in_grace = Bound.USER, 0, 0, 0
         for asked, (_, sighting) in zip(question.ids, sighted, strict=True):
@@ -107,10 +108,10 @@ class ProducerIdQuota:
         """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms)
+        enforced = may_refuse(self.table.quotas, live.quota, transactional=False)
+        refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms, enforced=enforced)
         if refusal is None:
             return Answer(False, ())
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=False)
         if enforced:
             self._note_refusal(question.user, live, NO_PRODUCER_ID, refusal, now_ms)
         decision = new_id_decision(
@@ -118,7 +119,7 @@ class ProducerIdQuota:
         )
         return Answer(enforced, (decision,), refusal.bound)
 
-    def _new_id_refusal(self, live: LiveUser, now_ms: int) -> _Refusal | None:
+    def _new_id_refusal(self, live: LiveUser, now_ms: int, *, enforced: bool) -> _Refusal | None:
         """Return why the user may be given no id now; None notes that one is given.
 
         A token that is not below zero is needed, beside those for ids given a moment ago: otherwise all who wait for
@@ -131,10 +132,10 @@ class ProducerIdQuota:
         if self._grants_grace(live, 0, now_ms):
             return None
         given = live.given_lately(now_ms)
-        if self._wait_ms(live, given, now_ms)[0] == 0:
+        if self._wait_ms(live, given, now_ms, enforced=enforced)[0] == 0:
             live.given.append(now_ms)
             return None
-        wait_ms, bound = self._wait_ms(live, given + len(live.queue), now_ms)
+        wait_ms, bound = self._wait_ms(live, given + len(live.queue), now_ms, enforced=enforced)
         return _Refusal(Reason.FIRST_SEEN, self._throttle_ms(wait_ms), bound=bound)
 
     def apply(self, command: Command, now_ms: int) -> None:
@@ -150,40 +151,49 @@ class ProducerIdQuota:
         if live is not None and live.bucket is not None:
             live.bucket.fill(now_ms)
 
-    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Admit the id without spending a token."""
+    def insert_uncharged(
+        self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
+        """Admit the id for that use without spending a token."""
         live = self.table.live(user, now_ms)
-        pair = live.filter.hashed(producer_id)
-        live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
+        ids = live.ids(transactional=transactional)
+        ids.insert(ids.hashed(producer_id), now_ms, floor=live.floor, others_hear=self.in_fleet)
         self.table.refusals.admitted(user, producer_id)
         if producer_id in live.queue:
             live.queue.served(producer_id)
 
-    def admitted_elsewhere(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
+    def admitted_elsewhere(
+        self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
+    ) -> bool:
         """Take over an id admitted or refreshed by another gateway for `reason`; return whether it was unseen here.
 
         Only then it is charged: one producer that writes to three brokers at once, each behind its own gateway, is one
         id, and costs one token in each gateway's account.
         """
         self.in_fleet = True
-        return self.admitted_meanwhile(user, producer_id, now_ms, reason)
+        return self.admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
 
-    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
+    def admitted_meanwhile(
+        self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
+    ) -> bool:
         """Take over an id let pass in this process before this state was restored; return whether it was unseen."""
         live = self.table.live(user, now_ms)
-        ids = live.filter
+        ids = live.ids(transactional=transactional)
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
         if unseen:
-            self._count_elsewhere(live, reason, now_ms)
+            self._count_elsewhere(live, reason, now_ms, transactional=transactional)
         self.table.refusals.admitted(user, producer_id)
         if producer_id in live.queue:
             live.queue.served(producer_id)
         return unseen
 
-    def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
+    def _count_elsewhere(
+        self, live: LiveUser, reason: Reason, now_ms: int, *, transactional: bool = False
+    ) -> None:
         """Charge what was charged there; what was admitted as grace there counts as grace here."""
         # What passes while a state is being restored counts as observed; under grace it would have been granted.
-        graced = reason is Reason.OBSERVE and live.quota.enforces and self._grants_grace(live, 0, now_ms)
+        enforced = may_refuse(self.table.quotas, live.quota, transactional=transactional)
+        graced = reason is Reason.OBSERVE and enforced and self._grants_grace(live, 0, now_ms)
         if graced or reason is Reason.GRACE:
             live.grace_admitted += 1
         elif live.quota.exempt:
@@ -191,19 +201,26 @@ class ProducerIdQuota:
         elif reason in (Reason.FIRST_SEEN, Reason.QUEUE):
             self.table.charge(live, TokenBucket.charge_elsewhere, now_ms)
         elif reason is Reason.OBSERVE:
+            self._charge_unrefused(live, now_ms, enforced=enforced)
+
+    def _charge_unrefused(self, live: LiveUser, now_ms: int, *, enforced: bool) -> None:
+        """Charge an id that was let in although there may have been no token; `enforced`: its like is refused here."""
+        if enforced:
             self.table.charge(live, TokenBucket.charge_floored, now_ms)
+        else:
+            self.table.charge_observed(live, now_ms)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Admit the new id uncharged; return False when the old one is not remembered."""
-        if not self.table.remembers(user, old_producer_id, now_ms):
+        """Admit the new id of a transaction uncharged; return False when the old one is not remembered as such."""
+        if not self.table.remembers(user, old_producer_id, now_ms, transactional=True):
             return False
-        self.insert_uncharged(user, new_producer_id, now_ms)
+        self.insert_uncharged(user, new_producer_id, now_ms, transactional=True)
         return True
 
     @staticmethod
-    def _sighted(live: LiveUser, asked: AskedId, now_ms: int) -> tuple[HashPair, Sighting]:
-        pair = live.filter.hashed(asked.producer_id)
-        return pair, live.filter.find(pair, now_ms)
+    def _sighted(ids: LayeredFilter, asked: AskedId, now_ms: int) -> tuple[HashPair, Sighting]:
+        pair = ids.hashed(asked.producer_id)
+        return pair, ids.find(pair, now_ms)
 
     def _grants_grace(self, live: LiveUser, ahead: int, now_ms: int) -> bool:
         """Return whether an unseen id under enforcement is admitted as grace; `ahead`: unseen ids before it in its
@@ -233,7 +250,7 @@ class ProducerIdQuota:
         if asked.first_sight_above_0:
             return _Refusal(Reason.ESTABLISHED, SHORTEST_THROTTLE_MS)
         place = live.queue.place(asked.producer_id) if in_line else len(live.queue)
-        wait_ms, bound = self._wait_ms(live, place + ahead, now_ms)
+        wait_ms, bound = self._wait_ms(live, place + ahead, now_ms, enforced=True)
         if wait_ms == 0:
             return None
         return _Refusal(
@@ -264,11 +281,12 @@ class ProducerIdQuota:
             asked.producer_id, question.address, question.client_id, first_refused_ms=first_ms, now_ms=now_ms
         )
 
-    def _wait_ms(self, live: LiveUser, place: int, now_ms: int) -> tuple[int, Bound]:
+    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
         """Return the wait (ms) until both buckets have a token for that place, and the bucket that is behind."""
-        own = live.active_bucket
+        table = self.table
+        own, cluster = table.spent_buckets(live) if enforced else table.observed_buckets(live, now_ms)
         own_ms = own.wait_ms(place, now_ms) if own else 0
-        cluster_ms = self.table.cluster.wait_ms(place, now_ms) if self.table.cluster else 0
+        cluster_ms = cluster.wait_ms(place, now_ms) if cluster else 0
         return (cluster_ms, Bound.CLUSTER) if cluster_ms > own_ms else (own_ms, Bound.USER)
 
     def _refused(
@@ -318,7 +336,8 @@ class ProducerIdQuota:
             decision = decision_of(question, asked, True, Reason.REFRESH, now_ms)
         else:
             decision = self._admit_unseen(live, question, asked, enforced, now_ms)
-        live.filter.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
+        ids = live.ids(transactional=question.transactional)
+        ids.insert(pair, now_ms, floor=live.floor, others_hear=self.in_fleet)
         self.table.refusals.admitted(question.user, asked.producer_id)
         if asked.producer_id in live.queue:
             live.queue.served(asked.producer_id)
@@ -337,20 +356,16 @@ class ProducerIdQuota:
             self.table.charge(live, TokenBucket.charge, now_ms)
         elif not live.quota.exempt:
             blocked = 0 in (live.quota.rate_milli, self.table.quotas.cluster_rate_milli)
-            decision.would_refuse = blocked or self._wait_ms(live, 0, now_ms)[0] > 0
-            self.table.charge(live, TokenBucket.charge_floored, now_ms)
+            decision.would_refuse = blocked or self._wait_ms(live, 0, now_ms, enforced=False)[0] > 0
+            self.table.charge_observed(live, now_ms)
         decision.tokens_after = live.units(now_ms)
         return decision
 
-    @staticmethod
-    def _reason(live: LiveUser, asked: AskedId, enforced: bool) -> Reason:
+    def _reason(self, live: LiveUser, asked: AskedId, enforced: bool) -> Reason:
         if live.quota.exempt:
             return Reason.EXEMPT
-        if not enforced and not _unlimited_enforced(live.quota):
+        # A user under enforcement whom no rate bounds is admitted, not merely observed.
+        is_unbounded = live.quota.enforces and not is_bounded(self.table.quotas, live.quota)
+        if not enforced and not is_unbounded:
             return Reason.OBSERVE
         return Reason.QUEUE if asked.producer_id in live.queue else Reason.FIRST_SEEN
-
-
-def _unlimited_enforced(quota: EffectiveQuota) -> bool:
-    """A user under enforcement whom no rate bounds is admitted, not merely observed."""
-    return quota.enforces and quota.rate_milli is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pidgate.quota.entities import User
+from pidgate.quota.settings import Mode
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.user_state import BucketState, UserState
 from pidgate.quota.users import UserTable
@@ -23,26 +24,31 @@ class Restorer:
 
     # From a history
 
-    def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None:
+    def restore_id(
+        self, user: User, producer_id: int, used_ms: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
         """Remember an id admitted or refreshed at `used_ms` (below 0: before the machine booted), uncharged.
 
         Uses too old to count are skipped. Histories should come in the order of time: what is out of order is
         remembered for longer.
         """
-        self._restore(user, producer_id, used_ms, now_ms)
+        self._restore(user, producer_id, used_ms, now_ms, transactional)
 
-    def restore_grace(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None:
-        """Remember an id admitted as grace; it still counts against the grace's bound."""
-        if self._restore(user, producer_id, used_ms, now_ms):
+    def restore_grace(
+        self, user: User, producer_id: int, used_ms: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
+        """Remember an id admitted as grace; if it may be refused at all, it counts against the grace's bound."""
+        unseen = self._restore(user, producer_id, used_ms, now_ms, transactional)
+        if unseen and not (transactional and self._table.quotas.producer_ids.transactional is Mode.OBSERVE):
             self._table.live(user, now_ms).grace_admitted += 1
 
-    def _restore(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> bool:
+    def _restore(self, user: User, producer_id: int, used_ms: int, now_ms: int, transactional: bool) -> bool:
         """Return whether the id was unseen, and is remembered now."""
         used_ms = self._possible_ms(used_ms, now_ms)
         if used_ms + self._table.kept_ms <= now_ms:
             return False
         live = self._table.live(user, now_ms)
-        ids = live.filter
+        ids = live.ids(transactional=transactional)
         return ids.insert_elsewhere(ids.hashed(producer_id), used_ms, now_ms, floor=live.floor)
 
     @staticmethod
@@ -90,8 +96,9 @@ class Restorer:
                 yield UserState(
                     user,
                     live.filter.seed,
-                    live.filter.export_layers(now_ms),
-                    _exported(live.bucket, now_ms),
+                    live.filter.export_layers(now_ms)
+                    + live.transactional_filter.export_layers(now_ms, transactional=True),
+                    _exported(live.bucket, live.rehearsed, now_ms),
                     live.grace_admitted,
                 )
 
@@ -102,37 +109,53 @@ class Restorer:
         impossible, and changes nothing then.
         """
         live = self._table.new(state.user, state.seed)
-        bucket = self._imported(state.bucket, now_ms)
-        live.filter.restore_layers(state.layers, now_ms)
-        live.bucket = bucket
+        bucket, rehearsed = self._imported(state.bucket, now_ms)
+        # A layer that does not say what its ids were used for knows them for either.
+        plain = [layer for layer in state.layers if layer.transactional is not True]
+        in_transactions = [layer for layer in state.layers if layer.transactional is not False]
+        live.filter.restore_layers(plain, now_ms)
+        try:
+            live.transactional_filter.restore_layers(in_transactions, now_ms)
+        except ValueError:
+            live.filter.clear()
+            raise
+        live.bucket, live.rehearsed = bucket, rehearsed
         live.grace_admitted = state.grace_admitted
         live.restored_ms = now_ms
         self._table.replace(state.user, live, now_ms)
 
     def export_cluster_bucket(self, now_ms: int) -> BucketState | None:
         """Return the cluster's balance; None without a common rate."""
-        return _exported(self._table.cluster, now_ms)
+        return _exported(self._table.cluster, self._table.cluster_rehearsed, now_ms)
 
     def import_cluster_bucket(self, state: BucketState | None, now_ms: int) -> None:
         """Set the cluster's balance as of `now_ms`, unless there is no common rate now. Raises as `import_user`."""
-        bucket = self._imported(state, now_ms)
+        bucket, rehearsed = self._imported(state, now_ms)
         if bucket is not None and self._table.cluster is not None:
             self._cluster_restored_ms = now_ms
-            self._table.set_cluster(bucket, now_ms)
+            self._table.set_cluster(bucket, rehearsed, now_ms)
 
-    def _imported(self, state: BucketState | None, now_ms: int) -> TokenBucket | None:
-        """Return the bucket in the shape it had; reshaping it keeps its fraction."""
+    def _imported(
+        self, state: BucketState | None, now_ms: int
+    ) -> tuple[TokenBucket | None, TokenBucket | None]:
+        """Return the bucket, and the rehearsed one, in the shape they had; reshaping them keeps their fraction."""
         if state is None:
-            return None
+            return None, None
         if state.token_units < 1000 or state.token_units % 1000:
             raise ValueError(f"no window makes a token of {state.token_units} units")
         window_ms = state.token_units // 1000
-        bucket = TokenBucket(state.rate_milli, window_ms, self._table.quotas.producer_ids.burst, now_ms)
-        bucket.restore(state.units, state.token_units, now_ms)
-        return bucket
+        burst = self._table.quotas.producer_ids.burst
+        buckets: list[TokenBucket | None] = []
+        for units in (state.units, state.rehearsed_units):
+            bucket = None if units is None else TokenBucket(state.rate_milli, window_ms, burst, now_ms)
+            if bucket is not None and units is not None:
+                bucket.restore(units, state.token_units, now_ms)
+            buckets.append(bucket)
+        return buckets[0], buckets[1]
 
 
-def _exported(bucket: TokenBucket | None, now_ms: int) -> BucketState | None:
+def _exported(bucket: TokenBucket | None, rehearsed: TokenBucket | None, now_ms: int) -> BucketState | None:
     if bucket is None:
         return None
-    return BucketState(bucket.units(now_ms), bucket.token_units, bucket.rate_milli)
+    rehearsed_units = None if rehearsed is None else rehearsed.units(now_ms)
+    return BucketState(bucket.units(now_ms), bucket.token_units, bucket.rate_milli, rehearsed_units)

@@ -2,7 +2,8 @@
 
 A client that crashes never comes back with the same id; one with data to lose does. Served round-robin over addresses,
 within one over client ids, in order of arrival within that, so that a process with many waiting ids does not keep
-another machine of the same user waiting. Must not know tokens.
+another machine of the same user waiting. For the same reason the longest lane gives up its last place when there is no
+room for a shorter one. Must not know tokens.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ class RetryQueue:
     unseen.
     """
 
-    __slots__ = ("_arrivals", "_by_id", "_lanes", "limit")
+    __slots__ = ("_arrivals", "_by_id", "_id_of_arrival", "_lanes", "limit")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._by_id: OrderedDict[int, Waiting] = OrderedDict()
+        self._id_of_arrival: dict[int, int] = {}
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
         self._arrivals = 0
 
@@ -73,9 +75,10 @@ class RetryQueue:
             waiting.attempts += 1
             self._by_id.move_to_end(producer_id)
             return True
-        if len(self._by_id) >= self.limit:
+        if len(self._by_id) >= self.limit and not self._makes_room(address, client_id):
             return False
         self._arrivals += 1
+        self._id_of_arrival[self._arrivals] = producer_id
         self._by_id[producer_id] = Waiting(
             producer_id, address, client_id, self._arrivals, first_refused_ms, now_ms, attempts=2
         )
@@ -124,8 +127,30 @@ class RetryQueue:
         """Return when the longest wait began, None when nobody waits."""
         return min((waiting.first_refused_ms for waiting in self._by_id.values()), default=None)
 
+    def _makes_room(self, address: str, client_id: str) -> bool:
+        """Take the last id of the longest lane out of line for one of a shorter lane; return whether that was done.
+
+        Shorter by two at least: else the two lanes would push each other out in turn. Within one lane the lines of
+        client ids are held to the same.
+        """
+        longest = max(self._lanes.values(), key=_size, default=None)
+        own = self._lanes.get(address)
+        if longest is None:
+            return False
+        own_size = 0 if own is None else own.size
+        if longest.size > own_size + 1:
+            line = max(longest.lines.values(), key=len)
+        else:
+            lines = {} if own is None else own.lines
+            line = max(lines.values(), key=len, default=[])
+            if len(line) <= len(lines.get(client_id, ())) + 1:
+                return False
+        self._take_out(self._id_of_arrival[line[-1]])
+        return True
+
     def _take_out(self, producer_id: int) -> Waiting:
         waiting = self._by_id.pop(producer_id)
+        del self._id_of_arrival[waiting.arrival]
         lane = self._lanes[waiting.address]
         line = lane.lines[waiting.client_id]
         del line[bisect_left(line, waiting.arrival)]
@@ -135,6 +160,10 @@ class RetryQueue:
         if not lane.lines:
             del self._lanes[waiting.address]
         return waiting
+
+
+def _size(lane: _Lane) -> int:
+    return lane.size
 
 
 def _served_before(queues: Iterable[tuple[str, int]], own: str, own_round: int) -> int:

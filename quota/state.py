@@ -84,11 +84,13 @@ class QuotaState(Protocol):
     def decide(self, question: Question, now_ms: int) -> Answer | None:
         """Return the answer; None when it will come later (see PendingDecision)."""
 
-    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Admit the id without spending a token."""
+    def insert_uncharged(
+        self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
+        """Admit the id for that use without spending a token."""
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Admit the new id uncharged; return False when the old one is not remembered."""
+        """Admit the new id of a transaction uncharged; return False when the old one is not remembered as such."""
 
 
 class LocalState(QuotaState, Protocol):
@@ -169,7 +171,9 @@ def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Ans
     failures = 0
     for asked in question.ids:
         try:
-            state.insert_uncharged(question.user, asked.producer_id, now_ms)
+            state.insert_uncharged(
+                question.user, asked.producer_id, now_ms, transactional=question.transactional
+            )
         except Exception:  # noqa: BLE001  (insert when possible)
             failures += 1
     decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)

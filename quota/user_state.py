@@ -22,6 +22,7 @@ class LayerState:
     slice_age_ms  since its slice ended
     used_age_ms   since the latest moment at which an id in it may have been used
     data          ceil(bits / 8) bytes; bit i is bit i % 8 of byte i // 8
+    transactional whether its ids were used in transactions; None: of either use, as earlier versions wrote it
     """
 
     design_count: int
@@ -32,22 +33,25 @@ class LayerState:
     slice_age_ms: int
     used_age_ms: int
     data: bytes
+    transactional: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
     """A balance at the moment of the export: `token_units` of `units` are one token, `rate_milli` thousandths
-    of an id are refilled per window.
+    of an id are refilled per window. `rehearsed_units`: the balance if all that is observed were enforced, where that
+    is counted apart.
     """
 
     units: int
     token_units: int
     rate_milli: int
+    rehearsed_units: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UserState:
-    """One user: the filter's 32-bit seed and its layers, oldest first, the bucket, and the ids let in as
+    """One user: the 32-bit seed and the layers of its filters, oldest first, the bucket, and the ids let in as
     grace.
     """
 

@@ -50,18 +50,41 @@ class UserStatus:
 
 
 class LiveUser:
-    """Filter, bucket and queue of one user. The bucket outlives a removed rate, and returns with its balance.
+    """Filters, bucket and queue of one user. The bucket outlives a removed rate, and returns with its balance.
+
+    No client uses one id with and without transactions. So there is a filter for each, and neither what passes
+    unrefused in transactions, nor any number of it, makes an id known for plain use.
 
     `floor`: least design count of a new filter layer; `given`: times of ids given by InitProducerId and not charged
-    yet; `grace_admitted`: ids admitted as grace; `restored_ms`: time of the restored balance, None for none.
+    yet; `grace_admitted`: ids admitted as grace; `restored_ms`: time of the restored balance, None for none;
+    `rehearsed`: see UserTable.charge_observed.
     """
 
-    __slots__ = ("bucket", "filter", "floor", "given", "grace_admitted", "queue", "quota", "restored_ms")
+    __slots__ = (
+        "bucket",
+        "filter",
+        "floor",
+        "given",
+        "grace_admitted",
+        "queue",
+        "quota",
+        "rehearsed",
+        "restored_ms",
+        "transactional_filter",
+    )
 
-    def __init__(self, quota: EffectiveQuota, settings: ProducerIdSettings, ids: LayeredFilter) -> None:
+    def __init__(
+        self,
+        quota: EffectiveQuota,
+        settings: ProducerIdSettings,
+        ids: LayeredFilter,
+        transactional_ids: LayeredFilter,
+    ) -> None:
         self.filter = ids
+        self.transactional_filter = transactional_ids
         self.queue = RetryQueue(settings.queue)
         self.bucket: TokenBucket | None = None
+        self.rehearsed: TokenBucket | None = None
         self.given: deque[int] = deque()
         self.grace_admitted = 0
         self.restored_ms: int | None = None
@@ -71,7 +94,7 @@ class LiveUser:
         """Set the quota in force. `UserTable.shape_bucket` does the same for the bucket."""
         self.quota = quota
         self.queue.limit = settings.queue
-        self.floor = _floor(quota.rate_milli, settings)
+        self.floor = layer_floor(quota.rate_milli, settings)
 
     @property
     def active_bucket(self) -> TokenBucket | None:
@@ -90,13 +113,23 @@ class LiveUser:
         bucket = self.active_bucket
         return bucket.units(now_ms) if bucket else None
 
-    def sight(self, producer_id: int, now_ms: int) -> Sighting:
-        """Look the id up in the filter."""
-        return self.filter.find(self.filter.hashed(producer_id), now_ms)
+    def ids(self, *, transactional: bool) -> LayeredFilter:
+        """Return the filter of the ids that are used so."""
+        return self.transactional_filter if transactional else self.filter
+
+    @property
+    def filters(self) -> tuple[LayeredFilter, LayeredFilter]:
+        """The filter of ids in plain use, and that of ids in transactions."""
+        return self.filter, self.transactional_filter
+
+    def sight(self, producer_id: int, now_ms: int, *, transactional: bool = False) -> Sighting:
+        """Look the id up in the filter of that use."""
+        ids = self.ids(transactional=transactional)
+        return ids.find(ids.hashed(producer_id), now_ms)
 
 
-def _floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
-    """One layer's part of what the quota may admit."""
+def layer_floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
+    """Return the least design count of a layer: its part of what the quota may admit."""
     if rate_milli is None:
         return _FLOOR_WITHOUT_LIMIT
     per_layer = rate_milli * settings.burst / (1000 * settings.layers)
@@ -106,13 +139,15 @@ def _floor(rate_milli: int | None, settings: ProducerIdSettings) -> int:
 class UserTable:
     """The state of all users. `seed_source` returns random integers: one is drawn for each user's filter.
 
-    `cluster`: the bucket above all users; None without a common rate, or when it is 0.
+    `cluster`: the bucket above all users; None without a common rate, or when it is 0. `cluster_rehearsed`: see
+    `charge_observed`.
     """
 
     def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
         self._take(quotas)
         self.grace = Grace()
         self.cluster: TokenBucket | None = None
+        self.cluster_rehearsed: TokenBucket | None = None
         self._seed_source = seed_source
         self._budget = FilterBudget(quotas.producer_ids)
         self._users: dict[User, LiveUser] = {}
@@ -132,7 +167,8 @@ class UserTable:
         self._shape_cluster(now_ms)
         for user, live in self._users.items():
             live.set_quota(resolve(quotas, user), settings)
-            live.filter.reshape(settings, now_ms)
+            for ids in live.filters:
+                ids.reshape(settings, now_ms)
             self.shape_bucket(live, now_ms)
 
     def _take(self, quotas: Quotas) -> None:
@@ -148,7 +184,8 @@ class UserTable:
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)
             counts_grace = bool(live.grace_admitted and self.grace.until_ms)
             is_idle = not live.queue and not live.given_lately(now_ms)
-            if bucket_is_full and is_idle and not counts_grace and live.filter.is_empty(now_ms):
+            nothing_known = all([ids.is_empty(now_ms) for ids in live.filters])
+            if bucket_is_full and is_idle and not counts_grace and nothing_known:
                 del self._users[user]
         gave_up, self._gave_up = self._gave_up, []
         return gave_up
@@ -173,14 +210,15 @@ class UserTable:
     def new(self, user: User, seed: int) -> LiveUser:
         """Make a user without bucket that is not in the table yet."""
         settings = self.quotas.producer_ids
-        return LiveUser(resolve(self.quotas, user), settings, LayeredFilter(settings, self._budget, seed))
+        ids, transactional_ids = (LayeredFilter(settings, self._budget, seed) for _ in range(2))
+        return LiveUser(resolve(self.quotas, user), settings, ids, transactional_ids)
 
     def replace(self, user: User, live: LiveUser, now_ms: int) -> None:
         """Put the user in, in place of what was known of it."""
         self.shape_bucket(live, now_ms)
         replaced = self._users.get(user)
         if replaced is not None:
-            replaced.filter.clear()
+            _clear(replaced)
         self._users[user] = live
 
     def rename(self, name: User, user: User, now_ms: int) -> None:
@@ -189,7 +227,7 @@ class UserTable:
         if live is None:
             return
         if user in self._users:
-            live.filter.clear()
+            _clear(live)
         else:
             live.set_quota(resolve(self.quotas, user), self.quotas.producer_ids)
             self.replace(user, live, now_ms)
@@ -200,15 +238,19 @@ class UserTable:
         """Fit the user's bucket to its rate."""
         if live.quota.rate_milli:
             live.bucket = self._shaped(live.bucket, live.quota.rate_milli, now_ms)
+            if live.rehearsed is not None:
+                live.rehearsed = self._shaped(live.rehearsed, live.quota.rate_milli, now_ms)
 
-    def set_cluster(self, bucket: TokenBucket, now_ms: int) -> None:
-        """Replace the cluster's bucket."""
-        self.cluster = bucket
+    def set_cluster(self, bucket: TokenBucket, rehearsed: TokenBucket | None, now_ms: int) -> None:
+        """Replace the cluster's bucket, and the one that counts what is observed as well."""
+        self.cluster, self.cluster_rehearsed = bucket, rehearsed
         self._shape_cluster(now_ms)
 
     def _shape_cluster(self, now_ms: int) -> None:
         rate_milli = self.quotas.cluster_rate_milli
         self.cluster = self._shaped(self.cluster, rate_milli, now_ms) if rate_milli else None
+        rehearsed = self.cluster_rehearsed
+        self.cluster_rehearsed = self._shaped(rehearsed, rate_milli, now_ms) if rate_milli else None
 
     def _shaped(self, bucket: TokenBucket | None, rate_milli: int, now_ms: int) -> TokenBucket:
         settings = self.quotas.producer_ids
@@ -218,12 +260,43 @@ class UserTable:
         return bucket
 
     def charge(self, live: LiveUser, spend: Callable[[TokenBucket, int], None], now_ms: int) -> None:
-        """Spend a token of the user and one of the cluster; `spend` is one of TokenBucket's `charge…` methods."""
+        """Spend a token of the user and one of the cluster, for an id that may be refused.
+
+        `spend` is one of TokenBucket's `charge…` methods.
+        """
         if live.given:
             live.given.popleft()
-        for bucket in (live.active_bucket, self.cluster):
+        for bucket in self.spent_buckets(live):
             if bucket is not None:
                 spend(bucket, now_ms)
+        for bucket in (live.rehearsed, self.cluster_rehearsed):
+            if bucket is not None:
+                bucket.charge_floored(now_ms)
+
+    def charge_observed(self, live: LiveUser, now_ms: int) -> None:
+        """Count an id that is never refused: it spends nothing that those who may be refused need.
+
+        All that is observed is counted in buckets of its own, as if it were enforced; only a user of whom nothing is
+        refused has one bucket for both.
+        """
+        if live.given and not live.quota.enforces:
+            live.given.popleft()
+        for bucket in self.observed_buckets(live, now_ms):
+            if bucket is not None:
+                bucket.charge_floored(now_ms)
+
+    def observed_buckets(self, live: LiveUser, now_ms: int) -> tuple[TokenBucket | None, TokenBucket | None]:
+        """Return the user's and the cluster's bucket that count what is never refused."""
+        own = live.active_bucket
+        if own is not None and live.quota.enforces:
+            if live.rehearsed is None:
+                live.rehearsed = self._shaped(None, own.rate_milli, now_ms)
+            own = live.rehearsed
+        return own, self.cluster_rehearsed
+
+    def spent_buckets(self, live: LiveUser) -> tuple[TokenBucket | None, TokenBucket | None]:
+        """Return the user's and the cluster's bucket that those who may be refused spend."""
+        return live.active_bucket, self.cluster
 
     # For metrics and explanations
 
@@ -234,10 +307,12 @@ class UserTable:
         """Return the user's state, read-only; None when unknown."""
         return self._users.get(user)
 
-    def remembers(self, user: User, producer_id: int, now_ms: int) -> bool:
-        """Return whether the id would be free of charge."""
+    def remembers(self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False) -> bool:
+        """Return whether the id would be free of charge, in plain use or in transactions."""
         live = self._users.get(user)
-        return live is not None and live.sight(producer_id, now_ms) is not Sighting.UNSEEN
+        if live is None:
+            return False
+        return live.sight(producer_id, now_ms, transactional=transactional) is not Sighting.UNSEEN
 
     def status(self, user: User, now_ms: int) -> UserStatus:
         """Return the user's tokens, queue and remembered ids."""
@@ -249,15 +324,20 @@ class UserTable:
             bucket.units(now_ms) / bucket.token_units if bucket else None,
             len(live.queue),
             0 if first_ms is None else now_ms - first_ms,
-            live.filter.live_ids(now_ms),
+            sum(ids.live_ids(now_ms) for ids in live.filters),
         )
 
     @property
     def filter_bytes(self) -> int:
         """Memory of all filters."""
-        return sum(live.filter.size_bytes for live in self._users.values())
+        return sum(ids.size_bytes for live in self._users.values() for ids in live.filters)
 
     @property
     def overfull_inserts(self) -> int:
         """Count of ids put into layers beyond their design count: the false-positive target is missed. Alarm."""
         return self._budget.overfull
+
+
+def _clear(live: LiveUser) -> None:
+    for ids in live.filters:
+        ids.clear()

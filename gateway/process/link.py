@@ -72,7 +72,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._number = 0
         self._answered_s = 0.0
         self._asked: dict[int, tuple[PendingDecision, Answered, asyncio.TimerHandle]] = {}
-        self._passed: deque[tuple[User, int]] = deque(maxlen=MOST_KEPT)
+        self._passed: deque[tuple[User, int, bool]] = deque(maxlen=MOST_KEPT)
         self._events: deque[bytes] = deque()
         self.events_dropped = 0
         self.applied_offsets: list[int] = []
@@ -153,19 +153,21 @@ class StateOwnerLink(asyncio.Protocol):
         """Return None: the answer comes by `ask`."""
         return None
 
-    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
+    def insert_uncharged(
+        self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
         """Send an id that counts as admitted, or keep it until there is a connection."""
         if self._can_write:
-            self._write(wire.encoded(Kind.UNCHARGED, [(user, producer_id)]))
+            self._write(wire.encoded(Kind.UNCHARGED, [(user, producer_id, transactional)]))
         else:
-            self._passed.append((user, producer_id))
+            self._passed.append((user, producer_id, transactional))
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """Send an id that EndTxn gave; the state owner knows whether the old one is remembered."""
         if self._can_write:
             self._write(wire.encoded(Kind.INHERIT, (user, old_producer_id, new_producer_id)))
         else:
-            self._passed.append((user, new_producer_id))
+            self._passed.append((user, new_producer_id, True))
         return True
 
     def publish(self, key: str, value: bytes) -> None:

@@ -20,7 +20,7 @@ from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.verdicts import Decision
 
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 3
 LONGEST_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 _HEAD: Final = Struct(">IB")
@@ -37,7 +37,9 @@ class Kind(IntEnum):
     ANSWER = 3
     """State owner: (number, Answer)."""
     UNCHARGED = 4
-    """Worker: [(user, producer id), ...] count as admitted: they passed while nobody answered."""
+    """Worker: [(user, producer id, whether in a transaction), ...] count as admitted: they passed while nobody
+    answered.
+    """
     INHERIT = 5
     """Worker: (user, old producer id, new producer id)."""
     EVENT = 6

@@ -154,8 +154,10 @@ class Workers:
         elif message.kind is Kind.BYE:
             session.is_leaving = True
         elif message.kind is Kind.UNCHARGED:
-            for user, producer_id in body:
-                self._manager.state.insert_uncharged(user, producer_id, self._now_ms(0))
+            for user, producer_id, transactional in body:
+                self._manager.state.insert_uncharged(
+                    user, producer_id, self._now_ms(0), transactional=transactional
+                )
         elif message.kind is Kind.INHERIT:
             user, old, new = body
             self._manager.state.inherit(user, old, new, self._now_ms(0))

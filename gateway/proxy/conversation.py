@@ -235,6 +235,7 @@ class Conversation(ApiContext):
             repeated.epoch,
             repeated.topic,
             repeated.partitions,
+            repeated.transactional,
             now_ms,
         ):
             return False

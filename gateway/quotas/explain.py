@@ -255,7 +255,10 @@ def _of_id(
     waiting = live.queue.waiting(producer_id) if live else None
     return {
         "producer_id": producer_id,
-        "is_remembered": table is not None and table.remembers(user, producer_id, moment.now_ms),
+        "is_remembered": table is not None
+        and any(
+            table.remembers(user, producer_id, moment.now_ms, transactional=use) for use in (False, True)
+        ),
         "is_released": table is not None and table.refusals.is_released(user, producer_id),
         "waiting": None
         if live is None or waiting is None

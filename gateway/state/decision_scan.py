@@ -24,6 +24,7 @@ _WANTED: Final = frozenset(
         "wall_time_ms",
         "user",
         "producer_id",
+        "transactional",
         "decision",
         "reason",
         "tokens_after",
@@ -34,8 +35,8 @@ _TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
 _REASONS: Final = {reason.value.encode(): reason for reason in Reason}
 
 
-Scanned = tuple[bytes, int, int, str, int, bool, Reason, int | None, int | None]
-"""Of a decision: incarnation, seq, wall_time_ms, user, producer_id, admitted, reason,
+Scanned = tuple[bytes, int, int, str, int, bool, bool, Reason, int | None, int | None]
+"""Of a decision: incarnation, seq, wall_time_ms, user, producer_id, transactional, admitted, reason,
 tokens_after, token_units.
 
 `user` as it stands in the event: it may be a pseudonym. `token_units` None: an older version, written
@@ -82,7 +83,7 @@ def scan(value: bytes) -> Scanned | None:
     match = _match(value)
     if match is None:
         return _read(value) if type_of(value) == DecisionEvent.type else None
-    incarnation, seq, wall_time_ms, user, producer_id, decision, reason, tokens, units = match.groups()
+    incarnation, seq, wall_time_ms, user, producer_id, use, decision, reason, tokens, units = match.groups()
     try:
         return (
             incarnation,
@@ -90,6 +91,7 @@ def scan(value: bytes) -> Scanned | None:
             int(wall_time_ms),
             user.decode("ascii"),
             int(producer_id),
+            use == b"true",
             decision == b"admit",
             _REASONS.get(reason, Reason.REFRESH),
             None if tokens == b"null" else int(tokens),
@@ -110,6 +112,7 @@ def _read(value: bytes) -> Scanned:
             int(found["wall_time_ms"]),
             _text(found["user"]),
             int(found["producer_id"]),
+            found["transactional"] is True,
             found["decision"] == "admit",
             # A reason of a newer version: the id was let in, and nothing is known of a charge.
             _REASONS.get(_text(found["reason"]).encode("ascii", "replace"), Reason.REFRESH),

@@ -124,7 +124,8 @@ class EventApplier:
             if decision is None:
                 self._gateway_event(value, now_ms if at_ms is None else at_ms)
                 continue
-            incarnation, seq, written_ms, name, producer_id, admitted, reason, units, token_units = decision
+            incarnation, seq, written_ms, name, producer_id, transactional = decision[:6]
+            admitted, reason, units, token_units = decision[6:]
             if written_ms >= began_wall_ms and self._is_own(incarnation):
                 # The interim state holds it, and hands it over.
                 continue
@@ -135,9 +136,9 @@ class EventApplier:
             user = user_of(name)
             self.decisions += 1
             if admitted and reason in _UNCHARGED:
-                state.restore_grace(user, producer_id, at_ms, now_ms)
+                state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
             elif admitted:
-                restore_id(user, producer_id, at_ms, now_ms)
+                restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
                 if charged_ms is not None and reason in _CHARGED:
                     charged_ms.append(at_ms)
             elif watch is not None and now_ms - at_ms < WATCH_MS:
@@ -180,9 +181,10 @@ class EventApplier:
 
     def _follow(self, decision: Scanned, state: ProducerIdQuota, watch: Watch, now_ms: int) -> None:
         self.decisions += 1
-        _, _, _, name, producer_id, admitted, reason, _, _ = decision
+        _, _, _, name, producer_id, transactional, admitted, reason, _, _ = decision
         if admitted:
-            state.admitted_elsewhere(self._user_of(name), producer_id, now_ms, reason)
+            user = self._user_of(name)
+            state.admitted_elsewhere(user, producer_id, now_ms, reason, transactional=transactional)
         else:
             watch(self._user_of(name), producer_id, now_ms)
 

@@ -29,20 +29,24 @@ class RedactedUsersQuota:
         self._meet(question.user, now_ms)
         return self._quota.decide(question, now_ms)
 
-    def insert_uncharged(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Admit the id without spending a token."""
+    def insert_uncharged(
+        self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
+        """Admit the id for that use without spending a token."""
         self._meet(user, now_ms)
-        self._quota.insert_uncharged(user, producer_id, now_ms)
+        self._quota.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """Admit the new id uncharged; return False when the old one is not remembered."""
         self._meet(user, now_ms)
         return self._quota.inherit(user, old_producer_id, new_producer_id, now_ms)
 
-    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
+    def admitted_meanwhile(
+        self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
+    ) -> bool:
         """Take over an id let pass before the state was restored; return whether it was unseen."""
         self._meet(user, now_ms)
-        return self._quota.admitted_meanwhile(user, producer_id, now_ms, reason)
+        return self._quota.admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas; whoever has one of its own is met."""

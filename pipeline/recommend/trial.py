@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pidgate.quota import Mode, ProducerIdSettings
-from pidgate.quota.entities import EffectiveQuota
+from pidgate.quota import ProducerIdSettings
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.users import LiveUser
+from pidgate.quota.users import layer_floor
 
 GIVES_UP_AFTER_MS = 120_000
 """Java's and kafka-python's delivery timeout: who waits longer has lost data."""
@@ -107,9 +106,8 @@ class FilterTrial:
     __slots__ = ("_filter", "_floor", "false_positives", "ids")
 
     def __init__(self, settings: ProducerIdSettings, rate_milli: int | None, seed: int) -> None:
-        ids = LayeredFilter(settings, FilterBudget(settings), usable_seed(seed))
-        self._filter = ids
-        self._floor = LiveUser(EffectiveQuota(rate_milli, Mode.ENFORCE, exempt=False), settings, ids).floor
+        self._filter = LayeredFilter(settings, FilterBudget(settings), usable_seed(seed))
+        self._floor = layer_floor(rate_milli, settings)
         self.ids = 0
         self.false_positives = 0
 

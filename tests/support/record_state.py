@@ -23,6 +23,7 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 HOUR_MS: Final = 3_600_000
 WRITTEN_WALL_MS: Final = 1_795_000_000_000
 IDS: Final = {"alice": range(4_000, 4_060), "Zoë Ünal": range(9_000, 9_300), None: range(70_000, 70_005)}
+IN_TRANSACTIONS: Final = "Zoë Ünal"
 JOURNALLED: Final = [4_060, 4_061, 4_062]
 OFFSETS: Final = {0: 17, 1: 0, 11: 123_456_789_012}
 
@@ -40,7 +41,9 @@ def recorded_quota(now_ms: int) -> ProducerIdQuota:
     for user, ids in IDS.items():
         for place, producer_id in enumerate(ids):
             used_ms = now_ms - 20 * HOUR_MS + 20 * HOUR_MS * place // len(ids)
-            quota.restorer.restore_id(user, producer_id, used_ms, now_ms)
+            quota.restorer.restore_id(
+                user, producer_id, used_ms, now_ms, transactional=user == IN_TRANSACTIONS
+            )
     quota.restorer.restore_tokens("alice", 75, 2, now_ms)
     return quota
 
@@ -95,6 +98,7 @@ async def record(directory: Path) -> None:
                 "user": user,
                 "first_id": ids.start,
                 "ids": len(ids),
+                "transactional": user == IN_TRANSACTIONS,
                 "tokens": quota.status(user, now_ms).tokens,
             }
             for user, ids in IDS.items()

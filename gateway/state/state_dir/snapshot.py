@@ -1,14 +1,18 @@
-"""A snapshot: all users at one moment, in one file. Format version 1, in the container of frames.py.
+"""A snapshot: all users at one moment, in one file. Format version 2, in the container of frames.py.
 
     kind  head                                                                   body
     1     written_wall_ms, offsets {partition: next offset},                     -
           grace_until_wall_ms (or null)                 exactly one, first
-    2     cluster: bucket [units, token_units, rate_milli]       at most one     -
+    2     cluster: bucket [units, token_units, rate_milli,       at most one     -
+          rehearsed_units]
     3     user (or null), seed, bucket (or null), grace_admitted,                bits of all layers, one
           layers [[design_count, bits, hashes, count, newest_of,                 after another, each
-          slice_age_ms, used_age_ms], ...]               one for each user       ceil(bits / 8) bytes
+          slice_age_ms, used_age_ms, transactional],     one for each user       ceil(bits / 8) bytes
+          ...]
 
-Ages count from `written_wall_ms`. A key that is missing has its default, one that is not known is passed over:
+`transactional` is 1 for ids used in transactions and 0 for others; a layer without it holds both, and so a reader
+that does not know it takes them. Ages count from `written_wall_ms`. A key that is missing has its default, one that is
+not known is passed over:
 so version 2 may add keys, and a reader of version 1 goes on reading it. What version 2 must read of version 1 is
 recorded in tests/data/state-v1. A change that version 1 would misunderstand raises READABLE_SINCE, and `read`
 then branches on the version of the file; version 1 sets such a file aside as newer.
@@ -29,7 +33,7 @@ from pidgate.gateway.state.state_dir import files, frames
 from pidgate.gateway.state.state_dir.frames import Frame, SnapshotUnreadable
 from pidgate.quota.user_state import BucketState, LayerState, UserState
 
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
 READABLE_SINCE: Final = 1
 
 _ABOUT: Final = 1
@@ -137,11 +141,14 @@ def _read_about(head: dict[str, Any]) -> About:
 
 
 def _bucket(bucket: BucketState | None) -> list[int] | None:
-    return None if bucket is None else [bucket.units, bucket.token_units, bucket.rate_milli]
+    if bucket is None:
+        return None
+    values = [bucket.units, bucket.token_units, bucket.rate_milli]
+    return values if bucket.rehearsed_units is None else [*values, bucket.rehearsed_units]
 
 
 def _read_bucket(values: list[int] | None) -> BucketState | None:
-    return None if values is None else BucketState(*map(int, values[:3]))
+    return None if values is None else BucketState(*map(int, values[:4]))
 
 
 def _user_head(user: UserState) -> dict[str, Any]:
@@ -150,8 +157,13 @@ def _user_head(user: UserState) -> dict[str, Any]:
         "seed": user.seed,
         "bucket": _bucket(user.bucket),
         "grace_admitted": user.grace_admitted,
-        "layers": [[getattr(layer, name) for name in _LAYER] for layer in user.layers],
+        "layers": [_layer_head(layer) for layer in user.layers],
     }
+
+
+def _layer_head(layer: LayerState) -> list[int]:
+    values: list[int] = [getattr(layer, name) for name in _LAYER]
+    return values if layer.transactional is None else [*values, int(layer.transactional)]
 
 
 def _read_user(frame: Frame) -> UserState:
@@ -165,7 +177,8 @@ def _read_user(frame: Frame) -> UserState:
         if fields["bits"] < 1 or fields["hashes"] < 1 or len(data) < size:
             raise ValueError(f"a layer of {fields['bits']} bits has {len(data)} bytes")
         at += size
-        layers.append(LayerState(**fields, data=data))
+        transactional = None if len(values) <= len(_LAYER) else bool(values[len(_LAYER)])
+        layers.append(LayerState(**fields, data=data, transactional=transactional))
     user = head["user"]
     if not (user is None or isinstance(user, str)):
         raise ValueError(f"a user is called {user!r}")

@@ -200,7 +200,15 @@ class GatewayReplay:
         )
         was_here = batch[0] in channel.ids
         channel.ids.add(batch[0])
-        pass_in_silence(admission, real, channel.session, batch, was_here=was_here, now_ms=now_ms)
+        pass_in_silence(
+            admission,
+            real,
+            channel.session,
+            batch,
+            was_here=was_here,
+            transactional=event["transactional"],
+            now_ms=now_ms,
+        )
         verdict = _judged(admission, channel, batch, transactional=event["transactional"], now_ms=now_ms)
         if isinstance(verdict, Refuse) and (verdict.rearms_mute or now_ms >= channel.muted_until_ms):
             channel.muted_until_ms = max(channel.muted_until_ms, now_ms + verdict.throttle_time_ms)

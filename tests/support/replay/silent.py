@@ -21,6 +21,7 @@ def pass_in_silence(
     batch: ProducerBatch,
     *,
     was_here: bool,
+    transactional: bool,
     now_ms: int,
 ) -> None:
     """Let pass what must have passed before `batch`, the first of its id in a new slice. Else nothing is done.
@@ -33,7 +34,7 @@ def pass_in_silence(
     live, sticky = state.table.find(user), admission.sticky
     if live is None or sticky.refused_id(user, producer_id, now_ms) is None:
         return
-    if live.filter.find(live.filter.hashed(producer_id), now_ms) is not Sighting.REMEMBERED:
+    if live.sight(producer_id, now_ms, transactional=transactional) is not Sighting.REMEMBERED:
         return
     for _ in range(MOST_REFUSED_IN_A_ROW):
         record = sticky.refused_id(user, producer_id, now_ms)

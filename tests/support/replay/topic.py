@@ -102,9 +102,11 @@ def restore(
             if now_ms - at_ms < WATCH_MS:
                 watch(user, producer_id)
         elif decision.reason in _UNCHARGED:
-            state.restorer.restore_grace(user, producer_id, at_ms, now_ms)
+            state.restorer.restore_grace(
+                user, producer_id, at_ms, now_ms, transactional=decision.transactional
+            )
         else:
-            state.restorer.restore_id(user, producer_id, at_ms, now_ms)
+            state.restorer.restore_id(user, producer_id, at_ms, now_ms, transactional=decision.transactional)
             if decision.reason in _CHARGED:
                 charged_ms.append(at_ms)
         if decision.tokens_after is not None and (user not in newest or at_ms >= newest[user][0]):
@@ -121,6 +123,12 @@ def follow(record: Record, state: ProducerIdQuota, run: str, now_ms: int, watch:
     if decision is None or run_of(record.event["incarnation"]) == run:
         return
     if decision.admitted:
-        state.admitted_elsewhere(decision.user, decision.producer_id, now_ms, decision.reason)
+        state.admitted_elsewhere(
+            decision.user,
+            decision.producer_id,
+            now_ms,
+            decision.reason,
+            transactional=decision.transactional,
+        )
     else:
         watch(decision.user, decision.producer_id)

@@ -65,14 +65,14 @@ class Log:
     """What a state has decided, and when each id was let pass last."""
 
     records: list[tuple[int, Decision]] = field(default_factory=list)
-    used_ms: dict[tuple[str, int], int] = field(default_factory=dict)
+    used_ms: dict[tuple[str, int, bool], int] = field(default_factory=dict)
 
     def ask(self, state: ProducerIdQuota, asked: Question, now_ms: int) -> bool:
         answer = state.decide(asked, now_ms)
         self.records += [(now_ms, decision) for decision in answer.decisions]
         if not answer.refused:
             for one in asked.ids:
-                self.used_ms[str(asked.user), one.producer_id] = now_ms
+                self.used_ms[str(asked.user), one.producer_id, asked.transactional] = now_ms
         return answer.refused
 
 
@@ -94,7 +94,13 @@ def check_restart(rng: Random, make: StateClass) -> None:
     fresh = make(quotas, seeds(50_000), restored_ms)
     for at_ms, decision in log.records:
         if decision.admitted:
-            fresh.restorer.restore_id(decision.user, decision.producer_id, at_ms + shift_ms, restored_ms)
+            fresh.restorer.restore_id(
+                decision.user,
+                decision.producer_id,
+                at_ms + shift_ms,
+                restored_ms,
+                transactional=decision.transactional,
+            )
         if decision.admitted and decision.tokens_after is not None:
             fresh.restorer.restore_tokens(decision.user, decision.tokens_after, token_units, at_ms + shift_ms)
     for user in USERS:
@@ -105,9 +111,13 @@ def check_restart(rng: Random, make: StateClass) -> None:
             found = quotas.default.producer_ids_rate_milli / 1_000
         assert found == expected, user
     for later_ms in (0, 500, window.remember_ms - 1, window.remember_ms):
-        for (user, producer_id), used_ms in log.used_ms.items():
+        for (user, producer_id, use), used_ms in log.used_ms.items():
             if now_ms + later_ms - used_ms <= window.remember_ms:
-                assert fresh.table.remembers(user, producer_id, restored_ms + later_ms), (user, producer_id)
+                assert fresh.table.remembers(user, producer_id, restored_ms + later_ms, transactional=use), (
+                    user,
+                    producer_id,
+                    use,
+                )
 
 
 def copied(

@@ -32,8 +32,10 @@ class InsertsWhatIsRefused(ProducerIdQuota):
 class ChargesWhatIsHeld(ProducerIdQuota):
     """Every admission that is heard of is charged."""
 
-    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
-        unseen = super().admitted_meanwhile(user, producer_id, now_ms, reason)
+    def admitted_meanwhile(
+        self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
+    ) -> bool:
+        unseen = super().admitted_meanwhile(user, producer_id, now_ms, reason, transactional=transactional)
         if not unseen:
             self._count_elsewhere(self.table.live(user, now_ms), reason, now_ms)
         return unseen
@@ -42,30 +44,38 @@ class ChargesWhatIsHeld(ProducerIdQuota):
 class ChargesRefreshes(ProducerIdQuota):
     """A refresh elsewhere costs as much as an admission."""
 
-    def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
+    def _count_elsewhere(
+        self, live: LiveUser, reason: Reason, now_ms: int, *, transactional: bool = False
+    ) -> None:
         super()._count_elsewhere(live, Reason.FIRST_SEEN, now_ms)
 
 
 class NeverChargesElsewhere(ProducerIdQuota):
     """What other gateways admit is free here."""
 
-    def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
+    def _count_elsewhere(
+        self, live: LiveUser, reason: Reason, now_ms: int, *, transactional: bool = False
+    ) -> None:
         pass
 
 
 class DebtWithoutFloor(ProducerIdQuota):
     """What is heard late and at once is an outage of hours."""
 
-    def _count_elsewhere(self, live: LiveUser, reason: Reason, now_ms: int) -> None:
+    def _count_elsewhere(
+        self, live: LiveUser, reason: Reason, now_ms: int, *, transactional: bool = False
+    ) -> None:
         self.table.charge(live, TokenBucket.charge, now_ms)
 
 
 class KeepsWaiting(ProducerIdQuota):
     """An id that another gateway has admitted keeps its place in line here."""
 
-    def admitted_meanwhile(self, user: User, producer_id: int, now_ms: int, reason: Reason) -> bool:
+    def admitted_meanwhile(
+        self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
+    ) -> bool:
         live = self.table.live(user, now_ms)
-        ids = live.filter
+        ids = live.ids(transactional=transactional)
         unseen = ids.insert_elsewhere(ids.hashed(producer_id), now_ms, now_ms, floor=live.floor)
         if unseen:
             self._count_elsewhere(live, reason, now_ms)
@@ -87,8 +97,10 @@ class FutureUses(ProducerIdQuota):
 
 
 class _RestoredAsNew(Restorer):
-    def restore_id(self, user: User, producer_id: int, used_ms: int, now_ms: int) -> None:
-        super().restore_id(user, producer_id, used_ms, now_ms)
+    def restore_id(
+        self, user: User, producer_id: int, used_ms: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
+        super().restore_id(user, producer_id, used_ms, now_ms, transactional=transactional)
         self._table.charge(self._table.live(user, now_ms), TokenBucket.charge, used_ms)
 
 
@@ -146,7 +158,8 @@ class ForgetsSeeds(ProducerIdQuota):
 class _SlicesOfOthersAreOurs(UserTable):
     def new(self, user: User, seed: int) -> LiveUser:
         live = super().new(user, seed)
-        live.filter._silence_ms = 0
+        for ids in live.filters:
+            ids._silence_ms = 0
         return live
 
 
@@ -183,9 +196,10 @@ class GraceIsNotRemembered(ProducerIdQuota):
 
     def decide(self, question: Question, now_ms: int) -> Answer:
         live = self.table.live(question.user, now_ms)
-        known = [live.filter.find(live.filter.hashed(asked.producer_id), now_ms) for asked in question.ids]
+        ids = live.ids(transactional=question.transactional)
+        known = [ids.find(ids.hashed(asked.producer_id), now_ms) for asked in question.ids]
         answer = super().decide(question, now_ms)
         graced = any(decision.reason is Reason.GRACE for decision in answer.decisions)
         if graced and Sighting.UNSEEN in known:
-            live.filter.clear()
+            ids.clear()
         return answer

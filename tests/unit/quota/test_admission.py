@@ -599,13 +599,13 @@ def test_who_only_allocates_ids_stays_visible_for_an_hour() -> None:
 
 def test_an_id_handed_out_at_the_end_of_a_transaction_is_not_charged() -> None:
     world = World(enforcing(100))
-    world.judge(world.connect(), batch(1))
+    world.judge(world.connect(), batch(1), transactional=True)
     world.admission.inherits("alice", 1, 1, 0)
     world.admission.inherits("alice", 1, 2, 0)
     world.admission.inherits("alice", 50, 51, 0)  # its predecessor is not remembered: nothing to inherit
-    assert world.judge(world.connect(), batch(2)) is FORWARD
+    assert world.judge(world.connect(), batch(2), transactional=True) is FORWARD
     (snapshot,) = world.admission.user_snapshots(0)
-    assert (snapshot.tokens, snapshot.admitted) == (99, {"first_seen": 1, "inherited": 1})
+    assert (snapshot.tokens, snapshot.admitted) == (100, {"observe": 1, "inherited": 1})
     verdict = world.judge(world.connect(), batch(51))
     assert isinstance(verdict, Forward)
     assert verdict.decisions[0].reason is Reason.FIRST_SEEN
@@ -643,10 +643,12 @@ class _Broken(ProducerIdQuota):
     def decide(self, question: Question, now_ms: int) -> Answer:
         raise ZeroDivisionError("broken")
 
-    def insert_uncharged(self, user: str | None, producer_id: int, now_ms: int) -> None:
+    def insert_uncharged(
+        self, user: str | None, producer_id: int, now_ms: int, *, transactional: bool = False
+    ) -> None:
         if not self.inserts:
             raise ZeroDivisionError("broken")
-        super().insert_uncharged(user, producer_id, now_ms)
+        super().insert_uncharged(user, producer_id, now_ms, transactional=transactional)
 
 
 @pytest.mark.parametrize("inserts", [True, False])

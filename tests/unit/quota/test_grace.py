@@ -96,7 +96,7 @@ def test_what_is_only_observed_stays_observed_and_uses_up_no_grace() -> None:
     for producer_id in range(20):
         answer = state.decide(question("alice", producer_id, transactional=True), 0)
         assert reasons(answer) == [Reason.OBSERVE]
-    assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (0, -1)
+    assert (state.table.live("alice", 0).grace_admitted, state.status("alice", 0).tokens) == (0, 1)
     assert reasons(state.decide(question("alice", 100), 0)) == [Reason.GRACE]
     assert reasons(state.decide(question("bob", 1), 0)) == [Reason.OBSERVE]
     assert reasons(state.decide(question("carol", 1), 0)) == [Reason.EXEMPT]

@@ -71,17 +71,21 @@ def test_what_failed_open_is_not_charged() -> None:
     assert (state.status("alice", 0).tokens, state.table.remembers("alice", 1, 0)) == (100, True)
 
 
-@pytest.mark.parametrize(("old", "tokens"), [(1, 100), (2, 99), (9, 99)])
-def test_a_new_id_inherits_if_the_old_one_turns_out_to_be_known(old: int, tokens: int) -> None:
-    """1 was restored, 2 has come meanwhile and is charged itself, nobody knows of 9."""
+@pytest.mark.parametrize("old", [1, 2, 3, 9])
+def test_a_new_id_inherits_if_the_old_one_turns_out_to_be_known(old: int) -> None:
+    """1 was restored, 2 has come meanwhile, 3 came in plain use, nobody knows of 9: all of it observed."""
     interim, state = InterimState(), restored()
-    state.restorer.restore_id("alice", 1, -1_000, 0)
-    if old == 2:
-        interim.decide(question("alice", 2), 0)
+    state.restorer.restore_id("alice", 1, -1_000, 0, transactional=True)
+    if old in (2, 3):
+        interim.decide(question("alice", old, transactional=old == 2), 0)
     assert interim.inherit("alice", old, 50, 0)
     interim.hand_over(state, 0)
-    assert state.status("alice", 0).tokens == tokens
-    assert state.table.remembers("alice", 50, 0)
+    assert state.status("alice", 0).tokens == 100 - (old == 3)
+    own, _ = state.table.observed_buckets(state.table.live("alice", 0), 0)
+    assert own is not None
+    assert own.units(0) == (100 - (old != 1)) * own.token_units
+    assert state.table.remembers("alice", 50, 0, transactional=True)
+    assert not state.table.remembers("alice", 50, 0)
 
 
 def test_it_is_handed_over_in_portions_while_questions_are_answered() -> None:

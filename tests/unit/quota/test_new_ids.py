@@ -289,15 +289,15 @@ class ChargesForAsking(ProducerIdQuota):
 class ForgivesTheOldest(ProducerIdQuota):
     """Given when a place before those who wait would be."""
 
-    def _wait_ms(self, live: LiveUser, place: int, now_ms: int) -> tuple[int, Bound]:
-        return super()._wait_ms(live, max(0, place - 1), now_ms)
+    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
+        return super()._wait_ms(live, max(0, place - 1), now_ms, enforced=enforced)
 
 
 class BeforeWhoWaits(ProducerIdQuota):
     """The throttle of the next place in line."""
 
-    def _wait_ms(self, live: LiveUser, place: int, now_ms: int) -> tuple[int, Bound]:
-        return super()._wait_ms(live, 0, now_ms)
+    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
+        return super()._wait_ms(live, 0, now_ms, enforced=enforced)
 
 
 class OnlyWhenNobodyWaits(ProducerIdQuota):
@@ -314,12 +314,12 @@ class NoGrace(ProducerIdQuota):
 class BlockedIsSlow(ProducerIdQuota):
     """A rate of 0 is no rate."""
 
-    def _new_id_refusal(self, live: LiveUser, now_ms: int) -> None:
+    def _new_id_refusal(self, live: LiveUser, now_ms: int, *, enforced: bool) -> None:
         return None
 
 
 class ForgetsTheCluster(ProducerIdQuota):
-    def _wait_ms(self, live: LiveUser, place: int, now_ms: int) -> tuple[int, Bound]:
+    def _wait_ms(self, live: LiveUser, place: int, now_ms: int, *, enforced: bool) -> tuple[int, Bound]:
         own = live.active_bucket
         return (own.wait_ms(place, now_ms) if own else 0), Bound.USER
 

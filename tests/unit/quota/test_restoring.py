@@ -112,7 +112,7 @@ def test_a_positive_balance_keeps_its_fraction_when_the_rate_has_changed_meanwhi
     copy = copied(original, ProducerIdQuota, enforcing(200, cluster_rate_milli=2_000_000), 0, 0)
     assert copy.status("alice", 0).tokens == 100
     cluster = copy.restorer.export_cluster_bucket(0)
-    assert cluster == BucketState(1_900 * TOKEN, TOKEN, 2_000_000)
+    assert cluster == BucketState(1_900 * TOKEN, TOKEN, 2_000_000, 1_900 * TOKEN)
 
 
 def test_a_bucket_outlives_a_removed_rate_in_an_export_too() -> None:
@@ -132,7 +132,7 @@ def test_a_bound_for_the_cluster_that_came_or_went_while_away() -> None:
     assert gone.restorer.export_cluster_bucket(0) is None
     came = state(enforcing(100, cluster_rate_milli=1_000))
     came.restorer.import_cluster_bucket(None, 0)
-    assert came.restorer.export_cluster_bucket(0) == BucketState(TOKEN, TOKEN, 1_000)
+    assert came.restorer.export_cluster_bucket(0) == BucketState(TOKEN, TOKEN, 1_000, TOKEN)
 
 
 def test_users_may_come_and_go_while_they_are_exported() -> None:

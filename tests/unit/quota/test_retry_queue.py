@@ -123,3 +123,58 @@ def test_an_id_seen_again_keeps_its_place_and_the_start_of_its_wait() -> None:
     assert queue.oldest_first_refused_ms() == 3
     waiting = queue.served(1)
     assert (waiting.first_refused_ms, waiting.attempts) == (5, 3)
+
+
+def test_a_full_queue_makes_room_for_a_shorter_lane() -> None:
+    queue = RetryQueue(6)
+    for producer_id in range(6):
+        assert come_back(queue, producer_id, "rogue", f"client-{producer_id % 2}")
+    assert not come_back(queue, 6, "rogue", "client-0"), "its own lane is the longest, its line too"
+    assert come_back(queue, 10, "healthy")
+    assert (len(queue), 4 in queue, queue.place(10)) == (6, False, 1)
+    assert come_back(queue, 11, "healthy")
+    assert come_back(queue, 12, "healthy")
+    assert not come_back(queue, 13, "healthy"), "3 beside 3 would push each other out in turn"
+    assert not come_back(queue, 4, "rogue", "client-0")
+
+
+def test_within_a_lane_the_longest_line_makes_room() -> None:
+    queue = RetryQueue(4)
+    for producer_id in range(4):
+        come_back(queue, producer_id, "nat", "rogue")
+    assert come_back(queue, 10, "nat", "healthy")
+    assert (3 in queue, queue.place(10)) == (False, 1)
+
+
+def test_without_room_at_all_nobody_is_in_line() -> None:
+    assert not come_back(RetryQueue(0), 1, "a")
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("ABC"), st.sampled_from("xyz"))))
+def test_no_lane_is_kept_out_by_one_that_is_longer_by_two(arrivals: list[tuple[int, str, str]]) -> None:
+    queue = RetryQueue(5)
+    for producer_id, address, client_id in arrivals:
+        is_in_line = come_back(queue, producer_id, address, client_id)
+        assert len(queue) <= 5
+        assert is_in_line is (producer_id in queue)
+        sizes = {name: lane.size for name, lane in queue._lanes.items()}
+        assert is_in_line or max(sizes.values()) <= sizes.get(address, 0) + 1
+        places = sorted(queue.place(one) for one in queue._by_id)
+        assert places == list(range(len(queue)))
+
+
+class _FirstComeFirstKept(RetryQueue):
+    def _makes_room(self, address: str, client_id: str) -> bool:
+        """Mutant: who is in line stays there, whoever comes."""
+        return False
+
+
+def _healthy_place(queue: RetryQueue) -> int | None:
+    for producer_id in range(1_200):
+        come_back(queue, producer_id, "rogue", f"producer-{producer_id}")
+    return queue.place(5_000) if come_back(queue, 5_000, "healthy") else None
+
+
+def test_1200_rogue_ids_do_not_keep_a_healthy_process_out() -> None:
+    assert _healthy_place(RetryQueue(1_000)) == 1
+    assert _healthy_place(_FirstComeFirstKept(1_000)) is None

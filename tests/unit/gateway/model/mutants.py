@@ -37,6 +37,7 @@ class HotPathBeforeSticky(Admission):
         epoch: int,
         topic: bytes,
         partitions: list[int],
+        transactional: bool,
         now_ms: int,
     ) -> bool:
         return producer_id in session.admitted
