@@ -315,6 +315,8 @@ class LimitsSettings(Section):
     # Brokers close after connections.max.idle.ms, 10 minutes.
     idle_ms: PositiveDurationMs = Field(default=_TEN_MINUTES_MS, alias="idle")
     connect_timeout_ms: PositiveDurationMs = Field(default=10_000, alias="connect_timeout")
+    # Clients give a request up after 30 s (Java), librdkafka after 60 s.
+    frame_time_ms: PositiveDurationMs = Field(default=60_000, alias="frame_time")
 
 
 class AdminSettings(Section):

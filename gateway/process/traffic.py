@@ -22,7 +22,7 @@ from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.reports import ByteState, byte_state_of
 from pidgate.gateway.proxy.buffers import BufferBudget
-from pidgate.gateway.proxy.connection import Asker, Shared
+from pidgate.gateway.proxy.connection import AgeLimits, Asker, Shared
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
@@ -257,11 +257,11 @@ class Traffic:
 
     def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes
-        idle_ms = self._settings.limits.idle_ms
+        limits = AgeLimits(self._settings.limits.idle_ms, self._settings.limits.frame_time_ms)
         muted = 0
         for channel in list(self.shared.channels):
             muted += channel.conversation.muted_until_ms > now_ms
-            channel.check_age(now_ms, idle_ms)
+            channel.check_age(now_ms, limits)
         self.counters.muted_connections = muted
 
     def open_missing_ports(self, _now_ms: int) -> None:

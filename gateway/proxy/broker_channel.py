@@ -92,8 +92,8 @@ class BrokerChannel(Reader):
         try:
             kept_from = self._take_answers(buf, end, self._now_ms())
             if kept_from and self._share.total_bytes and self._share.held(Purpose.ANSWER):
+                self._share.leave(self, Purpose.ANSWER)
                 self._share.hold(Purpose.ANSWER, 0)
-                self._budget.leave(self)
             if kept_from < end:
                 self._keep(buf, kept_from, end)
             self._client.answered()
@@ -111,11 +111,11 @@ class BrokerChannel(Reader):
         # Without its head nobody knows yet whether it has to be whole: it may stream through.
         if not large_bytes or end - start < HEAD_BYTES:
             return
-        if self._budget.must_wait(self):
-            self._gate.pause(Pause.BUDGET)
-            self._budget.wait(self, lambda: self._expect_large(large_bytes))
-        else:
+        if self._share.may_hold(self, Purpose.ANSWER, large_bytes):
             self._expect_large(large_bytes)
+        else:
+            self._gate.pause(Pause.BUDGET)
+            self._share.wait(self, Purpose.ANSWER, large_bytes, lambda: self._expect_large(large_bytes))
 
     def _expect_large(self, large_bytes: int) -> None:
         self._share.hold(Purpose.ANSWER, large_bytes)
@@ -131,7 +131,7 @@ class BrokerChannel(Reader):
             self._transport = None
         self._gate.closed()
         self._received.clear()
-        self._budget.leave(self)
+        self._share.leave(self, Purpose.ANSWER)
         self._share.hold(Purpose.TO_BROKER, 0)
         self._client.broker_lost(
             f"the broker's connection was lost: {exc}" if exc else "the broker closed", exc

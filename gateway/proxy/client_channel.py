@@ -101,7 +101,7 @@ class ClientChannel(BrokerSide):
             kept_from = self._take_requests(buf, end, now_ms)
             if self.is_gone:
                 return
-            if kept_from and self.share.total_bytes and self._reservation.is_held:
+            if kept_from and self._reservation.is_under_way:
                 self._reservation.drop()
             if kept_from < end:
                 self.read_large()

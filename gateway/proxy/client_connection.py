@@ -11,7 +11,7 @@ from typing import Any, Final
 from pidgate.gateway.cluster.nodes import Address
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.buffers import BudgetShare
-from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.connection import AgeLimits, ConnectionContext
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
@@ -49,10 +49,8 @@ class ClientConnection(Reader):
         self.conversation.learn_topics = context.topic_names.offer
         self.server: Address | None = None
         """The address to which the broker's socket is connected, or is about to be; None: no broker is dialled."""
-        self.share = BudgetShare(context.budget)
-        self._reservation = FrameReservation(
-            context.budget, self.share, self._received, self._gate, self._now_ms
-        )
+        self.share = BudgetShare(context.budget, self._memory_owner)
+        self._reservation = FrameReservation(context.budget, self.share, self._received, self._gate)
         self.was_heard = True
         """Bytes came from either side since somebody looked."""
         self._heard_ms = 0
@@ -93,16 +91,20 @@ class ClientConnection(Reader):
         if not self.is_gone:
             self._finish(cause, reason)
 
-    def check_age(self, now_ms: int, idle_ms: int) -> None:
-        """Close what has been silent for too long, or keeps memory from others; called about once a second."""
+    def _memory_owner(self) -> str:
+        """Return whose share of the memory this connection takes."""
+        return self.session.user or ""
+
+    def check_age(self, now_ms: int, limits: AgeLimits) -> None:
+        """Close what has been silent for too long, or whose frame does not come; called about once a second."""
         if self.was_heard:
             self.was_heard = False
             self._heard_ms = now_ms
-        elif self._heard_ms < now_ms - idle_ms:
+        elif self._heard_ms < now_ms - limits.idle_ms:
             self.close("idle", "nothing was sent or received for limits.idle")
             return
-        if self._reservation.is_stalled(now_ms):
-            self.close("limit", "its frame came too slowly while limits.buffered_total was spent")
+        if self._reservation.is_overdue(now_ms, limits.frame_ms):
+            self.close("limit", "its frame came too slowly: limits.frame_time, or others waited for memory")
 
     def _enter(self, event: LifeEvent) -> None:
         self._life = LIFE.get((self._life, event), self._life)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pidgate.gateway.clock import monotonic_ms
@@ -32,6 +33,14 @@ Asker = Callable[[PendingDecision, Callable[[PendingDecision], None]], None]
 """Sends a question to the state owner; calls back once, with an answer in it."""
 
 
+@dataclass(frozen=True, slots=True)
+class AgeLimits:
+    """The longest that a connection may be silent, and that a frame may take to come."""
+
+    idle_ms: int
+    frame_ms: int = 60_000
+
+
 class Connection(Protocol):
     """A client's connection as those see it who look after all of them: a ClientChannel."""
 
@@ -43,7 +52,7 @@ class Connection(Protocol):
 
     def describe(self) -> dict[str, Any]: ...
     def read_sparingly(self) -> None: ...
-    def check_age(self, now_ms: int, idle_ms: int) -> None: ...
+    def check_age(self, now_ms: int, limits: AgeLimits) -> None: ...
     def drain(self) -> None: ...
     def close(self, cause: str, reason: str) -> None: ...
 

@@ -1,52 +1,56 @@
-"""Memory for the one request frame of a client that has begun to arrive."""
+"""Memory for the one request frame of a client that has begun to arrive, and the time it may take."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from pidgate.gateway.proxy.buffers import BudgetShare, BufferBudget, Purpose
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Pause, ReadGate
 from pidgate.gateway.proxy.receive_buffer import SIZE_BYTES, ReceiveBuffer, first_large_bytes, frame_size
 
-STALLED_MS: Final = 5_000
-SLOWEST_FRAME_BYTES_PER_S: Final = 16 * 1024
-"""While others wait for memory, a frame that holds some has to come at least as fast as this."""
+WAITED_FOR_MS: Final = 5_000
+"""Time for a frame while others wait for memory, and a second more for each MiB: most come in one round trip."""
+BYTES_PER_MS: Final = 1024 * 1024 // 1000
+"""A frame's time grows with its size. Clients give a request up after 30 to 60 s, however large it is."""
 
 
 class FrameReservation:
     """The part of the budget that the arriving frame holds; reading pauses while there is nothing left."""
 
     def __init__(
-        self,
-        budget: BufferBudget,
-        share: BudgetShare,
-        received: ReceiveBuffer,
-        gate: ReadGate,
-        now_ms: Callable[[], int],
+        self, budget: BufferBudget, share: BudgetShare, received: ReceiveBuffer, gate: ReadGate
     ) -> None:
         self._budget = budget
         self._share = share
         self._received = received
         self._gate = gate
-        self._now_ms = now_ms
-        self._since_ms = 0
-        self._arrived_then_bytes = 0
-
-    @property
-    def is_held(self) -> bool:
-        """True while the arriving frame holds memory."""
-        return self._share.held(Purpose.FRAME) > 0
+        self.is_under_way = False
+        """A frame has begun and is not whole; a plain attribute, because every read asks."""
+        self.is_held = False
+        """The arriving frame holds memory."""
+        self._purpose = Purpose.SMALL_FRAME
+        self._frame_bytes = 0
+        self._reading_ms = 0
+        self._looked_ms = 0
+        """The latest look at the clock for this frame; 0: none yet."""
 
     def keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
         """Keep buf[start:end], the beginning of a frame; wait for memory when there is none for the rest of it."""
+        arrived_bytes = end - start
+        if not self.is_under_way:
+            self.is_under_way = True
+            self._frame_bytes = self._reading_ms = self._looked_ms = 0
         large_bytes = self._received.keep(buf, start, end)
-        if (end - start < SCARCE_READ_BYTES and not large_bytes) or self.is_held:
+        if not self._frame_bytes and arrived_bytes >= SIZE_BYTES:
+            self._frame_bytes = SIZE_BYTES + frame_size(buf, start)
+        if (arrived_bytes < SCARCE_READ_BYTES and not large_bytes) or self.is_held:
             return
+        is_small = self._frame_bytes <= self._budget.small_frame_bytes
+        self._purpose = Purpose.SMALL_FRAME if is_small else Purpose.LARGE_FRAME
         if large_bytes:
-            self._reserve_or_wait(first_large_bytes(large_bytes, end - start), large_bytes)
+            self._reserve_or_wait(first_large_bytes(large_bytes, arrived_bytes), large_bytes)
         else:
-            self._reserve_or_wait(SIZE_BYTES + frame_size(buf, start), 0)
+            self._reserve_or_wait(self._frame_bytes, 0)
 
     def grow(self) -> None:
         """Hold, or wait for, what the buffer of a large frame will be grown to."""
@@ -56,34 +60,43 @@ class FrameReservation:
 
     def drop(self) -> None:
         """Give everything back: the frame is complete, or its connection gone."""
-        self._share.hold(Purpose.FRAME, 0)
-        self._budget.leave(self)
+        self.is_under_way = False
+        share = self._share
+        if share.total_bytes:
+            self.is_held = False
+            share.leave(self, self._purpose)
+            share.hold(Purpose.WAITING, 0)
+            share.hold(self._purpose, 0)
 
-    def is_stalled(self, now_ms: int) -> bool:
-        """True when the frame keeps memory from others and does not come on."""
-        age_ms = now_ms - self._since_ms
-        return (
-            self._budget.is_waited_for
-            and self.is_held
-            and not self._gate.reasons
-            and age_ms > STALLED_MS
-            and (self._received.arrived_bytes - self._arrived_then_bytes) * 1000
-            < age_ms * SLOWEST_FRAME_BYTES_PER_S
-        )
+    def is_overdue(self, now_ms: int, most_ms: int) -> bool:
+        """Return whether the frame has not come in its time, which is less while others wait for memory.
+
+        Called about once a second; counts only time in which the socket was read.
+        """
+        if not self.is_under_way:
+            return False
+        if self._looked_ms and not self._gate.reasons:
+            self._reading_ms += now_ms - self._looked_ms
+        self._looked_ms = now_ms
+        if self.is_held and self._share.half_of(self._purpose).is_waited_for:
+            most_ms = min(most_ms, WAITED_FOR_MS)
+        return self._reading_ms > most_ms + self._frame_bytes // BYTES_PER_MS
 
     def _reserve_or_wait(self, amount_bytes: int, large_bytes: int) -> None:
         """Hold so much; `large_bytes`: the frame begins now, and is that large."""
-        if self._budget.must_wait(self):
-            self._gate.pause(Pause.BUDGET)
-            self._share.hold(Purpose.FRAME, self._received.arrived_bytes)
-            self._budget.wait(self, lambda: self._reserve(amount_bytes, large_bytes))
-        else:
+        share = self._share
+        if share.may_hold(self, self._purpose, amount_bytes):
             self._reserve(amount_bytes, large_bytes)
+            return
+        self._gate.pause(Pause.BUDGET)
+        if not self.is_held:
+            share.hold(Purpose.WAITING, self._received.arrived_bytes)
+        share.wait(self, self._purpose, amount_bytes, lambda: self._reserve(amount_bytes, large_bytes))
 
     def _reserve(self, amount_bytes: int, large_bytes: int) -> None:
-        self._share.hold(Purpose.FRAME, amount_bytes)
+        self._share.hold(self._purpose, amount_bytes)
+        self._share.hold(Purpose.WAITING, 0)
+        self.is_held = True
         if large_bytes:
             self._received.expect_large(large_bytes)
-        self._since_ms = self._now_ms()
-        self._arrived_then_bytes = self._received.arrived_bytes
         self._gate.resume(Pause.BUDGET)
