@@ -13,7 +13,7 @@ from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
-from pidgate.quota.entities import EffectiveQuota, resolve
+from pidgate.quota.entities import EffectiveQuota, resolve, shown
 from pidgate.quota.settings import (
     DEFAULT,
     ByteEntity,
@@ -209,7 +209,7 @@ def _print_users(quotas: Quotas) -> None:
         table.add_column(column, overflow="fold")
     for user in quotas.users:
         quota = resolve(quotas, user)
-        table.add_row(user, quota_in_words(quota, quotas.producer_ids), str(quota.mode))
+        table.add_row(shown(user), quota_in_words(quota, quotas.producer_ids), str(quota.mode))
     console = Console(markup=False, highlight=False)
     if not console.is_terminal:
         console.width = _WIDTH_WITHOUT_TERMINAL
@@ -238,7 +238,7 @@ def _byte_entity(entity: ByteEntity) -> str:
     of_client = "each other client id" if client_id == DEFAULT else f"client id {client_id}"
     if user is None:
         return f"{of_client}, all users together"
-    of_user = "each user not named" if user == DEFAULT else f"user {user}"
+    of_user = "each user not named" if user == DEFAULT else f"user {shown(user)}"
     return f"{of_user}, all client ids together" if client_id is None else f"{of_user}, {of_client}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pidgate import units
+from pidgate.quota.entities import shown
 from pidgate.quota.settings import rate_milli
 from pidgate.units import moment, number, printable
 
@@ -26,7 +27,7 @@ def entity(user: str | None, setting: str = RATE) -> str:
     """Name the entity of a setting."""
     if user is None:
         return ALL_USERS if setting == MODE else DEFAULT_USER
-    return printable(user)
+    return printable(shown(user))
 
 
 def value(setting: str, given: float | str | None, window_ms: int, nothing: str = "no limit") -> str:

@@ -66,7 +66,9 @@ class Event:
     ] = None
     listener: Annotated[str, "Name of the listener that the client connected to"] = ""
     user: Annotated[
-        str, "Principal name; empty: no user (lifecycle, config, topology), or one that cannot be identified"
+        str,
+        "Principal name; NUL and a SASL mechanism (`\\u0000OAUTHBEARER`): everybody whom that mechanism let in without "
+        "a name that can be read; empty: no user (lifecycle, config, topology)",
     ] = ""
     client_id: Annotated[str, "Client id of the request"] = ""
     software_name: Annotated[str, "Client software as told in ApiVersions; empty: not told"] = ""

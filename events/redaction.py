@@ -70,7 +70,8 @@ class UserNames:
     knows is kept under that name; when its user is met, `meet` returns that name, and the state is moved. Until then
     only the default quota can hold for it, since a user with a quota of its own is known from the start.
 
-    A user is a principal's name, or None if it cannot be identified; that is the empty name in events.
+    A user is a principal's name, or NUL and a mechanism where nobody can be identified. The empty name stays as it is:
+    it was that of everybody unidentified once.
     """
 
     __slots__ = ("_redacts", "_users")
@@ -86,19 +87,15 @@ class UserNames:
         """True when events carry hashes instead of users."""
         return self._redacts
 
-    def in_events(self, user: str | None) -> str:
+    def in_events(self, user: str) -> str:
         """Return the name of this user in events."""
-        if user is None:
-            return ""
-        return pseudonym("user", user) if self._redacts else user
+        return pseudonym("user", user) if self._redacts and user else user
 
-    def user_of(self, name: str) -> str | None:
+    def user_of(self, name: str) -> str:
         """Return the user of a name in an event: a known one, or the name itself."""
-        if not name:
-            return None
         return self._users.get(name, name)
 
-    def meet(self, user: str | None) -> str | None:
+    def meet(self, user: str) -> str | None:
         """Note that this user is known. The first time return the name under which its state may have been kept so
         far, otherwise None.
         """

@@ -3,33 +3,31 @@
 The broker alone authenticates; nothing here checks a password. A name counts from the moment the broker has accepted
 the very message that belongs to it. Of a token only the name is ever kept, never a secret.
 
-PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802) are read as Kafka's PlainSaslServer and ScramSaslServer do. Whatever
-is not understood gives an unidentified user, not an error: the broker decides what is wrong. Must not know frames;
-messages.py takes mechanism, tokens and answers out of them.
+PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802) are read as Kafka's PlainSaslServer and ScramSaslServer do. Where a
+broker lets somebody in whose message is not understood, the identity has no name: the broker decides what is wrong.
+Must not know frames; messages.py takes mechanism, tokens and answers out of them.
 """
 
 from __future__ import annotations
 
-import re
 from enum import Enum
 from typing import Final, NamedTuple
+
+from pidgate.protocol.errors import MalformedFrame
 
 PLAIN: Final = "PLAIN"
 SCRAM_MECHANISMS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
 OAUTHBEARER: Final = "OAUTHBEARER"
 
-MAX_UNANSWERED: Final = 16
-"""Tokens of one client that may wait for the broker's answer. An honest client waits for each. What is beyond
-is not remembered and the connection stays unidentified, so that a flood costs no memory and gains no name."""
+LONGEST_TOKEN_BYTES: Final = 16 * 1024
+"""Of PLAIN and SCRAM, which carry a name and a password or a proof: 255 bytes each, says RFC 4616. Other mechanisms
+bring tickets and signed tokens, and are not read."""
 
-_CLIENT_FIRST = re.compile(
-    r"n,(?:a=(?P<authzid>[^,\0]+))?,"  # gs2 header; Kafka has no channel binding (p=, y)
-    r"(?:m=[^,\0]+,)?"  # reserved
-    r"n=(?P<saslname>(?:[^=,\0]|=2C|=3D)+),"
-    r"r=[!-+\--~]+"  # printable but the comma
-    r"(?P<extensions>(?:,[A-Za-z]+=[^,\0]+)*)"
-)
-_TOKEN_AUTH = re.compile(r",tokenauth=true(?:,|$)", re.IGNORECASE)
+LONGEST_USER: Final = 255
+"""Characters of a name. One that is longer is not read: names are kept, counted and written into events."""
+
+LONGEST_MECHANISM: Final = 64
+"""Characters of a mechanism's name that are kept; RFC 4422 allows 20."""
 
 
 class Identity(NamedTuple):
@@ -59,20 +57,20 @@ class _Step(NamedTuple):
 class SaslExchange:
     """The exchanges of one connection: the first one and each re-authentication (KIP-368).
 
-    Tokens may be pipelined, so each waits in order for its own answer: a success that belongs to one token
-    never confirms the name in another one. Until a re-authentication succeeds, the old identity stays.
+    A client sends a token when the broker has answered the one before, as SASL demands and every client does: so a
+    success belongs to one token, and never confirms the name in another one. Until a re-authentication succeeds, the
+    old identity stays.
     """
 
-    __slots__ = ("_exchange", "_first", "_mechanism", "_overrun", "_unanswered", "identity")
+    __slots__ = ("_exchange", "_first", "_mechanism", "_unanswered", "identity")
 
     def __init__(self) -> None:
         self.identity: Identity | None = None
         """The latest that a broker has confirmed; None before the first success."""
         self._exchange = 0
         self._mechanism = ""
-        self._unanswered: list[_Step] = []
+        self._unanswered: _Step | None = None
         self._first: _Step | None = None
-        self._overrun = False
 
     def __repr__(self) -> str:
         return f"<SaslExchange {self._mechanism or 'not begun'}, identity {self.identity}>"
@@ -80,22 +78,24 @@ class SaslExchange:
     def handshake(self, mechanism: str) -> None:
         """The client has begun an exchange (SaslHandshake request)."""
         self._exchange += 1
-        self._mechanism = mechanism
+        self._mechanism = mechanism[:LONGEST_MECHANISM]
 
     def client_token(self, token: bytes) -> None:
-        """The client has sent a token (SaslAuthenticate request)."""
-        if len(self._unanswered) >= MAX_UNANSWERED:
-            self._overrun = True
-            return
+        """The client has sent a token (SaslAuthenticate request).
+
+        Raises MalformedFrame when the one before is not answered yet, or when it is too long for its mechanism.
+        """
+        if self._unanswered is not None:
+            raise MalformedFrame("a second SaslAuthenticate before the first one was answered")
         kind, user = _read(self._mechanism, token)
-        self._unanswered.append(_Step(self._exchange, self._mechanism, kind, user))
+        self._unanswered = _Step(self._exchange, self._mechanism, kind, user)
 
     def broker_answer(self, error_code: int, token: bytes) -> Identity | None:
         """The broker has answered the oldest token that it had not answered (SaslAuthenticate response).
 
         Returns the identity when this answer is the success of an exchange, else None.
         """
-        step = self._unanswered.pop(0) if self._unanswered else None
+        step, self._unanswered = self._unanswered, None
         first, self._first = self._first, None
         if error_code != 0 or step is None:
             return None
@@ -104,8 +104,6 @@ class SaslExchange:
             if step.kind is _Kind.SCRAM_FIRST:
                 self._first = step
             return None
-        if self._overrun:
-            identity = identity._replace(user=None)
         self.identity = identity
         return identity
 
@@ -125,39 +123,82 @@ class SaslExchange:
 
 
 def _read(mechanism: str, token: bytes) -> tuple[_Kind, str | None]:
-    """Return the kind of message, and the name in it if it holds one that can be trusted after success."""
+    """Return the kind of message, and the name in it if it holds one that can be trusted after success.
+
+    Raises MalformedFrame when the token is too long.
+    """
+    if mechanism != PLAIN and mechanism not in SCRAM_MECHANISMS:
+        return _Kind.OTHER, None
+    if len(token) > LONGEST_TOKEN_BYTES:
+        raise MalformedFrame(
+            f"a {mechanism} token of {len(token)} bytes; {LONGEST_TOKEN_BYTES} hold any name and password"
+        )
     if mechanism == PLAIN:
         return _Kind.ONLY, _plain_user(token)
-    if mechanism in SCRAM_MECHANISMS:
-        if token.startswith(b"c="):
-            return _Kind.SCRAM_FINAL, None
-        return _Kind.SCRAM_FIRST, _scram_user(token)
-    return _Kind.OTHER, None
+    if token.startswith(b"c="):
+        return _Kind.SCRAM_FINAL, None
+    return _Kind.SCRAM_FIRST, _scram_user(token)
 
 
 def _plain_user(token: bytes) -> str | None:
-    """The name in [authzid] NUL authcid NUL password; Kafka wants authzid empty or equal to authcid."""
-    parts = token.split(b"\0")
-    if len(parts) != 3:
+    """The name in [authzid] NUL authcid NUL password; Kafka wants authzid empty or equal to authcid.
+
+    Kafka reads no further than to the third NUL, and lets in who has more behind it.
+    """
+    authzid, _, rest = token.partition(b"\0")
+    authcid, separator, _ = rest.partition(b"\0")
+    if not separator or authzid not in (b"", authcid):
         return None
-    authzid, authcid, _ = parts
-    if not authcid or authzid not in (b"", authcid):
-        return None
-    return _text(authcid)
+    return _name(_text(authcid))
 
 
 def _scram_user(token: bytes) -> str | None:
-    """The name in a client-first message.
+    """The name in a client-first message: n,[a=authzid],[m=reserved,]n=name,r=nonce[,extension=value]...
 
-    None for tokenauth=true as well: the name is then a delegation token's id, and its owner, who becomes the
-    principal, is known to the broker only (KIP-48).
+    None for a delegation token as well: the name is then the token's id, and its owner, who becomes the principal, is
+    known to the broker only (KIP-48).
     """
     text = _text(token)
-    match = _CLIENT_FIRST.fullmatch(text) if text is not None else None
-    if match is None or _TOKEN_AUTH.search(match["extensions"]):
+    if text is None or "\0" in text:
         return None
-    user = match["saslname"].replace("=2C", ",").replace("=3D", "=")
-    return user if match["authzid"] in (None, user) else None
+    fields = text.split(",")
+    if fields[2:] and fields[2].startswith("m=") and fields[2] != "m=":
+        del fields[2]
+    if len(fields) < 4:
+        return None
+    gs2, authzid, name, nonce, *others = fields
+    saslname, extensions = name.removeprefix("n="), _extensions(others)
+    if (
+        gs2 != "n"
+        or saslname == name
+        or not _is_nonce(nonce)
+        or extensions is None
+        or extensions.get("tokenauth", "").lower() == "true"
+        or saslname.count("=") != saslname.count("=2C") + saslname.count("=3D")
+    ):
+        return None
+    user = saslname.replace("=2C", ",").replace("=3D", "=")
+    return _name(user) if authzid in ("", f"a={user}") else None
+
+
+def _is_nonce(field: str) -> bool:
+    nonce = field.removeprefix("r=")
+    return nonce != field and nonce != "" and all("!" <= char <= "~" for char in nonce)
+
+
+def _extensions(fields: list[str]) -> dict[str, str] | None:
+    """The extensions as Kafka's ScramExtensions has them: by their exact names, the last of one name counts."""
+    extensions: dict[str, str] = {}
+    for field in fields:
+        name, _, value = field.partition("=")
+        if not (name.isascii() and name.isalpha() and value):
+            return None
+        extensions[name] = value
+    return extensions
+
+
+def _name(text: str | None) -> str | None:
+    return text if text and len(text) <= LONGEST_USER else None
 
 
 def _text(raw: bytes) -> str | None:

@@ -45,8 +45,7 @@ class Bound:
 def resolve_rate(quotas: ByteQuotas, kind: Kind, user: User, client_id: str | None) -> Bound | None:
     """Return the bound of a client; None: nothing limits it.
 
-    A missing client id is the empty one, which the default client's rates hold for. `user` None is unidentified: only
-    rates of client ids can hold for it.
+    A missing client id is the empty one, which the default client's rates hold for.
     """
     client = client_id or DEFAULT
     for level, entity in _levels(user, client):
@@ -82,13 +81,13 @@ def rate_of(quotas: ByteQuotas, kind: Kind, entity: ByteEntity) -> int | None:
 
 def throttles_bytes(quotas: Quotas, user: User) -> bool:
     """Return whether bytes of this user may be throttled: its mode enforces, and it is not exempt."""
-    if user is None or resolve(quotas, user).mode is Mode.OBSERVE:
+    if resolve(quotas, user).mode is Mode.OBSERVE:
         return False
     own = quotas.users.get(user)
     return not (quotas.default.exempt_from_bytes or (own is not None and own.exempt_from_bytes))
 
 
-def _levels(user: User, client: str) -> tuple[tuple[int, ByteEntity], ...]:
+def _levels(user: User | None, client: str) -> tuple[tuple[int, ByteEntity], ...]:
     """Entities to look at, in Kafka's order."""
     levels: tuple[tuple[int, ByteEntity], ...] = ((7, (None, client)), (8, (None, DEFAULT)))
     if user is not None:
@@ -106,9 +105,7 @@ def _levels(user: User, client: str) -> tuple[tuple[int, ByteEntity], ...]:
 
 
 def _bucket(level: int, user: User, client: str) -> BucketName:
-    if level >= 7:
-        user = None
     if level in (3, 6):
         return (user, None)
     # Clients that nobody named may call themselves as they like, up to 32 KB: what they begin with has to do.
-    return (user, client if level in (1, 4, 7) else client[:LONGEST_CLIENT_ID])
+    return (None if level >= 7 else user, client if level in (1, 4, 7) else client[:LONGEST_CLIENT_ID])

@@ -6,15 +6,34 @@ A client id never plays a part (KIP-936: user principals only).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 
-User = str | None
-"""A principal's name; None is `unidentified`: its mechanism cannot be read, so it is observed, never
-enforced.
-"""
+User = str
+"""A principal's name, or `unidentified(mechanism)`."""
+
+_UNIDENTIFIED: Final = "\0"
+"""Begins no principal's name: PLAIN separates by it, and SCRAM does not allow it."""
 
 _NOTHING_SAID = UserQuota()
+
+
+def unidentified(mechanism: str) -> User:
+    """Return the one entity of all whom a broker let in by this mechanism without a name that can be read.
+
+    It has a quota in the mode that is configured, as every user has: nobody gets rid of a quota by not being known.
+    """
+    return _UNIDENTIFIED + mechanism
+
+
+def is_unidentified(user: User) -> bool:
+    return user.startswith(_UNIDENTIFIED)
+
+
+def shown(user: User) -> str:
+    """Return a user's name for people: "(unidentified OAUTHBEARER)" for such an entity."""
+    return f"(unidentified {user[1:]})" if is_unidentified(user) else user
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +50,8 @@ class EffectiveQuota:
         return self.mode is Mode.ENFORCE and not self.exempt
 
 
-_UNIDENTIFIED = EffectiveQuota(None, Mode.OBSERVE, False)
-
-
 def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
     """Return the quota in force for `user`."""
-    if user is None:
-        return _UNIDENTIFIED
     own = quotas.users.get(user, _NOTHING_SAID)
     default = quotas.default
     rate = own.producer_ids_rate_milli

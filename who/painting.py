@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pidgate.events import ConfigEvent
-from pidgate.quota.entities import resolve
+from pidgate.quota.entities import EffectiveQuota, resolve
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.who.bounded import Names, spread
 from pidgate.who.coverage import Coverage, coverage
@@ -154,7 +154,9 @@ def _quota(user: str, quotas: tuple[Quotas, str] | None) -> QuotaShown | None:
     if quotas is None:
         return None
     in_force, source = quotas
-    return QuotaShown(resolve(in_force, user or None), in_force.producer_ids.window_ms, source)
+    # The empty name was that of everybody unidentified, who had no quota.
+    quota = resolve(in_force, user) if user else EffectiveQuota(None, Mode.OBSERVE, False)
+    return QuotaShown(quota, in_force.producer_ids.window_ms, source)
 
 
 def _named(names: Names) -> Named:

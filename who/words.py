@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pidgate import units
+from pidgate.quota.entities import shown
 from pidgate.who.bounded import Spread
 from pidgate.who.picture import Place
 from pidgate.who.user_tally import pattern_of
@@ -25,7 +26,7 @@ def software(name_and_version: str) -> str:
 
 def user(name: str) -> str:
     """Return a user's name fit for a terminal, "(unidentified)" for none."""
-    return units.printable(name) or UNIDENTIFIED
+    return units.printable(shown(name)) or UNIDENTIFIED
 
 
 def ids_of(places: Iterable[Place]) -> int:

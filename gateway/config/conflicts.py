@@ -6,6 +6,7 @@ from pathlib import Path
 from pidgate.gateway.config.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
 from pidgate.gateway.config.source import KeyPath
 from pidgate.gateway.config.token_file import TokenUnreadable, token_in
+from pidgate.quota.settings import ByteRates
 from pidgate.units import WILDCARD_HOSTS, Address, is_loopback, show_duration, show_size
 
 Finding = tuple[KeyPath, str]
@@ -53,6 +54,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
         yield from _listener_warnings(listener, ("listeners", index))
     yield from _open_range_warnings(settings)
     yield from _memory_warnings(settings)
+    yield from _unidentified_warnings(settings)
     yield from _token_warnings(settings)
     ids = settings.quotas.producer_ids
     if ids.remember_ms < ids.window_ms:
@@ -64,6 +66,19 @@ def warnings(settings: Settings) -> Iterator[Finding]:
         yield (
             ("quotas", "producer_ids", "max_throttle"),
             "is near or above the clients' request timeout (30s); 10s is safe",
+        )
+
+
+def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
+    """Warn about a quota that many may share without anybody having chosen it, where the cluster has SASL."""
+    quotas = settings.quotas
+    default = quotas.default
+    has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != ByteRates()
+    if settings.own_client.sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
+        yield (
+            ("quotas", "unidentified"),
+            "names no mechanism: all who log in by OAUTHBEARER share one quota, that of quotas.default, and so do "
+            "all of GSSAPI and all with delegation tokens; write for example OAUTHBEARER: {producer_ids_rate: 5000}",
         )
 
 
@@ -91,7 +106,7 @@ def _memory_warnings(settings: Settings) -> Iterator[Finding]:
             f"is below quotas.producer_ids.remember ({show_duration(ids.remember_ms)}): after a restart older ids "
             "are charged again",
         )
-    enforces = "enforce" in (settings.quotas.mode, *(user.mode for user in settings.quotas.users.values()))
+    enforces = "enforce" in (settings.quotas.mode, *(user.mode for user in settings.quotas.named().values()))
     if enforces and not events.enabled and settings.state_dir is None:
         yield (
             ("events", "enabled"),
@@ -217,6 +232,11 @@ def _quota_conflicts(settings: Settings) -> Iterator[Finding]:
             ("quotas", "users", ""),
             "a user without a name; what holds for everybody else is quotas.default",
         )
+    if any("\0" in user for user in settings.quotas.users):
+        yield (
+            ("quotas", "users"),
+            "a name with a NUL is no principal's; those who cannot be identified are quotas.unidentified",
+        )
     yield from _client_conflicts(settings)
 
 
@@ -226,6 +246,7 @@ def _client_conflicts(settings: Settings) -> Iterator[Finding]:
         (("quotas",), quotas.clients),
         (("quotas", "default"), quotas.default.clients),
         *((("quotas", "users", name), user.clients) for name, user in quotas.users.items()),
+        *((("quotas", "unidentified", name), user.clients) for name, user in quotas.unidentified.items()),
     ]
     for path, clients in sections:
         if "" in clients:

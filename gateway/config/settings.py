@@ -8,10 +8,11 @@ from fractions import Fraction
 from socket import gethostname
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StringConstraints
 
 from pidgate import units
 from pidgate.quota import settings as quota
+from pidgate.quota.entities import User, unidentified
 from pidgate.units import Address
 
 Mode = Literal["observe", "enforce"]
@@ -63,6 +64,7 @@ RateMilli = Annotated[int, PlainValidator(units.rate), AfterValidator(quota.rate
 BindAddress = Annotated[Address, PlainValidator(units.address)]
 ServerAddress = Annotated[Address, PlainValidator(_server)]
 Advertised = Annotated[Advertise, PlainValidator(_advertise)]
+Mechanism = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 NodeIds = Annotated[tuple[int, ...], PlainValidator(units.node_id_list)]
 
 
@@ -256,9 +258,14 @@ class QuotasSettings(Section):
     bytes: BytesSettings = BytesSettings()
     default: DefaultSettings = DefaultSettings()
     users: dict[str, UserSettings] = {}
+    unidentified: dict[Mechanism, UserSettings] = {}
     clients: dict[str, ByteRatesSettings] = {}
     default_client: ByteRatesSettings = ByteRatesSettings()
     runtime_changes: RuntimeChangesSettings = RuntimeChangesSettings()
+
+    def named(self) -> dict[User, UserSettings]:
+        """Return every user with quotas of its own, and the entities of those who cannot be identified."""
+        return {**self.users, **{unidentified(name): user for name, user in self.unidentified.items()}}
 
     def byte_quotas(self) -> quota.ByteQuotas:
         """Return every entity that has a byte rate."""
@@ -266,7 +273,7 @@ class QuotasSettings(Section):
             *self.default.byte_rates(quota.DEFAULT),
             *(
                 (entity, rates)
-                for name, user in self.users.items()
+                for name, user in self.named().items()
                 for entity, rates in user.byte_rates(name)
             ),
             ((None, quota.DEFAULT), self.default_client.to_byte_rates()),
@@ -299,7 +306,7 @@ class QuotasSettings(Section):
                 refuse_init=ids.refuse_init_producer_id,
             ),
             default=quota.UserQuota(self.default.producer_ids_rate_milli),
-            users={name: user.to_user_quota() for name, user in self.users.items()},
+            users={name: user.to_user_quota() for name, user in self.named().items()},
             cluster_rate_milli=self.cluster_producer_ids_rate_milli,
             help_url=self.help_url,
             bytes=self.byte_quotas(),

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from pidgate.gateway.metrics.families import PREFIX, counter
 from pidgate.gateway.metrics.reports import ByteState
 from pidgate.quota.byte_quota import ByteSnapshot
+from pidgate.quota.entities import shown
 
 LABELLED_ROWS: Final = 1_000
 OTHER: Final = "(other)"
@@ -58,7 +59,7 @@ class ByteCollector(Collector):
         own: dict[_Labels, ByteSnapshot] = {}
         others: dict[str, list[ByteSnapshot]] = {}
         for row in rows:
-            labels = (str(row.kind), row.user or "", row.client_id or "")
+            labels = (str(row.kind), shown(row.user or ""), row.client_id or "")
             if labels in self._labelled or len(self._labelled) < self._room:
                 self._labelled.add(labels)
                 own[labels] = row

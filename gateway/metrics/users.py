@@ -17,10 +17,10 @@ from prometheus_client.core import HistogramMetricFamily, Metric
 from pidgate.gateway.metrics.families import PREFIX
 from pidgate.gateway.metrics.reports import COUNTED_FIELDS, SUMMED_FIELDS
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
+from pidgate.quota.entities import User, is_unidentified, shown
 
 LABELLED_USERS: Final = 1_000
 OTHER_USERS: Final = "(other)"
-UNIDENTIFIED: Final = "(unidentified)"
 
 
 class _Sum:
@@ -81,9 +81,9 @@ class UserFamilies:
                 rows[label] = snapshot
         return rows
 
-    def _label(self, user: str | None) -> str:
-        if user is None:
-            return UNIDENTIFIED
+    def _label(self, user: User) -> str:
+        if is_unidentified(user):
+            return shown(user)  # there are few of them, and they are many people each
         if user not in self._labelled:
             if len(self._labelled) >= self._room:
                 return OTHER_USERS

@@ -101,6 +101,11 @@ def _check_sense(change: Change, wall_ms: int) -> None:
         raise NotAllowed(
             "a user has a name; for all users that are not named change the default user's quota"
         )
+    if target.user is not None and "\0" in target.user:
+        raise NotAllowed(
+            "no principal's name holds a NUL; the quota of those who cannot be identified is set in the "
+            "configuration file (quotas.unidentified)"
+        )
     if target.user is not None and len(target.user) > LONGEST_USER:
         raise NotAllowed(f"a user's name of {len(target.user)} characters; at most {LONGEST_USER} are kept")
     if len(change.note) > LONGEST_NOTE:

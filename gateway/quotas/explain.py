@@ -152,7 +152,7 @@ def provenance_in_force(settings: Settings, changes: Iterable[Change]) -> dict[s
 
     Owner and note are always the file's. The mode of all users is left out.
     """
-    users = settings.quotas.users.items()
+    users = settings.quotas.named().items()
     found = {name: Provenance(owner=user.owner, note=user.note) for name, user in users}
     for change in sorted(changes, key=lambda change: change.set_wall_ms):
         if (change.target.setting, change.target.user) == ALL_MODES:

@@ -37,12 +37,10 @@ from pidgate.protocol.client_quotas import (
 )
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge
 from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.entities import User, is_unidentified, shown
 from pidgate.quota.settings import Quotas, rate_milli
 
 OURS: Final = b"producer_ids_rate"
-
-UNIDENTIFIED: Final = "unidentified"
-"""`set_by` of a client whose user is not known."""
 
 MOST_RATE: Final = 1e12
 """More ids in a window than a gateway can count; leaves room for exact arithmetic."""
@@ -118,7 +116,7 @@ class QuotaExchange:
         self._enter()
 
     @classmethod
-    def begin(cls, buf: Buffer, start: int, end: int, user: str | None, wall_ms: int) -> QuotaExchange | None:
+    def begin(cls, buf: Buffer, start: int, end: int, user: User, wall_ms: int) -> QuotaExchange | None:
         """Return the exchange for the request buf[start:end] of this user; None: forward it as it is.
 
         Raises KafkaProtocolError.
@@ -128,7 +126,7 @@ class QuotaExchange:
         request = client_quotas.read_alter(buf, start, end)
         if not any(operation.key == _KEY for entry in request.entries for operation in entry.operations):
             return None
-        set_by = UNIDENTIFIED if user is None else f"User:{user}"
+        set_by = shown(user) if is_unidentified(user) else f"User:{user}"
         if too_much := _too_much(request, end - start):
             return cls(request, [_failed(entry, too_much) for entry in request.entries])
         times = Counter(entry.entity for entry in request.entries)
@@ -332,6 +330,8 @@ def _rates(wanted: UserFilter, quotas: Quotas) -> dict[str | None, float]:
         found[None] = quotas.default.producer_ids_rate_milli / _MILLI
     for name in quotas.users if wanted.names is None else wanted.names:
         own = quotas.users.get(name) if name is not None else None
-        if own is not None and own.producer_ids_rate_milli is not None:
+        if own is None or name is None or is_unidentified(name):
+            continue  # no principal of Kafka's is named so
+        if own.producer_ids_rate_milli is not None:
             found[name] = own.producer_ids_rate_milli / _MILLI
     return found

@@ -102,7 +102,7 @@ def promotions(before: Quotas, after: Quotas, users: Callable[[], Iterable[UserS
     named = dict.fromkeys([*before.users, *after.users])
     if not any(_is_promoted(before, after, user) for user in (_ANYBODY, *named)):
         return []
-    would_refuse = {user.user: user.would_refuse for user in users() if user.user is not None}
+    would_refuse = {user.user: user.would_refuse for user in users()}
     found = [
         Promotion(user, would_refuse.get(user, 0))
         for user in dict.fromkeys([*would_refuse, *named])

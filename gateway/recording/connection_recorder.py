@@ -90,7 +90,7 @@ class ConnectionRecorder:
         return {
             "connection_id": self.connection_id,
             "listener": self.listener,
-            "user": session.user or "",
+            "user": session.user,
             "client_id": session.client_id[:LONGEST_NAME],
             "software_name": name[:LONGEST_NAME],
             "software_version": version[:LONGEST_NAME],
@@ -169,7 +169,7 @@ class ConnectionRecorder:
                     return
                 suppressed_count = left_out
         about = self.about()
-        about["user"] = user or ""
+        about["user"] = user
         recorder.publish(
             DecisionEvent(
                 **recorder.stamp(now_ms),

@@ -232,7 +232,7 @@ class Recorder:
             self.publish(
                 RefusalOutcomeEvent(
                     **self.stamp(self.now_ms()),
-                    user=one.user or "",
+                    user=one.user,
                     client_id=known.client_id if known else "",
                     address=known.address if known else "",
                     producer_id=one.producer_id,
@@ -314,7 +314,7 @@ class Recorder:
         # Both clocks are read now, so that a wall clock that was set meanwhile is believed.
         to_wall_ms = self.wall_ms() - self.now_ms()
         about = usage.first_user.about()
-        about["user"] = usage.user or ""
+        about["user"] = usage.user
         if usage.connections > 1:
             about["connection_id"] = None
         self.publish(

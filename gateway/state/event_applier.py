@@ -212,4 +212,4 @@ class EventApplier:
 
 
 def _same_name(name: str) -> User:
-    return name or None
+    return name

@@ -90,7 +90,7 @@ class QuotaStateManager:
         self._watch = observer.refused_elsewhere
         self.is_restored = False
         self.progress = "what is remembered has not been read yet"
-        self._names = UserNames(settings.events.redact, settings.quotas.users)
+        self._names = UserNames(settings.events.redact, settings.quotas.named())
         self._quotas, self._provenance = settings.to_quotas(), provenance
         self._is_started = False
         self._quota = ProducerIdQuota(self._quotas, lambda: secrets.randbits(32), self._now_ms())

@@ -18,6 +18,7 @@ from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.rates.times import Days
 from pidgate.pipeline.tables import Tables
+from pidgate.quota import entities
 from pidgate.units import about_duration
 
 SHOWN = 10
@@ -153,7 +154,9 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
     for head in columns.values():
         shown.add_column(head, justify="right")
     for row in top.collect():
-        shown.add_row(row.user or "(unidentified)", *(f"{row[name]:,.0f}" for name in columns))
+        shown.add_row(
+            entities.shown(row.user) or "(unidentified)", *(f"{row[name]:,.0f}" for name in columns)
+        )
     console.print(shown)
     console.print(
         f"Written to {tables.path('results')}: rates_*, held_by_hour. Next: pidgate pipeline offenders."

@@ -21,6 +21,7 @@ from pidgate.pipeline.report.words import (
     sentence,
     share,
 )
+from pidgate.quota.entities import shown
 from pidgate.units import counted
 
 _MOST_USERS = 8
@@ -71,8 +72,8 @@ def summary(found: Found) -> str:
 
 
 def name_of(user: str) -> str:
-    """Return a user's name; a user whose mechanism could not be read has none."""
-    return user or "(no user name)"
+    """Return a user's name; everybody unidentified had none once."""
+    return shown(user) or "(no user name)"
 
 
 def _guilty(found: Found) -> Sequence[UserRow]:

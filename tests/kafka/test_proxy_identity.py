@@ -1,8 +1,5 @@
 """Who is it? Read from the exchange as it passes, true from the broker's success on, and no secret anywhere."""
 
-import base64
-import hashlib
-import hmac
 import time
 from collections.abc import Callable, Iterator
 
@@ -16,6 +13,7 @@ from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
+from tests.support.scram import scram_login
 
 pytestmark = pytest.mark.kafka
 
@@ -137,33 +135,14 @@ def test_who_never_authenticates_costs_nobody_else(gateway: GatewayProcess, topi
         assert client.call(METADATA, 1, {"topics": []})["brokers"]
 
 
-def scram_final(first: bytes, server_first: bytes, password: str) -> bytes:
-    """RFC 5802's client-final for SCRAM-SHA-256."""
-    fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
-    client_key = hmac.digest(salted, b"Client Key", "sha256")
-    without_proof = f"c=biws,r={fields['r']}".encode()
-    message = b",".join([first.removeprefix(b"n,,"), server_first, without_proof])
-    signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
-    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-    return without_proof + b",p=" + base64.b64encode(proof)
-
-
 @pytest.mark.parametrize(
     ("password", "error_code"), [("bob-secret", 0), ("wrong-secret", FAILED_AUTHENTICATION)]
 )
 def test_scram_counts_from_the_final_answer_only(
     gateway: GatewayProcess, topic: str, password: str, error_code: int
 ) -> None:
-    first = b"n,,n=bob,r=abcdefghijklmnop"
     with RawClient(gateway.bootstrap_servers) as client:
-        assert client.call(SASL_HANDSHAKE, 1, {"mechanism": "SCRAM-SHA-256"})["error_code"] == 0
-        answer = client.ask(request(SASL_AUTHENTICATE, 2, {"auth_bytes": first}))
-        # error code, null message, then the token behind its length
-        server_first = answer[4 + 1 + 2 + 1 + 1 :]
-        server_first = server_first[: server_first.index(b",i=") + len(b",i=4096")]
-        final = scram_final(first, server_first, password)
-        assert client.call(SASL_AUTHENTICATE, 2, {"auth_bytes": final})["error_code"] == error_code
+        assert scram_login(client, "bob", password) == error_code
         if error_code == 0:
             assert outcome(client.ask(produce(topic, 900_010))) == NOT_ENOUGH_REPLICAS
         else:

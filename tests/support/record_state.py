@@ -18,11 +18,16 @@ from pidgate import events
 from pidgate.events.definitions import DecisionEvent
 from pidgate.gateway.state.state_dir import LOCK_FILE, StateDir
 from pidgate.quota import Mode, Quotas, UserQuota
+from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 
 HOUR_MS: Final = 3_600_000
 WRITTEN_WALL_MS: Final = 1_795_000_000_000
-IDS: Final = {"alice": range(4_000, 4_060), "Zoë Ünal": range(9_000, 9_300), None: range(70_000, 70_005)}
+IDS: Final = {
+    "alice": range(4_000, 4_060),
+    "Zoë Ünal": range(9_000, 9_300),
+    unidentified("GSSAPI"): range(70_000, 70_005),
+}
 IN_TRANSACTIONS: Final = "Zoë Ünal"
 JOURNALLED: Final = [4_060, 4_061, 4_062]
 OFFSETS: Final = {0: 17, 1: 0, 11: 123_456_789_012}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pidgate.gateway.state.state_dir import Loaded, StateDir
+from pidgate.quota.entities import unidentified
 from pidgate.quota.user_state import BucketState, LayerState, UserState
 
 
@@ -26,10 +27,10 @@ def layer(fill: int, bits: int = 203) -> LayerState:
 
 
 def users(generation: int) -> list[UserState]:
-    """Different for each generation; one without a name, one with an odd one, one without layers."""
+    """Different for each generation; one unidentified, one with an odd one, one without layers."""
     return [
         UserState("alice", generation, (layer(1), layer(2)), BucketState(-5, 3_600_000, 100_000), 7),
-        UserState(None, 2**32 - 1, (layer(3),)),
+        UserState(unidentified("GSSAPI"), 2**32 - 1, (layer(3),)),
         UserState('Zoë "\n\ud800 x', 5, (), BucketState(10**18, 1, 1)),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pidgate.gateway.proxy.apis.api import WHOLE, Api, ApiContext, InFlightRequest, Request, Response, Step
 from pidgate.protocol import messages
 from pidgate.protocol.errors import UnsupportedVersion
+from pidgate.quota.entities import unidentified
 
 
 class ApiVersionsApi(Api):
@@ -65,7 +66,8 @@ class SaslAuthenticateApi(SaslHandshakeApi):
         identity = context.sasl.broker_answer(error_code, token)
         if identity is not None:
             before = context.session.user
-            context.session.identify(identity.user)
+            user = identity.user
+            context.session.identify(unidentified(identity.mechanism) if user is None else user)
             if context.recorder is not None and context.session.user != before:
                 context.recorder.identified()
         return None

@@ -180,7 +180,9 @@ def _read_user(frame: Frame) -> UserState:
         transactional = None if len(values) <= len(_LAYER) else bool(values[len(_LAYER)])
         layers.append(LayerState(**fields, data=data, transactional=transactional))
     user = head["user"]
-    if not (user is None or isinstance(user, str)):
+    if user is None:
+        user = ""  # the name of everybody unidentified, once
+    if not isinstance(user, str):
         raise ValueError(f"a user is called {user!r}")
     return UserState(
         user=user,

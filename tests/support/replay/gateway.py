@@ -116,7 +116,7 @@ class GatewayReplay:
 
     def waiting(self, event: RecordedEvent) -> int:
         """Return how many ids of the event's user wait in its queue."""
-        user = event["user"] or None
+        user = event["user"]
         return self._real.status(user, 0).waiting if self._real is not None else 0
 
     def _set_quotas(self, event: RecordedEvent, now_ms: int) -> None:
@@ -168,7 +168,7 @@ class GatewayReplay:
             self._channels.pop(event["connection_id"], None)
 
     def _channel(self, event: RecordedEvent) -> _Channel:
-        connection_id, user = event["connection_id"], event["user"] or None
+        connection_id, user = event["connection_id"], event["user"]
         channel = self._channels.get(connection_id)
         if channel is None:
             session = Session(user, event["client_id"], event["address"], connection_id)

@@ -7,6 +7,7 @@ from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, Recor
 from pidgate.protocol.messages import InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota import Admission, Close, Mode, ProducerBatch, ProducerIdQuota, Session, UserQuota
+from pidgate.quota.entities import unidentified
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 START_WALL_MS = 1_795_248_000_000
@@ -44,7 +45,7 @@ class Gateway:
         self.recorder.lifecycle("start", restored_from="nothing", grace_until_wall_ms=START_WALL_MS + 60_000)
         self.recorder.quotas_set(QUOTAS, self.world.now_ms)
 
-    def connect(self, user: str | None, address: str = "10.0.3.7") -> "Producer":
+    def connect(self, user: str, address: str = "10.0.3.7") -> "Producer":
         return Producer(self, self.world.connect(user, client_id=f"{user}-1", address=address))
 
     def pass_ms(self, time_ms: int) -> None:
@@ -90,7 +91,7 @@ def recorded() -> Iterator[bytes]:
     early.sends(batch(1_000))
     gateway.pass_ms(61_000)
 
-    for user in ("watched", "free", "blocked", None):
+    for user in ("watched", "free", "blocked", unidentified("GSSAPI")):
         other = gateway.connect(user, "2001:db8::17")
         for producer_id in range(2_000, 2_006):
             other.gets_id(producer_id)

@@ -138,8 +138,8 @@ def test_state_under_a_hash_is_handed_over_once() -> None:
 
 
 @pytest.mark.parametrize("redact", [[], ["user"]])
-def test_who_cannot_be_identified_has_no_name(redact: list[str]) -> None:
+def test_the_empty_name_of_old_events_stays_what_it_is(redact: list[str]) -> None:
     users = UserNames(redact)
-    assert users.in_events(None) == ""
-    assert users.user_of("") is None
-    assert users.meet(None) is None
+    assert users.in_events("") == ""
+    assert users.user_of("") == ""
+    assert users.meet("") is None

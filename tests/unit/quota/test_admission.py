@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 import pytest
 
 from pidgate.quota import Admission, Mode, Quotas, Reason, Session, UserQuota
+from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.state import Answer, Question
 from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
@@ -331,14 +332,22 @@ def test_a_young_id_above_0_on_an_unknown_partition_may_have_been_refused_elsewh
         ("alice", enforcing(0, mode=Mode.OBSERVE)),
         ("alice", enforcing(0, users={"alice": UserQuota(exempt=True)})),
         ("alice", enforcing(None)),
-        (None, enforcing(0)),
+        (
+            unidentified("OAUTHBEARER"),
+            enforcing(0, users={unidentified("OAUTHBEARER"): UserQuota(exempt=True)}),
+        ),
     ],
-    ids=["observed", "exempt", "unlimited", "unidentified"],
+    ids=["observed", "exempt", "unlimited", "unidentified and exempt"],
 )
-def test_who_is_not_bounded_is_never_refused(user: str | None, quotas: Quotas) -> None:
+def test_who_is_not_bounded_is_never_refused(user: str, quotas: Quotas) -> None:
     world = World(quotas)
     for number in range(300):
         assert isinstance(world.judge(world.connect(user), batch(number, number)), Forward)
+
+
+def test_who_cannot_be_identified_has_a_quota() -> None:
+    world = World(enforcing(0))
+    assert world.refusal(world.connect(unidentified("OAUTHBEARER")), batch(1)).reason is Reason.BLOCKED
 
 
 # Deadlines and coming back
@@ -644,7 +653,7 @@ class _Broken(ProducerIdQuota):
         raise ZeroDivisionError("broken")
 
     def insert_uncharged(
-        self, user: str | None, producer_id: int, now_ms: int, *, transactional: bool = False
+        self, user: str, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
         if not self.inserts:
             raise ZeroDivisionError("broken")
@@ -681,7 +690,7 @@ def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(ins
 
 
 class _ExpiresByAge(StickyRefusals):
-    def refused_id(self, user: str | None, producer_id: int, now_ms: int) -> RefusedId | None:
+    def refused_id(self, user: str, producer_id: int, now_ms: int) -> RefusedId | None:
         record = super().refused_id(user, producer_id, now_ms)
         if record is not None and now_ms - record.refused_at_ms >= 30_000:
             for key in list(record.entries):
@@ -690,7 +699,7 @@ class _ExpiresByAge(StickyRefusals):
             return None
         return record
 
-    def admitted(self, user: str | None, producer_id: int, now_ms: int) -> None:
+    def admitted(self, user: str, producer_id: int, now_ms: int) -> None:
         """Admitted ids are not watched either, or their first sight would do for what was forgotten."""
 
 

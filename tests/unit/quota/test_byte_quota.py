@@ -8,6 +8,7 @@ import pytest
 
 from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
+from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 from tests.unit.quota.byte_flood import Flood
 
@@ -34,7 +35,7 @@ class World:
         self.quotas = replace(self.quotas, bytes=ByteQuotas(rates=dict(self.rates)))
         self.quota.set_quotas(self.quotas, 0)
 
-    def sensors(self, user: str | None, client_id: str | None) -> ClientSensors:
+    def sensors(self, user: str, client_id: str | None) -> ClientSensors:
         sensors = self.quota.sensors(self.kind, user, client_id, 0)
         assert sensors is not None
         return sensors
@@ -193,11 +194,11 @@ def test_who_is_observed_or_exempt_is_counted_and_never_waits(
     assert (snapshot.total_bytes, snapshot.bytes_per_s) == (2_400, 240.0)
 
 
-def test_who_is_unidentified_is_counted_with_its_client_id_and_never_waits() -> None:
+def test_who_is_unidentified_waits_as_everybody_else() -> None:
     world = World()
     world.set(None, "app", 100)
 
-    assert world.sensors(None, "app").record(5_000, 0) == 0
+    assert world.sensors(unidentified("GSSAPI"), "app").record(5_000, 0) == 40_000
     assert world.sensors("alice", "app").record(0, 0) == 40_000
 
 

@@ -7,6 +7,7 @@ from itertools import combinations
 import pytest
 
 from pidgate.quota.byte_rates import Bound, Kind, rate_of_bucket, resolve_rate, throttles_bytes
+from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 
 LEVELS: dict[int, tuple[ByteEntity, tuple[str | None, str | None]]] = {
@@ -45,14 +46,10 @@ def test_the_first_level_that_is_set_wins_whatever_else_is(kind: Kind) -> None:
         ("bob", "app", 4),
         ("bob", "other", 5),
         ("bob", None, 5),
-        (None, "app", 7),
-        (None, "other", 8),
-        (None, None, 8),
+        (unidentified("GSSAPI"), "app", 4),
     ],
 )
-def test_others_fall_to_the_level_that_is_about_them(
-    user: str | None, client_id: str | None, level: int
-) -> None:
+def test_others_fall_to_the_level_that_is_about_them(user: str, client_id: str | None, level: int) -> None:
     bound = resolve_rate(quotas_of(*LEVELS), Kind.PRODUCE, user, client_id)
 
     assert bound == Bound(level * 100, (user, client_id or ""), level)
@@ -81,8 +78,12 @@ def test_clients_that_nobody_named_are_told_apart_by_what_their_ids_begin_with()
     assert resolve_rate(quotas, Kind.PRODUCE, "bob", long) == Bound(6, ("bob", long), 1)
 
 
-def test_who_is_unidentified_is_no_default_user() -> None:
-    assert resolve_rate(quotas_of(1, 2, 3, 4, 5, 6), Kind.PRODUCE, None, "app") is None
+def test_who_is_unidentified_has_what_its_mechanism_has() -> None:
+    quotas = ByteQuotas(rates={(unidentified("GSSAPI"), None): ByteRates(5), ("", None): ByteRates(7)})
+    for mechanism, rate, level in (("GSSAPI", 5, 3), ("OAUTHBEARER", 7, 6)):
+        entity = unidentified(mechanism)
+        bound = Bound(rate, (entity, None), level)
+        assert resolve_rate(quotas, Kind.PRODUCE, entity, "app") == bound
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -116,4 +117,3 @@ def test_a_buckets_rate_is_that_of_the_levels_that_lead_to_it(kind: Kind) -> Non
 )
 def test_who_is_throttled_at_all(quotas: Quotas, throttled: bool) -> None:
     assert throttles_bytes(quotas, "alice") is throttled
-    assert not throttles_bytes(quotas, None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.quota.entities import EffectiveQuota, enforces, resolve
+from pidgate.protocol.sasl import SaslExchange
+from pidgate.quota.entities import EffectiveQuota, enforces, is_unidentified, resolve, shown, unidentified
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 
 OBSERVE, ENFORCE = Mode.OBSERVE, Mode.ENFORCE
@@ -16,6 +17,7 @@ QUOTAS = Quotas(
         "bob": UserQuota(None, ENFORCE),
         "mallory": UserQuota(0, ENFORCE),
         "mirror": UserQuota(exempt=True),
+        unidentified("OAUTHBEARER"): UserQuota(5_000, ENFORCE),
     },
 )
 
@@ -28,11 +30,12 @@ QUOTAS = Quotas(
         ("mallory", EffectiveQuota(0, ENFORCE, False)),
         ("mirror", EffectiveQuota(1_000_000, OBSERVE, True)),
         ("somebody", EffectiveQuota(1_000_000, OBSERVE, False)),
-        (None, EffectiveQuota(None, OBSERVE, False)),
+        (unidentified("GSSAPI"), EffectiveQuota(1_000_000, OBSERVE, False)),
+        (unidentified("OAUTHBEARER"), EffectiveQuota(5_000, ENFORCE, False)),
     ],
 )
 def test_what_is_said_of_a_user_goes_before_the_default_key_by_key(
-    user: str | None, expected: EffectiveQuota
+    user: str, expected: EffectiveQuota
 ) -> None:
     assert resolve(QUOTAS, user) == expected
 
@@ -43,14 +46,27 @@ def test_the_defaults_mode_goes_before_the_global_one() -> None:
     assert resolve(quotas, "quiet").mode is OBSERVE
 
 
-def test_only_identified_bounded_users_under_enforcement_are_refused_anything() -> None:
+def test_only_bounded_users_under_enforcement_are_refused_anything() -> None:
     assert enforces(QUOTAS, "alice", transactional=False)
     assert not enforces(QUOTAS, "somebody", transactional=False)
     assert not enforces(QUOTAS, "mirror", transactional=False)
-    assert not enforces(QUOTAS, None, transactional=False)
+    assert enforces(QUOTAS, unidentified("OAUTHBEARER"), transactional=False)
     assert not enforces(Quotas(mode=ENFORCE), "unbounded", transactional=False)
     assert enforces(Quotas(mode=ENFORCE, cluster_rate_milli=1), "unbounded", transactional=False)
-    assert not enforces(Quotas(mode=ENFORCE, cluster_rate_milli=1), None, transactional=False)
+
+
+def test_nobody_is_named_as_those_who_cannot_be_identified() -> None:
+    """PLAIN ends a name at a NUL, and SCRAM takes none in a name: no login makes somebody another one's entity."""
+    entity = unidentified("OAUTHBEARER")
+    for mechanism, token in (("PLAIN", f"\0{entity}\0pw"), ("SCRAM-SHA-256", f"n,,n={entity},r=abc")):
+        exchange = SaslExchange()
+        exchange.handshake(mechanism)
+        exchange.client_token(token.encode())
+        identity = exchange.broker_answer(0, b"")
+        assert identity is None or identity.user is None
+    assert (shown(entity), shown("alice")) == ("(unidentified OAUTHBEARER)", "alice")
+    assert is_unidentified(entity)
+    assert not is_unidentified("OAUTHBEARER")
 
 
 def test_transactional_requests_have_a_switch_of_their_own() -> None:

@@ -120,7 +120,6 @@ def test_the_mode_of_all_users_is_above_everything_but_exemption(
     assert [resolve(quotas, user).mode for user in users] == [mode] * 5
     assert resolve(quotas, "bob").exempt
     assert not resolve(quotas, "bob").enforces
-    assert not resolve(quotas, None).enforces
 
 
 def test_the_mode_of_all_users_ends_and_leaves_everybody_as_before() -> None:

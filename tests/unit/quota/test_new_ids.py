@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pidgate.quota.admission import Admission
+from pidgate.quota.entities import unidentified
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
@@ -450,9 +451,9 @@ def test_refusals_are_counted_beside_those_of_produce_requests() -> None:
     assert alice.throttle_time_ms == LONGEST_MS
 
 
-def test_whoever_cannot_be_identified_is_let_pass() -> None:
+def test_whoever_cannot_be_identified_is_refused_like_anybody() -> None:
     world = world_of(refusing(0))
-    assert asks(world, world.connect(None)) is None
+    assert asks(world, world.connect(unidentified("GSSAPI"))) is not None
 
 
 def test_a_changed_quota_is_in_force_at_once() -> None:

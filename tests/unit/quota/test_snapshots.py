@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pidgate.quota import Mode, Quotas, UserQuota, UserSnapshot
+from pidgate.quota.entities import unidentified
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing
 
 
@@ -41,7 +42,7 @@ def test_a_user_without_a_limit() -> None:
 def test_an_exempt_user_and_an_unidentified_one() -> None:
     world = World(enforcing(1, users={"mirror": UserQuota(exempt=True)}))
     world.judge(world.connect("mirror"), batch(1))
-    world.judge(world.connect(None), batch(2))
-    mirror, unidentified = world.admission.user_snapshots(HOUR_MS)
+    world.judge(world.connect(unidentified("GSSAPI")), batch(2))
+    mirror, kerberos = world.admission.user_snapshots(HOUR_MS)
     assert (mirror.user, mirror.exempt, mirror.enforces) == ("mirror", True, False)
-    assert (unidentified.user, unidentified.rate_milli, unidentified.enforces) == (None, None, False)
+    assert (kerberos.user, kerberos.rate_milli, kerberos.enforces) == ("\0GSSAPI", 1_000, True)

@@ -69,9 +69,7 @@ class World:
         self.admission = admission or Admission(quotas, seeds(), 0)
         self._connections = count(1)
 
-    def connect(
-        self, user: str | None = "alice", *, client_id: str = "app", address: str = "10.0.0.1"
-    ) -> Session:
+    def connect(self, user: str = "alice", *, client_id: str = "app", address: str = "10.0.0.1") -> Session:
         return Session(user, client_id, address, next(self._connections))
 
     def judge(self, session: Session, *batches: ProducerBatch, transactional: bool = False) -> Verdict:

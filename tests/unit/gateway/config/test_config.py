@@ -9,6 +9,7 @@ from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config import conflicts, loading
 from pidgate.gateway.config.loading import ConfigError, Settings
 from pidgate.gateway.config.source import dotted
+from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, ProducerIdSettings, UserQuota
 from pidgate.units import Address
 
@@ -464,3 +465,42 @@ def test_an_error_names_the_option(options: dict[str, object], problem: str) -> 
         loading.from_options(**{"bootstrap_servers": "k1:9092", **options})  # type: ignore[arg-type]
 
     assert str(caught.value) == problem
+
+
+UNIDENTIFIED = """
+own_client: {sasl: {mechanism: PLAIN, username: gw, password_file: f}}
+quotas:
+  mode: enforce
+  default: {producer_ids_rate: 10}
+"""
+
+
+def test_who_cannot_be_identified_has_quotas_like_a_user() -> None:
+    settings = loading.parse(
+        CLUSTER
+        + UNIDENTIFIED
+        + """
+  unidentified:
+    OAUTHBEARER: {producer_ids_rate: 5, mode: observe, producer_byte_rate: 7}
+    AWS_MSK_IAM: {exempt: [producer_ids]}
+"""
+    )
+    quotas = settings.to_quotas()
+    oauth, msk = unidentified("OAUTHBEARER"), unidentified("AWS_MSK_IAM")
+    assert quotas.users == {oauth: UserQuota(5_000, Mode.OBSERVE), msk: UserQuota(exempt=True)}
+    assert quotas.bytes.rates == {(oauth, None): ByteRates(7)}
+    assert warnings_of(settings) == []
+
+
+def test_a_quota_that_those_who_cannot_be_identified_merely_inherit_is_a_warning() -> None:
+    (warning,) = warnings_of(loading.parse(CLUSTER + UNIDENTIFIED))
+    assert warning.startswith(
+        "quotas.unidentified: names no mechanism: all who log in by OAUTHBEARER share one"
+    )
+    assert warnings_of(loading.parse(CLUSTER + UNIDENTIFIED.replace("enforce", "observe"))) == []
+    assert warnings_of(loading.parse(CLUSTER + UNIDENTIFIED.replace("10", "null"))) == []
+
+
+def test_no_user_can_be_named_as_those_who_cannot_be_identified() -> None:
+    problems = problems_of(CLUSTER + 'quotas: {users: {"\\0OAUTHBEARER": {}}}')
+    assert [problem for problem in problems if "holds" in problem or "NUL" in problem]

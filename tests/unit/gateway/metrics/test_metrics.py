@@ -12,9 +12,10 @@ from pidgate import quota
 from pidgate.gateway.metrics import registry
 from pidgate.gateway.metrics.counters import NAMES, Counters
 from pidgate.gateway.metrics.registry import build_registry
-from pidgate.gateway.metrics.users import OTHER_USERS, UNIDENTIFIED, UserFamilies
+from pidgate.gateway.metrics.users import OTHER_USERS, UserFamilies
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
+from pidgate.quota.entities import unidentified
 from pidgate.quota.verdicts import Session
 
 GATEWAY = Path(registry.__file__).parents[1]
@@ -34,7 +35,7 @@ def _label_values(labels: Mapping[str, str]) -> list[str]:
     return [labels[name] for name in sorted(labels, key=lambda name: (name != "user", name))]
 
 
-def snapshot(user: str | None, **changes: object) -> UserSnapshot:
+def snapshot(user: str, **changes: object) -> UserSnapshot:
     values: dict[str, object] = {
         "user": user,
         "enforces": True,
@@ -158,7 +159,12 @@ def test_users_beyond_the_bound_are_summed_and_labels_stay_with_whom_they_were_g
 
 
 def test_what_cannot_be_identified_has_a_name_of_its_own() -> None:
-    assert scraped(Counters(), [snapshot(None)])[f"pidgate_producer_ids_waiting|{UNIDENTIFIED}"] == 2
+    assert (
+        scraped(Counters(), [snapshot(unidentified("GSSAPI"))])[
+            "pidgate_producer_ids_waiting|(unidentified GSSAPI)"
+        ]
+        == 2
+    )
 
 
 def test_snapshots_of_a_real_admission_are_shown() -> None:

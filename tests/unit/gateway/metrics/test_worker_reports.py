@@ -44,7 +44,7 @@ def worked(*producer_ids: int) -> Admission:
 def alice(reports: Reports) -> UserSnapshot:
     state = ProducerIdQuota(QUOTAS, lambda: 1, 0)
 
-    def of_state(user: str | None) -> UserSnapshot:
+    def of_state(user: str) -> UserSnapshot:
         counters, status = UserCounters(gave_up=3), state.status(user, 1_000)
         return counters.snapshot(user, resolve(QUOTAS, user), status, 0, 1_000)
 

@@ -71,7 +71,7 @@ class ExemptionLifts(Admission):
 class ExpiresByAge(StickyRefusals):
     """A refusal is forgotten after a second."""
 
-    def refused_id(self, user: str | None, producer_id: int, now_ms: int) -> RefusedId | None:
+    def refused_id(self, user: str, producer_id: int, now_ms: int) -> RefusedId | None:
         record = super().refused_id(user, producer_id, now_ms)
         if record is None or now_ms - record.refused_at_ms < 1_000:
             return record
@@ -98,7 +98,7 @@ class AboveLifts(StickyRefusals):
 class LatestRefusalStands(StickyRefusals):
     """The latest refusal replaces the lowest."""
 
-    def refused(self, user: str | None, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
+    def refused(self, user: str, batch: ProducerBatch, connection_id: int, now_ms: int) -> None:
         record = self.watched.get(user, {}).get(batch[0])
         key = (batch[3], batch[4])
         if record is not None and (found := self._key_in(record, *key)) in record.entries:
@@ -118,14 +118,14 @@ class AnyConnectionPassed(StickyRefusals):
 class NewIdsUnwatched(StickyRefusals):
     """Only ids that were refused here are watched."""
 
-    def admitted(self, user: str | None, producer_id: int, now_ms: int) -> None:
+    def admitted(self, user: str, producer_id: int, now_ms: int) -> None:
         pass
 
 
 class EntryStaysAfterClose(StickyRefusals):
     """A connection is closed for an entry of another one, which stays."""
 
-    def too_many_further(self, user: str | None, batch: ProducerBatch) -> bool:
+    def too_many_further(self, user: str, batch: ProducerBatch) -> bool:
         record = self.watched[user][batch[0]]
         entry = record.entries[self._key_in(record, batch[3], batch[4])]
         entry.further_refusals += 1

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.process import wire
 from pidgate.quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.entities import unidentified
 from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.state import Answer, AskedId, PendingDecision, Question, complete
 from pidgate.quota.verdicts import Bound, Decision, Forward, ProducerBatch, Reason, Refuse, Session
@@ -161,7 +162,7 @@ def test_a_refusal_elsewhere_makes_the_first_batch_above_0_wait_whatever_the_mod
 
 def test_a_question_and_an_answer_survive_the_wire() -> None:
     question = Question(
-        None,
+        unidentified("GSSAPI"),
         "10.0.0.1",
         "app",
         True,

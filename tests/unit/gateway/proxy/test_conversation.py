@@ -11,6 +11,7 @@ from pidgate.gateway.proxy.apis.topics import MetadataApi
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
+from pidgate.quota.entities import unidentified
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
 
@@ -220,7 +221,7 @@ def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
     """The broker answers SaslAuthenticate: what SaslAuthenticateApi does with it."""
     identity = script.talk.sasl.broker_answer(error_code, b"")
     if identity is not None:
-        script.session.identify(identity.user)
+        script.session.identify(identity.user or unidentified(identity.mechanism))
     script.broker_answers(correlation_id)
 
 

@@ -23,6 +23,7 @@ from pidgate.protocol import client_quotas, codec
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.headers import peek_request
 from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Quotas, UserQuota
 from tests.support import raw
 from tests.support.bounds import examples
@@ -223,12 +224,12 @@ def test_what_is_removed_needs_no_value() -> None:
             "validate_only": False,
         },
     )
-    exchange = QuotaExchange.begin(frame, 4, len(frame), None, NOW_MS)
+    exchange = QuotaExchange.begin(frame, 4, len(frame), unidentified("GSSAPI"), NOW_MS)
     assert exchange is not None
     played = Played()
     assert played.to_the_end(exchange) == [(key_of(ALICE), 0)]
     (change,) = played.made
-    assert (change.action, change.value, change.set_by) == (Action.REMOVE, None, "unidentified")
+    assert (change.action, change.value, change.set_by) == (Action.REMOVE, None, "(unidentified GSSAPI)")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerI
 from pidgate.protocol.produce import ProducerBatch
 from pidgate.protocol.sasl import PLAIN, SaslExchange
 from pidgate.protocol.sasl import Identity as Authenticated
+from pidgate.quota.entities import unidentified
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.users import GaveUp
 from pidgate.quota.verdicts import Decision, Reason, Session
@@ -60,7 +61,7 @@ class Told:
             on_failure=self.failures.append,
         )
 
-    def connection(self, user: str | None = "alice", client_id: str = "etl") -> ConnectionRecorder:
+    def connection(self, user: str = "alice", client_id: str = "etl") -> ConnectionRecorder:
         number = len(self.recorder.connections) + 1
         session = Session(user, client_id, "10.0.0.1", number)
         return ConnectionRecorder(self.recorder, session, SaslExchange(), "main", 3)
@@ -444,12 +445,12 @@ def test_topology_is_told_by_one_process(worker: int, told_of: int) -> None:
 def test_numbers_have_no_gaps_and_keys_are_users() -> None:
     told = Told()
     told.recorder.quotas_set(QUOTAS, 5_000)
-    for user in ("alice", None, "bob"):
+    for user in ("alice", unidentified("GSSAPI"), "bob"):
         connection = told.connection(user)
         decide(connection, decision(user=user))
         connection.closed("client")
     assert [event.seq for event in told.events] == list(range(1, len(told.values) + 1))
-    assert {key for key, _ in told.values} == {"gw-1", "alice", "bob"}
+    assert {key for key, _ in told.values} == {"gw-1", "alice", "\0GSSAPI", "bob"}
 
 
 def test_redacted_names_stand_nowhere() -> None:

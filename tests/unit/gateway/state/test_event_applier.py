@@ -7,7 +7,7 @@ import pytest
 from pidgate.events import ConfigEvent, LifecycleEvent, UserNames, to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.entities import User
+from pidgate.quota.entities import User, unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.sticky import WATCH_MS
@@ -216,9 +216,10 @@ class TestOthers:
         _, state = self.followed(record(0, user=names.in_events("alice")), user_of=names.user_of)
         assert state.table.remembers("alice", 4711, NOW_MS)
 
-    def test_somebody_unidentified_has_no_name(self) -> None:
-        _, state = self.followed(record(0, user=""))
-        assert state.table.remembers(None, 4711, NOW_MS)
+    def test_somebody_unidentified_is_an_entity_like_any_user(self) -> None:
+        entity = unidentified("OAUTHBEARER")
+        _, state = self.followed(record(0, user=entity))
+        assert state.table.remembers(entity, 4711, NOW_MS)
 
 
 def lifecycle(**changes: Any) -> LifecycleEvent:

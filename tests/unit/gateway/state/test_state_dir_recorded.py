@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -64,10 +65,16 @@ def test_a_recorded_directory_is_read_and_means_what_it_meant(recorded: Path, tm
         # Version 1 does not tell what an id was used for: it is known for either use.
         known_for = [user["transactional"]] if "transactional" in user else [False, True]
         for use in (False, True):
-            known = [quota.table.remembers(user["user"], one, taken_ms, transactional=use) for one in ids]
+            known = [quota.table.remembers(_named(user), one, taken_ms, transactional=use) for one in ids]
             assert known == [use in known_for] * len(ids)
-            assert not quota.table.remembers(user["user"], ids.stop + 50, taken_ms, transactional=use)
-        assert quota.status(user["user"], taken_ms).tokens == user["tokens"]
+            assert not quota.table.remembers(_named(user), ids.stop + 50, taken_ms, transactional=use)
+        assert quota.status(_named(user), taken_ms).tokens == user["tokens"]
+
+
+def _named(user: dict[str, Any]) -> str:
+    """The name "" was that of everybody unidentified, and null in files."""
+    name: str | None = user["user"]
+    return name or ""
 
 
 def shape_of(path: Path) -> set[tuple[int, tuple[str, ...], int]]:

@@ -1,0 +1,116 @@
+"""Whoever is authenticated has a quota: no way of logging in sheds it."""
+
+import base64
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pidgate.protocol import codec
+from pidgate.sandbox import Cluster
+from tests.hostile.attack import (
+    HOSTILE_USER,
+    WITH_SASL,
+    Attack,
+    Case,
+    Delivery,
+    Place,
+    Target,
+    cases,
+    versions_of,
+)
+from tests.hostile.attacker import SASL_AUTHENTICATE, authenticate, handshake, plain_token
+from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
+from tests.support.raw import request
+from tests.support.scram import scram_login
+
+CREATE_DELEGATION_TOKEN = 38
+MANY = 40
+
+ATTACKS = [
+    Attack(
+        name="tokens behind a login",
+        frames=lambda target: [
+            handshake(),
+            *MANY * [authenticate(plain_token(HOSTILE_USER), target.version)],
+            *(target.produce() for _ in range(20)),
+        ],
+        versions=versions_of(SASL_AUTHENTICATE),
+        places=WITH_SASL,
+        user=None,
+    ),
+    Attack(
+        name="a login with more behind the password",
+        frames=lambda target: [
+            handshake(),
+            authenticate(plain_token(HOSTILE_USER) + b"\0more", target.version),
+            *(target.produce() for _ in range(20)),
+        ],
+        versions=versions_of(SASL_AUTHENTICATE),
+        places=WITH_SASL,
+        user=None,
+    ),
+]
+
+
+@cases(ATTACKS)
+def test_attack(site: Site, case: Case) -> None:
+    carry_out(site, case)
+
+
+@pytest.fixture(scope="module")
+def gateway_site(sasl_cluster: Cluster) -> Iterator[Site]:
+    with running_site(sasl_cluster, Place()) as site:
+        yield site
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("extensions", [",TOKENAUTH=true", ",tokenauth=true,tokenauth=false", ",x=tokenauth"])
+def test_an_extension_that_the_broker_does_not_know_makes_nobody_else_of_a_user(
+    gateway_site: Site, extensions: str
+) -> None:
+    topic = gateway_site.topic()
+    frames = [Target(topic, 9, Place()).produce() for _ in range(20)]
+    with gateway_site.under_attack(), gateway_site.connect() as attacker:
+        assert scram_login(attacker, HOSTILE_USER, f"{HOSTILE_USER}-secret", extensions) == 0
+        attacker.attack(frames, Delivery.ODD_BYTES)
+    assert gateway_site.ids_at_brokers(topic) == set()
+
+
+def _delegation_token(site: Site) -> tuple[str, str]:
+    """Return name and password of a token of the honest user, got through the gateway."""
+    with site.connect() as client:
+        assert scram_login(client, HONEST_USER, f"{HONEST_USER}-secret") == 0
+        asked = {"renewers": [], "max_lifetime_ms": 3_600_000}
+        frame = client.ask(request(CREATE_DELEGATION_TOKEN, 2, asked))
+        answer = codec.decode_response(CREATE_DELEGATION_TOKEN, 2, frame, 0, len(frame))
+        assert answer.error_code == 0
+        token = answer.token_id, base64.b64encode(answer.hmac).decode()
+    give_up_s = time.monotonic() + 15
+    while time.monotonic() < give_up_s:  # until all brokers have heard of it
+        with site.connect() as client:
+            if scram_login(client, *token, ",tokenauth=true") == 0:
+                return token
+        time.sleep(0.1)
+    raise TimeoutError("the broker does not know its token")
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(("rate", "passed"), [(None, 0), (5, 6)])
+def test_a_delegation_token_has_the_quota_of_its_mechanism(
+    sasl_cluster: Cluster, rate: int | None, passed: int
+) -> None:
+    """By default that of the default user, which is 0 here; the owner's own would let all of them pass."""
+    own = {} if rate is None else {"unidentified": {"SCRAM-SHA-256": {"producer_ids_rate": rate}}}
+    with running_site(sasl_cluster, Place(), quotas=own) as site:
+        topic = site.topic()
+        token = _delegation_token(site)
+        frames = [Target(topic, 9, Place()).produce() for _ in range(20)]
+        with site.under_attack(), site.connect() as attacker:
+            assert scram_login(attacker, *token, ",tokenauth=true") == 0
+            attacker.attack(frames, Delivery.WHOLE)
+        assert len(site.ids_at_brokers(topic)) == passed
+        shown = site.gateway.metrics().value(
+            "pidgate_producer_ids_quota", user="(unidentified SCRAM-SHA-256)"
+        )
+        assert shown == (rate or 0)
