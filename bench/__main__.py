@@ -13,32 +13,28 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Final
 
-from bench import (
-    report,
-    s05_memory,
-    s10_storm,
-    s11_metadata,
-    s12_start,
-    s13_filter,
-)
+from bench import report
 from bench.alone import Alone, Conditions, broker_spec, in_memory
-from bench.cold_client import FAILURES
 from bench.compiled import CannotCompile
+from bench.loads.client import FAILURES
 from bench.machine import allows, come_first, describe, pin, placement
-from bench.scenario import Bench, Scenario, measure
-from bench.scenarios import SCENARIOS
+from bench.scenario import Bench, Plan, Scenario, measure
+from bench.scenarios import memory, metadata, start, storm
+from bench.scenarios.through_targets import SCENARIOS
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
 from pidgate import open_files, units
 from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.kafka import Cluster
 
-ALONE: Sequence[Alone] = (
-    s10_storm.SCENARIO,
-    s10_storm.LOGS_IN,
-    s11_metadata.SCENARIO,
-    s12_start.SCENARIO,
-    s13_filter.SCENARIO,
+ALONE: Final[Sequence[Alone]] = (
+    memory.MEMORY,
+    storm.SCENARIO,
+    metadata.SCENARIO,
+    start.SCENARIO,
+    memory.FILTER,
+    storm.LOGS_IN,
 )
 
 
@@ -95,9 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.nice:
         come_first(os.getpid(), options.nice)
-    numbers = sorted(
-        {*(scenario.number for scenario in SCENARIOS), *(one.number for one in ALONE), s05_memory.NUMBER},
-    )
+    numbers = sorted({*(one.number for one in SCENARIOS), *(one.number for one in ALONE)})
     wanted = options.only.split(",") if options.only else numbers
     scenarios = _within_open_files(
         [scenario for scenario in SCENARIOS if scenario.number in wanted], options.quick
@@ -112,8 +106,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if scenarios:
             _measure_through_targets(options, scenarios, targets, runs, folder)
-        if s05_memory.NUMBER in wanted:
-            _measure_memory(options.quick, folder)
         for one in ALONE:
             if one.number in wanted:
                 _measure_alone(one, options, runs, folder)
@@ -122,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 1
-    table = report.write_tables(folder, SCENARIOS, ALONE)
+    table = report.write_tables(folder, (*SCENARIOS, *ALONE))
     _say(f"\n{table.read_text()}\n{time.monotonic() - started:.0f} s; kept in {folder}")
     return 0
 
@@ -143,33 +135,23 @@ def _within_open_files(scenarios: Sequence[Scenario], quick: bool) -> list[Scena
     return fitting
 
 
-def _measure_memory(quick: bool, folder: Path) -> None:
-    """The scenario that needs no broker and no targets."""
-    _say(f"{s05_memory.NUMBER} {s05_memory.TITLE}")
-    content = {
-        "machine": describe("none").as_json(),
-        "quick": quick,
-        "plan": s05_memory.QUICK if quick else s05_memory.PLANS,
-        "results": s05_memory.measure(quick, _say),
+def _settings(options: argparse.Namespace, kafka: str, plan: Plan) -> dict[str, Any]:
+    """Where results come from."""
+    return {
+        "machine": describe(kafka).as_json(),
+        "pinned": placement(not options.no_pin).proxy is not None,
+        "quick": options.quick,
+        "nice": options.nice,
+        "plan": dict(plan),
     }
-    date = datetime.now(UTC).strftime("%Y-%m-%d")
-    report.keep(folder, date, s05_memory.NUMBER, s05_memory.NAME, content)
 
 
 def _measure_alone(scenario: Alone, options: argparse.Namespace, runs: int, folder: Path) -> None:
     _say(f"{scenario.number} {scenario.title}")
-    where = placement(not options.no_pin)
     plan = scenario.plan_for(options.quick)
-    content = {
-        "machine": describe(scenario.kafka).as_json(),
-        "pinned": where.proxy is not None,
-        "quick": options.quick,
-        "nice": options.nice,
-        "plan": dict(plan),
-        "results": scenario.measure(plan, Conditions(runs, where, _say)),
-    }
-    date = datetime.now(UTC).strftime("%Y-%m-%d")
-    report.keep(folder, date, scenario.number, scenario.name, content)
+    settings = _settings(options, scenario.kafka, plan)
+    results = scenario.measure(plan, Conditions(runs, placement(not options.no_pin), _say))
+    report.keep(folder, _today(), scenario.number, scenario.name, {**settings, "results": results})
 
 
 def _measure_through_targets(
@@ -181,7 +163,6 @@ def _measure_through_targets(
 ) -> None:
     where = placement(not options.no_pin)
     with _broker(options.bootstrap) as (broker, broker_pid, version):
-        machine = describe(version)
         if broker_pid and options.nice:
             come_first(broker_pid, options.nice)
         _warm_up(Bench(broker, broker_pid, placement(False), _say), options.quick)
@@ -196,20 +177,19 @@ def _measure_through_targets(
             if not through:
                 continue
             _say(f"{scenario.number} {scenario.title}")
-            date = datetime.now(UTC).strftime("%Y-%m-%d")
-            settings = {
-                "machine": machine.as_json(),
-                "pinned": where.proxy is not None,
-                "quick": options.quick,
-                "nice": options.nice,
-                "baseline": scenario.baseline,
-                "plan": dict(scenario.plan_for(options.quick)),
-            }
+            settings = _settings(options, version, scenario.plan_for(options.quick))
             results = measure(scenario, bench, through, runs, options.quick)
+            content = {**settings, "baseline": scenario.baseline, "results": results}
+            name = scenario.name
             if other is not None:
-                _say(report.write_against(folder, date, scenario, settings, results))
-            else:
-                report.write(folder, date, scenario, settings, results)
+                content["result"] = report.compared(scenario, results)
+                name += "-against"
+                _say(content["result"])
+            report.keep(folder, _today(), scenario.number, name, content)
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 if __name__ == "__main__":

@@ -12,10 +12,11 @@ from os import statvfs
 from pathlib import Path
 from typing import Any, Final
 
-from bench.goals import ENOUGH_RUNS, Goal, verdicts
+from bench.compiled import compiled, environment
+from bench.goals import ENOUGH_RUNS, Goal
 from bench.machine import Placement, pin
 from bench.quantities import Measured, Quantity
-from bench.statistics import Spread
+from bench.targets import GENEROUS
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import ClusterSpec
@@ -72,43 +73,6 @@ class Alone:
         """The plan, shortened if `quick`."""
         return {**self.plan, **self.quick} if quick else self.plan
 
-    def section(self, content: Mapping[str, Any], file: str) -> str:
-        """Its heading, provenance and table."""
-        results: Results = content["results"]
-        machine = content["machine"]
-        where = (
-            f"{content['date']}, {machine['cores']} x {machine['cpu']}, {machine['memory_gib']} GiB, Linux "
-            f"{machine['kernel']}, Python {machine['python']}, uvloop {machine['uvloop']}, Kafka "
-            f"{machine['kafka']}, commit {machine['commit']}, {'pinned' if content['pinned'] else 'not pinned'} "
-            f"([{file}]({file}))"
-        )
-        lines = [f"## {self.number} {self.title}", "", where, ""]
-        if content["quick"]:
-            lines += ["A smoke run (`--quick`): too short to say anything.", ""]
-        lines.append("| | " + " | ".join(column.title for column in self.columns) + " |")
-        lines.append("| --- |" + " ---: |" * len(self.columns))
-        for phase, runs in results.items():
-            cells = [_cell(column, runs) for column in self.columns]
-            lines.append(f"| {phase} | " + " | ".join(cells) + " |")
-        lines += ["", *verdicts(self.goals, results, enough_runs=self.enough_runs)]
-        return "\n".join(lines) + "\n"
-
-
-def _cell(column: Column, runs: Sequence[Measured]) -> str:
-    try:
-        values = [column.quantity(run) for run in runs]
-    except KeyError:
-        return "-"  # not of this phase
-    return spread_of(values, column.digits)
-
-
-def spread_of(values: Sequence[float], digits: int) -> str:
-    """The median, with the least and the greatest in brackets."""
-    spread = Spread.of(values)
-    if len(values) == 1:
-        return f"{spread.median:.{digits}f}"
-    return f"{spread.median:.{digits}f} ({spread.least:.{digits}f}-{spread.greatest:.{digits}f})"
-
 
 def measured_as(name: str) -> Quantity:
     """What a run has measured under this name."""
@@ -143,6 +107,16 @@ def broker_beside(placement: Placement, spec: ClusterSpec) -> Iterator[Cluster]:
         if pid:
             pin(pid, placement.rest)
         yield cluster
+
+
+def compiled_gateway(
+    bootstrap_servers: str, quotas: Mapping[str, Any] = GENEROUS, **settings: Mapping[str, Any]
+) -> GatewayProcess:
+    """The gateway as it is installed, events on; not started."""
+    settings = {"events": {"enabled": True}, **settings}
+    return GatewayProcess(
+        bootstrap_servers, environment=environment(compiled()), quotas=quotas, settings=settings
+    )
 
 
 def give_core(gateway: GatewayProcess, placement: Placement) -> None:

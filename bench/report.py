@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
-from bench import s05_memory
-from bench.alone import Alone, spread_of
-from bench.goals import verdicts
+from bench.alone import Alone, Column
+from bench.goals import ENOUGH_RUNS, verdicts
 from bench.quantities import (
     Measured,
     Quantity,
@@ -24,7 +24,7 @@ from bench.quantities import (
     wakeups_per_request,
 )
 from bench.scenario import Scenario, cost
-from bench.statistics import median, median_interval, ratios
+from bench.statistics import Spread, median_interval, ratios
 from bench.targets import OTHER_COMMIT, ROOT
 
 RESULTS: Final = ROOT / "bench" / "results"
@@ -38,22 +38,13 @@ Every cell is the median of the runs, with the least and the greatest in bracket
 A ratio or difference is taken within each run.
 """
 
-
-def write(
-    folder: Path,
-    date: str,
-    scenario: Scenario,
-    settings: dict[str, Any],
-    results: dict[str, list[Measured]],
-) -> Path:
-    """Keep all runs of a scenario as `<date>-<number>-<name>.json`."""
-    return keep(folder, date, scenario.number, scenario.name, {**settings, "results": results})
+Results = Mapping[str, list[Measured]]
+Cell = Callable[[str, Results], str]
+"""Of a target or phase, in the results of all."""
 
 
-def write_against(
-    folder: Path, date: str, scenario: Scenario, settings: dict[str, Any], results: dict[str, list[Measured]]
-) -> str:
-    """Keep the paired runs of two commits as `<date>-<number>-<name>-against.json`; return what they say, one line."""
+def compared(scenario: Scenario, results: Results) -> str:
+    """What paired runs of two commits say, in one line."""
     of_runs = ratios(
         *([cost(scenario, run) for run in results[target]] for target in ("pidgate", OTHER_COMMIT))
     )
@@ -61,17 +52,14 @@ def write_against(
         interval = "95 % interval of the median {:.3f} to {:.3f}".format(*median_interval(of_runs))
     except ValueError as error:
         interval = str(error)
-    said = (
+    return (
         f"{scenario.number} CPU per {scenario.cost_per}: {median(of_runs):.3f} x the other commit's, "
         f"{interval} ({len(of_runs)} paired runs)"
     )
-    content = {**settings, "result": said, "results": results}
-    keep(folder, date, scenario.number, f"{scenario.name}-against", content)
-    return said
 
 
 def keep(folder: Path, date: str, number: str, name: str, content: Mapping[str, Any]) -> Path:
-    """Write what a scenario measured, with its provenance, to its file of that day."""
+    """Write what a scenario measured, with its provenance, to its file of that day: `<date>-<number>-<name>.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{date}-{number}-{name}.json"
     whole = {"scenario": number, "name": name, "date": date, **content}
@@ -79,62 +67,56 @@ def keep(folder: Path, date: str, number: str, name: str, content: Mapping[str, 
     return path
 
 
-def write_tables(folder: Path, scenarios: Sequence[Scenario], alone: Sequence[Alone] = ()) -> Path:
+def write_tables(folder: Path, scenarios: Sequence[Scenario | Alone]) -> Path:
     """Generate `README.md` beside the results from the newest file of each scenario."""
-    makers: dict[tuple[str, str], Callable[[dict[str, Any], str], str]] = {
-        (scenario.number, scenario.name): partial(section, scenario) for scenario in scenarios
-    }
-    makers[s05_memory.NUMBER, s05_memory.NAME] = s05_memory.section
-    makers |= {(one.number, one.name): one.section for one in alone}
     sections = [_HEAD]
-    for (number, name), make in sorted(makers.items()):
-        newest = max(folder.glob(f"*-{number}-{name}.json"), default=None)
+    for scenario in sorted(scenarios, key=lambda one: (one.number, one.name)):
+        newest = max(folder.glob(f"*-{scenario.number}-{scenario.name}.json"), default=None)
         if newest is not None:
-            sections.append(make(json.loads(newest.read_text()), newest.name))
+            sections.append(section(scenario, json.loads(newest.read_text()), newest.name))
     path = folder / "README.md"
     path.write_text("\n".join(sections))
     return path
 
 
-def section(scenario: Scenario, content: dict[str, Any], file: str) -> str:
-    """One scenario's heading, provenance and table."""
-    results: dict[str, list[Measured]] = content["results"]
+def section(scenario: Scenario | Alone, content: Mapping[str, Any], file: str) -> str:
+    """One scenario's heading, provenance, table and verdicts."""
+    results: Results = content["results"]
     machine = content["machine"]
     runs = max(len(measured) for measured in results.values())
     where = (
         f"{content['date']}, {runs} run{'s' if runs > 1 else ''}, {machine['cores']} x {machine['cpu']}, "
         f"{machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}, uvloop "
-        f"{machine['uvloop']}, Kafka {machine['kafka']}, HAProxy {machine['haproxy'] or 'absent'}, "
+        f"{machine['uvloop']}, Kafka {machine['kafka']}, HAProxy {machine.get('haproxy') or 'absent'}, "
         f"commit {machine['commit']}, {'pinned' if content['pinned'] else 'not pinned'} ([{file}]({file}))"
     )
-    columns = _columns(scenario)
     lines = [f"## {scenario.number} {scenario.title}", "", where, ""]
     if content.get("quick"):
-        lines += ["A smoke run (`--quick`): too short to compare anything.", ""]
-    lines.append("| | " + " | ".join(name for name, _ in columns) + " |")
+        lines += ["A smoke run (`--quick`): too short to say anything.", ""]
+    if isinstance(scenario, Alone):
+        columns, plot, enough_runs = [*map(_column, scenario.columns)], [], scenario.enough_runs
+    else:
+        columns, plot, enough_runs = _columns(scenario), _plot(scenario, results), ENOUGH_RUNS
+    lines.append("| | " + " | ".join(title for title, _ in columns) + " |")
     lines.append("| --- |" + " ---: |" * len(columns))
-    for target, measured in results.items():
-        cells = [cell(target, measured, results.get(scenario.baseline)) for _, cell in columns]
-        lines.append(f"| {target} | " + " | ".join(cells) + " |")
-    if scenario.kind != "fresh":
-        lines += ["", *_plot(scenario, results)]
-    if scenario.goals:
-        lines += ["", *verdicts(scenario.goals, results)]
-    return "\n".join(lines) + "\n"
+    for target in results:
+        lines.append(f"| {target} | " + " | ".join(cell(target, results) for _, cell in columns) + " |")
+    lines += [*plot, "", *verdicts(scenario.goals, results, enough_runs=enough_runs)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def _plot(scenario: Scenario, results: Mapping[str, list[Measured]]) -> list[str]:
+def _plot(scenario: Scenario, results: Results) -> list[str]:
     """A bar for each proxy: the median of what it costs (for idle connections, of what each holds)."""
+    if scenario.kind == "fresh":
+        return []
     if scenario.kind == "idle":
         quantity, axis = rss_kb_per_connection, "RSS KB/connection"
     else:
-        quantity, axis = (
-            partial(cost, scenario),
-            f"CPU {'s' if scenario.cost_per == 'GB' else 'us'}/{scenario.cost_per}",
-        )
+        quantity, axis = partial(cost, scenario), f"CPU {scenario.cost_unit}"
     proxies = [target for target in results if target != "direct"]
-    heights = [median([quantity(run) for run in results[target]]) for target in proxies]
+    heights = [median(quantity(run) for run in results[target]) for target in proxies]
     return [
+        "",
         "```mermaid",
         "xychart-beta",
         f"  x-axis [{', '.join(proxies)}]",
@@ -144,49 +126,54 @@ def _plot(scenario: Scenario, results: Mapping[str, list[Measured]]) -> list[str
     ]
 
 
-Cell = Callable[[str, list[Measured], list[Measured] | None], str]
+def _column(column: Column) -> tuple[str, Cell]:
+    return column.title, _cell(column.quantity, column.digits)
 
 
 def _columns(scenario: Scenario) -> list[tuple[str, Cell]]:
-    others: tuple[str, Cell] = ("others' cores", _cell(lambda m: m["foreign_cores"], 2))
+    others = ("others' cores", _cell(lambda m: m["foreign_cores"], 2))
     if scenario.kind == "fresh":
-        refused: Cell = _cell(lambda m: m["refused"], 0)
+        refused = _cell(lambda m: m["refused"], 0)
         return [("ids admitted", _cell(admitted_ids, 0)), ("ids refused", refused), others]
-    unit = "s" if scenario.cost_per == "GB" else "us"
-    columns: list[tuple[str, Cell]] = [
-        (f"CPU {unit}/{scenario.cost_per}", _cost_cell(scenario)),
-        (f"CPU x {scenario.baseline}", _ratio_cell(scenario)),
+    is_bulk = scenario.cost_per == "GB"
+    columns = [
+        (f"CPU {scenario.cost_unit}", _proxied(_cell(partial(cost, scenario), 3 if is_bulk else 1))),
+        (f"CPU x {scenario.baseline}", _proxied(_ratio_cell(scenario))),
     ]
     if scenario.kind == "idle":
-        columns.append(("RSS KB/connection", _cell(rss_kb_per_connection, 1, proxied_only=True)))
-        columns.append(("RSS MB at start", _cell(start_rss_mb, 1, proxied_only=True)))
+        columns.append(("RSS KB/connection", _proxied(_cell(rss_kb_per_connection, 1))))
+        columns.append(("RSS MB at start", _proxied(_cell(start_rss_mb, 1))))
     else:
         columns.append(("p50 ms", _cell(p50_ms, 2)))
         columns.append(("p99 ms", _cell(p99_ms, 2)))
-        columns.append(("MB/s", _cell(mb_per_s, 0 if unit == "s" else 2)))
-        columns.append(("wake-ups/request", _cell(wakeups_per_request, 2, proxied_only=True)))
+        columns.append(("MB/s", _cell(mb_per_s, 0 if is_bulk else 2)))
+        columns.append(("wake-ups/request", _proxied(_cell(wakeups_per_request, 2))))
     return [*columns, others]
 
 
-def _cell(value: Quantity, digits: int, *, proxied_only: bool = False) -> Cell:
-    def cell(target: str, measured: list[Measured], baseline: list[Measured] | None) -> str:
-        if proxied_only and target == "direct":
-            return "-"
-        return spread_of([value(run) for run in measured], digits)
+def _cell(value: Quantity, digits: int) -> Cell:
+    def cell(target: str, results: Results) -> str:
+        try:
+            return _shown([value(run) for run in results[target]], digits)
+        except KeyError:
+            return "-"  # not of this phase
 
     return cell
-
-
-def _cost_cell(scenario: Scenario) -> Cell:
-    digits = 3 if scenario.cost_per == "GB" else 1
-    return _cell(lambda measured: cost(scenario, measured), digits, proxied_only=True)
 
 
 def _ratio_cell(scenario: Scenario) -> Cell:
-    def cell(target: str, measured: list[Measured], baseline: list[Measured] | None) -> str:
-        if target == "direct" or not baseline:
+    def cell(target: str, results: Results) -> str:
+        if not results.get(scenario.baseline):
             return "-"
-        of_runs = ratios([cost(scenario, run) for run in measured], [cost(scenario, run) for run in baseline])
-        return spread_of(of_runs, 2)
+        costs = ([cost(scenario, run) for run in results[name]] for name in (target, scenario.baseline))
+        return _shown(ratios(*costs), 2)
 
     return cell
+
+
+def _proxied(cell: Cell) -> Cell:
+    return lambda target, results: "-" if target == "direct" else cell(target, results)
+
+
+def _shown(values: Sequence[float], digits: int) -> str:
+    return f"{values[0]:.{digits}f}" if len(values) == 1 else Spread.of(values).shown(digits)

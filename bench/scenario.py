@@ -4,10 +4,7 @@ Interleaved (A B C D, A B C D, ...), so that a machine that slows down slows all
 with the baseline of its own run.
 """
 
-import json
 import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from bench.cold_client import create_topic
 from bench.goals import Goal
-from bench.idle_load import WARM_CONNECTIONS
+from bench.loads.client import Through, create_topic
+from bench.loads.idle import WARM_CONNECTIONS
+from bench.loads.process import measured_by, started
 from bench.machine import OPEN_FILES_SLACK, Placement
 from bench.process_cost import cost_of, machine_busy_s
 from bench.quantities import (
@@ -28,7 +26,7 @@ from bench.quantities import (
     mb_per_s,
     rss_kb_per_connection,
 )
-from bench.targets import BASELINE, GENEROUS, ORDINARY, ROOT, Broker, TargetFailed, Tree, running
+from bench.targets import BASELINE, GENEROUS, ORDINARY, Broker, Tree, running
 from pidgate.load.plan import Address
 
 Plan = Mapping[str, float]
@@ -72,6 +70,10 @@ class Scenario:
         """The plan, shortened if `quick`."""
         return {**self.plan, **self.quick} if quick else self.plan
 
+    @property
+    def cost_unit(self) -> str:
+        return "s/GB" if self.cost_per == "GB" else f"us/{self.cost_per}"
+
     def open_files(self, quick: bool) -> int:
         """How many a process needs, which has a client's and a broker's side of every connection."""
         plan = self.plan_for(quick)
@@ -107,32 +109,21 @@ def measure(
                 proxy_cpus = bench.placement.proxy
                 with running(
                     target, bench.broker, Path(folder), proxy_cpus, scenario.quotas, bench.other
-                ) as through:
-                    measured = _load(scenario, plan, bench, topic_id, through.address, through.pid)
+                ) as (address, pid):
+                    way = Through(address, topic_id, watch=pid)
+                    measured = _load(scenario, plan, bench, way)
                 results[target].append(measured)
                 bench.say(f"{scenario.number} run {run}/{runs} {target:9} {_brief(scenario, measured)}")
     return results
 
 
-def _load(
-    scenario: Scenario, plan: Plan, bench: Bench, topic_id: bytes, address: Address, pid: int | None
-) -> Measured:
-    command = [sys.executable, "-m", "bench.load", scenario.kind, f"{address[0]}:{address[1]}"]
-    command += ["--topic-id", topic_id.hex(), json.dumps(dict(plan))]
-    if pid:
-        command += ["--watch", str(pid)]
-    if bench.placement.rest:
-        command += ["--cpus", ",".join(map(str, sorted(bench.placement.rest)))]
-    ours = [member for member in (pid, bench.broker_pid) if member]
+def _load(scenario: Scenario, plan: Plan, bench: Bench, through: Through) -> Measured:
+    ours = [member for member in (through.watch, bench.broker_pid) if member]
     started_s, busy_s, own_s = time.monotonic(), machine_busy_s(), _cpu_s(ours)
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        raise TargetFailed(
-            f"load through {address[0]}:{address[1]} failed: {finished.stderr.strip()[-2000:]}"
-        )
+    with started(scenario.kind, through, plan, bench.placement) as load:
+        measured: Measured = measured_by(load)
     own_s = _cpu_s(ours) - own_s
     foreign_s = machine_busy_s() - busy_s - own_s
-    measured: Measured = json.loads(finished.stdout)
     # Processors' time that neither broker, proxy nor load has used: how noisy the machine was.
     measured["foreign_cores"] = max(0.0, foreign_s / (time.monotonic() - started_s))
     return measured
@@ -156,8 +147,7 @@ def cost(scenario: Scenario, measured: Measured) -> float:
 
 
 def _brief(scenario: Scenario, measured: Measured) -> str:
-    unit = "s" if scenario.cost_per == "GB" else "us"
-    parts = [f"CPU {cost(scenario, measured):8.2f} {unit}/{scenario.cost_per}"]
+    parts = [f"CPU {cost(scenario, measured):8.2f} {scenario.cost_unit}"]
     if "p50_ms" in measured:
         parts.append(f"p50 {measured['p50_ms']:.2f} p99 {measured['p99_ms']:.2f} ms")
         parts.append(f"{mb_per_s(measured):.0f} MB/s")

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 
 def percentile(sorted_values: Sequence[float], share: float) -> float:
@@ -11,15 +12,6 @@ def percentile(sorted_values: Sequence[float], share: float) -> float:
         raise ValueError("no values")
     rank = -int(-share * len(sorted_values) // 1)
     return sorted_values[max(0, min(len(sorted_values), rank) - 1)]
-
-
-def median(values: Sequence[float]) -> float:
-    """The middle value; the mean of the two middle ones when their number is even."""
-    if not values:
-        raise ValueError("no values")
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +26,10 @@ class Spread:
     def of(cls, values: Sequence[float]) -> "Spread":
         """The spread of at least one value."""
         return cls(median(values), min(values), max(values))
+
+    def shown(self, digits: int) -> str:
+        """The median, with the least and the greatest in brackets."""
+        return f"{self.median:.{digits}f} ({self.least:.{digits}f}-{self.greatest:.{digits}f})"
 
 
 def ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:

@@ -138,16 +138,11 @@ class Fetched(NamedTuple):
 
 def read_fetch_answer(frame: memoryview, correlation_id: int) -> dict[int, Fetched]:
     """Return the partitions of a Fetch v18 answer (without size prefix). Raises LoadError on any error code."""
-    return {partition: fetched for partition, (fetched, _) in fetched_records(frame, correlation_id).items()}
-
-
-def fetched_records(frame: memoryview, correlation_id: int) -> dict[int, tuple[Fetched, memoryview]]:
-    """Return the same with the records themselves, the last batch of which may be cut. Raises LoadError."""
     _check_correlation_id(frame, correlation_id)
     error_code = _int16.unpack_from(frame, 9)[0]
     if error_code:
         raise LoadError(f"Fetch: error code {error_code}")
-    got: dict[int, tuple[Fetched, memoryview]] = {}
+    got: dict[int, Fetched] = {}
     topics, at = read_uvarint(frame, 15)
     for _ in range(topics - 1):
         partitions, at = read_uvarint(frame, at + 16)
@@ -159,9 +154,9 @@ def fetched_records(frame: memoryview, correlation_id: int) -> dict[int, tuple[F
             if aborted > 1:
                 raise LoadError("aborted transactions in a topic of the load")
             size, at = read_uvarint(frame, at + 4)
-            batches = frame[at : at + max(0, size - 1)]
-            got[partition] = Fetched(*_whole_batches(batches), high_watermark), batches
-            at = skip_tags(frame, at + len(batches), len(frame))
+            end = at + max(0, size - 1)
+            got[partition] = Fetched(*_whole_batches(frame[at:end]), high_watermark)
+            at = skip_tags(frame, end, len(frame))
         at = skip_tags(frame, at, len(frame))
     return got
 

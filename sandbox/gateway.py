@@ -64,7 +64,7 @@ class GatewayProcess(guard.GuardedProcess):
 
     `quotas`, `listener` and `settings` are sections of the configuration file (`settings`: top-level
     keys; they win). Node ports are reserved up to the highest of `node_ids`.
-    `environment` replaces that of this process.
+    `environment` replaces that of this process; `module` is the command in it.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class GatewayProcess(guard.GuardedProcess):
         node_ids: Iterable[int] = (1,),
         ready_within_s: float = 20.0,
         environment: Mapping[str, str] | None = None,
+        module: str = "pidgate",
     ) -> None:
         brokers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
         # In one block, so that no node id's port can meet one of the other two.
@@ -101,6 +102,7 @@ class GatewayProcess(guard.GuardedProcess):
         }
         self._ready_within_s = ready_within_s
         self._environment = environment
+        self._module = module
         self.directory: Path | None = None
 
     def __enter__(self) -> Self:
@@ -130,7 +132,7 @@ class GatewayProcess(guard.GuardedProcess):
         config.write_text(yaml.safe_dump(self.config, sort_keys=False))
         with (self.directory / "pidgate.log").open("ab") as log:
             self._process = guard.spawn(
-                python_module("pidgate", "run", "--config", str(config)),
+                python_module(self._module, "run", "--config", str(config)),
                 stdout=log,
                 stderr=log,
                 env=self._environment,

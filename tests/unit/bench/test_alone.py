@@ -40,7 +40,7 @@ SCENARIO = Alone(
 
 def page(results: Results, folder: Path) -> str:
     report.keep(folder, "2026-01-02", SCENARIO.number, SCENARIO.name, {**SETTINGS, "results": results})
-    return report.write_tables(folder, (), (SCENARIO,)).read_text()
+    return report.write_tables(folder, [SCENARIO]).read_text()
 
 
 def test_phases_are_compared_run_by_run(tmp_path: Path) -> None:

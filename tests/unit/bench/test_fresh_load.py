@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.fresh_load import FreshPlan, run_fresh
+from bench.loads.client import Through
+from bench.loads.fresh import FreshPlan, run_fresh
 from pidgate.load.plan import Address
 from pidgate.load.prebuilt import LoadError
 from pidgate.protocol.producer_requests import INIT_PRODUCER_ID_VERSION
@@ -88,7 +89,7 @@ PLAN = FreshPlan(producers=7, partitions=2, record_bytes=10, acks=1)
 
 def test_ids_that_are_let_in_and_ids_that_are_refused_are_counted() -> None:
     with broker(lambda batch: 0 if batch < 3 else 19) as address:
-        measured = run_fresh(address, TOPIC_ID, PLAN, None)
+        measured = run_fresh(Through(address, TOPIC_ID), PLAN)
     assert (measured["requests"], measured["admitted"], measured["refused"]) == (7, 3, 4)
 
 
@@ -97,4 +98,4 @@ def test_any_other_answer_fails_the_run() -> None:
         broker(lambda batch: 45 if batch == 5 else 0) as address,
         pytest.raises(LoadError, match=r"error codes \[45\]"),
     ):
-        run_fresh(address, TOPIC_ID, PLAN, None)
+        run_fresh(Through(address, TOPIC_ID), PLAN)

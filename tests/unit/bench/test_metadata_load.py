@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench import lateness
-from bench.lateness import Moment
-from bench.metadata_load import metadata_requests, read_http_answer, topic_name
+from bench.loads.metadata import metadata_requests, read_http_answer, topic_name
+from bench.scenarios import lateness
+from bench.scenarios.lateness import Moment
 from pidgate.load.prebuilt import LoadError
 from pidgate.sandbox.gateway import Metrics
 from tests.support.frames import codec

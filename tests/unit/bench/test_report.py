@@ -1,14 +1,16 @@
 """Results on disk and the table made of them."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
-from bench import report, s05_memory
+from bench import report
 from bench.quantities import Measured
-from bench.scenario import cost
-from bench.scenarios import IDLE as MEMORY
-from bench.scenarios import SMALL_REQUESTS as SMALL
-from bench.scenarios import WORKERS_QUOTA as QUOTA
+from bench.scenario import Scenario, cost
+from bench.scenarios.memory import MEMORY as QUOTA_MEMORY
+from bench.scenarios.through_targets import IDLE as MEMORY
+from bench.scenarios.through_targets import SMALL_REQUESTS as SMALL
+from bench.scenarios.through_targets import WORKERS_QUOTA as QUOTA
 
 SETTINGS = {
     "machine": {
@@ -25,6 +27,11 @@ SETTINGS = {
     "pinned": True,
     "quick": False,
 }
+
+
+def write(folder: Path, date: str, scenario: Scenario, results: Mapping[str, list[Measured]]) -> Path:
+    content = {**SETTINGS, "results": results}
+    return report.keep(folder, date, scenario.number, scenario.name, content)
 
 
 def small(cpu_s: float) -> Measured:
@@ -51,7 +58,7 @@ def test_a_table_shows_medians_spread_and_the_ratio_within_each_run(tmp_path: Pa
         "bare": [small(0.040), small(0.080), small(0.044)],
         "pidgate": [small(0.048), small(0.088), small(0.055)],
     }
-    written = report.write(tmp_path, "2026-01-02", SMALL, SETTINGS, results)
+    written = write(tmp_path, "2026-01-02", SMALL, results)
     assert json.loads(written.read_text())["results"] == results
 
     table = report.write_tables(tmp_path, [SMALL, MEMORY]).read_text()
@@ -66,8 +73,8 @@ def test_a_table_shows_medians_spread_and_the_ratio_within_each_run(tmp_path: Pa
 
 
 def test_the_newest_result_of_a_scenario_is_shown(tmp_path: Path) -> None:
-    report.write(tmp_path, "2026-01-02", SMALL, SETTINGS, {"bare": [small(0.040)]})
-    report.write(tmp_path, "2026-02-01", SMALL, SETTINGS, {"bare": [small(0.060)]})
+    write(tmp_path, "2026-01-02", SMALL, {"bare": [small(0.040)]})
+    write(tmp_path, "2026-02-01", SMALL, {"bare": [small(0.060)]})
     table = report.write_tables(tmp_path, [SMALL]).read_text()
     assert "| bare | 60.0 | 1.00 |" in table
     assert "40.0" not in table
@@ -79,7 +86,7 @@ def fresh(admitted: int) -> Measured:
 
 def test_of_a_quota_the_ids_are_shown_and_one_too_many_is_told(tmp_path: Path) -> None:
     results = {"pidgate": [fresh(101), fresh(101)], "2-workers": [fresh(101), fresh(102)]}
-    report.write(tmp_path, "2026-01-02", QUOTA, SETTINGS, results)
+    write(tmp_path, "2026-01-02", QUOTA, results)
     table = report.write_tables(tmp_path, [QUOTA]).read_text()
     assert "| pidgate | 101 (101-101) | 299 (299-299) |" in table
     assert "- **met**: ids admitted by one process 101; exactly 101" in table
@@ -89,16 +96,11 @@ def test_of_a_quota_the_ids_are_shown_and_one_too_many_is_told(tmp_path: Path) -
 def test_sections_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     steady = {"grown_bytes": 90e6, "peak_bytes": 120e6, "filter_bytes": 20e6}
     rogue = {"grown_bytes_1": 30e6, "grown_bytes_5": 38e6}
-    content = {
-        "machine": SETTINGS["machine"],
-        "quick": False,
-        "plan": s05_memory.PLANS,
-        "results": {"steady": steady, "rogue": rogue},
-    }
-    report.keep(tmp_path, "2026-01-02", s05_memory.NUMBER, s05_memory.NAME, content)
-    report.write(tmp_path, "2026-01-02", QUOTA, SETTINGS, {"pidgate": [fresh(101)]})
-    report.write(tmp_path, "2026-01-02", SMALL, SETTINGS, {"bare": [small(0.040)]})
-    table = report.write_tables(tmp_path, [QUOTA, SMALL]).read_text()
+    content = {**SETTINGS, "results": {"steady": [steady], "rogue": [rogue]}}
+    report.keep(tmp_path, "2026-01-02", QUOTA_MEMORY.number, QUOTA_MEMORY.name, content)
+    write(tmp_path, "2026-01-02", QUOTA, {"pidgate": [fresh(101)]})
+    write(tmp_path, "2026-01-02", SMALL, {"bare": [small(0.040)]})
+    table = report.write_tables(tmp_path, [QUOTA, QUOTA_MEMORY, SMALL]).read_text()
     assert [line[:5] for line in table.splitlines() if line.startswith("## ")] == ["## 01", "## 05", "## 09"]
     assert "- **met**: RSS grown, at its peak, 120 MB; at most 150" in table
     assert "- **not met**: a rogue's RSS grown after the first fifth of its ids 8 MB; at most 5" in table

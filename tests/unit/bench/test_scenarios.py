@@ -1,26 +1,14 @@
 """The scenarios as they stand: plans that loads take, goals that can be judged, numbers that are not taken twice."""
 
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
-from bench.bulk_load import BulkPlan
-from bench.fresh_load import FreshPlan
-from bench.idle_load import IdlePlan
-from bench.paced_load import PacedPlan
+from bench.loads.process import KINDS
 from bench.scenario import Scenario
-from bench.scenarios import MANY_IDLE as IDLE
-from bench.scenarios import SCENARIOS
+from bench.scenarios.through_targets import MANY_IDLE as IDLE
+from bench.scenarios.through_targets import SCENARIOS
 from bench.targets import TARGETS
-
-PLANS: dict[str, Any] = {
-    "paced": PacedPlan,
-    "produce": BulkPlan,
-    "fetch": BulkPlan,
-    "idle": IdlePlan,
-    "fresh": FreshPlan,
-}
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
 
@@ -28,7 +16,7 @@ every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.na
 @every_scenario
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_plan_is_what_its_load_takes(scenario: Scenario, quick: bool) -> None:
-    assert set(scenario.plan_for(quick)) == {field.name for field in fields(PLANS[scenario.kind])}
+    assert set(scenario.plan_for(quick)) == {field.name for field in fields(KINDS[scenario.kind][0])}
 
 
 @every_scenario

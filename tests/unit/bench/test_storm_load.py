@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from bench.cold_client import record_batch
-from bench.storm_load import StormPlan, run_storm
+from bench.loads.client import Through, record_batch
+from bench.loads.storm import StormPlan, storm
 from pidgate.load.plan import Login
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION, ProduceAnswer
@@ -96,9 +96,8 @@ def test_a_refused_id_comes_back_once_on_its_connection_and_then_gives_up(
         refusing = Refusing(first_asked)
         server = await asyncio.start_server(refusing.serve, "127.0.0.1", 0)
         async with server:
-            plan = StormPlan(connections_per_s=200, tries=2, partitions=4, record_bytes=10)
-            address = server.sockets[0].getsockname()
-            told = await run_storm(address, TOPIC_ID, login, 3, plan)
+            plan = StormPlan(connections_per_s=200, tries=2, partitions=4, record_bytes=10, first=3)
+            told = await storm(Through(server.sockets[0].getsockname(), TOPIC_ID, login), plan)
         assert (told["failed"], told["why"]) == (0, "")
         assert told["opened"] == len(refusing.asked) >= 6
         assert told["admitted"] == [(1 << 50) + 3]

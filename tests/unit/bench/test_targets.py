@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.targets import Broker, TargetFailed, free_ports, running, sockets_listening
+from bench.targets import Broker, TargetFailed, running, sockets_listening
 from pidgate.protocol.messages import API_VERSIONS
 from tests.support import raw
 
@@ -69,13 +69,6 @@ def test_a_proxy_that_dies_at_once_is_told_with_its_output(tmp_path: Path) -> No
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
         with pytest.raises(TargetFailed, match="no such option"), running("haproxy", nowhere, tmp_path, None):
-            pass
-
-
-def test_free_ports_are_consecutive_and_free() -> None:
-    first = free_ports(5)
-    for port in range(first, first + 5):
-        with socket.create_server(("127.0.0.1", port)):
             pass
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.cold_client import produce_frame, record_batch
+from bench.loads.client import produce_frame, record_batch
 from pidgate.load.prebuilt import (
     FETCH_VERSION,
     Fetched,

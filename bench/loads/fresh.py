@@ -6,9 +6,8 @@ One connection and one id each, one batch each, never sent again; nothing here i
 import time
 from dataclasses import dataclass
 
-from bench.cold_client import connect, new_producer_id, produce_frame, record_batch
+from bench.loads.client import Through, connect, new_producer_id, produce_frame, record_batch
 from bench.process_cost import cost_of_watched
-from pidgate.load.plan import Address
 from pidgate.load.prebuilt import LoadError
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION, produce_answer
@@ -24,16 +23,16 @@ class FreshPlan:
     acks: int
 
 
-def run_fresh(address: Address, topic_id: bytes, plan: FreshPlan, watch: int | None) -> dict[str, float]:
+def run_fresh(through: Through, plan: FreshPlan) -> dict[str, float]:
     """Ask for all ids, then send all batches, then read all answers; LoadError on any other answer."""
     connections = []
     for number in range(plan.producers):
-        connection = connect(address)
+        connection = connect(through.address)
         batch = record_batch(new_producer_id(connection), 1, plan.record_bytes)
-        frame = produce_frame(topic_id, [number % plan.partitions], batch, acks=plan.acks)
+        frame = produce_frame(through.topic_id, [number % plan.partitions], batch, acks=plan.acks)
         frame.patch(number, 0)
         connections.append((connection, frame))
-    before = cost_of_watched(watch)
+    before = cost_of_watched(through.watch)
     start = time.monotonic()
     for connection, frame in connections:
         connection.send(frame.buffer)
@@ -41,7 +40,7 @@ def run_fresh(address: Address, topic_id: bytes, plan: FreshPlan, watch: int | N
         produce_answer(connection.frame(), PRODUCE_BY_ID_VERSION).error_code for connection, _ in connections
     ]
     seconds = time.monotonic() - start
-    spent = cost_of_watched(watch) - before
+    spent = cost_of_watched(through.watch) - before
     for connection, _ in connections:
         connection.close()
     admitted, refused = codes.count(0), codes.count(ErrorCode.NOT_ENOUGH_REPLICAS)

@@ -18,8 +18,8 @@ less time than it takes for a token to come back: both together admit what one p
 
 from typing import Final
 
-from bench.bulk_load import BulkPlan, fill
 from bench.goals import Goal
+from bench.loads.bulk import BulkPlan, fill
 from bench.quantities import (
     admitted_ids,
     cpu_s_per_gb,

@@ -14,19 +14,16 @@ Each run has a gateway of its own, which remembers nothing of the others: a user
 would not be refused but closed on.
 """
 
-import json
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench import lateness
 from bench.alone import (
     Alone,
     Column,
@@ -35,16 +32,19 @@ from bench.alone import (
     Results,
     broker_beside,
     broker_spec,
+    compiled_gateway,
     give_core,
     measured_as,
 )
-from bench.cold_client import connect, create_topic, metadata_of, producer_ids_in
-from bench.compiled import compiled, environment
 from bench.goals import Goal
+from bench.loads.client import Through, connect, create_topic, metadata_of
+from bench.loads.process import measured_by, started
 from bench.quantities import Measured, p50_ms, p99_ms
 from bench.scenario import RETENTION
-from bench.targets import ROOT, TargetFailed
+from bench.scenarios import lateness
+from bench.targets import TargetFailed
 from pidgate.load.plan import Address, Login
+from pidgate.sandbox.demo.segments import read_topic
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.kafka import Cluster
@@ -60,9 +60,6 @@ _REFUSALS: Final = "pidgate_requests_refused_total"
 _ADMITTED: Final = "pidgate_producer_ids_admitted_total"
 _STORM_NICE: Final = 10
 _PATIENCE_S: Final = 10.0
-_RUN_WITHIN_S: Final = 120.0
-
-_Process = subprocess.Popen[str]
 
 
 class _Stage:
@@ -91,19 +88,16 @@ class _Stage:
             rates["users"] = {_BAD.user: {"producer_ids_rate": rate}}
         self._gateways += 1
         with TemporaryDirectory(prefix="pidgate-bench-") as folder:
-            gateway = GatewayProcess(
+            gateway = compiled_gateway(
                 self._cluster.bootstrap_servers(self._protocol),
-                environment=environment(compiled()),
-                quotas={
+                {
                     "mode": "enforce",
                     "producer_ids": {"max_throttle": f"{self._plan['max_throttle_ms']:.0f}ms"},
                     **rates,
                 },
-                settings={
-                    "events": {"topic": f"bench-events-{self._gateways}"},
-                    "log": {"level": "warning"},
-                    **(self._own_client(Path(folder)) if self._logs_in else {}),
-                },
+                events={"topic": f"bench-events-{self._gateways}"},
+                log={"level": "warning"},
+                **(self._own_client(Path(folder)) if self._logs_in else {}),
             )
             with gateway:
                 give_core(gateway, self._placement)
@@ -131,7 +125,7 @@ class _Stage:
 
     def refused_in_log(self) -> float:
         """Ids with records in the storm's topic that were never let in."""
-        found = producer_ids_in(self._cluster.nodes[1], self._topics["bench-storm"], self._partitions)
+        found = read_topic(self._cluster.directory / "node-1" / "data", "bench-storm").ids
         if not found >= self._admitted:
             raise TargetFailed(f"let in, but not in the log: {sorted(self._admitted - found)[:5]}")
         return float(len(found - self._admitted))
@@ -142,30 +136,31 @@ class _Stage:
         login = {"mechanism": "PLAIN", "username": SUPER_USER, "password_file": str(password_file)}
         return {"own_client": {"sasl": login}}
 
-    def _good_producers(self, address: Address, gateway: GatewayProcess) -> AbstractContextManager[_Process]:
+    def _good_producers(
+        self, address: Address, gateway: GatewayProcess
+    ) -> AbstractContextManager[subprocess.Popen[str]]:
         keys = ("producers", "rate_per_s", "record_bytes", "warmup_s", "measure_s")
-        fields = {key: self._plan[key] for key in keys} | {"partitions_each": 1, "acks": 1}
-        command = self._command("bench.load", "paced", _text(address), login=_GOOD, topic="bench-good")
-        if gateway.pid:
-            command += ["--watch", str(gateway.pid)]
-        return _started(command, fields)
+        plan = {key: self._plan[key] for key in keys} | {"partitions_each": 1, "acks": 1}
+        login = _GOOD if self._logs_in else None
+        through = Through(address, self._topics["bench-good"], login, gateway.pid)
+        return started("paced", through, plan, self._placement)
 
     @contextmanager
-    def _blowing(self, address: Address) -> Iterator[_Process]:
-        fields = {key: self._plan[key] for key in ("connections_per_s", "tries")}
-        fields |= {"partitions": self._partitions, "record_bytes": 100}
-        command = self._command("bench.storm_load", _text(address), login=_BAD, topic="bench-storm")
-        with _started([*command, "--first", str(self._ids_used)], fields) as storm:
+    def _blowing(self, address: Address) -> Iterator[subprocess.Popen[str]]:
+        plan = {key: self._plan[key] for key in ("connections_per_s", "tries")}
+        plan |= {"partitions": self._partitions, "record_bytes": 100, "first": self._ids_used}
+        through = Through(address, self._topics["bench-storm"], _BAD if self._logs_in else None)
+        with started("storm", through, plan, self._placement) as storm:
             # It has to be there, not to be punctual: the good producers' clock must not wait for it.
             os.setpriority(os.PRIO_PROCESS, storm.pid, _STORM_NICE)
             yield storm
 
-    def _ended(self, storm: _Process, gateway: GatewayProcess) -> Measured:
+    def _ended(self, storm: subprocess.Popen[str], gateway: GatewayProcess) -> Measured:
         """The storm is told to end; what it was."""
         if storm.poll() is not None:
-            raise TargetFailed(f"the storm ended early: {_told(storm)}")
+            raise TargetFailed(f"the storm ended early: {measured_by(storm)}")
         storm.terminate()
-        told = _told(storm)
+        told = measured_by(storm)
         self._ids_used += told["opened"]
         if told["failed"]:
             raise TargetFailed(
@@ -179,59 +174,21 @@ class _Stage:
             "admitted": len(told["admitted"]),
         }
 
-    def _command(self, module: str, *arguments: str, login: Login, topic: str) -> list[str]:
-        command = [sys.executable, "-m", module, *arguments, "--topic-id", self._topics[topic].hex()]
-        if self._logs_in:
-            command += ["--login", f"{login.user}:{login.password}"]
-        if self._placement.rest:
-            command += ["--cpus", ",".join(map(str, sorted(self._placement.rest)))]
-        return command
 
-
-@contextmanager
-def _started(command: Sequence[str], fields: Mapping[str, float]) -> Iterator[_Process]:
-    process = subprocess.Popen(
-        [*command, json.dumps(fields)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def _measured(load: subprocess.Popen[str], gateway: GatewayProcess) -> Measured:
     try:
-        yield process
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-
-
-def _told(process: _Process) -> dict[str, Any]:
-    """What it printed at its end."""
-    out, errors = process.communicate(timeout=_RUN_WITHIN_S)
-    if process.returncode:
-        raise TargetFailed(errors.strip()[-2000:])
-    told: dict[str, Any] = json.loads(out)
-    return told
-
-
-def _measured(load: _Process, gateway: GatewayProcess) -> Measured:
-    try:
-        return _told(load)
+        return measured_by(load)
     except TargetFailed as error:
         raise TargetFailed(f"{error}\n{gateway.log_tail()}") from error
 
 
-def _wait_until(is_so: Callable[[], bool], load: _Process) -> None:
+def _wait_until(is_so: Callable[[], bool], load: subprocess.Popen[str]) -> None:
     """Until the good producers' ids are known: in a storm of the same user nobody would let them in."""
     give_up_s = time.monotonic() + _PATIENCE_S
     while not is_so():
         if time.monotonic() > give_up_s or load.poll() is not None:
             raise TargetFailed(f"the good producers were not let in: {load.poll()}")
         time.sleep(0.1)
-
-
-def _text(address: Address) -> str:
-    return f"{address[0]}:{address[1]}"
 
 
 def _measure(plan: Plan, conditions: Conditions) -> Results:

@@ -1,13 +1,10 @@
 """Answers to Metadata for many topics, and beside them tiny requests that show whether the event loop stands still.
 
-    python -m bench.metadata_load KAFKA_ADDRESS ADMIN_ADDRESS PLAN
-
 The tiny ones are ApiVersions on a connection of their own, which a broker answers, and GET /livez of the admin site,
 which the gateway answers by itself on the same event loop: what is late there was late in the gateway. Each is sent at
-its own time whatever the answers do; latency counts from when it was due. Prints one JSON object.
+its own time whatever the answers do; latency counts from when it was due.
 """
 
-import json
 import socket
 import sys
 import threading
@@ -16,9 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from bench.cold_client import CLIENT_ID, FAILURES, connect
-from bench.paced_load import latency_summary
-from pidgate import units
+from bench.loads.client import CLIENT_ID, FAILURES, Through, connect
+from bench.loads.paced import latency_summary
 from pidgate.load.exchanges import message_of
 from pidgate.load.plan import Address
 from pidgate.load.prebuilt import LoadError
@@ -37,6 +33,7 @@ class MetadataPlan:
     metadata_per_s: float
     tiny_per_s: float
     seconds: float
+    admin_port: int
 
 
 def topic_name(number: int) -> str:
@@ -142,8 +139,10 @@ def _more(connection: socket.socket) -> bytes:
     return data
 
 
-def run_metadata(kafka: Address, admin: Address, plan: MetadataPlan) -> dict[str, float]:
+def run_metadata(through: Through, plan: MetadataPlan) -> dict[str, float]:
     """All three at once for `seconds`; latencies in ms by kind."""
+    sys.setswitchinterval(0.0005)  # three threads: none may wait 5 ms for another
+    kafka, admin = through.address, (through.address[0], plan.admin_port)
     asker = _Asker(kafka, plan.topics)
     start_ns = time.monotonic_ns() + 200_000_000
     threads = {
@@ -163,22 +162,3 @@ def run_metadata(kafka: Address, admin: Address, plan: MetadataPlan) -> dict[str
             measured |= {f"{kind}_{name}": value for name, value in summary.items()}
     answers = len(threads["metadata"].latencies_ns)
     return {**measured, "answers": answers, "answer_bytes": asker.received_bytes / max(answers, 1)}
-
-
-def main() -> int:
-    """Parse, run, print."""
-    sys.setswitchinterval(0.0005)  # three threads: none may wait 5 ms for another
-    kafka, admin, fields = sys.argv[1:]
-    try:
-        measured = run_metadata(
-            units.address(kafka), units.address(admin), MetadataPlan(**json.loads(fields))
-        )
-    except FAILURES as error:
-        print(f"bench.metadata_load: {error}", file=sys.stderr)
-        return 1
-    print(json.dumps(measured))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,10 +12,9 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from bench.cold_client import connect, new_producer_id, produce_frame, record_batch
+from bench.loads.client import Through, connect, new_producer_id, produce_frame, record_batch
 from bench.process_cost import ProcessCost, cost_of_watched
 from bench.statistics import percentile
-from pidgate.load.plan import Address, Login
 from pidgate.load.prebuilt import LoadError, check_produce_answer
 
 # An idempotent producer has five batches in flight at most; the broker remembers no more.
@@ -41,13 +40,11 @@ class _Producer:
 
     __slots__ = ("_connection", "_due", "_frame", "_inbox", "_partitions", "_sent", "in_flight", "late_ns")
 
-    def __init__(
-        self, address: Address, topic_id: bytes, partitions: range, plan: PacedPlan, login: Login | None
-    ) -> None:
-        connection = connect(address, login)
+    def __init__(self, through: Through, partitions: range, plan: PacedPlan) -> None:
+        connection = connect(through.address, through.login)
         batch = record_batch(new_producer_id(connection), 1, plan.record_bytes)
         self._connection = connection.socket
-        self._frame = produce_frame(topic_id, partitions, batch, acks=plan.acks)
+        self._frame = produce_frame(through.topic_id, partitions, batch, acks=plan.acks)
         self._partitions = len(partitions)
         self._sent = 0
         self._due: deque[int] = deque()
@@ -100,16 +97,10 @@ class _Producer:
         self._connection.close()
 
 
-def run_paced(
-    address: Address, topic_id: bytes, plan: PacedPlan, watch: int | None, login: Login | None = None
-) -> dict[str, float]:
-    """Send the plan through `address`; what it took, with the cost of process `watch`."""
-    producers = [
-        _Producer(
-            address, topic_id, range(n * plan.partitions_each, (n + 1) * plan.partitions_each), plan, login
-        )
-        for n in range(plan.producers)
-    ]
+def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
+    """Send the plan; what it took, with the cost of the watched process."""
+    each = plan.partitions_each
+    producers = [_Producer(through, range(n * each, (n + 1) * each), plan) for n in range(plan.producers)]
     by_fd = {producer.fileno(): producer for producer in producers}
     poll = select.epoll()
     for fd in by_fd:
@@ -136,7 +127,7 @@ def run_paced(
             receive(wait_ns / 1e9)
             continue
         if next_request == warmup:
-            before = cost_of_watched(watch)
+            before = cost_of_watched(through.watch)
             for producer in producers:
                 producer.late_ns.clear()
         producers[next_request % len(producers)].request_due(due_ns)
@@ -147,7 +138,7 @@ def run_paced(
             raise LoadError(f"requests unanswered after {_PATIENCE_S:.0f} s")
         receive(0.1)
     seconds = (time.monotonic_ns() - measured_from_ns) / 1e9
-    spent = cost_of_watched(watch) - before
+    spent = cost_of_watched(through.watch) - before
     late_ns = sorted(late for producer in producers for late in producer.late_ns)
     for producer in producers:
         producer.close()

@@ -16,10 +16,10 @@ from bench.alone import (
     Results,
     broker_beside,
     broker_spec,
+    compiled_gateway,
     give_core,
     measured_as,
 )
-from bench.compiled import compiled, environment
 from bench.goals import Goal
 from bench.quantities import Measured
 from bench.targets import TargetFailed
@@ -32,19 +32,15 @@ _PATIENCE_S: Final = 20.0
 
 def _measure(plan: Plan, conditions: Conditions) -> Results:
     starts = []
-    with broker_beside(conditions.placement, broker_spec()) as cluster:
-        gateway = GatewayProcess(
-            cluster.bootstrap_servers(),
-            environment=environment(compiled()),
-            quotas={"mode": "enforce", "default": {"producer_ids_rate": 1_000}},
-            settings={"events": {"enabled": True}, "log": {"format": "json"}},
-        )
-        with gateway:
-            gateway.stop()
-            for number in range(1, int(plan["starts"]) + 1):
-                starts.append(_one_start(gateway, conditions))
-                said = ", ".join(f"{name} {seconds:.3f}" for name, seconds in starts[-1].items())
-                conditions.say(f"12 start {number}: {said}")
+    with (
+        broker_beside(conditions.placement, broker_spec()) as cluster,
+        compiled_gateway(cluster.bootstrap_servers(), log={"format": "json"}) as gateway,
+    ):
+        gateway.stop()
+        for number in range(1, int(plan["starts"]) + 1):
+            starts.append(_one_start(gateway, conditions))
+            said = ", ".join(f"{name} {seconds:.3f}" for name, seconds in starts[-1].items())
+            conditions.say(f"12 start {number}: {said}")
     return {"pidgate": starts}
 
 

@@ -1,4 +1,4 @@
-"""Memory of the quota alone: `python -m bench.quota_memory steady|rogue|two_windows '<plan>'`.
+"""Memory of the quota alone: `python -m bench.loads.quota_memory steady|rogue|two_windows '<plan>'`.
 
 Prints one JSON object.
 
@@ -13,10 +13,10 @@ import random
 import sys
 import time
 from collections import deque
+from statistics import median
 from typing import Final
 
 from bench.process_cost import cost_of
-from bench.statistics import median
 from pidgate.quota import (
     Admission,
     Close,

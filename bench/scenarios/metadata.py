@@ -6,14 +6,10 @@ requests beside them shows the same from outside, with what broker and load do t
 that has to wait for its core is late, too: the column says how long it did; on a quiet machine next to nothing.
 """
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from bench import lateness
 from bench.alone import (
     Alone,
     Column,
@@ -22,15 +18,17 @@ from bench.alone import (
     Results,
     broker_beside,
     broker_spec,
+    compiled_gateway,
     give_core,
     measured_as,
 )
-from bench.cold_client import connect, create_topics, metadata_of
-from bench.compiled import compiled, environment
 from bench.goals import Goal
-from bench.metadata_load import topic_name
+from bench.loads.client import Through, connect, create_topics, metadata_of
+from bench.loads.metadata import topic_name
+from bench.loads.process import measured_by, started
 from bench.quantities import Measured
-from bench.targets import ROOT, TargetFailed
+from bench.scenarios import lateness
+from bench.targets import TargetFailed
 from pidgate.load.blocking import BlockingConnection
 from pidgate.load.plan import Address
 from pidgate.sandbox.gateway import GatewayProcess
@@ -46,13 +44,7 @@ def _measure(plan: Plan, conditions: Conditions) -> Results:
     results: Results = {"calm": [], "metadata": []}
     with broker_beside(conditions.placement, broker_spec(_SMALL_INDEXES)) as cluster:
         _create_topics(cluster.nodes[1], int(plan["topics"]), int(plan["partitions"]))
-        gateway = GatewayProcess(
-            cluster.bootstrap_servers(),
-            environment=environment(compiled()),
-            quotas={"mode": "enforce", "default": {"producer_ids_rate": 1_000}},
-            settings={"events": {"enabled": True}},
-        )
-        with gateway:
+        with compiled_gateway(cluster.bootstrap_servers()) as gateway:
             give_core(gateway, conditions.placement)
             time.sleep(plan["settle_s"])
             for run in range(1, conditions.runs + 1):
@@ -69,17 +61,13 @@ def _measure(plan: Plan, conditions: Conditions) -> Results:
 
 def _phase(plan: Mapping[str, float], gateway: GatewayProcess, conditions: Conditions) -> Measured:
     fields = {key: plan[key] for key in ("topics", "partitions", "metadata_per_s", "tiny_per_s", "seconds")}
-    kafka = f"127.0.0.1:{gateway.first_node_port + 1}"
-    command = [sys.executable, "-m", "bench.metadata_load", kafka, f"127.0.0.1:{gateway.admin_port}"]
-    if conditions.placement.rest:
-        command = ["taskset", "-c", ",".join(map(str, sorted(conditions.placement.rest))), *command]
+    through = Through(("127.0.0.1", gateway.first_node_port + 1))
     before = lateness.now(gateway)
-    finished = subprocess.run(
-        [*command, json.dumps(fields)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if finished.returncode:
-        raise TargetFailed(f"{finished.stderr.strip()[-2000:]}\n{gateway.log_tail()}")
-    return {**json.loads(finished.stdout), **lateness.since(before, lateness.now(gateway))}
+    with started(
+        "metadata", through, fields | {"admin_port": gateway.admin_port}, conditions.placement
+    ) as load:
+        measured: Measured = measured_by(load)
+    return {**measured, **lateness.since(before, lateness.now(gateway))}
 
 
 def _create_topics(address: Address, topics: int, partitions: int) -> None:

@@ -3,9 +3,8 @@
 import time
 from dataclasses import dataclass
 
-from bench.cold_client import connect
+from bench.loads.client import Through, connect
 from bench.process_cost import cost_of_watched
-from pidgate.load.plan import Address
 
 # Open before the first measurement, so that first-time allocations do not count as a connection's.
 WARM_CONNECTIONS = 50
@@ -19,19 +18,19 @@ class IdlePlan:
     connections: int
 
 
-def run_idle(address: Address, plan: IdlePlan, watch: int | None) -> dict[str, float]:
+def run_idle(through: Through, plan: IdlePlan) -> dict[str, float]:
     """Open the connections one after the other and hold them; memory is read while all are open."""
     held = []
     for _ in range(WARM_CONNECTIONS):
-        held.append(connect(address))
+        held.append(connect(through.address))
     time.sleep(_SETTLE_S)
-    before = cost_of_watched(watch)
+    before = cost_of_watched(through.watch)
     start = time.monotonic()
     for _ in range(plan.connections):
-        held.append(connect(address))
+        held.append(connect(through.address))
     seconds = time.monotonic() - start
     time.sleep(_SETTLE_S)
-    after = cost_of_watched(watch)
+    after = cost_of_watched(through.watch)
     for connection in held:
         connection.close()
     return {

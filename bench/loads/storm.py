@@ -1,32 +1,24 @@
 """A user far over its quota: new connections at a rate, each with an id of its own that is refused and comes back.
 
-    python -m bench.storm_load ADDRESS --topic-id HEX [--login USER:PASSWORD] PLAN
-
 Each connection logs in, if there is a login, and sends the first batch of an id that no broker has given to anybody;
 refused, it waits for its throttle time and sends the same batch again, and closes when it has been refused `tries`
 times. So `connections_per_s` x `tries` refusals come per second. Each is begun at its own time whatever the answers do.
-SIGTERM ends it: it prints one JSON object, in which are the ids that were let in.
+SIGTERM ends it; among what it measured are the ids that were let in.
 """
 
-import argparse
 import asyncio
 import itertools
-import json
-import os
 import signal
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import uvloop
 
-from bench.cold_client import CLIENT_ID, parse_login, record_batch
-from pidgate import open_files, units
+from bench.loads.client import CLIENT_ID, Through, record_batch
 from pidgate.load.connection import ConnectionLost, connect
 from pidgate.load.exchanges import log_in, produce
 from pidgate.load.login import LoginRefused
-from pidgate.load.plan import Address, Login
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
 
 # Far above what a broker hands out.
@@ -42,6 +34,8 @@ class StormPlan:
     tries: int
     partitions: int
     record_bytes: int
+    first: int
+    """Number of the first id."""
 
 
 @dataclass(slots=True)
@@ -62,15 +56,13 @@ class Tally:
 
 
 class _Storm:
-    def __init__(self, address: Address, topic_id: bytes, login: Login | None, plan: StormPlan) -> None:
+    def __init__(self, through: Through, plan: StormPlan) -> None:
         self.tally = Tally()
         self.is_over = False
-        self._address = address
-        self._topic_id = topic_id
-        self._login = login
+        self._through = through
         self._plan = plan
 
-    async def blow(self, first: int) -> None:
+    async def blow(self) -> None:
         """Begin connections until `is_over`; then wait until the last one is through."""
         began_s = time.monotonic()
         living: set[asyncio.Task[None]] = set()
@@ -80,7 +72,7 @@ class _Storm:
             wait_s = began_s + index / self._plan.connections_per_s - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            task = asyncio.ensure_future(self._live(first + index))
+            task = asyncio.ensure_future(self._live(self._plan.first + index))
             living.add(task)
             task.add_done_callback(living.discard)
         self.tally.seconds = time.monotonic() - began_s
@@ -90,15 +82,15 @@ class _Storm:
 
     async def _live(self, number: int) -> None:
         try:
-            connection = await connect(self._address, client_id=CLIENT_ID)
+            connection = await connect(self._through.address, client_id=CLIENT_ID)
             self.tally.opened += 1
             try:
-                if self._login is not None:
-                    await connection.run(log_in(self._login))
+                if self._through.login is not None:
+                    await connection.run(log_in(self._through.login))
                 batch = record_batch(_FIRST_ID + number, 1, self._plan.record_bytes)
                 batches = [(number % self._plan.partitions, batch)]
                 for tries in range(1, self._plan.tries + 1):
-                    answer = await connection.run(produce(self._topic_id, batches, acks=1))
+                    answer = await connection.run(produce(self._through.topic_id, batches, acks=1))
                     if answer.error_code != ErrorCode.NOT_ENOUGH_REPLICAS:
                         break
                     self.tally.refusals += 1
@@ -116,48 +108,18 @@ class _Storm:
             self.tally.fail(f"error code {answer.error_code}")
 
 
-async def run_storm(
-    address: Address, topic_id: bytes, login: Login | None, first: int, plan: StormPlan
-) -> dict[str, Any]:
-    """Storm `address` until SIGTERM and return the counts; ids are numbered from `first` on."""
-    storm = _Storm(address, topic_id, login, plan)
+def run_storm(through: Through, plan: StormPlan) -> dict[str, Any]:
+    """Storm in an event loop of its own."""
+    return uvloop.run(storm(through, plan))
+
+
+async def storm(through: Through, plan: StormPlan) -> dict[str, Any]:
+    """Storm until SIGTERM and return the counts."""
+    connections = _Storm(through, plan)
 
     def stop() -> None:
-        storm.is_over = True
+        connections.is_over = True
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
-    await storm.blow(first)
-    return asdict(storm.tally)
-
-
-def main() -> int:
-    """Parse, run, print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.storm_load", description=__doc__)
-    parser.add_argument("address")
-    parser.add_argument("--topic-id", required=True)
-    parser.add_argument("--login", default="", metavar="USER:PASSWORD", help="SASL PLAIN")
-    parser.add_argument("--first", type=int, default=0, help="number of the first id")
-    parser.add_argument("--cpus", default="")
-    parser.add_argument("plan")
-    arguments = parser.parse_args()
-    if arguments.cpus:
-        os.sched_setaffinity(0, set(map(int, arguments.cpus.split(","))))
-    open_files.allow_most()
-    print(
-        json.dumps(
-            uvloop.run(
-                run_storm(
-                    units.address(arguments.address),
-                    bytes.fromhex(arguments.topic_id),
-                    parse_login(arguments.login),
-                    arguments.first,
-                    StormPlan(**json.loads(arguments.plan)),
-                )
-            )
-        )
-    )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    await connections.blow()
+    return asdict(connections.tally)

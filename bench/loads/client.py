@@ -3,19 +3,18 @@
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import crc32c
 
 from pidgate.load.blocking import BlockingConnection
 from pidgate.load.exchanges import call, hello, init_producer_id
 from pidgate.load.plan import Address, Login
-from pidgate.load.prebuilt import FetchFrame, LoadError, ProduceFrame, fetched_records
+from pidgate.load.prebuilt import FetchFrame, LoadError, ProduceFrame, read_fetch_answer
 from pidgate.protocol import record_batch as batches
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.messages import METADATA, METADATA_PROBE_VERSION
 from pidgate.protocol.producer_requests import produce_request
-from pidgate.sandbox.demo.segments import producer_ids
 
 CLIENT_ID: Final = "bench"
 CREATE_TOPICS: Final = 19
@@ -28,10 +27,22 @@ _PATIENCE_S: Final = 20.0
 _RETRIABLE: Final = frozenset({3, 5, 14, 15, 16})
 
 
-def parse_login(text: str) -> Login | None:
-    """Return the login that `user:password` names; None for an empty text."""
-    user, _, password = text.partition(":")
-    return Login(user, password) if user else None
+class Through(NamedTuple):
+    """The way of a load: where it sends, into which topic, as whom; and the process between, whose cost is read."""
+
+    address: Address
+    topic_id: bytes = b""
+    login: Login | None = None
+    watch: int | None = None
+
+    def as_json(self) -> list[Any]:
+        login = self.login and [self.login.user, self.login.password]
+        return [list(self.address), self.topic_id.hex(), login, self.watch]
+
+    @classmethod
+    def of_json(cls, told: list[Any]) -> "Through":
+        (host, port), topic_id, login, watch = told
+        return cls((host, port), bytes.fromhex(topic_id), login and Login(*login), watch)
 
 
 def connect(
@@ -116,30 +127,10 @@ def _is_served(connection: BlockingConnection, topic_id: bytes, partitions: int)
     frame = FetchFrame(CLIENT_ID, topic_id, range(partitions), partition_max_bytes=1)
     frame.patch(0, [0] * partitions)
     try:
-        fetched_records(memoryview(connection.ask(bytes(frame.buffer))), 0)
+        read_fetch_answer(memoryview(connection.ask(bytes(frame.buffer))), 0)
     except LoadError:
         return False
     return True
-
-
-def producer_ids_in(address: Address, topic_id: bytes, partitions: int) -> set[int]:
-    """Return the producer ids that have records in the topic. Raises LoadError, OSError, KafkaProtocolError."""
-    offsets = dict.fromkeys(range(partitions), 0)
-    found: set[int] = set()
-    with connect(address) as connection:
-        for number in range(1_000_000):
-            frame = FetchFrame(CLIENT_ID, topic_id, list(offsets), partition_max_bytes=1 << 20)
-            frame.patch(number, list(offsets.values()))
-            answer = memoryview(connection.ask(bytes(frame.buffer)))
-            for partition, (fetched, records) in fetched_records(answer, number).items():
-                found.update(producer_ids(bytes(records)))
-                if fetched.next_offset >= 0:
-                    offsets[partition] = fetched.next_offset
-                if fetched.high_watermark <= offsets[partition]:
-                    del offsets[partition]
-            if not offsets:
-                return found
-    raise LoadError("a topic without end")
 
 
 FAILURES: Final = (LoadError, OSError, KafkaProtocolError)

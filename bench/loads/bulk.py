@@ -11,8 +11,16 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.cold_client import CLIENT_ID, FAILURES, connect, new_producer_id, produce_frame, record_batch
-from bench.paced_load import latency_summary
+from bench.loads.client import (
+    CLIENT_ID,
+    FAILURES,
+    Through,
+    connect,
+    new_producer_id,
+    produce_frame,
+    record_batch,
+)
+from bench.loads.paced import latency_summary
 from bench.process_cost import cost_of_watched
 from pidgate.load.plan import Address
 from pidgate.load.prebuilt import FetchFrame, LoadError, check_produce_answer, read_fetch_answer
@@ -65,12 +73,12 @@ class _Client(ABC):
 
 
 class _BulkProducer(_Client):
-    def __init__(self, address: Address, topic_id: bytes, partition: int, plan: BulkPlan) -> None:
-        super().__init__(address)
+    def __init__(self, through: Through, partition: int, plan: BulkPlan) -> None:
+        super().__init__(through.address)
         batch = record_batch(new_producer_id(self.connection), plan.records, plan.record_bytes)
         # As many frames as are in flight: one that the kernel still holds must not be patched.
         self._frames = [
-            produce_frame(topic_id, [partition], batch, acks=plan.acks) for _ in range(_IN_FLIGHT)
+            produce_frame(through.topic_id, [partition], batch, acks=plan.acks) for _ in range(_IN_FLIGHT)
         ]
         self._payload_bytes = plan.records * plan.record_bytes
 
@@ -92,10 +100,10 @@ class _BulkProducer(_Client):
 
 
 class _BulkConsumer(_Client):
-    def __init__(self, address: Address, topic_id: bytes, partitions: Sequence[int], plan: BulkPlan) -> None:
-        super().__init__(address)
+    def __init__(self, through: Through, partitions: Sequence[int], plan: BulkPlan) -> None:
+        super().__init__(through.address)
         # 1 MiB is the default of every client's max.partition.fetch.bytes.
-        self._frame = FetchFrame(CLIENT_ID, topic_id, partitions, partition_max_bytes=1 << 20)
+        self._frame = FetchFrame(CLIENT_ID, through.topic_id, partitions, partition_max_bytes=1 << 20)
         self._partitions = partitions
         self._record_bytes = plan.record_bytes
 
@@ -119,20 +127,17 @@ class _BulkConsumer(_Client):
             number += 1
 
 
-def run_bulk_produce(
-    address: Address, topic_id: bytes, plan: BulkPlan, watch: int | None
-) -> dict[str, float]:
+def run_bulk_produce(through: Through, plan: BulkPlan) -> dict[str, float]:
     """Each client produces to a partition of its own."""
-    return _measure([_BulkProducer(address, topic_id, n, plan) for n in range(plan.clients)], plan, watch)
+    clients = [_BulkProducer(through, n, plan) for n in range(plan.clients)]
+    return _measure(clients, plan, through.watch)
 
 
-def run_bulk_fetch(address: Address, topic_id: bytes, plan: BulkPlan, watch: int | None) -> dict[str, float]:
+def run_bulk_fetch(through: Through, plan: BulkPlan) -> dict[str, float]:
     """Each client reads its own partitions over and over."""
     each = plan.partitions_each
-    clients = [
-        _BulkConsumer(address, topic_id, range(n * each, (n + 1) * each), plan) for n in range(plan.clients)
-    ]
-    return _measure(clients, plan, watch)
+    clients = [_BulkConsumer(through, range(n * each, (n + 1) * each), plan) for n in range(plan.clients)]
+    return _measure(clients, plan, through.watch)
 
 
 def _measure(clients: Sequence[_Client], plan: BulkPlan, watch: int | None) -> dict[str, float]:

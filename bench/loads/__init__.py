@@ -1,0 +1,1 @@
+"""The loads: each a process of its own, which sends and measures."""
