@@ -8,7 +8,7 @@ from typing import Any
 from pidgate.sandbox.demo.evidence import Half
 from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, ORDERS
 from pidgate.sandbox.journal import Outcome, ProducerJournal
-from pidgate.sandbox.log_checker import Verdict, check
+from pidgate.sandbox.log_checker import LogRecord, Verdict, check
 from pidgate.sandbox.producers.batch_journal import IdLife
 
 REFUSED_EVENT = "producer_id_refused"
@@ -25,10 +25,10 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True)
 class MallorySaw:
-    """The fate of the ids mallory brought, by her own journals."""
+    """The fate of the ids mallory brought, by her own journals; named as in the summary."""
 
     brought: int
-    acknowledged: int
+    admitted: int
     refused: int
     """Ids that were refused at least once."""
     refusals: int
@@ -36,9 +36,9 @@ class MallorySaw:
     """Ids that were refused, waited for their throttle time, and tried again."""
     admitted_after_waiting: int
     gave_up: int
-    waiting: int
+    waiting_at_the_end: int
     """Refused and neither admitted nor given up when the time was up."""
-    lost: int
+    connection_lost: int
     """Their connection ended without an answer."""
     longest_wait_ms: int
     throttle_times_ms: tuple[int, int]
@@ -52,7 +52,7 @@ class MallorySaw:
 
 @dataclass(frozen=True, kw_only=True)
 class BystanderSaw:
-    """alice or bob, by journal, client library and log."""
+    """A healthy user, by journal, client library and log."""
 
     user: str
     client: str
@@ -64,6 +64,29 @@ class BystanderSaw:
     refused: int | None
     """None when the client was killed before it wrote its notes."""
     latency: Latency | None
+    verdict: Verdict | None
+    """The journal against the log; None when the log could not be read back."""
+
+    @classmethod
+    def of(
+        cls, journal: ProducerJournal, notes: Mapping[str, Any], log: Sequence[LogRecord] | None
+    ) -> "BystanderSaw":
+        return cls(
+            user=journal.producer,
+            client=notes.get("client", ""),
+            client_id=notes.get("client_id", ""),
+            sent=len(journal.entries),
+            acknowledged=journal.count(Outcome.ACKNOWLEDGED),
+            failed=journal.count(Outcome.FAILED),
+            unknown=journal.count(Outcome.SENT),
+            refused=notes.get("refused"),
+            latency=latency(journal),
+            verdict=None if log is None else check([journal], log),
+        )
+
+    @property
+    def is_in_log_once(self) -> bool:
+        return self.verdict is not None and self.verdict.is_good
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,14 +128,14 @@ def mallory_saw(half: Half) -> MallorySaw:
     throttles_ms = [refusal.throttle_time_ms for refusal in refusals] or [0]
     return MallorySaw(
         brought=len(lives),
-        acknowledged=sum(life.is_acknowledged for life in lives),
+        admitted=sum(life.is_acknowledged for life in lives),
         refused=len(refused),
         refusals=len(refusals),
         came_back=sum(len(life.refusals) > 1 or life.is_acknowledged for life in refused),
         admitted_after_waiting=sum(life.is_acknowledged for life in refused),
         gave_up=sum(life.gave_up for life in lives),
-        waiting=sum(not life.is_settled for life in refused),
-        lost=sum(life.lost_ms >= 0 for life in lives),
+        waiting_at_the_end=sum(not life.is_settled for life in refused),
+        connection_lost=sum(life.lost_ms >= 0 for life in lives),
         longest_wait_ms=max((life.waited_ms for life in refused), default=0),
         throttle_times_ms=(min(throttles_ms), max(throttles_ms)),
         message=refusals[0].message if refusals else "",
@@ -123,25 +146,7 @@ def mallory_saw(half: Half) -> MallorySaw:
 
 
 def bystander_saw(half: Half, user: str) -> BystanderSaw:
-    journal, notes = half.bystanders[user], half.notes[user]
-    return BystanderSaw(
-        user=user,
-        client=notes.get("client", ""),
-        client_id=notes.get("client_id", ""),
-        sent=len(journal.entries),
-        acknowledged=journal.count(Outcome.ACKNOWLEDGED),
-        failed=journal.count(Outcome.FAILED),
-        unknown=journal.count(Outcome.SENT),
-        refused=notes.get("refused"),
-        latency=latency(journal),
-    )
-
-
-def orders_verdict(half: Half, user: str) -> Verdict | None:
-    """One bystander's journal against the log; None when the log could not be read back."""
-    if ORDERS not in half.broker.log:
-        return None
-    return check([half.bystanders[user]], half.broker.log[ORDERS])
+    return BystanderSaw.of(half.bystanders[user], half.notes[user], half.broker.log.get(ORDERS))
 
 
 def nightly_verdict(half: Half) -> Verdict | None:

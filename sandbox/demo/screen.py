@@ -14,7 +14,6 @@ from pidgate.sandbox.demo.findings import (
     ids_in_log,
     latency,
     mallory_saw,
-    orders_verdict,
     refused_by_gateway,
 )
 from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, MALLORY, Plan, plain
@@ -97,15 +96,13 @@ def _bystanders(evidence: Evidence) -> RenderableType:
     )
     for user in (ALICE, BOB):
         saw = bystander_saw(through, user)
-        verdict = orders_verdict(through, user)
-        in_log = "not readable" if verdict is None else _once(saw, verdict.is_good, verdict.in_log)
         runs = [latency(run[user]) for run in evidence.baseline]
         table.add_row(
             user,
             saw.client,
             "?" if saw.refused is None else f"{saw.refused}",
             f"{saw.acknowledged:,} of {saw.sent:,}",
-            in_log,
+            _in_log(saw),
             "-" if saw.latency is None else f"{saw.latency.p50_ms} / {saw.latency.p99_ms}",
             ",  ".join("-" if run is None else f"{run.p50_ms} / {run.p99_ms}" for run in runs),
         )
@@ -115,16 +112,19 @@ def _bystanders(evidence: Evidence) -> RenderableType:
     return Group(table, Text(lost, style="dim"))
 
 
-def _once(saw: BystanderSaw, is_good: bool, in_log: int) -> str:
-    return f"{in_log:,}" if is_good and saw.acknowledged == in_log else f"{in_log:,} (see checks)"
+def _in_log(saw: BystanderSaw) -> str:
+    if saw.verdict is None:
+        return "not readable"
+    once = saw.verdict.is_good and saw.acknowledged == saw.verdict.in_log
+    return f"{saw.verdict.in_log:,}{'' if once else ' (see checks)'}"
 
 
 def _mallory(through: Half) -> RenderableType:
     saw = mallory_saw(through)
     least_ms, greatest_ms = saw.throttle_times_ms
     lines = [
-        f"{saw.acknowledged:,} ids admitted, {saw.admitted_after_waiting:,} of them after waiting; "
-        f"{saw.refused:,} refused; {saw.gave_up:,} gave up, {saw.waiting:,} still waiting at the end",
+        f"{saw.admitted:,} ids admitted, {saw.admitted_after_waiting:,} of them after waiting; "
+        f"{saw.refused:,} refused; {saw.gave_up:,} gave up, {saw.waiting_at_the_end:,} still waiting at the end",
     ]
     if saw.refused:
         least = "" if least_ms == greatest_ms else f"{least_ms / 1000:.1f} to "

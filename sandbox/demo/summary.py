@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pidgate.sandbox.demo import verifier
 from pidgate.sandbox.demo.evidence import Evidence, Half
 from pidgate.sandbox.demo.findings import (
-    BystanderSaw,
+    Latency,
     bystander_saw,
     ids_in_log,
     latency,
     mallory_saw,
-    orders_verdict,
     refused_by_gateway,
     states_in_log,
 )
@@ -50,10 +50,7 @@ def summarize(plan: Plan, evidence: Evidence, checks: Sequence[Check], outcome: 
         "bystanders": [_bystander(evidence, user) for user in (ALICE, BOB)],
         "mallory_saw": _mallory(evidence.through_gateway),
         "gateway_says": _gateway_says(evidence.through_gateway),
-        "checks": [
-            {"name": check.name, "passed": check.passed, "found": check.found, "source": check.source}
-            for check in checks
-        ],
+        "checks": [asdict(check) for check in checks],
         "next_command": outcome.next_command,
         "total_s": _fact(round(evidence.total_s, 1), "the demo's clock"),
     }
@@ -119,64 +116,36 @@ def _who(plan: Plan, through: Half) -> list[dict[str, Any]]:
     return [mallory, carol]
 
 
+_COUNTS = ("sent", "acknowledged", "failed", "unknown")
+
+
 def _bystander(evidence: Evidence, user: str) -> dict[str, Any]:
-    saw = bystander_saw(evidence.through_gateway, user)
-    verdict = orders_verdict(evidence.through_gateway, user)
-    direct = bystander_saw(evidence.direct, user)
+    saw, direct = bystander_saw(evidence.through_gateway, user), bystander_saw(evidence.direct, user)
+    verdict = saw.verdict
     return {
         "user": user,
         "client": saw.client,
         "client_id": saw.client_id,
         "refused": _fact(saw.refused, verifier.LIBRARY),
-        "sent": _fact(saw.sent, verifier.JOURNAL),
-        "acknowledged": _fact(saw.acknowledged, verifier.JOURNAL),
-        "failed": _fact(saw.failed, verifier.JOURNAL),
-        "unknown": _fact(saw.unknown, verifier.JOURNAL),
+        **{name: _fact(getattr(saw, name), verifier.JOURNAL) for name in _COUNTS},
         "in_log": _fact(None if verdict is None else verdict.in_log, verifier.READ_BACK),
         "log_check": _fact(None if verdict is None else verdict.summary(), verifier.READ_BACK),
-        "latency_ms": _fact(_latency(saw), verifier.JOURNAL),
+        "latency_ms": _fact(_latency(saw.latency), verifier.JOURNAL),
         "latency_ms_direct_runs": _fact(
-            [
-                None if (found := latency(run[user])) is None else {"p50": found.p50_ms, "p99": found.p99_ms}
-                for run in evidence.baseline
-            ],
-            verifier.JOURNAL,
+            [_latency(latency(run[user])) for run in evidence.baseline], verifier.JOURNAL
         ),
-        "beside_rogues_directly": _fact(
-            {
-                "sent": direct.sent,
-                "acknowledged": direct.acknowledged,
-                "failed": direct.failed,
-                "unknown": direct.unknown,
-            },
-            verifier.JOURNAL,
-        ),
+        "beside_rogues_directly": _fact({name: getattr(direct, name) for name in _COUNTS}, verifier.JOURNAL),
     }
 
 
-def _latency(saw: BystanderSaw) -> dict[str, int] | None:
-    if saw.latency is None:
-        return None
-    return {"p50": saw.latency.p50_ms, "p99": saw.latency.p99_ms}
+def _latency(found: Latency | None) -> dict[str, int] | None:
+    return None if found is None else {"p50": found.p50_ms, "p99": found.p99_ms}
 
 
 def _mallory(through: Half) -> dict[str, Any]:
-    saw = mallory_saw(through)
-    numbers = {
-        "refused": saw.refused,
-        "refusals": saw.refusals,
-        "came_back": saw.came_back,
-        "admitted": saw.acknowledged,
-        "admitted_after_waiting": saw.admitted_after_waiting,
-        "gave_up": saw.gave_up,
-        "waiting_at_the_end": saw.waiting,
-        "connection_lost": saw.lost,
-        "longest_wait_ms": saw.longest_wait_ms,
-        "throttle_times_ms": list(saw.throttle_times_ms),
-        "error_codes": {str(code): count for code, count in saw.error_codes.items()},
-        "message": saw.message,
-    }
-    return {name: _fact(value, verifier.JOURNAL) for name, value in numbers.items()}
+    saw = asdict(mallory_saw(through))
+    of_who = ("brought", "client_ids", "hosts")
+    return {name: _fact(value, verifier.JOURNAL) for name, value in saw.items() if name not in of_who}
 
 
 def _gateway_says(through: Half) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from pidgate.sandbox.demo.findings import (
     bystander_saw,
     ids_in_log,
     mallory_saw,
-    orders_verdict,
     states_in_log,
 )
 from pidgate.sandbox.demo.plan import ALICE, BOB, MALLORY, Plan
@@ -62,8 +61,7 @@ def _through(plan: Plan, through: Half) -> str:
     bystanders = [bystander_saw(through, user) for user in (ALICE, BOB)]
     good = sum(bystander.acknowledged for bystander in bystanders)
     sent = sum(bystander.sent for bystander in bystanders)
-    verdicts = [orders_verdict(through, user) for user in (ALICE, BOB)]
-    once = all(verdict is not None and verdict.is_good for verdict in verdicts)
+    once = all(bystander.is_in_log_once for bystander in bystanders)
     return (
         f"Through {way} it lives after {through.attack_s:.1f} s of the same: {ids_in_log(through)[MALLORY]:,} of "
         f"mallory's ids were let in and {saw.refused:,} refused, and {good:,} of {sent:,} records of alice and bob "

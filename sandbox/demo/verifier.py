@@ -13,7 +13,6 @@ from pidgate.sandbox.demo.findings import (
     mallory_lives,
     mallory_saw,
     nightly_verdict,
-    orders_verdict,
     refused_by_gateway,
 )
 from pidgate.sandbox.demo.plan import ALICE, BOB, CAROL, CLICKS, MALLORY, NIGHTLY, PARTITIONS, Plan
@@ -170,7 +169,8 @@ def _nightly_is_true(through: Half) -> Check:
 
 
 def _bystander(through: Half, user: str) -> Iterator[Check]:
-    saw, verdict = bystander_saw(through, user), orders_verdict(through, user)
+    saw = bystander_saw(through, user)
+    verdict = saw.verdict
     yield Check(
         f"{user} was never refused",
         saw.refused == 0,

@@ -19,7 +19,6 @@ class Point:
     at_s: float
     heap_used_mb: int
     """Heap in use after the latest garbage collection."""
-    heap_total_mb: int
     ids: int
     """Producer ids whose state the broker keeps for one partition of clicks; the latest known while it is
     silent."""
@@ -53,8 +52,7 @@ class BrokerWatch:
             except BrokerSilent:
                 alive = self._cluster.is_alive(NODE_ID)
         heap = self._cluster.heap_samples(NODE_ID)
-        used_mb, total_mb = (heap[-1].used_mb, heap[-1].total_mb) if heap else (0, 0)
-        point = Point(self.elapsed_s, used_mb, total_mb, ids, alive)
+        point = Point(self.elapsed_s, heap[-1].used_mb if heap else 0, ids, alive)
         self.points.append(point)
         return point
 

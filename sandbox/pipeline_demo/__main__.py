@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -86,10 +87,11 @@ def _study(plan: Plan, cluster: Cluster, tables: Path, clock: Clocked) -> dict[s
     ]
     printed: dict[str, Any] = {}
     for job, options in steps:
-        done = jobs.run(job, tables, *options, memory=plan.memory)
-        clock.say(f"pidgate pipeline {job} {' '.join(options)}: {done.took_s:.0f} s")
+        began_s = clock.took_s
+        stdout = jobs.run(job, tables, *options, memory=plan.memory)
+        clock.say(f"pidgate pipeline {job} {' '.join(options)}: {clock.took_s - began_s:.0f} s")
         if "--json" in options:
-            printed[job] = done.json()
+            printed[job] = json.loads(stdout)
     return printed
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pidgate.sandbox.demo.cast import Bystanders, Mallory, Member, Place, stop_all
+from pidgate.sandbox.demo.cast import Bystanders, Mallory, Place, stop_all
+from pidgate.sandbox.demo.findings import BystanderSaw
 from pidgate.sandbox.demo.plan import password_of
 from pidgate.sandbox.demo.segments import read_topic
 from pidgate.sandbox.gateway import GatewayProcess
-from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.journal import ProducerJournal
 from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import LogRecord, Verdict, check, read_log
+from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.pipeline_demo.plan import (
     CLICKS_PARTITIONS,
     EVENTS_TOPIC,
@@ -36,22 +37,11 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HealthySaw:
-    """One healthy user, by its journal, its client library and the log."""
-
-    sent: int
-    acknowledged: int
-    refused: int | None
-    """None: the client was killed before it wrote its notes."""
-    verdict: Verdict
-
-
-@dataclass(frozen=True, kw_only=True)
 class ActEvidence:
     """The findings of one act."""
 
     ran_s: float
-    healthy: Mapping[str, HealthySaw]
+    healthy: Mapping[str, BystanderSaw]
     mallory: BatchJournal
     mallory_ids_in_log: int
     """Producer ids in the segment files of her topic, on the broker's disk."""
@@ -90,7 +80,10 @@ def play(plan: Plan, act: Act, cluster: Cluster, quotas: Mapping[str, Any], say:
     data = cluster.directory / f"node-{NODE_ID}" / "data"
     return ActEvidence(
         ran_s=ran_s,
-        healthy={user: _healthy(member, log) for user, member in bystanders.members.items()},
+        healthy={
+            user: BystanderSaw.of(ProducerJournal.load(member.journal_path), member.notes(), log)
+            for user, member in bystanders.members.items()
+        },
         mallory=mallory.journals[0],
         mallory_ids_in_log=len(read_topic(data, act.clicks).ids),
         gateway_exit_code=exit_code,
@@ -125,13 +118,3 @@ def _watch(plan: Plan, bystanders: Bystanders, mallory: Mallory, say: Say) -> No
             f"{time.monotonic() - began_s:3.0f} of {plan.seconds:.0f} s: acknowledged {good}; mallory "
             f"{len(journal.acknowledged):,} ids in, {len(journal.refused):,} refused"
         )
-
-
-def _healthy(member: Member, log: Sequence[LogRecord]) -> HealthySaw:
-    journal = ProducerJournal.load(member.journal_path)
-    return HealthySaw(
-        sent=len(journal.entries),
-        acknowledged=journal.count(Outcome.ACKNOWLEDGED),
-        refused=member.notes().get("refused"),
-        verdict=check([journal], log),
-    )

@@ -9,17 +9,13 @@ from html import unescape
 from typing import Any
 
 from pidgate.sandbox.demo.plan import MALLORY
-from pidgate.sandbox.pipeline_demo.acts import ActEvidence, HealthySaw
+from pidgate.sandbox.demo.verifier import GATEWAY_PROCESS, JOURNAL, LIBRARY, READ_BACK, SEGMENTS
+from pidgate.sandbox.pipeline_demo.acts import ActEvidence
 from pidgate.sandbox.pipeline_demo.plan import BURST, HEALTHY
 from pidgate.sandbox.play import Check
 
-JOURNAL = "the client's journal"
-DISK = "batch headers in the segment files on the broker's disk"
-READ_BACK = "the log read back from the broker by librdkafka, against the client's journal"
-LIBRARY = "the client library's own report"
 REPORT = "the report's file"
 FILE = "recommended/quotas.yaml"
-GATEWAY = "the gateway's process and log"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +47,10 @@ def verify(evidence: Evidence) -> list[Check]:
         ),
         _held(evidence),
         _told_why(evidence.enforced),
-        *(one for user in HEALTHY for one in _healthy(user, "observed", evidence.observed.healthy[user])),
-        *(one for user in HEALTHY for one in _healthy(user, "enforced", evidence.enforced.healthy[user])),
-        *_gateway("observed", evidence.observed),
-        *_gateway("enforced", evidence.enforced),
+        *_healthy("observed", evidence.observed),
+        *_healthy("enforced", evidence.enforced),
+        _gateway("observed", evidence.observed),
+        _gateway("enforced", evidence.enforced),
     ]
 
 
@@ -80,7 +76,7 @@ def _rogue_went_free(observed: ActEvidence) -> Check:
         "observed, mallory burns producer ids and nobody is refused",
         brought >= 50 and refused == 0,
         f"{brought:,} ids of hers in the log, {refused:,} refused",
-        f"{DISK}; {JOURNAL}",
+        f"{SEGMENTS}; {JOURNAL}",
     )
 
 
@@ -109,13 +105,13 @@ def _held(evidence: Evidence) -> Check:
     name = "under the recommended quotas mallory's ids stay within her rate"
     rate, ids = rate_of(evidence.quotas, MALLORY), evidence.enforced.mallory_ids_in_log
     if rate is None:
-        return Check(name, False, f"{ids:,} ids, and there is no rate", DISK)
+        return Check(name, False, f"{ids:,} ids, and there is no rate", SEGMENTS)
     # What comes back in the course of the act, of a window of an hour.
     bound = at_most(rate) + int(rate * evidence.enforced.ran_s / 3600)
     found = (
         f"{ids:,} ids in the log, at most {bound:,} allowed ({evidence.observed.mallory_ids_in_log:,} before)"
     )
-    return Check(name, ids <= bound < evidence.observed.mallory_ids_in_log, found, DISK)
+    return Check(name, ids <= bound < evidence.observed.mallory_ids_in_log, found, SEGMENTS)
 
 
 def _told_why(enforced: ActEvidence) -> Check:
@@ -129,26 +125,30 @@ def _told_why(enforced: ActEvidence) -> Check:
     )
 
 
-def _healthy(user: str, when: str, saw: HealthySaw) -> Iterator[Check]:
-    yield Check(
-        f"{when}, all of {user}'s records are acknowledged, none refused",
-        0 < saw.acknowledged == saw.sent and saw.refused == 0,
-        f"{saw.acknowledged:,} of {saw.sent:,}; {'killed' if saw.refused is None else f'{saw.refused} refused'}",
-        f"{JOURNAL}; {LIBRARY}",
-    )
-    verdict = saw.verdict
-    yield Check(
-        f"{when}, they are in the log exactly once, in order",
-        verdict.is_good and verdict.acknowledged == verdict.in_log > 0,
-        f"{verdict.in_log:,} in the log" if verdict.is_good else verdict.summary(),
-        READ_BACK,
-    )
+def _healthy(when: str, act: ActEvidence) -> Iterator[Check]:
+    for user in HEALTHY:
+        saw = act.healthy[user]
+        refused = "killed" if saw.refused is None else f"{saw.refused} refused"
+        yield Check(
+            f"{when}, all of {user}'s records are acknowledged, none refused",
+            0 < saw.acknowledged == saw.sent and saw.refused == 0,
+            f"{saw.acknowledged:,} of {saw.sent:,}; {refused}",
+            f"{JOURNAL}; {LIBRARY}",
+        )
+        verdict = saw.verdict
+        assert verdict is not None
+        yield Check(
+            f"{when}, they are in the log exactly once, in order",
+            verdict.is_good and verdict.acknowledged == verdict.in_log > 0,
+            f"{verdict.in_log:,} in the log" if verdict.is_good else verdict.summary(),
+            READ_BACK,
+        )
 
 
-def _gateway(when: str, act: ActEvidence) -> Iterator[Check]:
-    yield Check(
+def _gateway(when: str, act: ActEvidence) -> Check:
+    return Check(
         f"{when}, the gateway ended when asked, without trouble",
         act.gateway_exit_code == 0 and not act.gateway_trouble,
         f"exit code {act.gateway_exit_code}; trouble logged: {', '.join(sorted(act.gateway_trouble)) or 'none'}",
-        GATEWAY,
+        GATEWAY_PROCESS,
     )

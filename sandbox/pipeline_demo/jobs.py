@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pidgate.child_python import python_module
 from pidgate.sandbox import guard
@@ -21,29 +17,14 @@ class JobFailed(Exception):
     """A job ended with an error. The message ends with its output."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job that has ended well."""
-
-    typed: str
-    took_s: float
-    stdout: str
-    stderr: str
-
-    def json(self) -> Any:
-        """Return the output of `--json`."""
-        return json.loads(self.stdout)
-
-
-def run(job: str, tables: Path, *options: str, memory: str) -> Job:
-    """Run one and wait for its end. Raises JobFailed."""
+def run(job: str, tables: Path, *options: str, memory: str) -> str:
+    """Run one, wait for its end and return what it printed. Raises JobFailed."""
     typed = ["pipeline", job, "--tables", str(tables), *options, "--memory", memory]
-    began_s = time.monotonic()
     code, stdout, stderr = pidgate(typed, tables.parent / f"{job}.log")
     if code != 0:
         said = "\n".join((stderr + stdout).splitlines()[-_TAIL_LINES:])
         raise JobFailed(f"pidgate pipeline {job} ended with {code}:\n{said}")
-    return Job(" ".join(["pidgate", *typed]), time.monotonic() - began_s, stdout, stderr)
+    return stdout
 
 
 def pidgate(words: Sequence[str], log: Path) -> tuple[int, str, str]:

@@ -3,7 +3,7 @@
     python -m pidgate.sandbox.producers.bystander --client confluent --user alice ... --journal F --notes N
 
 Runs until it is terminated, then waits a few seconds for what is in flight. What the client itself noticed
-(retries, throttles, warnings) goes to the notes file as one JSON object.
+(throttles, warnings) goes to the notes file as one JSON object.
 """
 
 import argparse
@@ -37,8 +37,6 @@ class Notes:
     client: str
     refused: int = 0
     """Answers with a throttle time (librdkafka), or with NOT_ENOUGH_REPLICAS (aiokafka)."""
-    retries: int = 0
-    """Produce requests sent again after an error."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -65,13 +63,6 @@ class _Schedule:
 def _run_confluent(arguments: argparse.Namespace, journal: ProducerJournal, notes: Notes) -> None:
     from confluent_kafka import KafkaException, Producer
 
-    retries_by_broker: dict[str, int] = {}
-
-    def statistics(text: str) -> None:
-        for name, broker in json.loads(text)["brokers"].items():
-            retries_by_broker[name] = broker["txretries"]
-        notes.retries = sum(retries_by_broker.values())
-
     def throttled(_event: object) -> None:
         notes.refused += 1
 
@@ -86,8 +77,6 @@ def _run_confluent(arguments: argparse.Namespace, journal: ProducerJournal, note
             "sasl.mechanism": arguments.mechanism,
             "sasl.username": arguments.user,
             "sasl.password": arguments.password,
-            "statistics.interval.ms": 500,
-            "stats_cb": statistics,
             "throttle_cb": throttled,
         },
         logger=log,
@@ -184,7 +173,6 @@ class _Collector(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if text.startswith("Got error produce response"):
-            self._notes.retries += 1
             self._notes.refused += "NotEnoughReplicas" in text
         if len(self._notes.warnings) < _WARNINGS_KEPT:
             self._notes.warnings.append(text)

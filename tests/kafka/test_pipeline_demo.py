@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from pidgate.sandbox.demo.findings import BystanderSaw
 from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.log_checker import LogRecord, check
-from pidgate.sandbox.pipeline_demo.acts import ActEvidence, HealthySaw
+from pidgate.sandbox.log_checker import LogRecord
+from pidgate.sandbox.pipeline_demo.acts import ActEvidence
 from pidgate.sandbox.pipeline_demo.checks import Evidence, at_most, first_finding, rate_of, verify
 from pidgate.sandbox.pipeline_demo.plan import HEALTHY
 from pidgate.sandbox.producers.batch_journal import BatchJournal, JournalWriter, whole_lines
@@ -60,15 +61,14 @@ def _refused(producer_id: int) -> BatchJournal:
     return read
 
 
-def _healthy(*, lost: bool = False) -> HealthySaw:
+def _healthy(*, lost: bool = False) -> BystanderSaw:
     journal = ProducerJournal("alice", "orders")
     log = []
     for n in range(3):
         journal.sent(0, n)
         journal.acknowledged(0, n, n)
         log.append(LogRecord(0, n, record_value("alice", 0, n)))
-    verdict = check([journal], log[: 2 if lost else 3])
-    return HealthySaw(sent=3, acknowledged=3, refused=0, verdict=verdict)
+    return BystanderSaw.of(journal, {"refused": 0}, log[: 2 if lost else 3])
 
 
 def _act(ids: int, mallory: BatchJournal) -> ActEvidence:

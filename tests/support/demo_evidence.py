@@ -56,7 +56,7 @@ def segments() -> dict[str, TopicIds]:
 def half(*, dead: bool) -> Half:
     return Half(
         attack_s=10.0 if dead else 15.0,
-        points=(Point(0.0, 40, 80, 0, True), Point(10.0, 79, 80, 3, not dead)),
+        points=(Point(0.0, 40, 0, True), Point(10.0, 79, 3, not dead)),
         broker=BrokerEvidence(
             exit_code=3 if dead else None,
             out_of_memory=OUT_OF_MEMORY if dead else "",

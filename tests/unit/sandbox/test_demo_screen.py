@@ -29,7 +29,7 @@ def scene(*, alive: bool = True) -> Scene:
     return Scene(
         title="direct, no gateway",
         of_s=20.0,
-        points=[Point(0.0, 40, 80, 0, True), Point(9.0, 78, 80, 1_234, alive)],
+        points=[Point(0.0, 40, 0, True), Point(9.0, 78, 1_234, alive)],
         bystanders={ALICE: Counter(sent=10, acknowledged=9), BOB: Counter(sent=8, acknowledged=8)},
         mallory=[mallory()],
         crash_loop=Counter(sent=4, acknowledged=3),
