@@ -19,7 +19,8 @@ from urllib.parse import quote, urlencode
 from pidgate import units
 from pidgate.cli.health import DEFAULT_ADMIN
 from pidgate.cli.options import GatewayOptions
-from pidgate.units import WILDCARD_HOSTS, Address
+from pidgate.gateway.config.local_token import token_of
+from pidgate.units import WILDCARD_HOSTS, Address, is_loopback
 
 if TYPE_CHECKING:
     from pidgate.gateway.config.settings import AdminSettings
@@ -56,7 +57,7 @@ def gateways(options: GatewayOptions) -> list[Gateway]:
     except ValueError as error:
         raise BadUsage(str(error)) from error
     token = None if token_file is None else _token(token_file)
-    return [Gateway(address, token) for address in addresses]
+    return [Gateway(address, token or _token_of_own_gateway(address)) for address in addresses]
 
 
 def _admin_settings(file: Path) -> AdminSettings:
@@ -67,6 +68,11 @@ def _admin_settings(file: Path) -> AdminSettings:
         return load(file).admin
     except ConfigError as error:
         raise BadUsage(str(error)) from error
+
+
+def _token_of_own_gateway(address: Address) -> str | None:
+    """Return what a gateway of this user has made on this machine."""
+    return token_of(address.port) if is_loopback(address.host) or address.host in WILDCARD_HOSTS else None
 
 
 def _token(file: Path) -> str:
@@ -102,7 +108,10 @@ class Gateway:
         connection = http.client.HTTPConnection(
             "127.0.0.1" if host in WILDCARD_HOSTS else host, port, timeout=TIMEOUT_S
         )
-        headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        # Checked against pages of other sites, which cannot choose it: the gateway need not know how it is called.
+        headers = {"Host": "localhost"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:

@@ -31,7 +31,7 @@ def health(options: HealthOptions) -> int:
     host = "127.0.0.1" if host in units.WILDCARD_HOSTS else host
     connection = http.client.HTTPConnection(host, port, timeout=options.timeout_s)
     try:
-        connection.request("GET", "/readyz" if options.ready else "/livez")
+        connection.request("GET", "/readyz" if options.ready else "/livez", headers={"Host": "localhost"})
         response = connection.getresponse()
         text = response.read(1_000).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:

@@ -1,22 +1,23 @@
 """Authorization of requests for quotas on the admin address.
 
-Reading needs the token when there is one: answers name who set what and why. Setting needs `admin.writable` as well.
-Browsers are a way in for pages of other sites; cross-site requests are refused whatever token they carry.
+Reading needs the token when there is one: answers name who set what and why. Setting needs `admin.writable` as well,
+and always a token: that of `admin.token_file`, or the one that the gateway made for its own user. Browsers are a way in
+for pages of other sites; cross-site requests are refused whatever token they carry.
 """
 
 from __future__ import annotations
 
 import hmac
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
+from pidgate.gateway.admin.own_names import OwnNames
+from pidgate.gateway.config.local_token import LocalToken
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.config.token_file import TokenFile, TokenUnreadable
-from pidgate.units import is_loopback
 
 _SCHEME: Final = "Bearer "
 
@@ -35,6 +36,9 @@ class Access:
     def __init__(self, admin: AdminSettings) -> None:
         self._admin = admin
         self._token = TokenFile(Path(admin.token_file)) if admin.token_file else None
+        self.names = OwnNames(admin.bind.host, admin.hosts)
+        self.local = LocalToken() if admin.writable and self._token is None else None
+        """The token that setting needs where none is configured; None: one is, or nothing may be set."""
 
     @property
     def is_writable(self) -> bool:
@@ -55,6 +59,8 @@ class Access:
                 "quotas cannot be set over this address; write admin.writable: true into the gateway's file "
                 "and start it again, or set them over Kafka's admin API",
             )
+        if self.local is not None and not _shows(self.local.token, headers):
+            return Refusal(HTTPStatus.UNAUTHORIZED, _where(self.local))
         # A page of another site can send a form or text without asking; JSON it cannot.
         kind = headers.get("Content-Type", "").split(";")[0].strip().lower()
         if kind != "application/json":
@@ -65,24 +71,16 @@ class Access:
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             return Refusal(HTTPStatus.FORBIDDEN, f"a page of {origin[:100]} may not ask here")
-        if self._token is None and is_loopback(self._admin.bind.host) and not self._is_own_name(host):
-            # A site may point its own name at 127.0.0.1: then its pages are of the same origin.
-            return Refusal(
-                HTTPStatus.FORBIDDEN,
-                f"this address is not called {host[:100]!r}; ask for {self._admin.bind}, or set admin.token_file",
-            )
-        return None
+        return None if self._token is not None else self.misnamed(host)
 
-    def _is_own_name(self, host: str) -> bool:
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        name = name.strip("[]").lower()
-        if name in ("localhost", self._admin.bind.host.lower()):
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+    def misnamed(self, host: str) -> Refusal | None:
+        """Check the Host of a request; without a token it is all that keeps pages of other sites out."""
+        if self.names.has(host):
+            return None
+        return Refusal(
+            HTTPStatus.FORBIDDEN,
+            f"this gateway is not called {host[:100]!r}; ask for its address, or write the name into admin.hosts",
+        )
 
     def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
         if self._token is None:
@@ -91,13 +89,24 @@ class Access:
             wanted = self._token.read()
         except TokenUnreadable as error:
             return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-        given = headers.get("Authorization", "")
-        if not given.startswith(_SCHEME):
+        if not headers.get("Authorization", "").startswith(_SCHEME):
             return Refusal(
                 HTTPStatus.UNAUTHORIZED, "needs the token of admin.token_file: Authorization: Bearer TOKEN"
             )
-        if not hmac.compare_digest(given.removeprefix(_SCHEME).strip().encode(errors="replace"), wanted):
+        if not _shows(wanted, headers):
             return Refusal(
                 HTTPStatus.UNAUTHORIZED, "the token is not the one in the gateway's admin.token_file"
             )
         return None
+
+
+def _shows(wanted: bytes, headers: Mapping[str, str]) -> bool:
+    given = headers.get("Authorization", "")
+    shown = given.removeprefix(_SCHEME).strip().encode(errors="replace")
+    return given.startswith(_SCHEME) and hmac.compare_digest(shown, wanted)
+
+
+def _where(local: LocalToken) -> str:
+    if local.failure:
+        return f"the gateway's own token could not be kept ({local.failure}); write admin.token_file"
+    return f"needs the gateway's own token; commands of its user find it in {local.path}"

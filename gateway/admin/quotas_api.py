@@ -63,7 +63,7 @@ class QuotasApi:
         self._state = state
         self._now_ms = now_ms
         self._sticky_entries = sticky_entries
-        self._access = Access(settings.admin)
+        self.access = Access(settings.admin)
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_get("/v1/quotas", self.quotas)
@@ -86,7 +86,7 @@ class QuotasApi:
 
     async def quotas(self, request: web.Request) -> web.Response:
         """Answer with every user that has a setting, or with the one in the query."""
-        refusal = self._access.reading(request.headers)
+        refusal = self.access.reading(request.headers)
         if refusal is not None:
             return _refused(refusal)
         in_force, now_wall_ms = self._administration.in_force, wall_ms()
@@ -105,7 +105,7 @@ class QuotasApi:
 
     async def explain(self, request: web.Request) -> web.Response:
         """Answer with why a user, or one of its ids, is refused, or is not."""
-        refusal = self._access.reading(request.headers)
+        refusal = self.access.reading(request.headers)
         if refusal is not None:
             return _refused(refusal)
         user, producer_id = request.query.get("user", ""), request.query.get("producer_id")
@@ -118,7 +118,7 @@ class QuotasApi:
 
     async def change(self, request: web.Request) -> web.Response:
         """Put all of the posted changes in force here, or none of them."""
-        refusal = self._access.writing(request.headers)
+        refusal = self.access.writing(request.headers)
         if refusal is not None:
             return _refused(refusal)
         try:
@@ -132,7 +132,7 @@ class QuotasApi:
 
     async def command(self, request: web.Request) -> web.Response:
         """Execute the posted command here, and publish it to the fleet where that is possible."""
-        refusal = self._access.writing(request.headers)
+        refusal = self.access.writing(request.headers)
         if refusal is not None:
             return _refused(refusal)
         try:
@@ -151,7 +151,7 @@ class QuotasApi:
             "cluster": settings.cluster.name,
             "wall_ms": now_wall_ms,
             "quota_version": in_force.version,
-            "is_writable": self._access.is_writable,
+            "is_writable": self.access.is_writable,
             "topic": settings.quotas.runtime_changes.topic if settings.events.enabled else None,
             "state_dir": settings.state_dir,
             "window_ms": in_force.quotas.producer_ids.window_ms,

@@ -10,18 +10,27 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pidgate.gateway.admin.access import Access
 from pidgate.gateway.config.listening import listening_on
+from pidgate.gateway.config.settings import AdminSettings
+from pidgate.gateway.logs import Event, logger
 from pidgate.units import Address
 
 if TYPE_CHECKING:
     from aiohttp import web
+    from aiohttp.typedefs import Handler
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
     from pidgate.gateway.admin.quotas_api import QuotasApi
 
 PATHS: Final = ("/livez", "/readyz", "/metrics")
+NAMED: Final = ("/", "/readyz", "/metrics")
+"""Paths that answer only to a name of the gateway. /livez says nothing that anybody could want."""
+TOKEN_KEPT_EVERY_S: Final = 3_600.0
 _CLOSE_TIMEOUT_S: Final = 1.0
+
+log = logger()
 
 
 class GatewayView(Protocol):
@@ -42,20 +51,38 @@ class GatewayView(Protocol):
 class AdminSite:
     """A running site; `address` has the port that was chosen for port 0."""
 
-    def __init__(self, runner: web.AppRunner, address: Address) -> None:
+    def __init__(self, runner: web.AppRunner, address: Address, access: Access) -> None:
         self._runner = runner
         self.address = address
+        self._access = access
+        self._refresh = asyncio.get_running_loop().create_task(self._keep_token())
 
     async def close(self) -> None:
         """Stop listening; cut open connections after a second."""
+        self._refresh.cancel()
         await self._runner.cleanup()
+        if self._access.local is not None:
+            self._access.local.withdraw()
+
+    async def _keep_token(self) -> None:
+        """Write the gateway's own token again now and then: systems clean the folder where it is."""
+        while self._access.local is not None:
+            await asyncio.sleep(TOKEN_KEPT_EVERY_S)
+            self._access.local.publish(self.address.port)
 
 
-async def start(bind: tuple[str, int], gateway: GatewayView, quotas: QuotasApi | None = None) -> AdminSite:
+async def start(bind: Address, gateway: GatewayView, quotas: QuotasApi | None = None) -> AdminSite:
     """Serve on `bind`; without `quotas` there is no quota API. Raises CannotListen."""
     from aiohttp import web
 
-    app = web.Application()
+    access = Access(AdminSettings.model_validate({"bind": str(bind)})) if quotas is None else quotas.access
+
+    @web.middleware
+    async def own_names_only(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = access.misnamed(request.headers.get("Host", "")) if request.path in NAMED else None
+        return await handler(request) if refusal is None else _text(f"{refusal.reason}\n", refusal.status)
+
+    app = web.Application(middlewares=[own_names_only])
     handlers = Handlers(gateway, (*PATHS, *(() if quotas is None else quotas.paths)))
     app.router.add_get("/livez", handlers.livez)
     app.router.add_get("/readyz", handlers.readyz)
@@ -72,7 +99,12 @@ async def start(bind: tuple[str, int], gateway: GatewayView, quotas: QuotasApi |
     except BaseException:
         await runner.cleanup()
         raise
-    return AdminSite(runner, Address(host, runner.addresses[0][1]))
+    address = Address(host, runner.addresses[0][1])
+    if access.local is not None:
+        access.local.publish(address.port)
+        if access.local.failure:
+            log.error(Event.ADMIN_TOKEN_NOT_KEPT, path=str(access.local.path), reason=access.local.failure)
+    return AdminSite(runner, address, access)
 
 
 class Handlers:

@@ -329,12 +329,16 @@ class LimitsSettings(Section):
 class AdminSettings(Section):
     """The address of /livez, /readyz, /metrics and the quota API.
 
-    `writable`: quotas may be set there; `token_file` holds the token that this needs.
+    `writable`: quotas may be set there; `token_file` holds the token that this needs, without it the gateway makes
+    one for its own user. `hosts`: names by which it is called, beside its addresses and localhost.
     """
 
     bind: BindAddress = Address("127.0.0.1", 9290)
     writable: bool = False
     token_file: str = ""
+    hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,253}$")], ...] = Field(
+        default=(), strict=False
+    )
 
 
 class LogSettings(Section):

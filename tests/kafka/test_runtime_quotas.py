@@ -27,6 +27,7 @@ from structlog.testing import capture_logs
 
 from pidgate.gateway import clock
 from pidgate.gateway.config.loading import parse
+from pidgate.gateway.config.local_token import token_of
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas import store as book_module
 from pidgate.gateway.quotas.administration import InForce, Kept
@@ -597,7 +598,7 @@ def post(gateway: GatewayProcess, user: str, value: float | None) -> str:
     request = urllib.request.Request(
         f"{gateway.admin_url}/v1/quotas/changes",
         json.dumps(body).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", "Authorization": f"Bearer {token_of(gateway.admin_port)}"},
     )
     with urllib.request.urlopen(request, timeout=10) as answer:
         return str(json.load(answer)["kept"])

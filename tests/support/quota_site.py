@@ -17,6 +17,7 @@ from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.quota.changes import Command
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.state import Answer, AskedId, Question
+from pidgate.units import Address
 
 FILE = """
 gateway_id: gw-0
@@ -72,7 +73,7 @@ def served(use: Callable[[str, Gateway], Any], text: str = FILE) -> None:
     async def serve() -> None:
         gateway = Gateway(settings_of(text))
         gateway.book.open()
-        running = await site.start(("127.0.0.1", 0), gateway, gateway.api)
+        running = await site.start(Address("127.0.0.1", 0), gateway, gateway.api)
         gateway.book.start()
         try:
             await asyncio.to_thread(use, str(running.address), gateway)

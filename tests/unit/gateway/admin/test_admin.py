@@ -1,6 +1,7 @@
 """The admin site over real HTTP."""
 
 import asyncio
+import http.client
 import socket
 import urllib.error
 import urllib.request
@@ -11,9 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pidgate.gateway.admin import site
+from pidgate.gateway.admin.own_names import OwnNames
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.registry import build_registry
+from pidgate.units import Address
 
 
 class View:
@@ -45,7 +48,7 @@ def asked(view: View, ask: Callable[[str], object]) -> None:
     """Serve `view` and call `ask(base url)` from another thread."""
 
     async def serve() -> None:
-        running = await site.start(("127.0.0.1", 0), view)
+        running = await site.start(Address("127.0.0.1", 0), view)
         try:
             await asyncio.to_thread(ask, f"http://{running.address}")
         finally:
@@ -64,6 +67,51 @@ def test_alive_and_ready_are_two_things() -> None:
         assert get(f"{base}/readyz")[::2] == (200, "ready\n")
 
     asked(view, ask)
+
+
+def shown_to(host: str, path: str) -> int:
+    """The status of a request for `path` that calls the gateway so."""
+    statuses = list[int]()
+
+    def ask(base: str) -> None:
+        connection = http.client.HTTPConnection(base.removeprefix("http://"), timeout=5)
+        with closing(connection):
+            connection.request("GET", path, headers={"Host": host})
+            statuses.append(connection.getresponse().status)
+
+    view = View()
+    view.reason = ""
+    asked(view, ask)
+    return statuses[0]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:9290", "localhost", "LOCALHOST:80", "[::1]:9290", "[::1]", "10.0.0.7", socket.gethostname()],
+)
+def test_an_address_and_an_own_name_are_answered(host: str) -> None:
+    assert shown_to(host, "/metrics") == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example:9290", "evil.example", "", "127.0.0.1.evil.example", "localhost.evil"]
+)
+@pytest.mark.parametrize("path", ["/metrics", "/readyz", "/", "/livez"])
+def test_a_name_of_another_site_is_not(host: str, path: str) -> None:
+    assert shown_to(host, path) == (200 if path == "/livez" else 403)
+
+
+def test_a_mutant_that_answers_to_every_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OwnNames, "has", lambda _names, _host: True)
+    with pytest.raises(AssertionError):
+        test_a_name_of_another_site_is_not("evil.example", "/metrics")
+
+
+def test_names_that_are_configured_are_own_ones() -> None:
+    names = OwnNames("0.0.0.0", ["gw.example"])
+    assert names.has("gw.example:9290")
+    assert names.has("GW.example.")
+    assert not names.has("other.example")
 
 
 def test_metrics_are_prometheus_text_and_taken_at_each_scrape() -> None:
@@ -90,7 +138,7 @@ def test_the_index_lists_the_paths_and_anything_else_is_not_found() -> None:
 
 def test_closing_gives_the_port_back() -> None:
     async def twice() -> None:
-        first = await site.start(("127.0.0.1", 0), View())
+        first = await site.start(Address("127.0.0.1", 0), View())
         await first.close()
         second = await site.start(first.address, View())
         await second.close()
@@ -102,5 +150,5 @@ def test_a_port_in_use_is_explained() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = taken.getsockname()
         with pytest.raises(CannotListen, match="the port is in use; stop what listens there") as caught:
-            asyncio.run(site.start(address, View()))
+            asyncio.run(site.start(Address(*address), View()))
     assert caught.value.what == "admin.bind"

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from pidgate.gateway.admin import access as access_module
 from pidgate.gateway.admin.access import Access
 from pidgate.gateway.config.conflicts import warnings
 from pidgate.gateway.config.loading import ConfigError, parse
+from pidgate.gateway.config.local_token import LocalToken, path_of, token_of
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.config.token_file import TokenFile, TokenUnreadable
 from tests.support.quota_site import FILE, Gateway, served
@@ -28,11 +30,18 @@ def http_ask(
     connection = http.client.HTTPConnection(address, timeout=5)
     try:
         body = None if content is None else content if isinstance(content, bytes) else json.dumps(content)
-        connection.request(method, path, body, headers if headers is not None else JSON if body else {})
+        if headers is None:
+            headers = {**(JSON if body else {}), **own_token(address)}
+        connection.request(method, path, body, headers)
         answer = connection.getresponse()
         return answer.status, json.loads(answer.read())
     finally:
         connection.close()
+
+
+def own_token(address: str) -> dict[str, str]:
+    token = token_of(int(address.rpartition(":")[2]))
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 def changed(address: str, *changes: dict[str, Any], **more: Any) -> tuple[int, Any]:
@@ -246,7 +255,7 @@ def test_a_change_that_makes_no_sense_is_refused_and_says_why(change: dict[str, 
 )
 def test_a_body_that_makes_no_sense_is_refused(body: bytes) -> None:
     def use(address: str, gateway: Gateway) -> None:
-        assert http_ask(address, "POST", "/v1/quotas/changes", body, JSON)[0] == 400
+        assert http_ask(address, "POST", "/v1/quotas/changes", body, {**JSON, **own_token(address)})[0] == 400
 
     served(use)
 
@@ -361,8 +370,58 @@ ELSEWHERE = {"Origin": "https://evil.example"}
 )
 def test_pages_of_other_sites_are_refused(headers: dict[str, str], status: int | None) -> None:
     access = Access(AdminSettings.model_validate({"bind": "127.0.0.1:9290", "writable": True}))
-    refusal = access.writing({"Host": "127.0.0.1:9290", **JSON, **headers})
+    assert access.local is not None
+    bearer = {"Authorization": f"Bearer {access.local.token.decode()}"}
+    refusal = access.writing({"Host": "127.0.0.1:9290", **JSON, **bearer, **headers})
     assert (None if refusal is None else refusal.status) == status
+
+
+def nobody_sets_quotas_without_a_token() -> bool:
+    """The rule, on a loopback address without `token_file`: reading is free, setting is for the gateway's user."""
+    answers = list[int]()
+
+    def use(address: str, gateway: Gateway) -> None:
+        port = int(address.rpartition(":")[2])
+        path = path_of(port)
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert http_ask(address, "GET", "/v1/quotas", headers={})[0] == 200
+        for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {'0' * 64}"}):
+            refill = {"deed": "refill", "user": "alice"}
+            status, told = http_ask(address, "POST", "/v1/commands", refill, {**JSON, **headers})
+            answers.append(status)
+            assert status == 200 or str(path) in told["error"]
+        assert http_ask(address, "POST", "/v1/commands", {"deed": "refill", "user": "alice"})[0] == 200
+
+    served(use)
+    return answers == [401, 401, 401]
+
+
+def test_who_sets_quotas_on_a_loopback_address_shows_the_gateways_own_token() -> None:
+    assert nobody_sets_quotas_without_a_token()
+
+
+def test_a_mutant_that_asks_for_no_token_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_module, "_shows", lambda _wanted, _headers: True)
+    assert not nobody_sets_quotas_without_a_token()
+
+
+def test_the_gateways_own_token_ends_with_it() -> None:
+    ports = list[int]()
+    served(lambda address, _gateway: ports.append(int(address.rpartition(":")[2])))
+    assert token_of(ports[0]) is None
+    assert not path_of(ports[0]).exists()
+
+
+def test_a_folder_of_somebody_else_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    path_of(9290).parent.mkdir(mode=0o777)
+    path_of(9290).parent.chmod(0o777)
+    local = LocalToken()
+    local.publish(9290)
+    assert "is not a folder of this user alone" in local.failure
+    path_of(9290).write_text("planted")
+    assert token_of(9290) is None
 
 
 def test_a_page_of_another_site_is_refused_whatever_its_token(tmp_path: Path) -> None:

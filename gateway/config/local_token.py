@@ -1,0 +1,73 @@
+"""The token that a gateway makes for its own user: who sets quotas on a loopback address shows it.
+
+A machine has many users, and a loopback address asks for none of them. The token is made at each start and kept in a
+file that only the gateway's user can read; the commands of that user find it by the port of the admin address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+
+from pidgate.gateway.config.token_file import TokenUnreadable, token_in
+
+
+def path_of(port: int) -> Path:
+    """Return the file of the gateway of this user whose admin address has this port."""
+    return Path(tempfile.gettempdir(), f"pidgate-{os.getuid()}", f"admin-{port}.token")
+
+
+def token_of(port: int) -> str | None:
+    """Return the token of this user's gateway; None: there is none, or it is another user's work."""
+    path = path_of(port)
+    try:
+        _check_folder(path.parent)
+        return token_in(path).decode()
+    except (OSError, TokenUnreadable):
+        return None
+
+
+class LocalToken:
+    """A gateway's own token. In its file only after `publish`."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(32).encode()
+        self.path: Path | None = None
+        self.failure = ""
+        """Says why it could not be written."""
+
+    def publish(self, port: int) -> None:
+        """Write the file, or note the failure; again is harmless: some systems clean their folder for such files."""
+        self.path = path = path_of(port)
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        try:
+            with contextlib.suppress(FileExistsError):
+                path.parent.mkdir(mode=0o700)
+            _check_folder(path.parent)
+            partial.unlink(missing_ok=True)
+            file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            try:
+                os.write(file, self.token)
+            finally:
+                os.close(file)
+            partial.replace(path)
+            self.failure = ""
+        except OSError as error:
+            self.failure = str(error)
+
+    def withdraw(self) -> None:
+        """Remove the file, unless it is another gateway's by now."""
+        with contextlib.suppress(OSError, TokenUnreadable):
+            if self.path is not None and token_in(self.path) == self.token:
+                self.path.unlink()
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises OSError when somebody else could write into the folder."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder of this user alone")
