@@ -20,6 +20,7 @@ from pidgate.events.definitions import (
     RefusalOutcomeEvent,
     TopicPlaces,
     TopologyEvent,
+    TransactionalIdEvent,
 )
 from pidgate.events.reading import (
     EventUnreadable,
@@ -50,6 +51,7 @@ __all__ = [
     "RefusalOutcomeEvent",
     "TopicPlaces",
     "TopologyEvent",
+    "TransactionalIdEvent",
     "UnknownEventType",
     "UnsupportedSchemaVersion",
     "UserNames",

@@ -202,6 +202,27 @@ class InitProducerIdEvent(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class TransactionalIdEvent(Event):
+    """A transactional id that is limited by `transactional_ids_rate` was admitted at InitProducerId as new, or
+    refreshed. What gateways share of them; a refusal is an init_producer_id event with error 14.
+    """
+
+    type: ClassVar[str] = "transactional_id"
+
+    transactional_id_hash: Annotated[str, "Short hash of the transactional id"]
+    reason: Annotated[
+        ReasonWord,
+        "Why it was admitted, in the words of a decision: first_seen, refresh, observe, exempt, grace",
+    ]
+    would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
+    tokens_after: Annotated[int | None, "The user's balance of transactional ids; null: no bucket"] = None
+    token_units: Annotated[int | None, "What one token is in tokens_after; null: no bucket"] = None
+    quota_version: Annotated[
+        int, "Which quotas were in force: counted up at each config event of the gateway"
+    ]
+
+
+@dataclass(slots=True, kw_only=True)
 class ProduceErrorEvent(Event):
     """Error codes in brokers' answers to Produce, per producer id and code; per slice or at close."""
 
@@ -353,6 +374,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
         RefusalOutcomeEvent,
         IdUsageEvent,
         InitProducerIdEvent,
+        TransactionalIdEvent,
         ProduceErrorEvent,
         ConnectionEvent,
         ConfigEvent,

@@ -17,12 +17,16 @@ from pidgate.events.definitions import ConfigEvent, Event
 
 REDACTABLE: Final = ("user", "client_id", "address")
 
+TRANSACTIONAL_ID: Final = "transactional_id"
+
+LONGEST_CACHED: Final = 256
+"""Characters: names are what clients choose, and the cache holds thousands of them."""
+
 _HASH_BYTES = 8  # among a million names two are alike with a chance of 3 in 100 million
 
 _E = TypeVar("_E", bound=Event)
 
 
-@lru_cache(maxsize=10_000)
 def pseudonym(field: str, name: str) -> str:
     """Return the hash for this name: `h:` and 16 hex digits; an empty name stays empty.
 
@@ -31,8 +35,20 @@ def pseudonym(field: str, name: str) -> str:
     """
     if not name:
         return ""
+    return f"h:{hash64(field, name):0{2 * _HASH_BYTES}x}"
+
+
+def hash64(field: str, name: str) -> int:
+    """Return the number that `pseudonym` writes in hexadecimal."""
+    return _cached(field, name) if len(name) <= LONGEST_CACHED else _hashed(field, name)
+
+
+def _hashed(field: str, name: str) -> int:
     data = name.encode("utf-8", "replace")
-    return "h:" + blake2b(data, digest_size=_HASH_BYTES, person=field.encode()).hexdigest()
+    return int.from_bytes(blake2b(data, digest_size=_HASH_BYTES, person=field.encode()).digest(), "big")
+
+
+_cached = lru_cache(maxsize=10_000)(_hashed)
 
 
 def redacted(event: _E, redact: Collection[str]) -> _E:

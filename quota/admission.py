@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
-from pidgate.quota.entities import User, enforces, is_bounded, resolve
+from pidgate.quota.entities import User, enforces, is_asked_at_init, resolve
 from pidgate.quota.owners import ProducerIdOwners
-from pidgate.quota.producer_ids import SHORTEST_THROTTLE_MS, ProducerIdQuota
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.refusing import local_decision, refusal_of, refusal_with
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import (
@@ -31,6 +31,7 @@ from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.users import GaveUp, UserStatus
 from pidgate.quota.verdicts import (
     FORWARD,
+    SHORTEST_THROTTLE_MS,
     Close,
     Decision,
     Forward,
@@ -127,25 +128,24 @@ class Admission:
         )
 
     def judge_new_id(
-        self, session: Session, now_ms: int, pending: PendingDecision | None = None
+        self, session: Session, now_ms: int, pending: PendingDecision | None, transactional_id: int | None
     ) -> Forward | Refuse | PendingDecision:
-        """Judge InitProducerId without a transactional id, as `judge` does a Produce request.
+        """Judge InitProducerId, without or with a transactional id (64 bits of its hash), as `judge` does a Produce.
 
         No entry and no deadline is kept of a refusal: nothing was sent that could be lost, and the client is refused
         again, on any connection, while there are no tokens.
         """
-        quotas = self._quotas
-        if not quotas.producer_ids.refuse_init or not is_bounded(quotas, resolve(quotas, session.user)):
+        if not is_asked_at_init(self._quotas, session.user, transactional=transactional_id is not None):
             return FORWARD
         if pending is None or pending.answer is None:
-            question = new_id_question(session.user, session.address, session.client_id)
+            question = new_id_question(session.user, session.address, session.client_id, transactional_id)
             pending = PendingDecision(question, now_ms, self._answer(question, now_ms))
         answer = pending.answer
         if answer is None:
             return pending
-        for decision in answer.decisions:
-            self._counters.of(session.user, now_ms).count_new_id(decision, now_ms)
-        return refusal_of(self._quotas, answer) if answer.refused else FORWARD
+        if answer.decisions:
+            self._counters.of(session.user, now_ms).count_new_ids(answer.decisions, now_ms)
+        return refusal_of(self._quotas, answer) if answer.refused else Forward(answer.decisions)
 
     def judge_while_muted(
         self, session: Session, batches: list[ProducerBatch], *, transactional: bool, now_ms: int

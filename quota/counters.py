@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pidgate.quota.entities import EffectiveQuota, User
@@ -93,13 +93,14 @@ class UserCounters:
         self.refused[reason] = self.refused.get(reason, 0) + 1
         self.throttle_times_ms.record(throttle_time_ms, now_ms)
 
-    def count_new_id(self, decision: Decision, now_ms: int) -> None:
-        """Count the decision about an InitProducerId that was refused, or would have been."""
-        if decision.admitted:
-            self.inits_would_refuse += 1
-        else:
-            self.inits_refused += 1
-            self.throttle_times_ms.record(decision.throttle_time_ms, now_ms)
+    def count_new_ids(self, decisions: Iterable[Decision], now_ms: int) -> None:
+        """Count the InitProducerIds among these that were refused, or would have been."""
+        for decision in decisions:
+            if decision.would_refuse:
+                self.inits_would_refuse += 1
+            elif not decision.admitted:
+                self.inits_refused += 1
+                self.throttle_times_ms.record(decision.throttle_time_ms, now_ms)
 
     def count_close(self, reason: str) -> None:
         self.closed[reason] = self.closed.get(reason, 0) + 1

@@ -38,11 +38,15 @@ def shown(user: User) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveQuota:
-    """Quota of one user: rate in thousandths of an id per window (None: no limit), mode, exemption."""
+    """Quota of one user: rate in thousandths of an id per window (None: no limit), mode, exemption.
+
+    `transactional_ids_rate_milli`: of new transactional ids; None: they are not even counted.
+    """
 
     rate_milli: int | None
     mode: Mode
     exempt: bool
+    transactional_ids_rate_milli: int | None = None
 
     @property
     def enforces(self) -> bool:
@@ -57,7 +61,11 @@ def resolve(quotas: Quotas, user: User) -> EffectiveQuota:
     rate = own.producer_ids_rate_milli
     if rate is None:
         rate = default.producer_ids_rate_milli
-    return EffectiveQuota(rate, own.mode or default.mode or quotas.mode, own.exempt or default.exempt)
+    of_names = own.transactional_ids_rate_milli
+    if of_names is None:
+        of_names = default.transactional_ids_rate_milli
+    mode = own.mode or default.mode or quotas.mode
+    return EffectiveQuota(rate, mode, own.exempt or default.exempt, of_names)
 
 
 def enforces(quotas: Quotas, user: User, *, transactional: bool) -> bool:
@@ -73,6 +81,20 @@ def may_refuse(quotas: Quotas, quota: EffectiveQuota, *, transactional: bool) ->
     if transactional and quotas.producer_ids.transactional is Mode.OBSERVE:
         return False
     return quota.enforces and is_bounded(quotas, quota)
+
+
+def is_asked_at_init(quotas: Quotas, user: User, *, transactional: bool) -> bool:
+    """Return whether an InitProducerId of `user`, with or without a transactional id, has to be judged."""
+    quota = resolve(quotas, user)
+    if transactional:
+        return quota.transactional_ids_rate_milli is not None
+    return quotas.producer_ids.refuse_init and is_bounded(quotas, quota)
+
+
+def limits_transactional_ids(quotas: Quotas) -> bool:
+    """Return whether a rate of transactional ids is set for anybody."""
+    of_all = [quotas.default, *quotas.users.values()]
+    return any(quota.transactional_ids_rate_milli is not None for quota in of_all)
 
 
 def is_bounded(quotas: Quotas, quota: EffectiveQuota) -> bool:

@@ -18,11 +18,9 @@ from pidgate.quota.restoring import Restorer
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import NO_PRODUCER_ID, Answer, AskedId, Question, decision_of, new_id_decision
 from pidgate.quota.token_bucket import TokenBucket
+from pidgate.quota.transactional_id_quota import TransactionalIdQuota
 from pidgate.quota.users import GaveUp, LiveUser, UserStatus, UserTable
-from pidgate.quota.verdicts import Bound, Decision, Reason
-
-SHORTEST_THROTTLE_MS = 100
-"""A refusal costs the client a round trip; less would make it spin."""
+from pidgate.quota.verdicts import SHORTEST_THROTTLE_MS, Bound, Decision, Reason
 
 
 @dataclass(slots=True)
@@ -42,6 +40,7 @@ class ProducerIdQuota:
 
     def __init__(self, quotas: Quotas, seed_source: Callable[[], int], now_ms: int) -> None:
         self.table = UserTable(quotas, seed_source, now_ms)
+        self.transactional_ids = TransactionalIdQuota(self.table)
         self.restorer = Restorer(self.table)
         self.in_fleet = False
 
@@ -71,6 +70,8 @@ class ProducerIdQuota:
         """Decide about a question. All ids are looked at before any is charged: a request passes as a whole or not at
         all.
         """
+        if question.transactional_id is not None:
+            return self.transactional_ids.decide(question, now_ms, others_hear=self.in_fleet)
         if not question.ids:
             return self._decide_new_id(question, now_ms)
         live = self.table.live(question.user, now_ms)

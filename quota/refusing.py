@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pidgate.quota.entities import User, resolve
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer
+from pidgate.quota.state import NO_PRODUCER_ID, Answer
 from pidgate.quota.verdicts import Bound, Decision, ProducerBatch, Reason, Refuse
 
 
@@ -52,6 +52,8 @@ def refusal_of(quotas: Quotas, answer: Answer) -> Refuse:
     longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)
     refusal = refusal_with(quotas, longest, answer.decisions)
     refusal.bound = answer.bound
+    if longest.producer_id == NO_PRODUCER_ID and longest.transactional:
+        refusal.rate_milli = resolve(quotas, longest.user).transactional_ids_rate_milli
     if answer.bound is Bound.CLUSTER:
         refusal.rate_milli = quotas.cluster_rate_milli
     return refusal

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Iterator
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Mode
 from pidgate.quota.token_bucket import TokenBucket
-from pidgate.quota.user_state import BucketState, UserState
-from pidgate.quota.users import UserTable
+from pidgate.quota.transactional_id_quota import TransactionalIdQuota
+from pidgate.quota.transactional_ids import TransactionalIds
+from pidgate.quota.user_state import BucketState, TransactionalIdsState, UserState
+from pidgate.quota.users import LiveUser, UserTable
+from pidgate.quota.verdicts import Reason
 
 
 class Restorer:
@@ -20,6 +23,7 @@ class Restorer:
 
     def __init__(self, table: UserTable) -> None:
         self._table = table
+        self._transactional_ids = TransactionalIdQuota(table)
         self._cluster_restored_ms: int | None = None  # time of the cluster's restored balance
 
     # From a history
@@ -86,6 +90,12 @@ class Restorer:
             if at_ms > self._cluster_restored_ms:
                 bucket.charge_elsewhere(at_ms)
 
+    def restore_transactional_id(
+        self, user: User, hashed: int, used_ms: int, now_ms: int, reason: Reason
+    ) -> None:
+        """Remember a transactional id admitted here or elsewhere at `used_ms`, and what it cost if it is unseen."""
+        self._transactional_ids.restore(user, hashed, used_ms, now_ms, reason)
+
     # From an export
 
     def export_users(self, now_ms: int) -> Iterator[UserState]:
@@ -100,6 +110,7 @@ class Restorer:
                     + live.transactional_filter.export_layers(now_ms, transactional=True),
                     _exported(live.bucket, live.rehearsed, now_ms),
                     live.grace_admitted,
+                    _exported_names(live.transactional_ids, now_ms),
                 )
 
     def import_user(self, state: UserState, now_ms: int) -> None:
@@ -116,13 +127,22 @@ class Restorer:
         live.filter.restore_layers(plain, now_ms)
         try:
             live.transactional_filter.restore_layers(in_transactions, now_ms)
+            if state.transactional_ids is not None:
+                self._import_names(live, state.transactional_ids, now_ms)
         except ValueError:
-            live.filter.clear()
+            live.clear()
             raise
         live.bucket, live.rehearsed = bucket, rehearsed
         live.grace_admitted = state.grace_admitted
         live.restored_ms = now_ms
         self._table.replace(state.user, live, now_ms)
+
+    def _import_names(self, live: LiveUser, state: TransactionalIdsState, now_ms: int) -> None:
+        names = self._table.transactional_ids(live, now_ms)
+        names.filter.restore_layers(state.layers, now_ms)
+        bucket, _ = self._imported(state.bucket, now_ms)
+        names.bucket = bucket or names.bucket
+        names.grace_admitted = state.grace_admitted
 
     def export_cluster_bucket(self, now_ms: int) -> BucketState | None:
         """Return the cluster's balance; None without a common rate."""
@@ -152,6 +172,13 @@ class Restorer:
                 bucket.restore(units, state.token_units, now_ms)
             buckets.append(bucket)
         return buckets[0], buckets[1]
+
+
+def _exported_names(names: TransactionalIds | None, now_ms: int) -> TransactionalIdsState | None:
+    if names is None:
+        return None
+    layers = names.filter.export_layers(now_ms)
+    return TransactionalIdsState(layers, _exported(names.bucket, None, now_ms), names.grace_admitted)
 
 
 def _exported(bucket: TokenBucket | None, rehearsed: TokenBucket | None, now_ms: int) -> BucketState | None:

@@ -85,16 +85,21 @@ class ProducerIdSettings:
 
 @dataclass(frozen=True, slots=True)
 class UserQuota:
-    """Quota of one user or of the default user; None: not set."""
+    """Quota of one user or of the default user; None: not set.
+
+    `transactional_ids_rate_milli`: new transactional ids per window, in thousandths, as the rate of producer ids.
+    """
 
     producer_ids_rate_milli: int | None = None
     mode: Mode | None = None
     exempt: bool = False
     exempt_from_bytes: bool = False
+    transactional_ids_rate_milli: int | None = None
 
     def __post_init__(self) -> None:
-        rate = self.producer_ids_rate_milli
+        rate, of_names = self.producer_ids_rate_milli, self.transactional_ids_rate_milli
         _require(rate is None or rate >= 0, "producer_ids_rate_milli must not be negative")
+        _require(of_names is None or of_names >= 0, "transactional_ids_rate_milli must not be negative")
 
     @classmethod
     def per_window(

@@ -42,7 +42,9 @@ class AskedId:
 
 @dataclass(slots=True)
 class Question:
-    """The ids of one request; without ids, an InitProducerId that would give the user a new one."""
+    """The ids of one request; without ids, an InitProducerId that would give the user a new one, or one that names a
+    transactional id: then 64 bits of its hash are given.
+    """
 
     user: User
     address: str
@@ -50,6 +52,7 @@ class Question:
     transactional: bool
     request_partitions: int
     ids: Sequence[AskedId]
+    transactional_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -108,9 +111,12 @@ class LocalState(QuotaState, Protocol):
     def status(self, user: User, now_ms: int) -> UserStatus: ...
 
 
-def new_id_question(user: User, address: str, client_id: str) -> Question:
-    """Ask whether a broker may give this user a new id (InitProducerId without a transactional id)."""
-    return Question(user, address, client_id, transactional=False, request_partitions=0, ids=())
+def new_id_question(
+    user: User, address: str, client_id: str, transactional_id: int | None = None
+) -> Question:
+    """Ask whether a broker may give this user a new id, or one for this transactional id (InitProducerId)."""
+    of_transaction = transactional_id is not None
+    return Question(user, address, client_id, of_transaction, 0, (), transactional_id)
 
 
 def new_id_decision(
@@ -121,7 +127,7 @@ def new_id_decision(
         question.user,
         NO_PRODUCER_ID,
         epoch=-1,
-        transactional=False,
+        transactional=question.transactional,
         topic=b"",
         partition=-1,
         base_sequence=-1,

@@ -50,9 +50,18 @@ class BucketState:
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionalIdsState:
+    """A user's transactional ids: the filter's layers, the bucket, and the ids let in as grace."""
+
+    layers: tuple[LayerState, ...] = ()
+    bucket: BucketState | None = None
+    grace_admitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class UserState:
-    """One user: the 32-bit seed and the layers of its filters, oldest first, the bucket, and the ids let in as
-    grace.
+    """One user: the 32-bit seed and the layers of its filters, oldest first, the bucket, the ids let in as
+    grace, and the transactional ids where a rate limits them.
     """
 
     user: User
@@ -60,3 +69,4 @@ class UserState:
     layers: tuple[LayerState, ...] = ()
     bucket: BucketState | None = None
     grace_admitted: int = 0
+    transactional_ids: TransactionalIdsState | None = None

@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pidgate.quota.entities import EffectiveQuota, User, resolve
+from pidgate.quota.entities import EffectiveQuota, User, limits_transactional_ids, resolve
 from pidgate.quota.grace import Grace
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
 from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.retry_queue import FORGOTTEN_AFTER_MS, RetryQueue
 from pidgate.quota.settings import ProducerIdSettings, Quotas
 from pidgate.quota.token_bucket import TokenBucket
+from pidgate.quota.transactional_ids import TransactionalIds, remembering
 
 _FLOOR_WITHOUT_LIMIT = 1_000
 
@@ -57,7 +58,7 @@ class LiveUser:
 
     `floor`: least design count of a new filter layer; `given`: times of ids given by InitProducerId and not charged
     yet; `grace_admitted`: ids admitted as grace; `restored_ms`: time of the restored balance, None for none;
-    `rehearsed`: see UserTable.charge_observed.
+    `rehearsed`: see UserTable.charge_observed; `transactional_ids`: None before the first one under a rate.
     """
 
     __slots__ = (
@@ -71,6 +72,8 @@ class LiveUser:
         "rehearsed",
         "restored_ms",
         "transactional_filter",
+        "transactional_floor",
+        "transactional_ids",
     )
 
     def __init__(
@@ -82,6 +85,7 @@ class LiveUser:
     ) -> None:
         self.filter = ids
         self.transactional_filter = transactional_ids
+        self.transactional_ids: TransactionalIds | None = None
         self.queue = RetryQueue(settings.queue)
         self.bucket: TokenBucket | None = None
         self.rehearsed: TokenBucket | None = None
@@ -95,6 +99,7 @@ class LiveUser:
         self.quota = quota
         self.queue.limit = settings.queue
         self.floor = layer_floor(quota.rate_milli, settings)
+        self.transactional_floor = layer_floor(quota.transactional_ids_rate_milli, settings)
 
     @property
     def active_bucket(self) -> TokenBucket | None:
@@ -121,6 +126,13 @@ class LiveUser:
     def filters(self) -> tuple[LayeredFilter, LayeredFilter]:
         """The filter of ids in plain use, and that of ids in transactions."""
         return self.filter, self.transactional_filter
+
+    def clear(self) -> None:
+        """Forget all ids."""
+        for ids in self.filters:
+            ids.clear()
+        if self.transactional_ids is not None:
+            self.transactional_ids.filter.clear()
 
     def sight(self, producer_id: int, now_ms: int, *, transactional: bool = False) -> Sighting:
         """Look the id up in the filter of that use."""
@@ -169,11 +181,20 @@ class UserTable:
             live.set_quota(resolve(quotas, user), settings)
             for ids in live.filters:
                 ids.reshape(settings, now_ms)
+            if live.transactional_ids is not None:
+                live.transactional_ids.filter.reshape(self._transactional_settings, now_ms)
             self.shape_bucket(live, now_ms)
 
     def _take(self, quotas: Quotas) -> None:
         self.quotas = quotas
         self.kept_ms = kept_ms(quotas.producer_ids)
+        self._transactional_settings = remembering(quotas.producer_ids)
+
+    @property
+    def history_ms(self) -> int:
+        """How far back (ms) a history has to be read to know all that is remembered."""
+        is_limited = limits_transactional_ids(self.quotas)
+        return max(self.kept_ms, kept_ms(self._transactional_settings)) if is_limited else self.kept_ms
 
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Drop users without any state; return the ids that gave up since the last sweep."""
@@ -184,7 +205,9 @@ class UserTable:
             bucket_is_full = live.bucket is None or live.bucket.is_full(now_ms)
             counts_grace = bool(live.grace_admitted and self.grace.until_ms)
             is_idle = not live.queue and not live.given_lately(now_ms)
-            nothing_known = all([ids.is_empty(now_ms) for ids in live.filters])
+            nothing_known = all([ids.is_empty(now_ms) for ids in live.filters]) and (
+                live.transactional_ids is None or live.transactional_ids.is_idle(now_ms)
+            )
             if bucket_is_full and is_idle and not counts_grace and nothing_known:
                 del self._users[user]
         gave_up, self._gave_up = self._gave_up, []
@@ -213,12 +236,20 @@ class UserTable:
         ids, transactional_ids = (LayeredFilter(settings, self._budget, seed) for _ in range(2))
         return LiveUser(resolve(self.quotas, user), settings, ids, transactional_ids)
 
+    def transactional_ids(self, live: LiveUser, now_ms: int) -> TransactionalIds:
+        """Return the user's transactional ids, made when there are none."""
+        if live.transactional_ids is None:
+            ids = LayeredFilter(self._transactional_settings, self._budget, live.filter.seed)
+            live.transactional_ids = TransactionalIds(ids)
+            self.shape_bucket(live, now_ms)
+        return live.transactional_ids
+
     def replace(self, user: User, live: LiveUser, now_ms: int) -> None:
         """Put the user in, in place of what was known of it."""
         self.shape_bucket(live, now_ms)
         replaced = self._users.get(user)
         if replaced is not None:
-            _clear(replaced)
+            replaced.clear()
         self._users[user] = live
 
     def rename(self, name: User, user: User, now_ms: int) -> None:
@@ -227,7 +258,7 @@ class UserTable:
         if live is None:
             return
         if user in self._users:
-            _clear(live)
+            live.clear()
         else:
             live.set_quota(resolve(self.quotas, user), self.quotas.producer_ids)
             self.replace(user, live, now_ms)
@@ -240,6 +271,10 @@ class UserTable:
             live.bucket = self._shaped(live.bucket, live.quota.rate_milli, now_ms)
             if live.rehearsed is not None:
                 live.rehearsed = self._shaped(live.rehearsed, live.quota.rate_milli, now_ms)
+        rate_milli = live.quota.transactional_ids_rate_milli
+        if rate_milli and live.transactional_ids is not None:
+            bucket = live.transactional_ids.bucket
+            live.transactional_ids.bucket = self._shaped(bucket, rate_milli, now_ms)
 
     def set_cluster(self, bucket: TokenBucket, rehearsed: TokenBucket | None, now_ms: int) -> None:
         """Replace the cluster's bucket, and the one that counts what is observed as well."""
@@ -336,8 +371,3 @@ class UserTable:
     def overfull_inserts(self) -> int:
         """Count of ids put into layers beyond their design count: the false-positive target is missed. Alarm."""
         return self._budget.overfull
-
-
-def _clear(live: LiveUser) -> None:
-    for ids in live.filters:
-        ids.clear()

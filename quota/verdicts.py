@@ -26,6 +26,9 @@ def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch
     return list(first.values())
 
 
+SHORTEST_THROTTLE_MS = 100
+"""A refusal costs the client a round trip; less would make it spin."""
+
 MOST_CACHED_IDS = 1_000
 """Of one connection. Real clients have one id, a transactional pool some dozens."""
 

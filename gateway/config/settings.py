@@ -211,6 +211,7 @@ class DefaultSettings(ByteRatesSettings):
     """Quota of every user that is not named. The rate of ids is in thousandths of an id per window."""
 
     producer_ids_rate_milli: RateMilli | None = Field(default=None, alias="producer_ids_rate")
+    transactional_ids_rate_milli: RateMilli | None = Field(default=None, alias="transactional_ids_rate")
     clients: dict[str, ByteRatesSettings] = {}
     default_client: ByteRatesSettings = ByteRatesSettings()
 
@@ -233,7 +234,11 @@ class UserSettings(DefaultSettings):
     def to_user_quota(self) -> quota.UserQuota:
         mode = None if self.mode is None else quota.Mode(self.mode)
         return quota.UserQuota(
-            self.producer_ids_rate_milli, mode, "producer_ids" in self.exempt, "bytes" in self.exempt
+            self.producer_ids_rate_milli,
+            mode,
+            "producer_ids" in self.exempt,
+            "bytes" in self.exempt,
+            self.transactional_ids_rate_milli,
         )
 
 
@@ -305,7 +310,10 @@ class QuotasSettings(Section):
                 sticky_entries=ids.sticky_entries,
                 refuse_init=ids.refuse_init_producer_id,
             ),
-            default=quota.UserQuota(self.default.producer_ids_rate_milli),
+            default=quota.UserQuota(
+                self.default.producer_ids_rate_milli,
+                transactional_ids_rate_milli=self.default.transactional_ids_rate_milli,
+            ),
             users={name: user.to_user_quota() for name, user in self.named().items()},
             cluster_rate_milli=self.cluster_producer_ids_rate_milli,
             help_url=self.help_url,

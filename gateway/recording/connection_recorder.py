@@ -18,8 +18,9 @@ from pidgate.events import (
     InitProducerIdEvent,
     ProduceErrorEvent,
     RefusalOutcomeEvent,
+    TransactionalIdEvent,
 )
-from pidgate.events.redaction import pseudonym
+from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.recording.usage import IdUsage
@@ -239,7 +240,26 @@ class ConnectionRecorder:
         answer = InitProducerIdAnswer(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NO_PRODUCER_ID, NO_PRODUCER_EPOCH
         )
-        self._given(asked, answer, False, now_ms, by_broker=False)
+        self._given(asked, answer, asked.transactional_id is not None, now_ms, by_broker=False)
+
+    @guarded
+    def transactional_id_admitted(self, name: str, decisions: Iterable[Decision], now_ms: int) -> None:
+        """Publish that this transactional id counts as used from now on, for the other gateways and for a restart."""
+        self.introduce()
+        recorder = self._recorder
+        for decision in decisions:
+            recorder.publish(
+                TransactionalIdEvent(
+                    **recorder.stamp(now_ms),
+                    **self.about(),
+                    transactional_id_hash=pseudonym(TRANSACTIONAL_ID, name),
+                    reason=decision.reason.value,
+                    would_refuse=decision.would_refuse,
+                    tokens_after=decision.tokens_after,
+                    token_units=None if decision.tokens_after is None else recorder.token_units,
+                    quota_version=recorder.quota_version,
+                )
+            )
 
     @guarded
     def transaction_ended(
@@ -352,4 +372,4 @@ class ConnectionRecorder:
 
 
 def _hash_of(name: bytes | None) -> str | None:
-    return None if name is None else pseudonym("transactional_id", name.decode("utf-8", "replace"))
+    return None if name is None else pseudonym(TRANSACTIONAL_ID, name.decode("utf-8", "replace"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-from pidgate.events import ConfigEvent, EventUnreadable, LifecycleEvent, from_json
+from pidgate.events import ConfigEvent, EventUnreadable, LifecycleEvent, TransactionalIdEvent, from_json
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User
@@ -20,7 +20,8 @@ from pidgate.quota.sticky import WATCH_MS
 from pidgate.quota.verdicts import Reason
 
 _CHARGED: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
-_OF_GATEWAYS: Final = frozenset({LifecycleEvent.type, ConfigEvent.type})
+_READ_WHOLE: Final = frozenset({LifecycleEvent.type, ConfigEvent.type, TransactionalIdEvent.type})
+"""Beside decisions, which are scanned."""
 _OF_A_STATE: Final = frozenset(
     {Reason.FIRST_SEEN, Reason.QUEUE, Reason.REFRESH, Reason.DEADLINE, Reason.BLOCKED}
 )
@@ -29,6 +30,8 @@ or by others that start with it, and proves no history.
 """
 _UNCHARGED: Final = frozenset({Reason.GRACE, Reason.OBSERVE})
 """Under enforcement, what was observed passed in the first moments of a cold start's grace."""
+
+_REASONS: Final = {reason.value: reason for reason in Reason}
 
 Watch = Callable[[User, int, int], None]
 """(user, producer id, now_ms): another process has refused this id."""
@@ -122,7 +125,7 @@ class EventApplier:
                 self._skip(error)
                 continue
             if decision is None:
-                self._gateway_event(value, now_ms if at_ms is None else at_ms)
+                self._other_event(value, now_ms, at_ms, wall_ms, state, is_past=True)
                 continue
             incarnation, seq, written_ms, name, producer_id, transactional = decision[:6]
             admitted, reason, units, token_units = decision[6:]
@@ -175,7 +178,7 @@ class EventApplier:
                 self._skip(error)
                 continue
             if decision is None:
-                self._gateway_event(record.value, now_ms)
+                self._other_event(record.value, now_ms, now_ms, 0, state.restorer, is_past=False)
             elif not self._is_own(decision[0]):
                 self._follow(decision, state, watch, now_ms)
 
@@ -191,20 +194,34 @@ class EventApplier:
     def _is_own(self, incarnation: bytes) -> bool:
         return incarnation == self._run or incarnation.startswith(self._run_worker)
 
-    # Gateways
+    # Transactional ids, gateways
 
-    def _gateway_event(self, value: bytes, at_ms: int) -> None:
-        if self._on_gateway is None:
-            return
+    def _other_event(
+        self,
+        value: bytes,
+        now_ms: int,
+        at_ms: int | None,
+        wall_ms: int,
+        state: Restorer,
+        *,
+        is_past: bool,
+    ) -> None:
+        """Take in what is no decision. `at_ms` None: its age is by the wall clock that wrote it, as of `wall_ms`."""
         try:
-            if type_of(value) not in _OF_GATEWAYS:
+            if type_of(value) not in _READ_WHOLE:
                 return
             event = from_json(value)
         except EventUnreadable as error:
             self._skip(error)
             return
-        if isinstance(event, (LifecycleEvent, ConfigEvent)) and not self._is_own(event.incarnation.encode()):
-            self._on_gateway(event, at_ms)
+        is_own = self._is_own(event.incarnation.encode())
+        if isinstance(event, TransactionalIdEvent):
+            if at_ms is None:
+                at_ms = min(now_ms, now_ms - wall_ms + event.wall_time_ms)
+            if is_past or not is_own:
+                _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
+        elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:
+            self._on_gateway(event, now_ms if at_ms is None else at_ms)
 
     def _skip(self, error: EventUnreadable) -> None:
         self.unreadable += 1
@@ -213,3 +230,16 @@ class EventApplier:
 
 def _same_name(name: str) -> User:
     return name
+
+
+def _restore_transactional_id(
+    event: TransactionalIdEvent, user: User, state: Restorer, at_ms: int, now_ms: int
+) -> None:
+    _, _, digits = event.transactional_id_hash.partition(":")
+    try:
+        hashed = int(digits, 16)
+    except ValueError:
+        return  # a newer version's hash: the id is new here when it comes
+    if 0 <= hashed < 1 << 64:
+        reason = _REASONS.get(event.reason, Reason.REFRESH)
+        state.restore_transactional_id(user, hashed, at_ms, now_ms, reason)

@@ -33,7 +33,6 @@ from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
-from pidgate.quota.layered_filter import kept_ms
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.refused_ids import RefusedIds
 from pidgate.quota.settings import Quotas
@@ -228,7 +227,7 @@ class QuotaStateManager:
             return
         self.progress = "the events topic is being read"
         # Further back than `remember`: an id published then may have been used since without an event.
-        kept = kept_ms(self._settings.to_quotas().producer_ids)
+        kept = self._quota.table.history_ms
         start = StartAt(dict(loaded.offsets) if loaded else {}, wall_ms() - kept)
         following = follower.run(start, self._records_arrived, self._topic_caught_up)
         self._background.append(self._loop.create_task(self._guarded(following)))

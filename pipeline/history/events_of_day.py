@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pidgate.events import EVENT_TYPES
+from pidgate.events import EVENT_TYPES, TransactionalIdEvent
 from pidgate.events.definitions import SCHEMA_VERSION
 from pidgate.pipeline.history import gateways, observed, refusals
 from pidgate.pipeline.history.observed import Columns
@@ -26,7 +26,8 @@ from pidgate.pipeline.schemas import table_schema
 
 CLUSTER = "q8Zt1vXgRZe0history0AA"
 LISTENER = "sasl"
-TYPES = tuple(EVENT_TYPES)
+TYPES = tuple(word for word in EVENT_TYPES if word != TransactionalIdEvent.type)
+"""No user of a made-up month has a rate of transactional ids."""
 
 IDS = pa.schema(
     [("user", pa.string()), ("producer_id", pa.int64()), ("healthy", pa.bool_()), ("pattern", pa.string())]

@@ -20,6 +20,7 @@ from pidgate.gateway.state.state_dir import LOCK_FILE, StateDir
 from pidgate.quota import Mode, Quotas, UserQuota
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.verdicts import Reason
 
 HOUR_MS: Final = 3_600_000
 WRITTEN_WALL_MS: Final = 1_795_000_000_000
@@ -30,12 +31,14 @@ IDS: Final = {
 }
 IN_TRANSACTIONS: Final = "Zoë Ünal"
 JOURNALLED: Final = [4_060, 4_061, 4_062]
+TRANSACTIONAL_IDS: Final = range(10**18, 10**18 + 7)
+"""Of alice, who has 3 tokens of 10 left."""
 OFFSETS: Final = {0: 17, 1: 0, 11: 123_456_789_012}
 
 
 def quotas() -> Quotas:
     """alice has a rate, the others none; a bound for the whole cluster."""
-    alice = UserQuota.per_window(100)
+    alice = UserQuota(100_000, transactional_ids_rate_milli=10_000)
     return Quotas(mode=Mode.ENFORCE, users={"alice": alice}, cluster_rate_milli=5_000_000)
 
 
@@ -50,6 +53,8 @@ def recorded_quota(now_ms: int) -> ProducerIdQuota:
                 user, producer_id, used_ms, now_ms, transactional=user == IN_TRANSACTIONS
             )
     quota.restorer.restore_tokens("alice", 75, 2, now_ms)
+    for hashed in TRANSACTIONAL_IDS:
+        quota.restorer.restore_transactional_id("alice", hashed, now_ms, now_ms, Reason.FIRST_SEEN)
     return quota
 
 
@@ -110,6 +115,8 @@ async def record(directory: Path) -> None:
         ],
         "cluster_tokens": 5_000,
         "journalled_ids": JOURNALLED,
+        "transactional_ids": list(TRANSACTIONAL_IDS),
+        "transactional_ids_let_in": 4,
     }
     (directory / "expected.json").write_text(json.dumps(expected, indent=2, ensure_ascii=False) + "\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
 from pidgate.gateway.metrics.counters import INIT_REFUSED
 from pidgate.gateway.proxy.apis.api import (
     HOLD,
@@ -19,7 +20,9 @@ from pidgate.quota.verdicts import Refuse
 
 
 class InitProducerIdApi(Api):
-    """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute where that is asked for; the id that is given is learnt."""
+    """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute where that is asked for, or above the rate of transactional
+    ids; the id that is given is learnt.
+    """
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -31,14 +34,20 @@ class InitProducerIdApi(Api):
         wanted = messages.init_producer_id_request(request.buf, request.start, request.end)
         request.note = wanted
         # Without a transactional id a broker hands out a new id, whichever id the request names (Kafka's
-        # TransactionCoordinator.handleInitProducerId); with one it knows the producer, and mostly its id stays.
-        if wanted.transactional_id is None:
-            verdict = context.admission.judge_new_id(context.session, now_ms, pending)
-            if isinstance(verdict, PendingDecision):
-                context.pending = verdict
-                return HOLD
-            if isinstance(verdict, Refuse):
-                return _refuse(context, request, verdict, wanted, now_ms)
+        # TransactionCoordinator.handleInitProducerId); with one it knows the producer, and mostly its id stays. An
+        # empty one it refuses.
+        name = wanted.transactional_id
+        if name == "":
+            return context.forward(request)
+        hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
+        verdict = context.admission.judge_new_id(context.session, now_ms, pending, hashed)
+        if isinstance(verdict, PendingDecision):
+            context.pending = verdict
+            return HOLD
+        if isinstance(verdict, Refuse):
+            return _refuse(context, request, verdict, wanted, now_ms)
+        if name is not None and verdict.decisions and context.recorder is not None:
+            context.recorder.transactional_id_admitted(name, verdict.decisions, now_ms)
         return context.forward(request)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:

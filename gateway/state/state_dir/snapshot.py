@@ -8,7 +8,8 @@
     3     user (or null), seed, bucket (or null), grace_admitted,                bits of all layers, one
           layers [[design_count, bits, hashes, count, newest_of,                 after another, each
           slice_age_ms, used_age_ms, transactional],     one for each user       ceil(bits / 8) bytes
-          ...]
+          ...], transactional_ids {bucket, grace_admitted,                       (those of transactional_ids
+          layers}, if a rate limits them                                         behind the user's own)
 
 `transactional` is 1 for ids used in transactions and 0 for others; a layer without it holds both, and so a reader
 that does not know it takes them. Ages count from `written_wall_ms`. A key that is missing has its default, one that is
@@ -31,7 +32,7 @@ from typing import IO, Any, Final
 
 from pidgate.gateway.state.state_dir import files, frames
 from pidgate.gateway.state.state_dir.frames import Frame, SnapshotUnreadable
-from pidgate.quota.user_state import BucketState, LayerState, UserState
+from pidgate.quota.user_state import BucketState, LayerState, TransactionalIdsState, UserState
 
 SNAPSHOT_VERSION: Final = 2
 READABLE_SINCE: Final = 1
@@ -79,7 +80,8 @@ class SnapshotWriter:
 
     def add(self, users: Sequence[UserState]) -> None:
         for user in users:
-            self._frame(_USER, _user_head(user), [layer.data for layer in user.layers])
+            names = () if user.transactional_ids is None else user.transactional_ids.layers
+            self._frame(_USER, _user_head(user), [layer.data for layer in (*user.layers, *names)])
 
     def finish(self, keep_from_generation: int) -> int:
         """Sync it, put it in place, delete older files; return the size in bytes. Raises OSError."""
@@ -152,13 +154,21 @@ def _read_bucket(values: list[int] | None) -> BucketState | None:
 
 
 def _user_head(user: UserState) -> dict[str, Any]:
-    return {
+    head: dict[str, Any] = {
         "user": user.user,
         "seed": user.seed,
         "bucket": _bucket(user.bucket),
         "grace_admitted": user.grace_admitted,
         "layers": [_layer_head(layer) for layer in user.layers],
     }
+    names = user.transactional_ids
+    if names is not None:
+        head["transactional_ids"] = {
+            "bucket": _bucket(names.bucket),
+            "grace_admitted": names.grace_admitted,
+            "layers": [_layer_head(layer) for layer in names.layers],
+        }
+    return head
 
 
 def _layer_head(layer: LayerState) -> list[int]:
@@ -168,17 +178,12 @@ def _layer_head(layer: LayerState) -> list[int]:
 
 def _read_user(frame: Frame) -> UserState:
     head = frame.head
-    layers = []
-    at = 0
-    for values in head["layers"]:
-        fields = dict(zip(_LAYER, map(int, values), strict=False))
-        size = (fields["bits"] + 7) // 8
-        data = frame.body[at : at + size]
-        if fields["bits"] < 1 or fields["hashes"] < 1 or len(data) < size:
-            raise ValueError(f"a layer of {fields['bits']} bits has {len(data)} bytes")
-        at += size
-        transactional = None if len(values) <= len(_LAYER) else bool(values[len(_LAYER)])
-        layers.append(LayerState(**fields, data=data, transactional=transactional))
+    layers, at = _read_layers(head["layers"], frame.body, 0)
+    names: TransactionalIdsState | None = None
+    if found := head.get("transactional_ids"):
+        of_names, _ = _read_layers(found["layers"], frame.body, at)
+        bucket, grace = _read_bucket(found.get("bucket")), int(found.get("grace_admitted", 0))
+        names = TransactionalIdsState(of_names, bucket, grace)
     user = head["user"]
     if user is None:
         user = ""  # the name of everybody unidentified, once
@@ -187,7 +192,23 @@ def _read_user(frame: Frame) -> UserState:
     return UserState(
         user=user,
         seed=int(head["seed"]),
-        layers=tuple(layers),
+        layers=layers,
         bucket=_read_bucket(head.get("bucket")),
         grace_admitted=int(head.get("grace_admitted", 0)),
+        transactional_ids=names,
     )
+
+
+def _read_layers(heads: list[list[int]], body: bytes, at: int) -> tuple[tuple[LayerState, ...], int]:
+    """Return the layers whose bits begin at `at`, and where they end."""
+    layers = []
+    for values in heads:
+        fields = dict(zip(_LAYER, map(int, values), strict=False))
+        size = (fields["bits"] + 7) // 8
+        data = body[at : at + size]
+        if fields["bits"] < 1 or fields["hashes"] < 1 or len(data) < size:
+            raise ValueError(f"a layer of {fields['bits']} bits has {len(data)} bytes")
+        at += size
+        transactional = None if len(values) <= len(_LAYER) else bool(values[len(_LAYER)])
+        layers.append(LayerState(**fields, data=data, transactional=transactional))
+    return tuple(layers), at

@@ -23,6 +23,7 @@ from pidgate.events import (
     RefusalOutcomeEvent,
     TopicPlaces,
     TopologyEvent,
+    TransactionalIdEvent,
     redacted,
     to_json,
 )
@@ -128,6 +129,16 @@ def traffic(process: Process) -> Iterator[Event]:
             error=53 if number == 3 else 0,
             node_id=number or None,
             transactional=number == 2,
+        )
+        yield process.event(
+            TransactionalIdEvent,
+            who,
+            transactional_id_hash=f"h:{number:016x}",
+            reason="first_seen" if number else "exempt",
+            would_refuse=number == 2,
+            tokens_after=number or None,
+            token_units=TOKEN if number else None,
+            quota_version=number,
         )
         yield process.event(
             IdUsageEvent,

@@ -39,6 +39,9 @@ NEW_IN_2: dict[str, dict[str, Any]] = {
 }
 
 
+TYPES_OF_VERSION_1 = {word: kind for word, kind in EVENT_TYPES.items() if kind.__name__ in SCHEMA_1["$defs"]}
+
+
 def properties_of_version_1(kind: str) -> dict[str, Any]:
     """The fields that version 1 knew, of a type or of a record, with their schemas."""
     known = SCHEMA_1["$defs"][kind]["properties"]
@@ -74,7 +77,7 @@ def words_in(schema: dict[str, Any]) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", EVENT_TYPES.values(), ids=EVENT_TYPES)
+@pytest.mark.parametrize("kind", TYPES_OF_VERSION_1.values(), ids=TYPES_OF_VERSION_1)
 def test_the_corpus_shows_every_field_and_word_of_version_1(kind: type[Event]) -> None:
     shown = [event for event in map(json.loads, OF_VERSION_1) if event["type"] == kind.type]
     for name, schema in properties_of_version_1(kind.__name__).items():
@@ -110,7 +113,7 @@ def class_of_version_1(kind: type[Any]) -> type[Any]:
 
 
 READERS_1: dict[str, Callable[[dict[str, Any], str, bool], Any]] = {
-    word: _reader(class_of_version_1(kind)) for word, kind in EVENT_TYPES.items()
+    word: _reader(class_of_version_1(kind)) for word, kind in TYPES_OF_VERSION_1.items()
 }
 
 
@@ -121,6 +124,8 @@ def read_as_version_1(value: bytes) -> Any:
 
 @given(any_event)
 def test_a_reader_of_version_1_reads_what_is_written_today(event: Event) -> None:
+    if event.type not in TYPES_OF_VERSION_1:
+        return  # passed over as an unknown type
     read = read_as_version_1(to_json(event))
     for name in properties_of_version_1(type(event).__name__):
         assert getattr(read, name) == getattr(event, name)

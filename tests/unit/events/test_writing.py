@@ -97,5 +97,5 @@ def test_an_event_is_no_larger_than_the_documentation_says() -> None:
 
 
 def test_events_of_all_types_are_different_classes_with_their_word() -> None:
-    assert len({kind.type for kind in EVENT_TYPES.values()}) == len(EVENT_TYPES) == 9
+    assert len({kind.type for kind in EVENT_TYPES.values()}) == len(EVENT_TYPES) == 10
     assert EVENT_TYPES["lifecycle"] is LifecycleEvent

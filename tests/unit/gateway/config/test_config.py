@@ -178,8 +178,8 @@ log: {format: xml}
         "f.yaml:12: quotas.users.alice.owner: 3 is not text; put it in quotes",
         "f.yaml:13: quotas.users.no.exempt[0]: 'byte' is not possible here; write 'producer_ids' or 'bytes'",
         "f.yaml:14: quotas.users.mode.rat: is not a known key; "
-        "remove it (known here: producer_byte_rate, consumer_byte_rate, producer_ids_rate, clients, default_client, "
-        "mode, owner, note, exempt)",
+        "remove it (known here: producer_byte_rate, consumer_byte_rate, producer_ids_rate, transactional_ids_rate, "
+        "clients, default_client, mode, owner, note, exempt)",
         "f.yaml:15: limits.frame: '1 furlong' is not a size; write for example 65536, 64KiB, 100MB or 100MiB",
         "f.yaml:16: drain_timeout: 25 has no unit; write 25s, 25ms, 25m or 25h",
         "f.yaml:17: log.format: 'xml' is not possible here; write 'json' or 'console'",

@@ -290,11 +290,11 @@ def test_over_the_wire_it_is_decided_as_in_one_process(lives: Lives) -> None:
             now_ms += wait_ms
             session = Session("alice", "app", "10.0.0.1", number)
             admission = processes[process % len(processes)]
-            verdict = admission.judge_new_id(session, now_ms)
+            verdict = admission.judge_new_id(session, now_ms, None, None)
             if isinstance(verdict, PendingDecision):
                 assert state_owner is not None
                 answered_by(state_owner, verdict)
-                verdict = admission.judge_new_id(session, now_ms, verdict)
+                verdict = admission.judge_new_id(session, now_ms, verdict, None)
             told.append(getattr(verdict, "throttle_time_ms", None))
             if told[-1] is not None:
                 continue
@@ -352,3 +352,46 @@ def test_the_log_says_so_once_a_second() -> None:
         (Event.INIT_PRODUCER_ID_REFUSED, 2),
     ]
     assert lines[0]["throttle_time_ms"] == LONGEST_MS
+
+
+# Transactional ids
+
+
+def limited_names(rate: int, mode: Mode = Mode.ENFORCE) -> Quotas:
+    user = UserQuota(transactional_ids_rate_milli=1_000 * rate)
+    return Quotas(mode, ProducerIdSettings(), users={"alice": user})
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fresh_transactional_id_at_each_start_is_refused(version: int) -> None:
+    script = Script(limited_names(2))
+    for number in range(3):
+        assert script.send(init(number, version, f"app-{number}")) is FORWARD
+    assert script.send(init(3, version, "app-0")) is FORWARD
+    assert script.send(init(4, version)) is FORWARD, "without one it is another quota's to say"
+    assert script.send(init(5, version, "app-5")) is TAKEN
+    assert script.talk.expect(0) is not None
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_an_unlimited_or_observed_user_goes_on(mode: Mode) -> None:
+    script = Script(
+        limited_names(0, Mode.OBSERVE) if mode is Mode.OBSERVE else quotas(rate=100, refuse=False)
+    )
+    for number in range(20):
+        assert script.send(init(number, transactional_id=f"app-{number}")) is FORWARD
+
+
+def test_an_empty_transactional_id_is_the_brokers_to_refuse() -> None:
+    assert Script(limited_names(0)).send(init(transactional_id="")) is FORWARD
+
+
+def test_with_workers_it_is_held_and_decided_by_the_state_owner() -> None:
+    its_quotas = limited_names(0)
+    script = Script(its_quotas, remote=True)
+    assert script.send(init(1, transactional_id="app")) is TAKEN
+    asked = script.talk.pending
+    assert asked is not None
+    answered_by(ProducerIdQuota(its_quotas, lambda: 1, 0), asked)
+    assert script.talk.release(0) == ([], False)
+    assert [answer["error_code"] for answer in script.answers()] == [COORDINATOR_LOAD_IN_PROGRESS]

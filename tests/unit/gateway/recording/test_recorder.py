@@ -16,7 +16,9 @@ from pidgate.events import (
     ProduceErrorEvent,
     RefusalOutcomeEvent,
     TopologyEvent,
+    TransactionalIdEvent,
     from_json,
+    pseudonym,
 )
 from pidgate.gateway.recording import recorder as recorder_module
 from pidgate.gateway.recording.config_event import Provenance
@@ -351,6 +353,15 @@ def test_a_new_id_out_of_a_transaction_is_told_and_its_inheritance_is_a_decision
     assert (inherited.producer_id, inherited.reason, inherited.decision) == (5, "inherited", "admit")
     connection.transaction_ended(asked, EndTxnAnswer(0, 6, 0), False, 5_000)
     assert len(told.of(DecisionEvent)) == 1
+
+
+def test_an_admitted_transactional_id_is_told_by_its_hash() -> None:
+    told = Told()
+    decision = Decision("alice", -1, -1, True, b"", -1, -1, 0, True, Reason.OBSERVE, would_refuse=True)
+    told.connection().transactional_id_admitted("pay", (decision,), 5_000)
+    (event,) = told.of(TransactionalIdEvent)
+    assert event.transactional_id_hash == pseudonym("transactional_id", "pay")
+    assert (event.reason, event.would_refuse, event.tokens_after) == ("observe", True, None)
 
 
 # Connections

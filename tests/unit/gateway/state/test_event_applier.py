@@ -4,12 +4,14 @@ from typing import Any
 
 import pytest
 
-from pidgate.events import ConfigEvent, LifecycleEvent, UserNames, to_json
+from pidgate.events import ConfigEvent, LifecycleEvent, TransactionalIdEvent, UserNames, pseudonym, to_json
+from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User, unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.state import new_id_question
 from pidgate.quota.sticky import WATCH_MS
 from tests.unit.gateway.state.test_decision_scan import decision
 
@@ -296,3 +298,63 @@ class TestClusterBucket:
         applier, state = restored(record(0, producer_id=1))
         assert applier._charged_ms is None
         assert state.restorer.export_cluster_bucket(NOW_MS) is None
+
+
+class TestTransactionalIds:
+    @staticmethod
+    def _record(name: str, age_ms: int, **changes: Any) -> EventRecord:
+        event = TransactionalIdEvent(
+            cluster="c",
+            gateway_id="gw-2",
+            incarnation="other",
+            seq=1,
+            wall_time_ms=WALL_MS - age_ms,
+            decision_time_ms=1,
+            user="alice",
+            transactional_id_hash=pseudonym(TRANSACTIONAL_ID, name),
+            reason="first_seen",
+            quota_version=1,
+        )
+        for field, value in changes.items():
+            setattr(event, field, value)
+        return EventRecord(0, 0, WALL_MS - age_ms, to_json(event))
+
+    @staticmethod
+    def _state() -> ProducerIdQuota:
+        users = {"alice": UserQuota(transactional_ids_rate_milli=2_000)}
+        return ProducerIdQuota(Quotas(Mode.ENFORCE, ProducerIdSettings(), users=users), lambda: 7, 0)
+
+    @staticmethod
+    def _known(state: ProducerIdQuota, name: str) -> bool:
+        question = new_id_question("alice", "10.0.0.1", "app", hash64(TRANSACTIONAL_ID, name))
+        decisions = state.decide(question, NOW_MS).decisions
+        return not decisions or decisions[0].reason.value == "refresh"
+
+    def test_those_of_the_past_are_known_and_cost_what_they_cost(self) -> None:
+        state, applier = self._state(), EventApplier("me", TOKEN)
+        past = [
+            self._record("old", 9 * 24 * HOUR_MS),
+            self._record("kept", 6 * 24 * HOUR_MS),
+            self._record("mine", 60_000, incarnation="me"),
+            self._record("broken", 1, transactional_id_hash="h:not a number"),
+        ]
+        applier.restore(past, state.restorer, NOW_MS, WALL_MS)
+        assert [self._known(state, name) for name in ("old", "kept", "mine", "broken")] == [
+            False,
+            True,
+            True,
+            False,
+        ]
+        assert applier.unreadable == 0
+
+    def test_a_journal_tells_their_age_by_its_own_clock(self) -> None:
+        state, applier = self._state(), EventApplier("me", TOKEN)
+        journal = [self._record("old", 9 * 24 * HOUR_MS).value, self._record("kept", HOUR_MS).value]
+        applier.restore_journal(journal, state.restorer, NOW_MS, WALL_MS)
+        assert [self._known(state, name) for name in ("old", "kept")] == [False, True]
+
+    def test_those_of_others_are_followed(self) -> None:
+        state, applier = self._state(), EventApplier("me", TOKEN)
+        theirs, mine = self._record("theirs", 0), self._record("mine", 0, incarnation="me.w1-0")
+        applier.follow([theirs, theirs, mine], state, Watched(), NOW_MS)
+        assert [self._known(state, name) for name in ("theirs", "mine")] == [True, False]

@@ -13,6 +13,7 @@ from pidgate import events
 from pidgate.events.definitions import DecisionEvent
 from pidgate.gateway.state.state_dir import Loaded, frames, snapshot
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.state import new_id_question
 from tests.support import record_state
 from tests.support.record_state import HOUR_MS
 from tests.support.state_dirs import opened
@@ -69,12 +70,22 @@ def test_a_recorded_directory_is_read_and_means_what_it_meant(recorded: Path, tm
             assert known == [use in known_for] * len(ids)
             assert not quota.table.remembers(_named(user), ids.stop + 50, taken_ms, transactional=use)
         assert quota.status(_named(user), taken_ms).tokens == user["tokens"]
+    _check_transactional_ids(quota, expected, taken_ms)
 
 
 def _named(user: dict[str, Any]) -> str:
     """The name "" was that of everybody unidentified, and null in files."""
     name: str | None = user["user"]
     return name or ""
+
+
+def _check_transactional_ids(quota: ProducerIdQuota, expected: dict[str, Any], now_ms: int) -> None:
+    def refused(hashed: int) -> bool:
+        return quota.decide(new_id_question("alice", "10.0.0.1", "app", hashed), now_ms).refused
+
+    let_in = expected.get("transactional_ids_let_in", 11)  # version 1 knew none: all of the burst is left
+    assert [refused(number) for number in range(30)].count(False) == let_in
+    assert not any(refused(hashed) for hashed in expected.get("transactional_ids", []))
 
 
 def shape_of(path: Path) -> set[tuple[int, tuple[str, ...], int]]:

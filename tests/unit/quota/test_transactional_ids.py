@@ -1,0 +1,183 @@
+"""New transactional ids are limited at InitProducerId, remembered for seven days, and shared by the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
+from pidgate.quota import Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota, transactional_ids
+from pidgate.quota.state import Answer, Question, new_id_question
+from pidgate.quota.transactional_ids import REMEMBER_MS
+from pidgate.quota.verdicts import Reason
+from tests.unit.quota.world import HOUR_MS, seeds
+
+DAY_MS = 24 * HOUR_MS
+StateClass = Callable[[Quotas, Callable[[], int], int], ProducerIdQuota]
+
+
+def limited(rate: int | None = 10, *, mode: Mode = Mode.ENFORCE, exempt: bool = False) -> Quotas:
+    rate_milli = None if rate is None else 1_000 * rate
+    quota = UserQuota(mode=mode, exempt=exempt, transactional_ids_rate_milli=rate_milli)
+    return Quotas(Mode.ENFORCE, ProducerIdSettings(), users={"alice": quota})
+
+
+def state_of(quotas: Quotas | None = None, make: StateClass = ProducerIdQuota) -> ProducerIdQuota:
+    return make(quotas or limited(), seeds(), 0)
+
+
+def asked(state: ProducerIdQuota, name: str, now_ms: int = 0) -> Answer:
+    hashed = hash64(TRANSACTIONAL_ID, name)
+    return state.decide(new_id_question("alice", "10.0.0.1", "app", hashed), now_ms)
+
+
+def passed(state: ProducerIdQuota, names: list[str], now_ms: int = 0) -> int:
+    return sum(not asked(state, name, now_ms).refused for name in names)
+
+
+def names(first: int, count: int) -> list[str]:
+    return [f"app-{number}" for number in range(first, first + count)]
+
+
+class InsertsWhatIsRefused(ProducerIdQuota):
+    """Mutant: a refused one is known when it comes back."""
+
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        answer = super().decide(question, now_ms)
+        if answer.refused and question.transactional_id is not None:
+            self.transactional_ids.restore(
+                question.user, question.transactional_id, now_ms, now_ms, Reason.REFRESH
+            )
+        return answer
+
+
+class ChargesWhatIsKnown(ProducerIdQuota):
+    """Mutant: each InitProducerId costs a token."""
+
+    def decide(self, question: Question, now_ms: int) -> Answer:
+        live = self.table.live(question.user, now_ms)
+        self.table.transactional_ids(live, now_ms).filter.clear()
+        return super().decide(question, now_ms)
+
+
+def _a_fresh_one_at_each_start_is_refused(make: StateClass) -> None:
+    state = state_of(make=make)
+    assert passed(state, names(0, 60)) == 11
+    assert passed(state, names(11, 49)) == 0, "none of them has become known by asking again"
+    (decision,) = asked(state, "one more").decisions
+    assert (decision.reason, decision.throttle_time_ms) == (Reason.FIRST_SEEN, 10_000)
+    assert decision.transactional
+
+
+def _kept_ones_cost_once(make: StateClass) -> None:
+    state = state_of(make=make)
+    for start in range(50):
+        assert passed(state, names(0, 11), start * 60_000) == 11
+
+
+@pytest.mark.parametrize("rule", [_a_fresh_one_at_each_start_is_refused, _kept_ones_cost_once])
+def test_the_rules_hold(rule: Callable[[StateClass], None]) -> None:
+    rule(ProducerIdQuota)
+
+
+@pytest.mark.parametrize(
+    ("rule", "mutant"),
+    [
+        (_a_fresh_one_at_each_start_is_refused, InsertsWhatIsRefused),
+        (_kept_ones_cost_once, ChargesWhatIsKnown),
+    ],
+)
+def test_a_broken_rule_is_noticed(rule: Callable[[StateClass], None], mutant: StateClass) -> None:
+    with pytest.raises(AssertionError):
+        rule(mutant)
+
+
+def test_it_is_remembered_for_seven_days_from_its_last_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reason_after(days: int) -> list[Reason]:
+        state = state_of(limited(1_000))
+        asked(state, "kept")
+        return [decision.reason for decision in asked(state, "kept", days * DAY_MS).decisions]
+
+    assert reason_after(0) == []
+    assert reason_after(7) == [Reason.REFRESH]
+    assert reason_after(10) == [Reason.FIRST_SEEN]
+    monkeypatch.setattr(transactional_ids, "REMEMBER_MS", DAY_MS)  # the mutant
+    assert reason_after(7) == [Reason.FIRST_SEEN]
+
+
+def test_off_unless_a_rate_is_set() -> None:
+    state = state_of(limited(None))
+    assert [asked(state, name) for name in names(0, 3)] == [Answer(False, ())] * 3
+    assert state.table.live("alice", 0).transactional_ids is None
+    assert state.table.history_ms < REMEMBER_MS < state_of().table.history_ms
+
+
+def test_observed_ones_pass_and_say_what_would_be_refused() -> None:
+    state = state_of(limited(3, mode=Mode.OBSERVE))
+    decisions = [asked(state, name).decisions[0] for name in names(0, 6)]
+    assert [decision.would_refuse for decision in decisions] == [False] * 4 + [True] * 2
+    assert {decision.reason for decision in decisions} == {Reason.OBSERVE}
+    assert asked(state, "app-5") == Answer(False, ())
+
+
+def test_exempt_users_are_never_charged() -> None:
+    state = state_of(limited(1, exempt=True))
+    assert passed(state, names(0, 20)) == 20
+    assert asked(state, "more").decisions[0].reason is Reason.EXEMPT
+
+
+def test_0_blocks_what_is_new_and_says_so() -> None:
+    state = state_of(limited(0))
+    state.begin_grace(HOUR_MS)
+    answer = asked(state, "new")
+    assert (answer.refused, answer.decisions[0].reason) == (True, Reason.BLOCKED)
+
+
+def test_a_cold_start_has_grace_ten_times_the_rate_at_most() -> None:
+    state = state_of(limited(2))
+    state.begin_grace(HOUR_MS)
+    assert passed(state, names(0, 40)) == 20 + 3
+    assert passed(state, names(0, 20), HOUR_MS) == 20
+
+
+def test_it_costs_no_producer_id_and_the_other_way_round() -> None:
+    quota = UserQuota(1_000, transactional_ids_rate_milli=1_000)
+    state = state_of(Quotas(Mode.ENFORCE, ProducerIdSettings(), users={"alice": quota}))
+    assert passed(state, names(0, 5)) == 2
+    assert state.status("alice", 0).tokens == 1
+
+
+def test_a_changed_rate_holds_at_once_and_a_removed_one_stops_refusing() -> None:
+    state = state_of(limited(10))
+    passed(state, names(0, 11))
+    state.set_quotas(limited(100), 0)
+    assert passed(state, names(11, 5)) == 0, "a debt stays what it is"
+    state.set_quotas(limited(None), 0)
+    assert passed(state, names(11, 5)) == 5
+
+
+def test_what_another_gateway_admits_is_charged_once() -> None:
+    state = state_of(limited(10))
+    for _ in range(3):
+        state.restorer.restore_transactional_id("alice", 7, 0, 0, Reason.FIRST_SEEN)
+    assert passed(state, names(0, 30)) == 10
+
+
+def test_an_export_holds_them() -> None:
+    state = state_of()
+    passed(state, names(0, 5))
+    (user,) = state.restorer.export_users(0)
+    copy = state_of()
+    copy.restorer.import_user(user, 0)
+    assert [asked(copy, name) for name in names(0, 5)] == [Answer(False, ())] * 5
+    assert passed(copy, names(5, 30)) == 6
+
+
+def test_a_user_of_whom_only_these_are_known_is_kept_and_then_dropped() -> None:
+    state = state_of()
+    asked(state, "kept")
+    state.sweep(DAY_MS)
+    assert state.users() == ["alice"]
+    state.sweep(30 * DAY_MS)
+    assert state.users() == []
