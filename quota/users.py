@@ -192,7 +192,7 @@ class UserTable:
 
     @property
     def history_ms(self) -> int:
-        """How far back (ms) a history has to be read to know all that is remembered."""
+        """The time (ms) that a history has to reach back to hold all that is remembered."""
         is_limited = limits_transactional_ids(self.quotas)
         return max(self.kept_ms, kept_ms(self._transactional_settings)) if is_limited else self.kept_ms
 
