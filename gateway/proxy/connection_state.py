@@ -19,7 +19,7 @@ class Intake(IntEnum):
     OPEN = 0
     """It is handed on, or answered here."""
     AUTHENTICATING = 1
-    """A SASL request is in flight: what depends on who asks is held, everything else is handed on."""
+    """A SASL request is in flight: ApiVersions and SASL are handed on, everything else is held."""
     MUTED = 2
     """Until the deadline it is held, but a Produce that would be refused anyway is answered."""
     MUTED_AUTHENTICATING = 3
@@ -88,6 +88,7 @@ PENDING: Final = Intake.PENDING
 INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
     (OPEN, IntakeEvent.SASL_SENT): AUTHENTICATING,
     (OPEN, IntakeEvent.MUTE): MUTED,
+    (OPEN, IntakeEvent.HOLD): HOLDING,
     (OPEN, IntakeEvent.ASK): PENDING,
     (AUTHENTICATING, IntakeEvent.SASL_ANSWERED): OPEN,
     (AUTHENTICATING, IntakeEvent.MUTE): MUTED_AUTHENTICATING,

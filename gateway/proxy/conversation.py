@@ -12,8 +12,9 @@ held in order, but a Produce that would be refused anyway is answered at once, o
 would cost a mute of its own. When the mute ends, `release` goes on with what was held.
 
 When the quota's state lives in another process, a request with an id that is new here is held until it has been
-asked (`pending`); everything behind it waits, too. What depends on who asks is held while a SASL request is in flight:
-a client that does not wait for its authentication could charge its ids to ANONYMOUS.
+asked (`pending`); everything behind it waits, too. While a SASL request is in flight everything is held but
+ApiVersions and SASL: a client that does not wait for its authentication could charge its ids and bytes to ANONYMOUS.
+With a byte rate a Fetch waits for the size of the answer to the one before (`awaits_size`).
 
 It must not know sockets, tasks or the clock: time is an argument, and `muted_until_ms` says when to come back.
 """
@@ -168,8 +169,14 @@ class Conversation(ApiContext):
 
     @property
     def awaits_answer(self) -> bool:
-        """True while held requests wait for an answer (the quota's, or the broker's to SASL) and not for a deadline."""
-        return bool(self.held) and (self._in_flight.sasl_in_flight > 0 or self.awaits_decision)
+        """True while held requests wait for an answer (the quota's, the broker's to SASL or to a Fetch), and not for a
+        deadline.
+        """
+        return bool(self.held) and (
+            self._in_flight.sasl_in_flight > 0
+            or self.awaits_decision
+            or (self.awaits_size and self.held[0].api.waits_for_size)
+        )
 
     @property
     def wants_no_more(self) -> bool:
@@ -254,6 +261,8 @@ class Conversation(ApiContext):
 
     def _next_in_line(self, request: Request, now_ms: int) -> Step:
         api = request.api
+        if self.awaits_size and api.waits_for_size:
+            return HOLD
         if api is not NOT_OFFERED:
             if self.pending is None and self.alteration is None:
                 self.counters.requests[request.api_key] += 1

@@ -83,8 +83,10 @@ class Api:
 
     def __init__(self, passing: Passing = UNREAD) -> None:
         self.passing = passing
-        self.needs_identity = False
+        self.needs_identity = True
         """It is handled by who asks: it waits for an authentication that is under way."""
+        self.waits_for_size = False
+        """It waits while `ApiContext.awaits_size`, and what is behind it waits too, as brokers serve them."""
         self.authenticates = False
         """Its answer identifies the user."""
         self.introduces = True
@@ -185,6 +187,7 @@ class ApiContext(ABC):
         "_sensors_of",
         "admission",
         "alteration",
+        "awaits_size",
         "byte_quota",
         "close_cause",
         "close_reason",
@@ -233,6 +236,8 @@ class ApiContext(ABC):
         self._sensors_of: tuple[int, User, str] | None = None
         self._sensors = NO_SENSORS
         self.muted_until_ms = 0
+        self.awaits_size = False
+        """An answer is under way whose bytes count against a rate, and the head that tells how many is not here yet."""
         self.pending: PendingDecision | None = None
         """The question about the first of the held requests; who has its answer puts it in and calls `release`."""
         self.alteration: QuotaExchange | None = None

@@ -13,6 +13,7 @@ class ApiVersionsApi(Api):
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
+        self.needs_identity = False
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
@@ -28,6 +29,10 @@ class ApiVersionsApi(Api):
 
 class NotOffered(Api):
     """A version that was never offered. Two of them have an answer that every client understands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.needs_identity = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         """Answer it, or end the connection. Raises UnsupportedVersion."""
@@ -45,6 +50,7 @@ class SaslHandshakeApi(Api):
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
+        self.needs_identity = False
         self.introduces = False
         self.authenticates = True
 

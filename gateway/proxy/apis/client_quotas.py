@@ -43,7 +43,6 @@ class AlterQuotasApi(Api):
 
     def __init__(self) -> None:
         super().__init__()
-        self.needs_identity = True
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:

@@ -1,7 +1,8 @@
 """Fetch and ShareFetch: their answers stream through, and count against a byte rate when they begin. PURE.
 
 One answer may bring as much as the rate allows in its whole window, as Kafka has it: the request's max_bytes is lowered
-to that. Above the rate the channel is muted from then on (KIP-13, KIP-219).
+to that. Above the rate the channel is muted from then on (KIP-13, KIP-219). The next one leaves when the head of the
+answer before it has told its size: a pipeline of them would be in flight before the first is counted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class FetchApi(GuardedApi):
 
     def __init__(self, passing: Passing, counted: Api) -> None:
         super().__init__(passing)
+        self.waits_for_size = True
         self._counted = counted
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
@@ -43,6 +45,7 @@ class FetchApi(GuardedApi):
             if sensors is not None:
                 request.api, request.note = self._counted, sensors
                 if sensors.throttles:
+                    context.awaits_size = True
                     lowered = lowered_fetch(request.buf, request.start, request.end, sensors.window_bytes)
                     if lowered is not None:
                         return context.forward_instead(request, lowered)
@@ -59,6 +62,7 @@ class CountedFetch(Api):
     def begins(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
         sensors = request.note
         assert isinstance(sensors, ClientSensors)
+        context.awaits_size = False
         buf, start, now_ms = response.buf, response.start, response.now_ms
         size = int.from_bytes(buf[start - SIZE_PREFIX_BYTES : start], "big")
         if context.record_bytes(sensors, size, now_ms):

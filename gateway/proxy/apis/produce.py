@@ -38,7 +38,6 @@ class ProduceApi(Api):
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
-        self.needs_identity = True
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         pending, context.pending = context.pending, None

@@ -26,7 +26,6 @@ class InitProducerIdApi(Api):
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
-        self.needs_identity = True
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:

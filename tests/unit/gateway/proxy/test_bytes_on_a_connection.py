@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from pidgate.gateway.proxy.apis.fetch import FETCH_API
 from pidgate.protocol.throttle import fetch_throttle_in, produce_throttle_at, read
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
@@ -143,9 +144,74 @@ def test_however_the_head_of_an_answer_is_cut(scene: Scene, step: int) -> None:
 def test_a_fetch_asks_for_no_more_than_the_window_allows(scene: Scene) -> None:
     pair = scene.connect()
     pair.client.receive(heartbeat(7) + fetch(1) + heartbeat(8) + fetch(2, max_bytes=WINDOW - 1))
-    assert pair.broker.sent() == heartbeat(7) + fetch(1, max_bytes=WINDOW) + heartbeat(8) + fetch(
-        2, max_bytes=WINDOW - 1
-    )
+    first = heartbeat(7) + fetch(1, max_bytes=WINDOW) + heartbeat(8)
+    assert pair.broker.sent() == first
+    pair.broker.receive(answer(7, b"") + fetch_answer(1, 0))
+    assert pair.broker.sent() == first + fetch(2, max_bytes=WINDOW - 1)
+
+
+@contextmanager
+def pipelined(scene: Scene, count: int) -> Iterator[Pair]:
+    """A client that sends many Fetches at once, and a broker that answers each with WINDOW / 4 bytes."""
+    pair = scene.connect()
+    pair.client.receive(b"".join(fetch(number, max_bytes=50) for number in range(1, count + 1)))
+    yield pair
+
+
+def answered(scene: Scene, count: int) -> int:
+    """Return how many Fetches of a pipeline left while the broker answered each; no time passes."""
+    with pipelined(scene, count) as pair:
+        number = 0
+        while len(pair.broker.sent()) > number * len(fetch(1)):
+            number += 1
+            pair.broker.receive(fetch_answer(number, WINDOW // 4 - 8))
+        return number
+
+
+def test_the_next_fetch_leaves_when_the_answer_before_has_told_its_size(scene: Scene) -> None:
+    with pipelined(scene, 3) as pair:
+        one = len(fetch(1))
+        assert len(pair.broker.sent()) == one
+        whole = fetch_answer(1, 500)
+        pair.broker.receive(whole[:11])
+        assert len(pair.broker.sent()) == one, "the head is not whole"
+        pair.broker.receive(whole[11:200])
+        assert len(pair.broker.sent()) == 2 * one, "its size is known; the rest may come later"
+        pair.broker.receive(whole[200:] + fetch_answer(2, WINDOW + 4 * RATE))
+        assert len(pair.broker.sent()) == 2 * one, "too many bytes: the third waits behind the mute"
+        release(scene, pair)
+        assert len(pair.broker.sent()) == 3 * one
+
+
+def test_a_pipeline_of_fetches_overshoots_by_one_answer(scene: Scene) -> None:
+    assert answered(scene, 200) == 5
+
+
+def test_a_fetch_that_did_not_wait_would_be_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FETCH_API, "waits_for_size", False)
+    assert answered(scene, 200) == 200
+
+
+def test_what_is_behind_a_fetch_that_waits_waits_too(scene: Scene) -> None:
+    pair = scene.connect()
+    pair.client.receive(fetch(1) + fetch(2) + heartbeat(3))
+    assert len(pair.broker.sent()) == len(fetch(1))
+    pair.broker.receive(fetch_answer(1, 8))
+    assert pair.broker.sent().endswith(heartbeat(3))
+    pair.broker.receive(fetch_answer(2, 8) + answer(3, b""))
+    assert pair.channel.conversation.is_quiet
+
+
+def test_without_a_rate_that_throttles_no_fetch_waits(scene_of_alice: Scene) -> None:
+    with pipelined(scene_of_alice, 20) as pair:
+        assert len(pair.broker.sent()) == 20 * len(fetch(1))
+
+
+def test_a_client_that_ends_behind_a_waiting_fetch_still_gets_its_answer(scene: Scene) -> None:
+    with pipelined(scene, 2) as pair:
+        pair.channel.eof_received()
+        pair.broker.receive(fetch_answer(1, 8))
+        assert len(pair.broker.sent()) == 2 * len(fetch(1))
 
 
 def test_a_mute_by_bytes_does_not_keep_answers_back(scene: Scene) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
 from pidgate.gateway.proxy.apis.produce import ProduceApi
+from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import MetadataApi
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
@@ -254,14 +255,20 @@ def test_whoever_is_not_let_in_stays_who_he_was() -> None:
     assert script.talk.refused[0].user == "ANONYMOUS"
 
 
-def test_while_somebody_authenticates_anew_other_requests_pass() -> None:
+def test_while_somebody_authenticates_anew_other_requests_wait() -> None:
+    """The broker expects nothing but SASL then (KIP-368)."""
     script = Script(rate=100)
     script.send(handshake(1))
-    assert script.send(metadata(2)) is FORWARD
+    assert script.send(metadata(2)) is TAKEN
     assert script.send(produce(7, correlation_id=3)) is TAKEN
+    assert script.talk.release(0)[0] == []
     script.broker_answers(1)
-    script.broker_answers(2)
-    assert script.talk.release(0)[0] == [produce(7, correlation_id=3)]
+    assert script.talk.release(0)[0] == [metadata(2), produce(7, correlation_id=3)]
+
+
+def test_every_api_but_versions_and_sasl_waits_for_the_login() -> None:
+    at_once = {api_version >> 16 for api_version, api in APIS.items() if not api.needs_identity}
+    assert at_once == {SASL_HANDSHAKE, SASL_AUTHENTICATE, API_VERSIONS}
 
 
 def test_no_secret_is_kept() -> None:

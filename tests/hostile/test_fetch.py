@@ -1,0 +1,102 @@
+"""A byte rate holds who fetches by pipeline, and who does not wait for the login."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pidgate.sandbox import PLAINTEXT, Cluster
+from tests.hostile.attack import HOSTILE_USER, Place, framed
+from tests.hostile.attacker import Attacker, authenticate, handshake, plain_token
+from tests.hostile.site import Site, running_site
+from tests.support.frames import produce_request, record_batch
+from tests.support.raw import RawClient, request
+
+pytestmark = pytest.mark.kafka
+
+FETCH = 1
+RATE = 100_000
+WINDOW_S = 1.1
+BATCH_BYTES = 50_000
+PIPELINE = 200
+PATIENCE_S = 1.5
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one process", "workers"])
+def site(sasl_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """A gateway where the hostile user may fetch 100 kB a second, over a window of 1.1 s."""
+    quotas = {
+        "users": {HOSTILE_USER: {"consumer_byte_rate": RATE, "producer_ids_rate": 0}},
+        "default": {},
+        "bytes": {"sample": "100ms"},
+    }
+    with running_site(sasl_cluster, Place(workers=request.param), quotas=quotas) as running:
+        yield running
+
+
+def _record(value_bytes: int) -> bytes:
+    body = b"\0\0\0\x01" + _zigzag(value_bytes) + bytes(value_bytes) + b"\0"
+    return _zigzag(len(body)) + body
+
+
+def _zigzag(number: int) -> bytes:
+    left, encoded = number * 2, b""
+    while left > 0x7F:
+        encoded += bytes([left & 0x7F | 0x80])
+        left >>= 7
+    return encoded + bytes([left])
+
+
+@pytest.fixture(scope="module")
+def topic(site: Site) -> str:
+    """40 batches of 50 kB."""
+    name = site.topic()
+    batch = record_batch(-1, -1, -1, records=_record(BATCH_BYTES))
+    with RawClient(site.cluster.bootstrap_servers(PLAINTEXT)) as broker:
+        for _ in range(40):
+            broker.ask(framed(produce_request(9, [(name, [(0, batch)])])))
+    return name
+
+
+def _fetches(topic: str, version: int) -> bytes:
+    partition = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1}
+    partition |= {"log_start_offset": -1, "partition_max_bytes": 50_000_000}
+    body = {
+        "replica_id": -1,
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "max_bytes": 50_000_000,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [partition]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return PIPELINE * request(FETCH, version, body)
+
+
+def _received(attacker: Attacker, seconds: float) -> int:
+    """Return how many bytes come in that time."""
+    received, until_s = 0, time.monotonic() + seconds
+    while (left_s := until_s - time.monotonic()) > 0:
+        attacker.socket.settimeout(left_s)
+        try:
+            received += len(attacker.socket.recv(1 << 20))
+        except TimeoutError:
+            break
+    return received
+
+
+@pytest.mark.parametrize(
+    "version", [12, pytest.param(11, marks=pytest.mark.nightly), pytest.param(4, marks=pytest.mark.nightly)]
+)
+@pytest.mark.parametrize("waits", [True, False], ids=["logged in", "behind the login"])
+def test_a_pipeline_of_fetches_is_held_to_the_rate(site: Site, topic: str, version: int, waits: bool) -> None:
+    """Once what is allowed in the whole window, then the rate, and an answer more."""
+    time.sleep(WINDOW_S)
+    with site.under_attack(), site.connect(HOSTILE_USER if waits else None) as attacker:
+        login = b"" if waits else handshake() + authenticate(plain_token(HOSTILE_USER))
+        attacker.send(login + _fetches(topic, version))
+        received = _received(attacker, PATIENCE_S)
+    assert BATCH_BYTES < received < RATE * (PATIENCE_S + WINDOW_S) + 2 * BATCH_BYTES
