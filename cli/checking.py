@@ -111,6 +111,8 @@ def explanation(settings: Settings) -> Iterator[str]:
     for listener in settings.listeners:
         yield from _listener(listener)
     yield f"Health and metrics: http://{settings.admin.bind}/livez, /readyz, /metrics."
+    yield "Brokers see all clients at this gateway's address, and count them as one where they bound addresses"
+    yield "  (max.connections.per.ip, connection_creation_rate): raise that for it, and bound users here (limits)."
     if settings.workers > 1:
         yield f"{settings.workers} worker processes share the ports and one quota."
     yield from _quotas(settings.to_quotas())

@@ -38,6 +38,7 @@ class Event(StrEnum):
     GATEWAY_STARTING = "gateway_starting", "version compiled pid config mode bootstrap_servers open_files"
     LISTENING = "listening", "listener bind node_id advertised"
     CONFIG_WARNING = "config_warning", "where key text"
+    ACCEPTING_PAUSED = "accepting_paused", "connections pause_ms"
     ADMIN_TOKEN_NOT_KEPT = "admin_token_not_kept", "path reason"
     CONFIG_RELOADED = "config_reloaded", "config cause changed changes restart_needed seconds"
     CONFIG_PROBLEM = "config_problem", "where key text"

@@ -75,6 +75,11 @@ class SaslExchange:
     def __repr__(self) -> str:
         return f"<SaslExchange {self._mechanism or 'not begun'}, identity {self.identity}>"
 
+    @property
+    def is_under_way(self) -> bool:
+        """A login has begun, and none has succeeded yet."""
+        return bool(self._mechanism) and self.identity is None
+
     def handshake(self, mechanism: str) -> None:
         """The client has begun an exchange (SaslHandshake request)."""
         self._exchange += 1

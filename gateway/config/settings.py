@@ -332,6 +332,18 @@ class LimitsSettings(Section):
     connect_timeout_ms: PositiveDurationMs = Field(default=10_000, alias="connect_timeout")
     # Clients give a request up after 30 s (Java), librdkafka after 60 s.
     frame_time_ms: PositiveDurationMs = Field(default=60_000, alias="frame_time")
+    # A login is two or three round trips to a broker.
+    login_time_ms: PositiveDurationMs = Field(default=30_000, alias="login_time")
+    # None: half of the open files that the process may have, since a client takes two.
+    connections: int | None = Field(default=None, ge=1)
+    # Accepting and dialling so many takes about half of a core.
+    connections_rate: int = Field(default=1_000, ge=1)
+    # None: half of `connections`, so that no user takes all.
+    connections_per_user: int | None = Field(default=None, ge=1)
+    # A fleet of 5,000 is in after 15 s; a crash loop comes no faster.
+    connections_rate_per_user: int = Field(default=200, ge=1)
+    # Off: behind a NAT all clients have one address.
+    connections_per_address: int | None = Field(default=None, ge=1)
 
 
 class AdminSettings(Section):

@@ -15,7 +15,8 @@ INIT_REFUSED = "init_producer_id"
 
 NAMES = (
     "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
-    "connections_closed", "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
+    "connections_closed", "connections_delayed", "connections_limited",
+    "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
     "lateness", "lateness_seconds", "muted_connections", "gateway_topic_refused", "quota_failed_open",
     "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "upstream_failures"
 )  # fmt: skip
@@ -38,7 +39,11 @@ class Counters:
         self.connections_open = 0
         """A level."""
         self.connections_closed: Counter[str] = Counter()
-        """By cause: client, reset, idle, drain, protocol, limit, upstream, sticky, own_topic."""
+        """By cause: client, reset, idle, login, drain, protocol, limit, upstream, sticky, own_topic."""
+        self.connections_delayed: Counter[str] = Counter()
+        """Pauses in which nobody was accepted (all), and connections that waited after their login (user)."""
+        self.connections_limited: Counter[str] = Counter()
+        """Closed because there were too many: address, user, silent."""
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve."""
         self.events_unrecorded = 0

@@ -66,6 +66,11 @@ class GatewayCollector(Collector):
         yield gauge("connections", "Client connections open now.", counters.connections_open)
         closed, failures = counters.connections_closed, counters.upstream_failures
         yield counter("connections_closed", "Client connections closed.", closed, "cause")
+        delayed, limited = counters.connections_delayed, counters.connections_limited
+        yield counter(
+            "connections_delayed", "Pauses in accepting, and delays after a login.", delayed, "limit"
+        )
+        yield counter("connections_limited", "Connections closed as one too many.", limited, "limit")
         yield counter("upstream_failures", "Broker connections that failed.", failures, "cause")
         muted = counters.muted_connections
         yield gauge("connections_muted", "Client connections muted after a refusal (KIP-219).", muted)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -16,13 +17,14 @@ from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Nodes
 from pidgate.gateway.cluster.probe import Probe
-from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.config.settings import LimitsSettings, Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.reports import ByteState, byte_state_of
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.connection import AgeLimits, Asker, Shared
+from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
@@ -37,6 +39,9 @@ log = logger()
 
 TICK_S: Final = 1.0
 BYTES_SWEPT_EVERY_MS: Final = 60_000
+MANY_OPEN_FILES: Final = 200_000
+OWN_OPEN_FILES: Final = 512
+"""Of the process itself: ports, the admin site, the gateway's own clients, files."""
 CUT_OFF_S: Final = 1.0
 """Time for sockets that were cut off to close."""
 
@@ -87,6 +92,7 @@ class Traffic:
                 else []
             ),
             byte_quota=self.byte_quota,
+            connection_limits=_connection_limits(limits),
         )
         self.shared.recorder = recorder
         self.shared.administer = administer
@@ -257,7 +263,9 @@ class Traffic:
 
     def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes
-        limits = AgeLimits(self._settings.limits.idle_ms, self._settings.limits.frame_time_ms)
+        settings = self._settings.limits
+        limits = AgeLimits(settings.idle_ms, settings.frame_time_ms, settings.login_time_ms)
+        self.shared.connection_quotas.sweep(now_ms)
         muted = 0
         for channel in list(self.shared.channels):
             muted += channel.conversation.muted_until_ms > now_ms
@@ -268,3 +276,19 @@ class Traffic:
         """Try again the ports that could not be opened when their brokers were learnt."""
         for listener in self._listeners:
             listener.open_missing()
+
+
+def _connection_limits(limits: LimitsSettings) -> ConnectionLimits:
+    """Return the bounds on connections; what is not written follows from the open files that are allowed."""
+    total = limits.connections
+    if total is None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
+        total = max(1, (files - OWN_OPEN_FILES) // 2)
+    return ConnectionLimits(
+        total,
+        limits.connections_rate,
+        limits.connections_per_user or max(1, total // 2),
+        limits.connections_rate_per_user,
+        limits.connections_per_address,
+    )

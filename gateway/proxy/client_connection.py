@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pidgate.gateway.cluster.nodes import Address
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.proxy.buffers import BudgetShare
+from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
 from pidgate.gateway.proxy.connection import AgeLimits, ConnectionContext
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
 from pidgate.gateway.proxy.conversation import Conversation
@@ -45,6 +45,7 @@ class ClientConnection(Reader):
         )
         self.recorder = context.recorder_of(self.session, self.conversation.sasl)
         self.conversation.recorder = self.recorder
+        self.conversation.identified = self._identified
         self.conversation.translate = context.translate
         self.conversation.learn_topics = context.topic_names.offer
         self.server: Address | None = None
@@ -54,6 +55,7 @@ class ClientConnection(Reader):
         self.was_heard = True
         """Bytes came from either side since somebody looked."""
         self._heard_ms = 0
+        self._opened_ms = context.now_ms()
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
 
@@ -93,7 +95,26 @@ class ClientConnection(Reader):
 
     def _memory_owner(self) -> str:
         """Return whose share of the memory this connection takes."""
-        return self.session.user or ""
+        return BEFORE_LOGIN if self.awaits_login else self.session.user
+
+    @property
+    def awaits_login(self) -> bool:
+        """True while it has asked nothing, or has begun to log in and is not known yet."""
+        return self._life is Life.ACCEPTED or self.conversation.sasl.is_under_way
+
+    def _identified(self) -> None:
+        """Count the connection as its user's: it may be one too many, or come too soon after the others."""
+        delay_ms = self.context.shared.connection_quotas.logged_in(self, self.session.user, self._now_ms())
+        if delay_ms is None:
+            # Not now: the broker's answer that is being looked at has to leave first.
+            self._loop.call_soon(self.close, "limit", "its user has too many: limits.connections_per_user")
+        elif delay_ms:
+            self._gate.pause(Pause.TOO_FAST)
+            self._loop.call_later(delay_ms / 1000, self._gate.resume, Pause.TOO_FAST)
+
+    def give_way(self) -> None:
+        """Close: all connections are taken, and this one has asked nothing yet."""
+        self.close("limit", "it was silent, and others wait: limits.connections")
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
         """Close what has been silent for too long, or whose frame does not come; called about once a second."""
@@ -102,6 +123,9 @@ class ClientConnection(Reader):
             self._heard_ms = now_ms
         elif self._heard_ms < now_ms - limits.idle_ms:
             self.close("idle", "nothing was sent or received for limits.idle")
+            return
+        if self.awaits_login and now_ms - self._opened_ms > limits.login_ms:
+            self.close("login", "it did not log in within limits.login_time")
             return
         if self._reservation.is_overdue(now_ms, limits.frame_ms):
             self.close("limit", "its frame came too slowly: limits.frame_time, or others waited for memory")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
@@ -13,7 +13,9 @@ from pidgate.gateway.cluster.nodes import Address, NodePorts, Nodes
 from pidgate.gateway.cluster.topic_names import TopicNames
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.proxy.accepting import Accepting
 from pidgate.gateway.proxy.buffers import BufferBudget
+from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, ConnectionQuotas
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.gateway.quotas.administration import Administer, OnChanged
@@ -35,10 +37,14 @@ Asker = Callable[[PendingDecision, Callable[[PendingDecision], None]], None]
 
 @dataclass(frozen=True, slots=True)
 class AgeLimits:
-    """The longest that a connection may be silent, and that a frame may take to come."""
+    """The longest that a connection may be silent, that a frame may take to come, and a login."""
 
     idle_ms: int
     frame_ms: int = 60_000
+    login_ms: int = 30_000
+
+
+UNLIMITED: Final = ConnectionLimits(total=1 << 30, per_s=1 << 30, per_user=1 << 30, per_user_per_s=1 << 30)
 
 
 class Connection(Protocol):
@@ -47,12 +53,14 @@ class Connection(Protocol):
     context: ConnectionContext
     conversation: Conversation
     connection_id: int
+    session: Session
     server: Address | None
     recorder: ConnectionRecorder | None
 
     def describe(self) -> dict[str, Any]: ...
     def read_sparingly(self) -> None: ...
     def check_age(self, now_ms: int, limits: AgeLimits) -> None: ...
+    def give_way(self) -> None: ...
     def drain(self) -> None: ...
     def close(self, cause: str, reason: str) -> None: ...
 
@@ -80,9 +88,12 @@ class Shared:
         connect_timeout_ms: int,
         gateway_topics: GatewayTopics | None = None,
         byte_quota: ByteQuota | None = None,
+        connection_limits: ConnectionLimits = UNLIMITED,
     ) -> None:
         self.loop = loop
         self.now_ms = monotonic_ms(loop)
+        self.connection_quotas = ConnectionQuotas(connection_limits, counters)
+        self.accepting = Accepting(loop, self.now_ms, self.connection_quotas, counters)
         self.admission = admission
         self.nodes = nodes
         self.counters = counters
@@ -179,9 +190,16 @@ class ConnectionContext:
         self.counters.connections_total += 1
         self.counters.connections_open += 1
         log.debug(Event.CONNECTION_OPENED, **channel.describe())
+        shared = self.shared
+        if not shared.connection_quotas.opened(
+            channel, channel.session.address, channel.give_way, self.now_ms()
+        ):
+            channel.close("limit", "its address has too many: limits.connections_per_address")
+        shared.accepting.look()
 
     def closed(self, channel: Connection, cause: str) -> None:
         self.shared.channels.discard(channel)
+        self.shared.connection_quotas.closed(channel, channel.session.address)
         counters = self.counters
         counters.connections_open -= 1
         counters.connections_closed[cause] += 1

@@ -13,14 +13,12 @@ from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config.listening import CannotListen, listening_on
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.proxy.accepting import BACKLOG, Port
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext, Shared
 from pidgate.gateway.proxy.upstream import Upstream
 
 log = logger()
-
-BACKLOG = 1024
-"""Connections that may wait to be accepted: a fleet of clients comes back at the same moment after a restart."""
 
 
 class Listener:
@@ -34,7 +32,7 @@ class Listener:
         self._shares_ports = shares_ports
         self._shared = shared
         self._ports = NodePorts(settings)
-        self._servers: list[asyncio.Server] = []
+        self._accepting: list[Port] = []
         self._open_for: set[int | None] = set()
         self._missing: dict[int, int] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -90,8 +88,8 @@ class Listener:
     def close(self) -> None:
         """Accept no more connections; those that are open stay."""
         self._is_closed = True
-        for server in self._servers:
-            server.close()
+        for port in self._accepting:
+            port.close()
 
     def _bound(self, port: int, setting: str) -> socket.socket:
         host = self._settings.bind_host
@@ -115,16 +113,16 @@ class Listener:
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = ConnectionContext(self._shared, self._ports, node_id)
         dial = Upstream(context).dial
-        server = await self._shared.loop.create_server(
-            lambda: ClientChannel(context, dial).as_protocol(), sock=bound, backlog=BACKLOG
-        )
-        self._servers.append(server)
+        address = ":".join(map(str, bound.getsockname()[:2]))
+        port = Port(self._shared.loop, bound, lambda: ClientChannel(context, dial).as_protocol())
+        await self._shared.accepting.add(port)
+        self._accepting.append(port)
         if self._is_closed:
-            server.close()
+            port.close()
         log.info(
             Event.LISTENING,
             listener=self._settings.name,
-            bind=":".join(map(str, bound.getsockname()[:2])),
+            bind=address,
             node_id=node_id,
             advertised=None if node_id is None else ":".join(map(str, self._ports.advertised(node_id))),
         )

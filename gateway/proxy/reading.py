@@ -50,6 +50,8 @@ class Pause(IntEnum):
     NOT_READING = 32
     """This peer does not take its own answers: what it asks next would only add to them."""
     MANY_IN_FLIGHT = 64
+    TOO_FAST = 128
+    """Its user's connections come faster than they may."""
 
 
 class ReadGate:

@@ -195,6 +195,7 @@ class ApiContext(ABC):
         "gateway_topic_requests",
         "gateway_topics",
         "guarded",
+        "identified",
         "instead",
         "learn_topics",
         "muted_until_ms",
@@ -228,6 +229,8 @@ class ApiContext(ABC):
         """None: no events are written."""
         self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is
         """Learns a broker's real address, and returns what this listener's clients are shown."""
+        self.identified: Callable[[], None] = _nothing
+        """Called when the session's user has changed."""
         self.learn_topics: Callable[[memoryview, int], None] = _learn_nothing
         """Gets every Metadata answer and its version."""
         self.repeated = RepeatedProduce(self.gateway_topics.produced)
@@ -331,6 +334,10 @@ class ApiContext(ABC):
 
 def _as_it_is(_node_id: int, host: str, port: int) -> tuple[str, int]:
     return host, port
+
+
+def _nothing() -> None:
+    pass
 
 
 def _learn_nothing(_answer: memoryview, _api_version: int) -> None:

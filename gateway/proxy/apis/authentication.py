@@ -74,6 +74,8 @@ class SaslAuthenticateApi(SaslHandshakeApi):
             before = context.session.user
             user = identity.user
             context.session.identify(unidentified(identity.mechanism) if user is None else user)
-            if context.recorder is not None and context.session.user != before:
-                context.recorder.identified()
+            if context.session.user != before:
+                context.identified()
+                if context.recorder is not None:
+                    context.recorder.identified()
         return None

@@ -5,11 +5,12 @@ import socket
 
 import pytest
 
+from pidgate.gateway.proxy.connection_quotas import USER_BURST_MS
 from pidgate.protocol.headers import RequestHead
 from tests.support import raw
 from tests.support.loopback import HOST, NODE_ID, Client, Peer, ScriptedBroker, gateway_before, run, until
 
-HEARTBEAT, METADATA, SASL_HANDSHAKE = 12, 3, 17
+HEARTBEAT, METADATA, SASL_HANDSHAKE, SASL_AUTHENTICATE = 12, 3, 17, 36
 UNSUPPORTED_VERSION = b"\0\x23"
 REFUSE_ALL = {"mode": "enforce", "default": {"producer_ids_rate": 0}}
 
@@ -76,6 +77,115 @@ def test_who_asks_a_broker_nothing_reaches_none() -> None:
             silent[0].send(heartbeat(1)[-1:])
             assert await silent[0].frame() == bytes.fromhex("00000001 0000")
             assert broker.accepted == before + 1
+
+    run(scenario())
+
+
+def test_who_finds_all_connections_taken_waits_and_is_served() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            gateway_before(broker.address, limits={"connections": 3}) as gateway,
+        ):
+            taken = [await gateway.connect() for _ in range(3)]
+            for client in taken:
+                assert (await client.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+            waiting = await gateway.connect()
+            waiting.send(heartbeat(1))
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await waiting.frame()
+            assert gateway.metric("connections") == 3
+            assert (await taken[0].ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+            taken[1].writer.close()
+            assert await waiting.frame() == bytes.fromhex("00000001 0000")
+            assert gateway.metric("connections_delayed_total", limit="all") >= 1
+            assert gateway.metric("connections_limited_total", limit="silent") == 0
+
+    run(scenario())
+
+
+def test_a_fleet_that_comes_faster_than_it_may_is_served_all_the_same() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            gateway_before(broker.address, limits={"connections_rate": 30}) as gateway,
+        ):
+            fleet = [await gateway.connect() for _ in range(90)]
+            for client in fleet:
+                client.send(heartbeat(1))
+            for client in fleet:
+                assert await client.frame() == bytes.fromhex("00000001 0000")
+            assert gateway.metric("connections_delayed_total", limit="all") >= 1
+            assert gateway.metric("connections_closed_total", cause="limit") == 0
+
+    run(scenario())
+
+
+async def logged_in(client: Client, user: str) -> None:
+    token = b"\0" + user.encode() + b"\0secret"
+    assert (await client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}))["error_code"] == 0
+    assert (await client.ask(SASL_AUTHENTICATE, 2, {"auth_bytes": token}))["error_code"] == 0
+
+
+def test_a_user_has_so_many_connections_whatever_their_address() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            gateway_before(broker.address, limits={"connections_per_user": 2}) as gateway,
+        ):
+            mine = [await gateway.connect() for _ in range(3)]
+            for client in mine:
+                await logged_in(client, "alice")
+            assert await mine[2].end() == b""
+            assert gateway.metric("connections_limited_total", limit="user") == 1
+            assert gateway.metric("connections_closed_total", cause="limit") == 1
+            other = await gateway.connect()
+            await logged_in(other, "bob")
+            for client in (*mine[:2], other):
+                assert (await client.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+            mine[0].writer.close()
+            await until(lambda: gateway.metric("connections") == 2)
+            again = await gateway.connect()
+            await logged_in(again, "alice")
+            assert (await again.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+
+    run(scenario())
+
+
+def test_a_user_who_comes_too_fast_waits_after_the_login() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            gateway_before(broker.address, limits={"connections_rate_per_user": 1}) as gateway,
+        ):
+            loop = asyncio.get_running_loop()
+            for _ in range(USER_BURST_MS // 1_000):
+                await logged_in(await gateway.connect(), "alice")
+            late, other = await gateway.connect(), await gateway.connect()
+            await logged_in(late, "alice")
+            await logged_in(other, "bob")
+            began = loop.time()
+            late.send(heartbeat(1))
+            assert (await other.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+            assert gateway.metric("connections_delayed_total", limit="user") == 1
+            await late.frame()
+            assert loop.time() - began > 0.3
+
+    run(scenario())
+
+
+def test_who_asks_nothing_is_closed_in_time() -> None:
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker() as broker,
+            gateway_before(broker.address, limits={"login_time": "500ms"}) as gateway,
+        ):
+            silent, asking = await gateway.connect(), await gateway.connect()
+            assert (await asking.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
+            assert await silent.end() == b""
+            assert gateway.metric("connections_closed_total", cause="login") == 1
+            assert (await asking.ask(HEARTBEAT, 0, {"group_id": "g"}))["error_code"] == 0
 
     run(scenario())
 

@@ -446,6 +446,29 @@ def test_mutants_of_the_deadline_are_noticed(monkeypatch: pytest.MonkeyPatch, mu
     assert not time_counts_while_read_and_grows_with_the_frame()
 
 
+def before_login_little_is_held() -> bool:
+    """The rule: the memory of connections that have not logged in is nobody's, and little."""
+    scene = Scene(budget_bytes=64 * MiB)
+    frame = raw.request(36, 2, {"auth_bytes": bytes(200_000)})
+    logging_in = [scene.connect() for _ in range(40)]
+    for pair in logging_in:
+        pair.client.receive(raw.request(17, 1, {"mechanism": "PLAIN"}) + frame[:150_000], most=20_000)
+    little = scene.budget.small.used_bytes
+    honest = scene.connect()
+    honest.client.receive(frame_of(400_000), most=20_000)
+    scene.loop.close()
+    return little <= 2 * MiB + 200_000 and len(honest.broker.sent()) == 400_000
+
+
+def test_before_login_connections_hold_little() -> None:
+    assert before_login_little_is_held()
+
+
+def test_a_mutant_to_whom_a_login_is_as_good_as_done_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClientChannel, "_memory_owner", lambda channel: channel.session.user)
+    assert not before_login_little_is_held()
+
+
 def test_a_frame_that_comes_byte_by_byte_is_closed_though_it_holds_no_memory(scene: Scene) -> None:
     drip = scene.connect()
     for second in range(100):

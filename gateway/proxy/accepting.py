@@ -1,0 +1,111 @@
+"""Ports that accept connections, and pause together while too many come.
+
+What comes in a pause waits in the kernel's queue: it is neither refused nor closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.proxy.connection_quotas import ConnectionQuotas
+
+log = logger()
+
+BACKLOG: Final = 1024
+"""Connections that may wait to be accepted: a fleet of clients comes back at the same moment after a restart."""
+QUIET_MS: Final = 10_000
+"""A pause is logged once in so many."""
+
+
+class Port:
+    """One listening socket."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, bound: socket.socket, make: Callable[[], asyncio.Protocol]
+    ) -> None:
+        self._loop = loop
+        self._bound = bound
+        self._make = make
+        self._server: asyncio.Server | None = None
+        self._is_paused = self._is_closed = False
+
+    async def accept(self) -> None:
+        """Accept from now on, unless the port is paused or closed meanwhile."""
+        self._is_paused = False
+        if self._server is not None or self._is_closed:
+            return
+        # A duplicate, which a pause closes: the socket itself goes on listening.
+        server = await self._loop.create_server(self._make, sock=self._bound.dup(), backlog=BACKLOG)
+        if self._is_paused or self._is_closed or self._server is not None:
+            server.close()
+        else:
+            self._server = server
+
+    def pause(self) -> None:
+        self._is_paused = True
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    def close(self) -> None:
+        self.pause()
+        self._is_closed = True
+        self._bound.close()
+
+
+class Accepting:
+    """All ports of a process: they accept as long as its connection quotas allow."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        quotas: ConnectionQuotas,
+        counters: Counters,
+    ) -> None:
+        self._loop = loop
+        self._now_ms = now_ms
+        self._quotas = quotas
+        self._counters = counters
+        self._ports: list[Port] = []
+        self._resuming: set[asyncio.Task[None]] = set()
+        self._is_paused = False
+        self._quiet_until_ms = 0
+
+    async def add(self, port: Port) -> None:
+        self._ports.append(port)
+        if not self._is_paused:
+            await port.accept()
+
+    def look(self) -> None:
+        """Pause if too many have come; called after each accepted connection."""
+        now_ms = self._now_ms()
+        pause_ms = self._quotas.pause_ms(now_ms)
+        if not pause_ms or self._is_paused:
+            return
+        self._is_paused = True
+        self._counters.connections_delayed["all"] += 1
+        if now_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now_ms + QUIET_MS
+            log.warning(
+                Event.ACCEPTING_PAUSED, connections=self._counters.connections_open, pause_ms=pause_ms
+            )
+        for port in self._ports:
+            port.pause()
+        self._loop.call_later(pause_ms / 1000, self._look_again)
+
+    def _look_again(self) -> None:
+        pause_ms = self._quotas.pause_ms(self._now_ms())
+        if pause_ms:
+            self._loop.call_later(pause_ms / 1000, self._look_again)
+            return
+        self._is_paused = False
+        for port in self._ports:
+            task = self._loop.create_task(port.accept())
+            self._resuming.add(task)
+            task.add_done_callback(self._resuming.discard)

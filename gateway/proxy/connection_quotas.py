@@ -1,0 +1,154 @@
+"""Bounds on client connections: in all, of a user, of an address, and how fast they may come. PURE.
+
+Whoever comes too fast is delayed and not closed: a fleet that reconnects after a restart gets in. A connection over a
+number is closed, but where all are taken no more are accepted, and the longest silent one gives way. A user is known
+only after the login; the address says nothing where clients are behind a NAT, so its bound is off unless written.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pidgate.gateway.metrics.counters import Counters
+
+BURST_MS: Final = 2_000
+"""So much of a rate may come at once."""
+USER_BURST_MS: Final = 10_000
+LONGEST_DELAY_MS: Final = 10_000
+"""A client's request times out after 30 s; one that comes back because of the delay would only add to it."""
+SILENT_MS: Final = 1_000
+"""Before that nobody is called silent: clients send their first request at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """The bounds of one process; None: there is none."""
+
+    total: int
+    per_s: int
+    per_user: int
+    per_user_per_s: int
+    per_address: int | None = None
+
+
+class Pace:
+    """A rate with a burst. It counts first and says then how long to wait: what has come is never refused."""
+
+    __slots__ = ("_burst_ms", "_due_ms", "_step_ms")
+
+    def __init__(self, per_s: int, burst_ms: int) -> None:
+        self._step_ms = 1_000 / per_s
+        self._burst_ms = burst_ms
+        self._due_ms = 0.0
+
+    def count(self, now_ms: int) -> int:
+        """Count one; return the delay in ms."""
+        self._due_ms = max(self._due_ms, float(now_ms)) + self._step_ms
+        return self.delay_ms(now_ms)
+
+    def delay_ms(self, now_ms: int) -> int:
+        return max(0, round(self._due_ms - now_ms - self._burst_ms))
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether nothing of what came is remembered any more."""
+        return self._due_ms <= now_ms
+
+
+class _User:
+    __slots__ = ("open", "pace")
+
+    def __init__(self, per_s: int) -> None:
+        self.open = 0
+        self.pace = Pace(per_s, USER_BURST_MS)
+
+
+class ConnectionQuotas:
+    """The connections of one process, by user and by address. `Key` is a connection, whatever it is."""
+
+    def __init__(self, limits: ConnectionLimits, counters: Counters) -> None:
+        self.limits = limits
+        self._counters = counters
+        self._pace = Pace(limits.per_s, BURST_MS)
+        self._open: dict[object, str | None] = {}
+        """Each connection's user; None: not known."""
+        self._silent: dict[object, tuple[int, Callable[[], None]]] = {}
+        """Those that asked nothing yet, the longest silent one first: since when, and how it is closed."""
+        self._users: dict[str, _User] = {}
+        self._addresses: Counter[str] = Counter()
+
+    def opened(self, key: object, address: str, give_way: Callable[[], None], now_ms: int) -> bool:
+        """Count an accepted connection; False: its address has too many. `give_way` closes it."""
+        self._open[key] = None
+        self._silent[key] = now_ms, give_way
+        self._pace.count(now_ms)
+        per_address = self.limits.per_address
+        if per_address is None:
+            return True
+        self._addresses[address] += 1
+        if self._addresses[address] <= per_address:
+            return True
+        self._counters.connections_limited["address"] += 1
+        return False
+
+    def asked(self, key: object) -> None:
+        """Its first request came: it is not silent."""
+        self._silent.pop(key, None)
+
+    def logged_in(self, key: object, name: str, now_ms: int) -> int | None:
+        """Count a connection of a user; return for how many ms it has to wait, None: the user has too many."""
+        if key not in self._open:  # it was lost while the broker answered
+            return 0
+        self._leave_user(key)
+        user = self._users.get(name)
+        if user is None:
+            user = self._users[name] = _User(self.limits.per_user_per_s)
+        if user.open >= self.limits.per_user:
+            self._counters.connections_limited["user"] += 1
+            return None
+        user.open += 1
+        self._open[key] = name
+        delay_ms = min(user.pace.count(now_ms), LONGEST_DELAY_MS)
+        if delay_ms:
+            self._counters.connections_delayed["user"] += 1
+        return delay_ms
+
+    def closed(self, key: object, address: str) -> None:
+        self._silent.pop(key, None)
+        self._leave_user(key)
+        del self._open[key]
+        if self.limits.per_address is not None:
+            self._addresses[address] -= 1
+            if not self._addresses[address]:
+                del self._addresses[address]
+
+    def pause_ms(self, now_ms: int) -> int:
+        """Return for how long nobody is accepted; makes room where all connections are taken."""
+        delay_ms = self._pace.delay_ms(now_ms)
+        if len(self._open) >= self.limits.total:
+            self._make_room(now_ms)
+            delay_ms = max(delay_ms, 100)
+        return delay_ms
+
+    def sweep(self, now_ms: int) -> None:
+        """Forget users without connections whose rate is met; called once a second."""
+        for name in [
+            name for name, user in self._users.items() if not user.open and user.pace.is_over(now_ms)
+        ]:
+            del self._users[name]
+
+    def _make_room(self, now_ms: int) -> None:
+        for key, (since_ms, give_way) in list(self._silent.items())[: max(1, self.limits.total // 100)]:
+            if now_ms - since_ms < SILENT_MS:
+                return
+            del self._silent[key]
+            self._counters.connections_limited["silent"] += 1
+            give_way()
+
+    def _leave_user(self, key: object) -> None:
+        name = self._open[key]
+        if name is not None:
+            self._users[name].open -= 1
+            self._open[key] = None
