@@ -9,8 +9,9 @@ JARS   := $(VENV)/.jars
 QUOTA  ?= 100
 ROGUES ?= 4
 SEED   ?= 1
+FOR    ?= 10m
 
-.PHONY: test nightly check format docs demo pipeline-demo pipeline-scale clients faults bench lock clean help
+.PHONY: test nightly check format docs demo pipeline-demo pipeline-scale clients faults fuzz bench lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -61,6 +62,10 @@ clients: $(STAMP) ## the full client matrix, every client refused for 3 s and fo
 faults: $(STAMP) ## tests that break brokers and gateways (their own)
 	$(BIN)/python -m pytest -m faults
 
+fuzz: $(JARS)    ## coverage-guided fuzzing of every decoder, so long in all [FOR=10m]; leaves what it finds in .fuzz/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/fuzz.lock
+	$(BIN)/python -m tests.fuzz $(FOR)
+
 bench: $(STAMP)  ## measure against direct, a bare pass-through and HAProxy
 	$(BIN)/python -m bench
 
@@ -68,6 +73,8 @@ lock: $(STAMP)   ## resolve the ranges of pyproject.toml anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --extra dev pyproject.toml -o requirements/dev.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header pyproject.toml -o requirements/run.lock
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["fuzz"], sep="\n")' \
+	| $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header - -o requirements/fuzz.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	| $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header - -o requirements/build.lock
 

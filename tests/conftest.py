@@ -25,7 +25,7 @@ CHOICE = pytest.StashKey[Choice]()
 
 REAL_RERUNS = 2
 
-WHOLE_MODULES = ("tests/kafka/", "tests/pipeline/", *INPUTS)
+WHOLE_MODULES = ("tests/kafka/", "tests/pipeline/", "tests/fuzz/", *INPUTS)
 """Their fixtures start brokers and clients, compile or install."""
 
 NEEDS_SPARK = re.compile(r"\b(spark|tables): ")

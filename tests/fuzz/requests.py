@@ -1,0 +1,276 @@
+"""Requests, as clients send them (frames without their size), compared with Kafka's own classes."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from uuid import UUID
+
+from pidgate.gateway.cluster.gateway_topics import GatewayTopics
+from pidgate.protocol import client_quotas, messages, throttle
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.headers import RequestHead, peek_request
+from pidgate.protocol.produce import FIRST_TOPIC_ID, ForbiddenTopic, transactional_id, walk, walk_counting
+from pidgate.protocol.repeated_produce import RepeatedProduce
+from pidgate.protocol.versions import SPOKEN, speaks
+from tests.fuzz.kafka_oracle import Refused, kafka
+from tests.fuzz.target import Target
+from tests.support import raw
+from tests.support.frames import produce_request, record_batch
+from tests.support.produce_frames import CLIENT_FRAMES
+from tests.support.topic_fields import named_in_each_field
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+SHARE_FETCH: Final = 78
+TOPIC: Final = "__pidgate_events"
+TOPIC_ID: Final = bytes(range(16))
+_ID_IN_JSON: Final = urlsafe_b64encode(TOPIC_ID).decode().rstrip("=")
+
+Read = Callable[[bytes, int, int], object]
+
+
+class NotTaken(Exception):
+    """Not a request of this target."""
+
+
+def _head(data: bytes, *api_keys: int) -> RequestHead:
+    head = peek_request(data, 0, len(data))
+    if not speaks(head.api_key, head.api_version) or (api_keys and head.api_key not in api_keys):
+        raise NotTaken
+    return head
+
+
+def _kafkas(data: bytes) -> dict[str, Any] | None:
+    try:
+        return kafka().request(data)
+    except Refused:
+        return None
+
+
+# ---- headers --------------------------------------------------------------------------------------------
+
+
+def _same_head(data: bytes, head: object) -> None:
+    assert isinstance(head, RequestHead)
+    theirs = _kafkas(data)
+    if theirs is not None:
+        assert head.correlation_id == theirs["correlationId"]
+        assert (head.client_id or "") == (theirs["clientId"] or "")
+
+
+# ---- Produce --------------------------------------------------------------------------------------------
+
+
+def _produce(data: bytes) -> object:
+    _head(data, PRODUCE)
+    acks, transactional, batches = walk(data, 0, len(data))
+    again = RepeatedProduce()
+    again.walk(data, 0, len(data))
+    repeats = again.recognises(data, 0, len(data))
+    return acks, transactional, batches, transactional_id(data, 0, len(data)), repeats, again
+
+
+def _same_batches(data: bytes, found: object) -> None:
+    assert isinstance(found, tuple)
+    acks, transactional, batches, named, repeats, again = found
+    if repeats:
+        assert {batch[0] for batch in batches} == {again.producer_id}
+        assert [batch[4] for batch in batches] == list(again.partitions)
+        assert {batch[3] for batch in batches} == {again.topic}
+        assert again.acks == acks
+    theirs = _kafkas(data)
+    if theirs is None:
+        return
+    by_id = _head(data).api_version >= FIRST_TOPIC_ID
+    known = [batch for batch in theirs["batches"] if batch[0] >= 0]
+    ours = [(*batch[:3], batch[4]) for batch in batches]
+    assert ours == [(*batch[:3], batch[5]) for batch in known]
+    if by_id:
+        ids = [urlsafe_b64encode(batch[3][1:]).decode().rstrip("=") for batch in batches]
+        assert ids == [batch[4] for batch in known]
+    else:
+        assert [batch[3].decode("utf-8", "replace") for batch in batches] == [batch[3] for batch in known]
+    assert acks == theirs["body"]["acks"]
+    their_name = theirs["body"]["transactionalId"]
+    assert (None if named is None else named.decode("utf-8", "replace")) == their_name
+    assert transactional == (their_name is not None and all(batch[6] for batch in known))
+
+
+def _produce_seeds() -> Iterator[bytes]:
+    yield from CLIENT_FRAMES.values()
+    for version in range(14):
+        topic: Any = UUID(bytes=TOPIC_ID) if version >= FIRST_TOPIC_ID else "t"
+        batches = record_batch(5, 1, 2, records=b"x"), record_batch(6, transactional=True)
+        name = "tx" if version >= 3 else None
+        yield produce_request(
+            version, [(topic, [(0, batches[0]), (1, batches[1]), (2, None)])], transactional_id=name
+        )
+
+
+# ---- topics of the gateway's own ------------------------------------------------------------------------
+
+
+def _topics() -> GatewayTopics:
+    topics = GatewayTopics([TOPIC])
+    topics.learn_id(TOPIC_ID)
+    return topics
+
+
+def _own_topics(data: bytes) -> object:
+    head = _head(data)
+    topics = _topics()
+    if head.api_key == PRODUCE:
+        try:
+            walk_counting(data, 0, len(data), topics.produced)
+        except ForbiddenTopic:
+            return True
+        return False
+    if head.api_key not in topics.guarded:
+        raise NotTaken
+    return topics.look(head.api_key, head.api_version, data, 0, len(data)) is not None
+
+
+def _refused_if_kafka_sees_it(data: bytes, is_refused: object) -> None:
+    """A topic in a cursor, or a name that is not a topic's, may be forwarded; these are found by their fields."""
+    if is_refused or (theirs := _kafkas(data)) is None:
+        return
+    body = theirs["body"]
+    body.pop("cursor", None)
+    assert not set(_topics_in(body)) & {TOPIC, _ID_IN_JSON}, json.dumps(body)
+
+
+_TOPIC_FIELDS: Final = frozenset(
+    {"topic", "topics", "topicName", "topicNames", "topicId", "subscribedTopicNames"}
+)
+
+
+def _topics_in(node: Any, field: str = "") -> Iterator[str]:
+    """Texts in fields that name topics: by their own name, or `name` and the like inside of `topics`."""
+    if isinstance(node, dict):
+        if node.get("resourceType") == 2:
+            yield str(node.get("resourceName"))
+        for name, value in node.items():
+            named = name in _TOPIC_FIELDS or (name == "name" and field in ("topics", "topicData"))
+            yield from _topics_in(value, name) if not isinstance(value, str) else [value] if named else []
+    elif isinstance(node, list):
+        for value in node:
+            yield from (
+                [value] if isinstance(value, str) and field in _TOPIC_FIELDS else _topics_in(value, field)
+            )
+
+
+def _own_topic_seeds() -> Iterator[bytes]:
+    for api_key, version, given in named_in_each_field(TOPIC):
+        yield raw.request(api_key, version, given)[4:]
+
+
+# ---- the small ones -------------------------------------------------------------------------------------
+
+_SMALL: Final[dict[int, Read]] = {
+    messages.INIT_PRODUCER_ID: messages.init_producer_id_request,
+    26: messages.end_txn_request,
+    17: messages.sasl_mechanism,
+    36: messages.sasl_token,
+    messages.API_VERSIONS: messages.client_software,
+    client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter,
+    client_quotas.DESCRIBE_CLIENT_QUOTAS: client_quotas.read_user_filter,
+}
+
+
+def _small(data: bytes) -> object:
+    head = _head(data, *_SMALL)
+    return head.api_key, _SMALL[head.api_key](data, 0, len(data))
+
+
+def _same_small(data: bytes, found: object) -> None:
+    assert isinstance(found, tuple)
+    api_key, ours = found
+    if (theirs := _kafkas(data)) is None:
+        return
+    body = theirs["body"]
+    if api_key == messages.INIT_PRODUCER_ID:
+        assert (ours.transactional_id, ours.producer_id) == (
+            body["transactionalId"],
+            body.get("producerId", -1),
+        )
+    elif api_key == 26:
+        assert ours.producer_id == body["producerId"]
+    elif api_key == 17:
+        assert ours == body["mechanism"]
+    elif api_key == client_quotas.ALTER_CLIENT_QUOTAS:
+        keys = [[op["key"] for op in entry["ops"]] for entry in body["entries"]]
+        assert [[op.key for op in entry.operations] for entry in ours.entries] == keys
+        assert ours.validate_only == body["validateOnly"]
+        for entry, given in zip(ours.entries, body["entries"], strict=True):
+            assert dict(entry.entity) == {one["entityType"]: one["entityName"] for one in given["entity"]}
+    elif api_key == client_quotas.DESCRIBE_CLIENT_QUOTAS and ours is not None:
+        assert all(one["entityType"] == "user" for one in body["components"])
+
+
+def _small_seeds() -> Iterator[bytes]:
+    entity = [{"entity_type": "user", "entity_name": "alice"}]
+    ops = [{"key": "producer_ids_rate", "value": 5.0, "remove": False}]
+    bodies: dict[int, dict[str, Any]] = {
+        messages.INIT_PRODUCER_ID: {
+            **{"transactional_id": "tx", "transaction_timeout_ms": 9, "producer_id": 7, "producer_epoch": 1},
+            **{"enable2_pc": False, "keep_prepared_txn": False},
+        },
+        26: {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 1, "committed": True},
+        17: {"mechanism": "PLAIN"},
+        36: {"auth_bytes": b"\0bob\0pw"},
+        messages.API_VERSIONS: {"client_software_name": "raw", "client_software_version": "1"},
+        client_quotas.ALTER_CLIENT_QUOTAS: {
+            "entries": [{"entity": entity, "ops": ops}],
+            "validate_only": True,
+        },
+        client_quotas.DESCRIBE_CLIENT_QUOTAS: {
+            "components": [{"entity_type": "user", "match_type": 0, "match": "alice"}],
+            "strict": True,
+        },
+    }
+    for api_key, body in bodies.items():
+        for version in range(SPOKEN[api_key].min_version, SPOKEN[api_key].max_version + 1):
+            yield raw.request(api_key, version, body)[4:]
+
+
+# ---- fetches --------------------------------------------------------------------------------------------
+
+_MOST_BYTES: Final = 1000
+
+
+def _lowered(data: bytes) -> object:
+    _head(data, FETCH, SHARE_FETCH)
+    return throttle.lowered_fetch(data, 0, len(data), _MOST_BYTES) or data
+
+
+def _only_lower(data: bytes, lowered: object) -> None:
+    assert isinstance(lowered, bytes)
+    before = _kafkas(data)
+    if before is None or lowered is data:
+        assert (
+            before is None or before["body"].get("maxBytes", 0) <= _MOST_BYTES or _head(data).api_version < 3
+        )
+        return
+    after = kafka().request(lowered[4:])
+    assert after["body"].pop("maxBytes") == _MOST_BYTES < before["body"].pop("maxBytes")
+    assert after == before
+
+
+def _fetch_seeds() -> Iterator[bytes]:
+    for api_key, version, given in named_in_each_field("t"):
+        if api_key in (FETCH, SHARE_FETCH):
+            yield raw.request(api_key, version, {**given, "max_bytes": 1 << 20})[4:]
+
+
+REFUSALS: Final = (KafkaProtocolError, NotTaken)
+
+TARGETS: Final = (
+    Target("request_headers", _head, _same_head, lambda: (*_small_seeds(), *_fetch_seeds()), REFUSALS),
+    Target("produce_requests", _produce, _same_batches, _produce_seeds, REFUSALS),
+    Target("own_topics", _own_topics, _refused_if_kafka_sees_it, _own_topic_seeds, REFUSALS, factor=600),
+    Target("small_requests", _small, _same_small, _small_seeds, REFUSALS, factor=300),
+    Target("fetch_requests", _lowered, _only_lower, _fetch_seeds, REFUSALS),
+)

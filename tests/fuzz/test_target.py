@@ -1,0 +1,84 @@
+"""Each crash condition notices what it is there for."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from pidgate.protocol.produce import walk
+from tests.fuzz import requests
+from tests.fuzz.target import CPU_S, MEMORY_BYTES, Finding, Target
+from tests.fuzz.targets import TARGETS
+
+
+class No(Exception):
+    """A refusal."""
+
+
+def target(decode: Callable[[bytes], object]) -> Target:
+    return Target("mutant", decode, lambda data, found: None, lambda: [b""], (No,), factor=10)
+
+
+def hold(decode: Callable[[bytes], object], data: bytes = bytes(1000)) -> None:
+    target(decode).hold(data, measure_memory=True)
+
+
+def refuse(_data: bytes) -> object:
+    raise No
+
+
+def stumble(_data: bytes) -> object:
+    raise IndexError
+
+
+def dawdle(_data: bytes) -> object:
+    until_s = time.thread_time() + CPU_S * 1.2
+    while time.thread_time() < until_s:
+        pass
+    return 1
+
+
+def test_a_refusal_is_no_finding() -> None:
+    hold(refuse)
+
+
+def test_any_other_error_is() -> None:
+    with pytest.raises(IndexError):
+        hold(stumble)
+
+
+def test_a_slow_decoder_is_noticed() -> None:
+    with pytest.raises(Finding, match="ms"):
+        hold(dawdle)
+
+
+def test_memory_beyond_the_bytes_received_is_noticed() -> None:
+    hold(lambda data: bytes(10 * len(data)))
+    with pytest.raises(Finding, match="memory"):
+        hold(lambda data: bytes(MEMORY_BYTES + 11 * len(data)))
+
+
+@pytest.mark.kafka
+def test_a_decoder_that_reads_another_epoch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def wrong(buf: bytes, start: int, end: int) -> object:
+        acks, transactional, batches = walk(buf, start, end)
+        return acks, transactional, [(one[0], one[1] + 1, *one[2:]) for one in batches]
+
+    monkeypatch.setattr(requests, "walk", wrong)
+    frame = next(iter(TARGETS["produce_requests"].seeds()))
+    with pytest.raises(Finding, match="another way"):
+        TARGETS["produce_requests"].hold(frame, measure_memory=False)
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_not_seen_is_noticed() -> None:
+    blind = replace(TARGETS["own_topics"], decode=lambda data: False)
+    found = 0
+    for data in blind.seeds():
+        try:
+            blind.hold(data, measure_memory=False)
+        except Finding:
+            found += 1
+    assert found > 100
