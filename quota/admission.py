@@ -14,7 +14,7 @@ from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, enforces, is_asked_at_init, resolve
 from pidgate.quota.owners import ProducerIdOwners
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.refusing import local_decision, refusal_of, refusal_with
+from pidgate.quota.refusing import local_decision, local_refusal, refusal_of
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import (
     Answer,
@@ -23,12 +23,12 @@ from pidgate.quota.state import (
     PendingDecision,
     Question,
     QuotaState,
-    failed_open,
     new_id_question,
 )
+from pidgate.quota.state_access import StateAccess
 from pidgate.quota.sticky import Look, StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
-from pidgate.quota.users import GaveUp, UserStatus
+from pidgate.quota.users import GaveUp
 from pidgate.quota.verdicts import (
     FORWARD,
     SHORTEST_THROTTLE_MS,
@@ -52,7 +52,7 @@ class Admission:
     """The quota as connections see it. All times are monotonic milliseconds.
 
     `state` is in this process; `remote`, given instead of it, is not, and `judge` returns PendingDecision.
-    `failures` counts requests let pass because the state could not be asked. Alarm.
+    `access.failures` counts requests let pass because the state could not be asked. Alarm.
     """
 
     def __init__(
@@ -68,11 +68,10 @@ class Admission:
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
-        self.failures = 0
-        self._on_failure = on_failure
         local = state or ProducerIdQuota(quotas, seed_source, now_ms)
-        self._local: LocalState | None = local if remote is None else None
-        self._state: QuotaState = remote or local
+        self.access = StateAccess(
+            quotas, remote or local, local if remote is None else None, now_ms, on_failure
+        )
         self._quotas = quotas
         self._slice_ms = quotas.producer_ids.slice_ms
         self._generation = 0
@@ -116,11 +115,14 @@ class Admission:
 
         Return a PendingDecision when another process answers: the request waits, and is judged again with it as
         `pending`. All is looked at anew then: other connections went on, and a batch may have been refused there.
+        A request whose question has `passed` is forwarded at once; `counted` takes the answer.
         """
         if self._known(session, batches, self._slice_key(now_ms, transactional)):
             return FORWARD
         first = lowest_of_each_partition(batches)
-        looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
+        young = () if pending is None else pending.young
+        self.sticky.are_young(session.user, young, now_ms)
+        looked = [(batch, self._look(session, batch, now_ms, young)) for batch in first]
         for batch in first:
             self.owners.produced(batch[0])
         return self._refused_locally(session, looked, transactional, now_ms) or self._ask_state(
@@ -139,7 +141,7 @@ class Admission:
             return FORWARD
         if pending is None or pending.answer is None:
             question = new_id_question(session.user, session.address, session.client_id, transactional_id)
-            pending = PendingDecision(question, now_ms, self._answer(question, now_ms))
+            pending = self.access.ask(question, now_ms)
         answer = pending.answer
         if answer is None:
             return pending
@@ -165,7 +167,7 @@ class Admission:
         if not enforces(self._quotas, session.user, transactional=transactional):
             return None
         for batch, look in looked:
-            left_ms = self._left_ms(session.user, batch[0], now_ms)
+            left_ms = self.sticky.left_ms(session.user, batch[0], now_ms)
             if look is Look.FIRST_SIGHT and left_ms > 0:
                 return self._refuse_locally(
                     session, looked, batch, Reason.DEADLINE, left_ms, transactional, now_ms
@@ -176,8 +178,9 @@ class Admission:
         key = now_ms // self._slice_ms + self._generation
         return ~key if transactional else key  # what was admitted for one use is not known for the other
 
-    def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
-        return self.sticky.look(session.user, batch, session.connection_id, now_ms)
+    def _look(self, session: Session, batch: ProducerBatch, now_ms: int, young: tuple[int, ...] = ()) -> Look:
+        look = self.sticky.look(session.user, batch, session.connection_id, now_ms)
+        return Look.FIRST_SIGHT if look is Look.UNWATCHED and batch[0] in young else look
 
     def _known(self, session: Session, batches: Collection[ProducerBatch], slice_key: int) -> bool:
         """Hot path: return whether every id was admitted in this slice, and nothing of the watched ones waits."""
@@ -221,7 +224,7 @@ class Admission:
         for batch in above:
             if self.sticky.too_many_further(session.user, batch):
                 return self._close(session, "sticky_batch_missing", batch[0], now_ms)
-        left_ms = self._left_ms(session.user, above[0][0], now_ms)
+        left_ms = self.sticky.left_ms(session.user, above[0][0], now_ms)
         return self._refuse_locally(session, looked, above[0], Reason.STICKY, left_ms, transactional, now_ms)
 
     def _refuse_locally(
@@ -236,8 +239,7 @@ class Admission:
     ) -> Refuse | Close:
         throttle_ms = max(SHORTEST_THROTTLE_MS, throttle_ms)
         decision = local_decision(session.user, cause, len(looked), transactional, reason, throttle_ms)
-        refusal = refusal_with(self._quotas, decision, (decision,))
-        refusal.rearms_mute = reason is Reason.ESTABLISHED
+        refusal = local_refusal(self._quotas, decision)
         return self._record_refusal(session, looked, refusal, now_ms)
 
     # Asking
@@ -250,25 +252,45 @@ class Admission:
         now_ms: int,
         pending: PendingDecision | None,
     ) -> Verdict | PendingDecision:
-        """Ask the state, and apply its answer."""
+        """Ask the state, and apply its answer. What this connection's cache knows is not asked about again."""
+        slice_key = self._slice_key(now_ms, transactional)
+        if all(session.admitted.get(batch[0]) == slice_key for batch, _ in looked):
+            self._forwarded(session, looked)
+            return FORWARD
         if pending is None or pending.answer is None:
-            question = self._question(session, looked, transactional, now_ms)
-            pending = PendingDecision(question, now_ms, self._answer(question, now_ms))
+            pending = self.access.ask(self._question(session, looked, transactional, now_ms), now_ms)
         answer = pending.answer
         if answer is None:
+            if pending.question.passed:
+                self._passes(session, looked, (), slice_key)
             return pending
         if answer.refused:
             return self._refused_by_state(session, looked, answer, now_ms)
-        slice_key = self._slice_key(pending.asked_ms, transactional)
-        for batch, _ in looked:
-            session.remember(batch[0], slice_key)
         counters = self._counters.of(session.user, now_ms)
         for decision in answer.decisions:
             counters.count(decision, now_ms)
             self._watch_admitted(session.user, decision, transactional, now_ms)
+        self._passes(session, looked, answer.young, self._slice_key(pending.asked_ms, transactional))
+        return Forward(answer.decisions) if answer.decisions else FORWARD
+
+    def _passes(self, session: Session, looked: _Looked, young: tuple[int, ...], slice_key: int) -> None:
+        """Note what is admitted. A young id for which the watch had no room stays out of the cache."""
+        watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
+        for batch, _ in looked:
+            if batch[0] not in young or batch[0] in watched:
+                session.remember(batch[0], slice_key)
+        self._forwarded(session, looked)
+
+    def _forwarded(self, session: Session, looked: _Looked) -> None:
         for batch, _ in looked:
             self.sticky.forwarded(session.user, batch, session.connection_id)
-        return Forward(answer.decisions) if answer.decisions else FORWARD
+
+    def counted(self, user: User, pending: PendingDecision, now_ms: int) -> tuple[Decision, ...]:
+        """Count the decisions about a request that has passed, now that they are there; return them."""
+        decisions = () if pending.answer is None else pending.answer.decisions
+        for decision in decisions:
+            self._counters.of(user, now_ms).count(decision, now_ms)
+        return decisions
 
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
         """Watch a new id of a user whose ids may be refused: another process may have refused it just before."""
@@ -288,24 +310,8 @@ class Admission:
                     asked.first_refused_ms = record.first_refused_ms
             asked.came_back |= look is Look.SAME
             asked.first_sight_above_0 |= self._first_sight_above_0(batch, look)
-        return Question(
-            session.user, session.address, session.client_id, transactional, len(looked), list(ids.values())
-        )
-
-    def _answer(self, question: Question, now_ms: int) -> Answer | None:
-        try:
-            return self._state.decide(question, now_ms)
-        except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
-            self.failures += 1
-            if self._on_failure is not None:
-                self._on_failure(problem)
-            return self.failed_open(question, now_ms)
-
-    def failed_open(self, question: Question, now_ms: int) -> Answer:
-        """Admit every id because nobody answers; the caller counts it in `failures`."""
-        answer, failures = failed_open(self._state, question, now_ms)
-        self.failures += failures
-        return answer
+            asked.begins_partition |= batch[2] == 0
+        return self.access.question(session, list(ids.values()), len(looked), transactional, now_ms)
 
     def _refused_by_state(
         self, session: Session, looked: _Looked, answer: Answer, now_ms: int
@@ -337,11 +343,6 @@ class Admission:
         self._counters.of(session.user, now_ms).count_close(reason)
         return Close(reason, producer_id)
 
-    def _left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
-        """Return what is left of the id's throttle; 0 or less when it is over or there was none."""
-        record = self.sticky.refused_id(user, producer_id, now_ms)
-        return record.deadline_ms - now_ms if record else 0
-
     # Other events
 
     def connection_closed(self, connection_id: int, now_ms: int) -> None:
@@ -352,7 +353,7 @@ class Admission:
 
     def inherits(self, user: User, old_id: int, new_id: int, now_ms: int) -> bool:
         """Admit an id given by EndTxn v5+ uncharged; return False when its predecessor is not remembered."""
-        if old_id == new_id or not self._state.inherit(user, old_id, new_id, now_ms):
+        if old_id == new_id or not self.access.state.inherit(user, old_id, new_id, now_ms):
             return False
         admitted = self._counters.of(user, now_ms).admitted
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
@@ -360,14 +361,13 @@ class Admission:
 
     def use_state(self, state: LocalState) -> None:
         """Ask this state from now on (it has been restored); ids in the connections' caches are looked up again."""
-        self._state = self._local = state
+        self.access.use_state(state)
         self._generation += _GENERATION_STEP
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Apply new quotas. Refused batches stay refused until they are sent in order: no entry is lifted."""
         self._quotas = quotas
-        if self._local is not None:
-            self._local.set_quotas(quotas, now_ms)
+        self.access.set_quotas(quotas, now_ms)
         self.sticky.entries_per_user = quotas.producer_ids.sticky_entries
         self._slice_ms = quotas.producer_ids.slice_ms
         self._generation += _GENERATION_STEP
@@ -375,26 +375,23 @@ class Admission:
     def sweep(self, now_ms: int) -> list[GaveUp]:
         """Forget what has expired, about once a second; return the ids that gave up waiting."""
         self.sticky.sweep(now_ms)
-        gave_up = self._local.sweep(now_ms) if self._local is not None else []
+        gave_up = self.access.sweep(now_ms)
         for gone in gave_up:
             self._counters.of(gone.user, now_ms).gave_up += 1
-        self._counters.drop_idle({*self._users(), *self.sticky.watched}, now_ms)
+        self._counters.drop_idle({*self.access.users(), *self.sticky.watched}, now_ms)
         return gave_up
 
     def user_snapshots(self, now_ms: int, *, counted_since_ms: int | None = None) -> list[UserSnapshot]:
         """Return every known user, for metrics; or those of whom something was counted since that time."""
         counters = self._counters.users(since_ms=counted_since_ms or 0)
-        known = {} if counted_since_ms else dict.fromkeys(self._users(), UserCounters())
+        known = {} if counted_since_ms else dict.fromkeys(self.access.users(), UserCounters())
         return [
             counted.snapshot(
                 user,
                 resolve(self._quotas, user),
-                UserStatus() if self._local is None else self._local.status(user, now_ms),
+                self.access.status(user, now_ms),
                 self.sticky.entries_of(user),
                 now_ms,
             )
             for user, counted in {**known, **counters}.items()
         ]
-
-    def _users(self) -> list[User]:
-        return [] if self._local is None else self._local.users()

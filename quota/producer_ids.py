@@ -76,7 +76,9 @@ class ProducerIdQuota:
             return self._decide_new_id(question, now_ms)
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=question.transactional)
+        enforced = not question.passed and may_refuse(
+            self.table.quotas, live.quota, transactional=question.transactional
+        )
         ids = live.ids(transactional=question.transactional)
         sighted = [self._sighted(ids, asked, now_ms) for asked in question.ids]
         refusals: list[Decision] = []

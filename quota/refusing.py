@@ -47,6 +47,13 @@ def refusal_with(quotas: Quotas, decision: Decision, decisions: tuple[Decision, 
     )
 
 
+def local_refusal(quotas: Quotas, decision: Decision) -> Refuse:
+    """Return the refusal of a request for a decision that no state was asked about."""
+    refusal = refusal_with(quotas, decision, (decision,))
+    refusal.rearms_mute = decision.reason is Reason.ESTABLISHED
+    return refusal
+
+
 def refusal_of(quotas: Quotas, answer: Answer) -> Refuse:
     """Return the refusal for the state's answer: that with the longest throttle counts."""
     longest = max(answer.decisions, key=lambda decision: decision.throttle_time_ms)

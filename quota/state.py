@@ -25,8 +25,8 @@ class AskedId:
     """One producer id of a request, and what the asking process knows of it.
 
     `came_back`: the same batch was refused before; `first_sight_above_0`: it arrives above sequence 0 on a partition
-    where the process knows nothing of the id; `deadline_ms`: end of its latest throttle; `first_refused_ms`: time of
-    its first refusal.
+    where the process knows nothing of the id; `begins_partition`: it arrives with sequence 0 somewhere;
+    `deadline_ms`: end of its latest throttle; `first_refused_ms`: time of its first refusal.
     """
 
     producer_id: int
@@ -36,6 +36,7 @@ class AskedId:
     partition: int
     came_back: bool = False
     first_sight_above_0: bool = False
+    begins_partition: bool = False
     deadline_ms: int = 0
     first_refused_ms: int | None = None
 
@@ -44,6 +45,8 @@ class AskedId:
 class Question:
     """The ids of one request; without ids, an InitProducerId that would give the user a new one, or one that names a
     transactional id: then 64 bits of its hash are given.
+
+    `passed`: the request went on without waiting, since nothing of its user is refused: it is counted only.
     """
 
     user: User
@@ -53,30 +56,40 @@ class Question:
     request_partitions: int
     ids: Sequence[AskedId]
     transactional_id: int | None = None
+    passed: bool = False
 
 
 @dataclass(slots=True)
 class Answer:
     """Not refused: forward the request. Refused: `decisions` holds the refusals, and no token was spent.
 
-    For a question without ids: at most one decision, about NO_PRODUCER_ID.
+    For a question without ids: at most one decision, about NO_PRODUCER_ID. `young`: ids whose first batch of some
+    partition may still wait in another process.
     """
 
     refused: bool
     decisions: tuple[Decision, ...]
     bound: Bound = Bound.USER
+    young: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
 class PendingDecision:
     """A question put at `asked_ms` to a state in another process, and its answer once there is one.
 
-    The request waits; then it is judged again, with this.
+    The request waits; then it is judged again, with this. One that has passed already is counted with the answer;
+    `of_transaction` is then what its events name the transaction by.
     """
 
     question: Question
     asked_ms: int
     answer: Answer | None = None
+    of_transaction: str | None = None
+
+    @property
+    def young(self) -> tuple[int, ...]:
+        """The ids that the answer names as young."""
+        return () if self.answer is None else self.answer.young
 
 
 class QuotaState(Protocol):
@@ -173,7 +186,10 @@ def complete(question: Question, refusals: RefusedIds, now_ms: int) -> None:
 
 
 def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Answer, int]:
-    """Admit every id because nobody answers; return the answer, and how many ids could not even be inserted."""
+    """Admit every id because nobody answers; return the answer, and how many ids could not even be inserted.
+
+    All of them count as young: nobody could say whether an earlier batch waits elsewhere.
+    """
     failures = 0
     for asked in question.ids:
         try:
@@ -183,4 +199,5 @@ def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Ans
         except Exception:  # noqa: BLE001  (insert when possible)
             failures += 1
     decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)
-    return Answer(False, tuple(decisions)), failures
+    young = tuple(asked.producer_id for asked in question.ids)
+    return Answer(False, tuple(decisions), young=young), failures

@@ -10,6 +10,7 @@ Must not know rates, modes or filters. Each rule is a small method, so that a te
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from pidgate.quota.entities import User
@@ -31,6 +32,9 @@ MOST_ADMITTED_WATCHED = 10_000
 
 WATCHED_IDS_PER_USER = 50_000
 """About 20 MB. Beyond it a user's connections are closed instead of answered."""
+
+MOST_YOUNG_WATCHED = 50_000
+"""Ids that are watched only because they are young, of all users, in `WATCH_MS`: about 45 MB."""
 
 MOST_WATCHED_ELSEWHERE = WATCHED_IDS_PER_USER // 2
 """Ids that other processes refused are watched up to here: what is refused here needs the other half."""
@@ -65,7 +69,7 @@ class StickyRefusals:
         self.topics = TopicNames()
         self._entries_of_user: dict[User, int] = {}
         self._by_connection: dict[int, dict[tuple[User, int, PartitionKey], None]] = {}
-        self._admitted_watched = 0
+        self._admitted_watched = self._young_watched = 0
         self._admitted_period = 0
 
     # The rules
@@ -138,6 +142,11 @@ class StickyRefusals:
         if record is None or self.watch_is_over(record, now_ms):
             return None
         return record
+
+    def left_ms(self, user: User, producer_id: int, now_ms: int) -> int:
+        """Return what is left of the id's throttle; 0 or less when it is over or there was none."""
+        record = self.refused_id(user, producer_id, now_ms)
+        return record.deadline_ms - now_ms if record else 0
 
     def look(self, user: User, batch: ProducerBatch, connection_id: int, now_ms: int) -> Look:
         """Look the batch up on this connection. Ends the entry of an older epoch."""
@@ -233,13 +242,22 @@ class StickyRefusals:
         Another process may have refused it just before, and hold its first batch of another partition; when the leader
         moves, the client sends the next one here.
         """
-        if now_ms // WATCH_MS != self._admitted_period:
-            self._admitted_period = now_ms // WATCH_MS
-            self._admitted_watched = 0
+        self._begin_period(now_ms)
         has_room = len(self.watched.get(user, {})) < MOST_WATCHED_WHEN_ADMITTED
         if has_room and self._admitted_watched < MOST_ADMITTED_WATCHED:
             self._admitted_watched += 1
             self._watch(user, producer_id, now_ms)
+
+    def are_young(self, user: User, producer_ids: Sequence[int], now_ms: int) -> None:
+        """Watch ids that began to use a partition a short while ago, here or elsewhere (see YoungIds)."""
+        self._begin_period(now_ms)
+        records = self.watched.get(user, {})
+        for producer_id in producer_ids:
+            if producer_id in records or (
+                len(records) < MOST_WATCHED_ELSEWHERE and self._young_watched < MOST_YOUNG_WATCHED
+            ):
+                self._young_watched += producer_id not in records
+                self._watch(user, producer_id, now_ms)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         """Watch an id refused by another process or gateway: its client may send what comes after to this one first."""
@@ -269,6 +287,18 @@ class StickyRefusals:
             if key in record.entries and not self.moves_on(record.entries[key], batch):
                 record.goes_over(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end(user, producer_id, record, key)
+
+    def not_taken(self, user: User, producer_id: int, topic: bytes, partition: int) -> None:
+        """Note that a broker has refused a batch of the partition: what comes next may not follow it over any channel.
+
+        The leader may be this broker again by then, and what was refused be on its way to another.
+        """
+        record = self.watched.get(user, {}).get(producer_id)
+        if record is not None:
+            canonical = self.topics.canonical(topic)
+            for epoch, name in list(record.forwarded):
+                if name == topic or self.topics.canonical(name) == canonical:
+                    record.forget_forwarded(epoch, name, partition)
 
     def connection_closed(self, connection_id: int) -> None:
         """End the connection's entries: the client resends from its lowest unacknowledged sequence."""
@@ -300,6 +330,11 @@ class StickyRefusals:
         return self._entries_of_user.get(user, 0)
 
     # Inside
+
+    def _begin_period(self, now_ms: int) -> None:
+        if now_ms // WATCH_MS != self._admitted_period:
+            self._admitted_period = now_ms // WATCH_MS
+            self._admitted_watched = self._young_watched = 0
 
     @staticmethod
     def _comes_later(entry: StickyEntry, base_sequence: int) -> None:

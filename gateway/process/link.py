@@ -38,6 +38,8 @@ CHANGE_PATIENCE_S: Final = 10.0
 RECONNECT_S: Final = 0.05
 MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
 """Beyond it the state owner counts as silent: nothing more is written until it reads."""
+WATCHED_PORTION: Final = 10_000
+"""Ids in one message."""
 MOST_KEPT: Final = 100_000
 """Ids that passed while there was no connection, and events, each."""
 
@@ -161,6 +163,11 @@ class StateOwnerLink(asyncio.Protocol):
             self._write(wire.encoded(Kind.UNCHARGED, [(user, producer_id, transactional)]))
         else:
             self._passed.append((user, producer_id, transactional))
+
+    def watched(self, ids: list[tuple[User, int]]) -> None:
+        """Send the ids that this worker watches, which a new state owner does not know."""
+        for at in range(0, len(ids), WATCHED_PORTION):
+            self._write(wire.encoded(Kind.WATCHED, ids[at : at + WATCHED_PORTION]))
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """Send an id that EndTxn gave; the state owner knows whether the old one is remembered."""

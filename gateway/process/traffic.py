@@ -158,13 +158,18 @@ class Traffic:
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         self._admission.sticky.refused_elsewhere(user, producer_id, now_ms)
 
+    def watched_ids(self) -> list[tuple[User, int]]:
+        """Return the ids for which no cache may answer, of all users."""
+        watched = self._admission.sticky.watched
+        return [(user, producer_id) for user, records in watched.items() for producer_id in records]
+
     def learn_topic_id(self, topic_id: bytes) -> None:
         self.shared.gateway_topics.learn_id(topic_id)
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:
         """Return the answer when the state gives none, and count it."""
-        self._admission.failures += 1
-        return self._admission.failed_open(question, now_ms)
+        self._admission.access.failures += 1
+        return self._admission.access.failed_open(question, now_ms)
 
     # ---- the end ---------------------------------------------------------------------------------------
 
@@ -244,8 +249,8 @@ class Traffic:
 
     def _sweep_quota(self, now_ms: int) -> None:
         counters = self.counters
-        if self._admission.failures > counters.quota_failed_open:
-            counters.quota_failed_open = self._admission.failures
+        if self._admission.access.failures > counters.quota_failed_open:
+            counters.quota_failed_open = self._admission.access.failures
             log.error(
                 Event.QUOTA_FAILED_OPEN,
                 reason="the quota's state raised an error or did not answer in time; requests were let through",

@@ -60,6 +60,8 @@ class Kind(IntEnum):
     """Worker: (number, whether to check only, changes of the quotas)."""
     CHANGED = 14
     """State owner: (number, for each change None or why not, where they are kept)."""
+    WATCHED = 15
+    """Worker: [(user, producer id), ...] it watches, when it has connected: they are young."""
 
 
 class WireError(Exception):

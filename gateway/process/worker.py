@@ -78,6 +78,7 @@ class Worker:
     # ---- StateListener ---------------------------------------------------------------------------------
 
     def connected(self) -> None:
+        self._link.watched(self._traffic.watched_ids())
         self._reported_ms = 0
         self._traffic.byte_quota.report_all()
         self._report()

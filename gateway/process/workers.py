@@ -24,6 +24,7 @@ from pidgate.quota.entities import User, resolve
 from pidgate.quota.refused_ids import MOST_SHARED
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import Answer, LocalState, Question, complete, failed_open
+from pidgate.quota.young_ids import YoungIds
 
 log = logger()
 
@@ -56,6 +57,7 @@ class Workers:
         self._clock_ms = monotonic_ms(self._loop)
         self._refusals = manager.refusals
         self._refusals.limit = MOST_SHARED
+        self._young = YoungIds()
         self._reports = Reports()
         self._sessions: set[WorkerSession] = set()
         self._topic_ids: list[bytes] = []
@@ -155,9 +157,12 @@ class Workers:
             session.is_leaving = True
         elif message.kind is Kind.UNCHARGED:
             for user, producer_id, transactional in body:
-                self._manager.state.insert_uncharged(
-                    user, producer_id, self._now_ms(0), transactional=transactional
-                )
+                now_ms = self._now_ms(0)
+                self._manager.state.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
+                self._young.note(user, producer_id, now_ms)
+        elif message.kind is Kind.WATCHED:
+            for user, producer_id in body:
+                self._young.note(user, producer_id, self._now_ms(0))
         elif message.kind is Kind.INHERIT:
             user, old, new = body
             self._manager.state.inherit(user, old, new, self._now_ms(0))
@@ -171,6 +176,7 @@ class Workers:
         now_ms = self._now_ms(asked_ms)
         complete(question, self._refusals, now_ms)
         answer = self._decide(question, now_ms)
+        self._young.name(question, answer, now_ms)
         if answer.decisions:
             # Its event holds what the decision knew of other gateways; the worker writes it.
             session.send_offsets(self._events.applied_offsets)
@@ -218,6 +224,7 @@ class Workers:
             now_ms = self._now_ms(self._clock_ms())
             try:
                 gave_up = self._manager.state.sweep(now_ms)
+                self._young.sweep(now_ms)
             except Exception as error:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
                 continue

@@ -254,6 +254,9 @@ class ClientChannel(BrokerSide):
         if conversation.pending is not None and conversation.pending is not self._asked_about:
             self._asked_about = conversation.pending
             self.context.ask(self._asked_about, self._decided)
+        for passed in conversation.passed:
+            self.context.ask(passed, conversation.counted)
+        conversation.passed.clear()
         if conversation.to_broker:
             self.to_broker(b"".join(conversation.to_broker))
             conversation.to_broker.clear()

@@ -51,6 +51,7 @@ from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
 from pidgate.protocol.produce import PRODUCE
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
+from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Session
 
 HELD_LIMIT_BYTES: Final = 1024 * 1024
@@ -226,6 +227,13 @@ class Conversation(ApiContext):
         self.muted_until_ms = max(self.muted_until_ms, until_ms)
         self._enter(IntakeEvent.MUTE)
 
+    def counted(self, passed: PendingDecision) -> None:
+        """Count and record what was decided about a request that went on without waiting for it."""
+        now_ms = passed.asked_ms
+        decisions = self.admission.counted(passed.question.user, passed, now_ms)
+        if decisions and self.recorder is not None:
+            self.recorder.decided_later(decisions, passed.of_transaction, now_ms)
+
     # ---- inside ----------------------------------------------------------------------------------------
 
     def _repeats(self, frame: bytes, start: int, end: int, now_ms: int) -> bool:
@@ -252,9 +260,9 @@ class Conversation(ApiContext):
             recorder.repeated(repeated, end - start, now_ms)
         self.counters.requests[PRODUCE] += 1
         if repeated.acks:
-            note = None if recorder is None else repeated.producer_id
+            producer_id = repeated.producer_id
             if self._in_flight.add(
-                InFlightRequest(PRODUCE_API, PRODUCE, repeated.version, repeated.correlation_id, note)
+                InFlightRequest(PRODUCE_API, PRODUCE, repeated.version, repeated.correlation_id, producer_id)
             ):
                 self.wants_attention = True
         return True

@@ -158,6 +158,17 @@ class ConnectionRecorder:
                 of_transaction = _hash_of(transactional_id(buf, start, end))
             self._decided(decision, of_transaction, now_ms)
 
+    @guarded
+    def decided_later(self, decisions: Iterable[Decision], of_transaction: str | None, now_ms: int) -> None:
+        """Publish the decisions about a Produce request that has gone on; `of_transaction` is of `transaction_of`."""
+        self.introduce()
+        for decision in decisions:
+            self._decided(decision, of_transaction, now_ms)
+
+    def transaction_of(self, buf: Buffer, start: int, end: int) -> str | None:
+        """Return what events name the transaction by to which the Produce request frame buf[start:end] belongs."""
+        return _hash_of(transactional_id(buf, start, end))
+
     def _decided(self, decision: Decision, of_transaction: str | None, now_ms: int) -> None:
         recorder, session = self._recorder, self._session
         user, producer_id = decision.user, decision.producer_id

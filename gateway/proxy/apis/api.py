@@ -199,6 +199,7 @@ class ApiContext(ABC):
         "instead",
         "learn_topics",
         "muted_until_ms",
+        "passed",
         "pending",
         "recorder",
         "refused",
@@ -243,6 +244,8 @@ class ApiContext(ABC):
         """An answer is under way whose bytes count against a rate, and the head that tells how many is not here yet."""
         self.pending: PendingDecision | None = None
         """The question about the first of the held requests; who has its answer puts it in and calls `release`."""
+        self.passed: list[PendingDecision] = []
+        """Questions about requests that went on, and that nobody has put yet: put them and clear."""
         self.alteration: QuotaExchange | None = None
         """The exchange about the AlterClientQuotas that is the first of the held requests."""
         self.to_broker: list[bytes] = []

@@ -19,9 +19,15 @@ from pidgate.gateway.proxy.apis.api import (
     Response,
     Step,
 )
-from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
 from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk
-from pidgate.protocol.produce_answers import may_hold_endpoints, may_hold_errors, refusal, rewrite_response
+from pidgate.protocol.produce_answers import (
+    may_hold_endpoints,
+    may_hold_errors,
+    partition_errors,
+    refusal,
+    rewrite_response,
+)
 from pidgate.protocol.throttle import produce_throttle_at, raise_to
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, Refuse
@@ -50,18 +56,23 @@ class ProduceApi(Api):
             verdict = context.admission.judge(
                 context.session, batches, transactional=transactional, now_ms=now_ms, pending=pending
             )
+            recorder = context.recorder
             if not isinstance(verdict, Forward):
-                if isinstance(verdict, PendingDecision):
+                if not isinstance(verdict, PendingDecision):
+                    return _stop(context, request, verdict, acks, now_ms)
+                if not verdict.question.passed:
                     context.pending = verdict
                     return HOLD
-                return _stop(context, request, verdict, acks, now_ms)
-            recorder = context.recorder
+                if recorder is not None and transactional:
+                    verdict.of_transaction = recorder.transaction_of(buf, start, end)
+                context.passed.append(verdict)
+                context.wants_attention = True
             if recorder is not None:
-                if verdict.decisions:
+                if isinstance(verdict, Forward) and verdict.decisions:
                     recorder.decided(verdict.decisions, buf, start, end, now_ms)
                 recorder.forwarded(batches, context.repeated.record_counts, end - start, now_ms)
-                # The id alone, as a rule: what waits for an answer should be small.
-                request.note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
+            # The id alone, as a rule: what waits for an answer should be small.
+            request.note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
         if context.byte_quota.is_on:
             sensors = context.sensors(now_ms)[0]
             if sensors is not None and context.record_bytes(sensors, end - start, now_ms):
@@ -82,9 +93,11 @@ class ProduceApi(Api):
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end
-        recorder, version = context.recorder, request.api_version
-        if recorder is not None and may_hold_errors(buf, start, end, version):
-            recorder.produce_answered(request.note, buf, start, end, version)
+        version = request.api_version
+        if may_hold_errors(buf, start, end, version):
+            _not_taken(context, request.note, response, version)
+            if context.recorder is not None:
+                context.recorder.produce_answered(request.note, buf, start, end, version)
         if may_hold_endpoints(buf, start, end):
             return rewrite_response(buf, start, end, version, context.translate)
         return None
@@ -103,6 +116,21 @@ class ThrottledProduce(ProduceApi):
 
 PRODUCE_API: Final = ProduceApi()
 THROTTLED_PRODUCE: Final = ThrottledProduce()
+
+
+def _not_taken(context: ApiContext, note: object, response: Response, version: int) -> None:
+    """Have the batches of watched ids that the broker did not take looked at again when they come back."""
+    sticky, user = context.admission.sticky, context.session.user
+    if user not in sticky.watched:
+        return
+    ids = [note] if isinstance(note, int) else [batch[0] for batch in note] if isinstance(note, list) else []
+    try:
+        errors = partition_errors(response.buf, response.start, response.end, version)
+    except KafkaProtocolError:
+        return  # a broker's answer, for its client to judge
+    for topic, partition, _ in errors:
+        for producer_id in ids:
+            sticky.not_taken(user, producer_id, topic, partition)
 
 
 def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: int, now_ms: int) -> Step:

@@ -478,6 +478,6 @@ def test_when_the_state_fails_a_broker_is_asked() -> None:
 
     world = world_of(refusing(0), Broken)
     assert asks(world) is None
-    assert world.admission.failures == 1
+    assert world.admission.access.failures == 1
     answer, failures = failed_open(Broken(refusing(0), seeds(), 0), new_id_question("a", "", ""), 0)
     assert (answer.refused, answer.decisions, failures) == (False, (), 0)

@@ -56,7 +56,7 @@ def batch(
 
 def table_of(admission: Admission) -> UserTable:
     """The users of a state in this process."""
-    state = admission._state
+    state = admission.access.state
     assert isinstance(state, ProducerIdQuota)
     return state.table
 

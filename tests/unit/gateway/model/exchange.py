@@ -74,7 +74,7 @@ def _absorb(process: Admission, decision: Decision, now_ms: int) -> None:
 
 
 def _state_of(process: Admission) -> ProducerIdQuota:
-    state = process._state
+    state = process.access.state
     assert isinstance(state, ProducerIdQuota)
     return state
 

@@ -83,6 +83,9 @@ def deliveries(world: World) -> list[Step]:
             steps.append(("answer", name, node))
         if channel.to_client:
             steps.append(("read", name, node))
+    if world.state_owner is not None:
+        steps += [("decide",)] if world.state_owner.asked else []
+        steps += [("arrive", worker) for worker, sent in enumerate(world.state_owner.sent) if sent]
     return steps
 
 
@@ -111,6 +114,8 @@ def accidents(world: World) -> list[Step]:
     steps += [("mode", mode.value) for mode in Mode]
     if world.exchange is not None:
         steps += [("heal_topic",) if world.exchange.is_cut else ("cut_topic",)] * 3
+    if world.state_owner is not None:
+        steps.append(("restart_state_owner",))
     steps += [("exempt", True), ("exempt", False), ("rate", 1), ("rate", 5)]
     return steps
 
@@ -132,6 +137,7 @@ class Setup:
         topic: bytes = TOPIC,
         topic_id: bytes = TOPIC_ID,
         exchange: Exchange | None = None,
+        has_state_owner: bool = False,
     ) -> World:
         """The world at its beginning; producer ids and topic may be those of a real cluster."""
         producers: list[Producer] = []
@@ -149,6 +155,7 @@ class Setup:
             topic=topic,
             topic_id=topic_id,
             exchange=exchange,
+            has_state_owner=has_state_owner,
         )
 
 

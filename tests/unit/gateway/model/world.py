@@ -25,11 +25,14 @@ from typing import Final
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas
+from pidgate.quota.state import Answer, PendingDecision
 from pidgate.quota.verdicts import Session
 from tests.unit.gateway.model.broker import ModelBroker
 from tests.unit.gateway.model.clients import Batch, ModelViolation, Producer, State
 from tests.unit.gateway.model.exchange import Exchange, Teller
+from tests.unit.gateway.model.state_owner import HOLD_MS, Asked, Kind, StateOwner
 from tests.unit.gateway.model.wire import (
     BY_ID,
     NAMED,
@@ -61,6 +64,12 @@ def real_admission(quotas: Quotas, now_ms: int) -> Admission:
     return Admission(quotas, seed, now_ms)
 
 
+def _state_of(admission: Admission) -> ProducerIdQuota:
+    state = admission.access.state
+    assert isinstance(state, ProducerIdQuota)
+    return state
+
+
 @dataclass(slots=True)
 class Sent:
     """A request on its way: what it holds, as it was numbered when it was sent."""
@@ -87,10 +96,17 @@ class Channel:
     from_broker: deque[tuple[int, list[Outcome]]] = field(default_factory=deque)
     to_client: deque[tuple[int, list[Outcome]]] = field(default_factory=deque)
     next_correlation_id: int = 1
+    asked: PendingDecision | None = None
+    """The question that was put last."""
 
     def holds(self, frame: bytes) -> bool:
         """Whether the gateway holds this request."""
         return any(request.buf == frame for request in self.conversation.held)
+
+
+def _waits_for_time(channel: Channel) -> bool:
+    """Something is held, and it is a mute that holds it."""
+    return bool(channel.conversation.held) and not channel.conversation.awaits_decision
 
 
 class World:
@@ -107,8 +123,12 @@ class World:
         topic: bytes = TOPIC,
         topic_id: bytes = TOPIC_ID,
         exchange: Exchange | None = None,
+        has_state_owner: bool = False,
     ) -> None:
-        """`exchange`: processes tell each other what they decide; None: each knows only itself."""
+        """`exchange`: processes tell each other what they decide; None: each knows only itself.
+
+        `has_state_owner`: the processes are workers, and ask one state that none of them has.
+        """
         self.exchange = exchange
         self.now_ms = 1_000_000
         self.topic, self.topic_id = topic, topic_id
@@ -130,12 +150,21 @@ class World:
         self._admitted: list[set[int]] = [set() for _ in range(max(route) + 1)]
         """Ids that each process let pass; counted until quotas change or a process restarts."""
         self._counts_admitted = quotas.mode is Mode.ENFORCE
+        self.state_owner: StateOwner | None = None
+        if has_state_owner:
+            self.state_owner = StateOwner(_state_of(admission(quotas, self.now_ms)))
         self.processes = [self._started() for _ in range(max(route) + 1)]
+        for number, process in enumerate(self.processes):
+            self._attach(process, number)
 
     def _started(self) -> Admission:
         admission = self._admission(self.quotas, self.now_ms)
         admission.sticky.topics.learn(self.topic, self.topic_id)
         return admission
+
+    def _attach(self, process: Admission, number: int) -> None:
+        if self.state_owner is not None:
+            self.state_owner.attach(process, number, self.quotas, self.now_ms)
 
     def note(self, line: str) -> None:
         self.trace.append(f"{self.now_ms - 1_000_000:>6} ms  {line}")
@@ -196,6 +225,7 @@ class World:
         if step is CLOSE:
             self.cut(channel, by=f"the gateway ({conversation.close_reason})")
         else:
+            self._ask(channel)
             self._flush(channel)
 
     def _framed(self, channel: Channel, batches: list[tuple[Batch, int, int]]) -> Sent:
@@ -291,6 +321,8 @@ class World:
         ids = self._admitted[process]
         if self.exchange is not None and any(producer_id in others for others in self._admitted):
             return  # Paid for where it came first; the others were told.
+        if self.state_owner is not None:
+            ids = self._admitted[0]
         ids.add(producer_id)
         settings = self.quotas.producer_ids
         rate_milli = self.quotas.default.producer_ids_rate_milli or 0
@@ -308,6 +340,10 @@ class World:
         """The gateway passes the broker's next answer."""
         correlation_id, outcomes = channel.from_broker.popleft()
         channel.conversation.expect(correlation_id)
+        sticky = self.processes[channel.process].sticky
+        for partition, error_code in outcomes:
+            if error_code:
+                sticky.not_taken(USER, channel.producer.producer_id, self.topic, partition)
         channel.to_client.append((correlation_id, outcomes))
         channel.conversation.answered()
         self._flush(channel)
@@ -332,19 +368,22 @@ class World:
             self.now_ms = until_ms if due is None else min(until_ms, max(due, self.now_ms))
             if self.exchange is not None:
                 self.exchange.deliver(self.processes, self.now_ms)
+            while self._deliver_owner(until_ms=self.now_ms - HOLD_MS):
+                pass
             for admission in self.processes:
                 admission.sweep(self.now_ms)
             if due is None or due > until_ms:
                 return
             for channel in list(self.channels.values()):
-                if channel.conversation.held and channel.conversation.muted_until_ms <= self.now_ms:
+                if _waits_for_time(channel) and channel.conversation.muted_until_ms <= self.now_ms:
                     self._release(channel)
 
     def _next_due_ms(self) -> int | None:
         """When a mute ends behind which something is held, or a decision arrives at the others."""
         arrival_ms = None if self.exchange is None else self.exchange.next_ms()
         mute_end_ms = self.next_mute_end_ms(holding=True)
-        return min((at for at in (arrival_ms, mute_end_ms) if at is not None), default=None)
+        owner_ms = None if self.state_owner is None else self.state_owner.due_ms()
+        return min((at for at in (arrival_ms, mute_end_ms, owner_ms) if at is not None), default=None)
 
     def next_mute_end_ms(self, *, holding: bool) -> int | None:
         """When the next mute ends, of the channels that hold something or of all that are muted."""
@@ -352,7 +391,7 @@ class World:
             (
                 channel.conversation.muted_until_ms
                 for channel in self.channels.values()
-                if channel.conversation.held
+                if _waits_for_time(channel)
                 or (not holding and channel.conversation.muted_until_ms > self.now_ms)
             ),
             default=None,
@@ -370,7 +409,83 @@ class World:
                 self.append(channel)
             self.cut(channel, by=f"the gateway ({channel.conversation.close_reason})")
         else:
+            self._ask(channel)
             self._flush(channel)
+
+    # ---- the state owner -------------------------------------------------------------------------------
+
+    def _ask(self, channel: Channel) -> None:
+        """What the conversation wants to know is put to the state owner, once."""
+        conversation, owner = channel.conversation, self.state_owner
+        if owner is None:
+            return
+        if conversation.pending is not None and conversation.pending is not channel.asked:
+            channel.asked = conversation.pending
+            owner.asked.append(Asked(channel.process, channel.asked, channel))
+        owner.asked += [Asked(channel.process, passed, channel) for passed in conversation.passed]
+        conversation.passed.clear()
+
+    def decide(self) -> None:
+        """The state owner answers its next question."""
+        if self.state_owner is not None and self.state_owner.asked:
+            asked = self.state_owner.asked[0]
+            self.state_owner.decide(self.now_ms)
+            self.note(f"the state owner answers worker {asked.worker}")
+
+    def arrive(self, worker: int) -> None:
+        """A worker takes the next message of the state owner."""
+        if self.state_owner is None or not self.state_owner.sent[worker]:
+            return
+        message = self.state_owner.sent[worker].popleft()
+        self.note(f"worker {worker} takes {message.kind.name}")
+        admission = self.processes[worker]
+        if message.kind is Kind.QUOTAS:
+            admission.set_quotas(message.body, self.now_ms)
+        elif message.kind is Kind.REFUSED:
+            user, producer_id = message.body
+            admission.sticky.refused_elsewhere(user, producer_id, self.now_ms)
+        else:
+            asked, answer = message.body
+            self._decided(asked, answer)
+
+    def _decided(self, asked: Asked, answer: Answer) -> None:
+        asked.pending.answer = answer
+        channel: Channel = asked.asker
+        if asked.pending.question.passed:
+            channel.conversation.counted(asked.pending)
+        elif channel in self.channels.values() and channel.conversation.pending is asked.pending:
+            self._release(channel)
+
+    def restart_state_owner(self) -> None:
+        """The state owner dies and comes back with what it had published; what waits for it passes."""
+        if self.state_owner is None:
+            return
+        self.note("the state owner restarts")
+        self._counts_admitted = False
+        gone = self.state_owner
+        waiting = [*gone.asked]
+        waiting += [message.body[0] for sent in gone.sent for message in sent if message.kind is Kind.ANSWER]
+        self.state_owner = StateOwner(gone.state)
+        for number, process in enumerate(self.processes):
+            self._attach(process, number)
+        for asked in waiting:
+            admission = self.processes[asked.worker]
+            self._decided(asked, admission.access.failed_open(asked.pending.question, self.now_ms))
+
+    def _deliver_owner(self, *, until_ms: int | None = None) -> bool:
+        """Questions are decided and answers arrive: all, or those under way since before `until_ms`."""
+        moved = False
+        owner = self.state_owner
+        while owner is not None and owner.asked:
+            if until_ms is not None and owner.asked[0].pending.asked_ms > until_ms:
+                break
+            self.decide()
+            moved = True
+        for worker, sent in enumerate(owner.sent if owner is not None else ()):
+            while sent and (until_ms is None or sent[0].at_ms <= until_ms):
+                self.arrive(worker)
+                moved = True
+        return moved
 
     # ---- brokers ---------------------------------------------------------------------------------------
 
@@ -444,6 +559,7 @@ class World:
                 self.cut(channel, by="the restart")
         self._rogues = [rogue for rogue in self._rogues if rogue[0] != process]
         self.processes[process] = self._started()
+        self._attach(self.processes[process], process)
         if self.exchange is not None:
             self.exchange.restart(process, self.processes[process], self.now_ms)
         self._counts_admitted = False
@@ -455,6 +571,9 @@ class World:
         self.note(f"quotas: {words}")
         self.quotas = quotas
         self._counts_admitted = False
+        if self.state_owner is not None:
+            self.state_owner.set_quotas(quotas, self.now_ms)
+            return
         for admission in self.processes:
             admission.set_quotas(quotas, self.now_ms)
 
@@ -480,10 +599,17 @@ class World:
         conversation = self._conversation(process, "rogue", "10.9.9.9")
         batch = (0, self._rogue_ids, 0, 0, 1, b"x")
         frame = produce_frame(NAMED, 1, "rogue", (batch,))
-        step = conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), self.now_ms)
-        if step is FORWARD:
+        passed = conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), self.now_ms) is FORWARD
+        pending = conversation.pending
+        if self.state_owner is not None and pending is not None:
+            pending.answer = self.state_owner.answer(process, pending, self.now_ms)
+            passed = bool(conversation.release(self.now_ms)[0])
+        if self.state_owner is not None:
+            for asked in conversation.passed:
+                self.state_owner.answer(process, asked, self.now_ms)
+        if passed:
             self._count_admitted(process, self._rogue_ids)
-        self.note(f"a rogue at process {process}: {'admitted' if step is FORWARD else 'refused'}")
+        self.note(f"a rogue at process {process}: {'admitted' if passed else 'refused'}")
         if stays:
             self._rogues.append((process, self._connections))
         else:
@@ -532,7 +658,7 @@ class World:
         return self.now_ms - began_ms
 
     def _deliver_all(self) -> bool:
-        moved = False
+        moved = self._deliver_owner()
         for channel in list(self.channels.values()):
             while channel.to_broker:
                 self.append(channel)

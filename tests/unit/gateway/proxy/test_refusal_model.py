@@ -51,6 +51,8 @@ CHECKS = settings(
     suppress_health_check=list(HealthCheck),
 )
 SCHEDULES = 20_000 if THOROUGH else 800
+SCHEDULES_OF_WORKERS = 1_000_000 if THOROUGH else 800
+PARTS_OF_WORKERS = 20 if THOROUGH else 1
 
 DELAYS_MS = (0, 1, 50, 200)
 """From a decision in one process to its effect in another."""
@@ -193,6 +195,25 @@ class RefusalsOfTwoProcessesThatTellEachOther(Refusals):
         self.make(("cut_topic",) if is_cut else ("heal_topic",))
 
 
+class RefusalsOfWorkers(Refusals):
+    """Two workers, one before each broker, and one state, which both have to ask and which may die.
+
+    Their questions and its answers take as long as the schedule likes, within the time that requests are held.
+    """
+
+    route = (0, 1)
+
+    @initialize(producers=PRODUCERS, rogues=st.integers(0, 3))
+    def begin(self, producers: Any, rogues: int) -> None:
+        self.world = Setup(producers, self.route).world(has_state_owner=True)
+        for _ in range(rogues):
+            self.world.rogue(0)
+
+    @rule()
+    def restart_state_owner(self) -> None:
+        self.make(("restart_state_owner",))
+
+
 def test_refusals_never_make_a_broker_answer_out_of_order() -> None:
     """45 loses nothing, but kafka-python reports the batch as failed, and others answer with a new epoch.
 
@@ -217,7 +238,8 @@ def _with_entries(entries: int) -> Quotas:
 
 
 @pytest.mark.parametrize(
-    "machine", [Refusals, RefusalsOfTwoProcesses, RefusalsOfTwoProcessesThatTellEachOther]
+    "machine",
+    [Refusals, RefusalsOfTwoProcesses, RefusalsOfTwoProcessesThatTellEachOther, RefusalsOfWorkers],
 )
 def test_what_clients_were_told_is_what_the_log_holds(machine: type[Refusals]) -> None:
     run_state_machine_as_test(machine, settings=CHECKS)
@@ -231,12 +253,26 @@ def test_random_schedules_of_two_processes_that_tell_each_other() -> None:
     assert _longest_drain_ms((0, 1), tell_each_other=True) > 0, "no schedule had anything to wait for"
 
 
-def _longest_drain_ms(route: tuple[int, ...], *, tell_each_other: bool) -> int:
+@pytest.mark.parametrize("part", range(PARTS_OF_WORKERS))
+def test_random_schedules_of_workers(part: int) -> None:
+    first = part * SCHEDULES_OF_WORKERS // PARTS_OF_WORKERS
+    seeds = range(first, first + SCHEDULES_OF_WORKERS // PARTS_OF_WORKERS)
+    assert _longest_drain_ms((0, 1), workers=True, seeds=seeds) > 0, "no schedule had anything to wait for"
+
+
+def _longest_drain_ms(
+    route: tuple[int, ...],
+    *,
+    tell_each_other: bool = False,
+    workers: bool = False,
+    seeds: range = range(SCHEDULES),
+) -> int:
     longest_ms = 0
-    for number in range(SCHEDULES):
+    for number in seeds:
         chooser = random.Random(number)
         setup = random_setup(chooser, routes=(route,))
-        world = setup.world(exchange=Exchange(chooser.choice(DELAYS_MS)) if tell_each_other else None)
+        exchange = Exchange(chooser.choice(DELAYS_MS)) if tell_each_other else None
+        world = setup.world(exchange=exchange, has_state_owner=workers)
         try:
             for step in random_steps(world, chooser, chooser.randint(5, 50)):
                 apply(world, step)

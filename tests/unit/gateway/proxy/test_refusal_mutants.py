@@ -7,9 +7,15 @@ code as it is), the exhaustive search, and random schedules with fixed seeds.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from pidgate.quota import state_access
+from pidgate.quota.state import Answer, failed_open
+from pidgate.quota.sticky import StickyRefusals
+from pidgate.quota.young_ids import YoungIds
 from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.mutants import MUTANTS
 from tests.unit.gateway.model.search import search
@@ -119,6 +125,84 @@ def test_the_exhaustive_search_finds_it(mutant: str) -> None:
 )
 def test_random_schedules_find_it(mutant: str) -> None:
     assert any(_finds(number, MUTANTS[mutant]) for number in range(RANDOM_SCHEDULES))
+
+
+OVERTAKEN: list[Step] = [
+    ("send", "p0", 0, (0,)),
+    ("move", 0, 1),
+    ("send", "p0", 1, (0,)),
+]
+"""What comes second is sent through another worker while the first batch waits for the state owner."""
+
+ANSWERED_THERE_FIRST: list[Step] = [("decide",), ("decide",), ("arrive", 1), ("arrive", 1)]
+
+OF_WORKERS: dict[str, tuple[object, str, list[Step]]] = {
+    "no answer names the young": (YoungIds, "name", [*OVERTAKEN, *ANSWERED_THERE_FIRST]),
+    "what a broker did not take has passed": (
+        StickyRefusals,
+        "not_taken",
+        [
+            ("send", "p0", 0, (0,)),
+            ("move", 0, 1),
+            ("decide",),
+            ("arrive", 0),
+            ("arrive", 0),
+            ("append", "p0", 0),
+            ("answer", "p0", 0),
+            ("read", "p0", 0),
+            ("send", "p0", 1, (0,)),
+            ("move", 0, 0),
+            ("send", "p0", 0, (0,)),
+        ],
+    ),
+    "a new state owner takes nobody for young": (
+        YoungIds,
+        "note",
+        [
+            ("send", "p0", 0, (0,)),
+            ("move", 0, 1),
+            ("restart_state_owner",),
+            ("send", "p0", 1, (0,)),
+            ("decide",),
+            ("arrive", 1),
+            ("arrive", 1),
+        ],
+    ),
+}
+WORKERS = Setup((("java", ((1, 1), (1,))),), route=(0, 1))
+
+
+@pytest.mark.parametrize("mutant", OF_WORKERS)
+def test_a_short_schedule_of_workers_finds_it(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, rule, steps = OF_WORKERS[mutant]
+    _play_workers(steps)
+    monkeypatch.setattr(place, rule, lambda *_args: None)
+    with pytest.raises(ModelViolation):
+        _play_workers(steps)
+
+
+def test_what_fails_open_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mutant forgets it: then the second batch passes when the state owner dies, before the first."""
+    steps: list[Step] = [*OVERTAKEN, ("restart_state_owner",)]
+    _play_workers(steps)
+
+    def as_known(*args: Any) -> tuple[Answer, int]:
+        answer, failures = failed_open(*args)
+        return replace(answer, young=()), failures
+
+    monkeypatch.setattr(state_access, "failed_open", as_known)
+    with pytest.raises(ModelViolation):
+        _play_workers(steps)
+
+
+def _play_workers(steps: list[Step]) -> None:
+    world = WORKERS.world(has_state_owner=True)
+    for step in steps:
+        apply(world, step)
+    for channel in list(world.channels.values())[::-1]:  # the broker behind the second worker is faster
+        while channel.to_broker:
+            world.append(channel)
+    world.drain()
 
 
 def _cuts_and_modes(world: World) -> list[Step]:

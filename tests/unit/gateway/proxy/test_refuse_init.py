@@ -268,7 +268,7 @@ def test_nobody_answers_and_it_passes() -> None:
     script.send(init(1))
     asked = script.talk.pending
     assert asked is not None
-    asked.answer = script.admission.failed_open(asked.question, 0)
+    asked.answer = script.admission.access.failed_open(asked.question, 0)
     assert script.talk.release(0) == ([init(1)], False)
 
 
