@@ -8,15 +8,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from bench import report
-from bench.alone import Alone, Conditions, broker_spec, in_memory
+from bench.alone import BROKER_BYTES, Alone, Conditions, broker_spec
 from bench.compiled import CannotCompile
 from bench.loads.client import FAILURES
 from bench.machine import allows, come_first, describe, pin, placement
@@ -24,9 +23,10 @@ from bench.scenario import Bench, Plan, Scenario, measure
 from bench.scenarios import memory, metadata, start, storm
 from bench.scenarios.through_targets import SCENARIOS
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
-from pidgate import open_files, units
+from pidgate import open_files
 from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.play import keep_brokers_in_memory
 
 ALONE: Final[Sequence[Alone]] = (
     memory.MEMORY,
@@ -48,7 +48,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--nice", type=int, default=0, help="as root: -10 comes before others' work on this machine"
     )
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="use this single broker, node id 1")
     parser.add_argument(
         "--against",
         metavar="FOLDER[:MODULE]",
@@ -58,19 +57,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--commit", action="store_true", help="write to bench/results, not bench/results/local"
     )
     return parser.parse_args(arguments)
-
-
-@contextmanager
-def _broker(bootstrap: str | None) -> Iterator[tuple[Broker, int | None, str]]:
-    """The broker, its pid and its version."""
-    if bootstrap:
-        yield Broker(1, units.address(bootstrap)), None, "unknown"
-        return
-    in_memory()
-    spec = broker_spec()
-    with Cluster(spec) as cluster:
-        [(node_id, address)] = cluster.nodes.items()
-        yield Broker(node_id, address), cluster.pid(node_id), spec.version
 
 
 def _say(line: str) -> None:
@@ -161,15 +147,18 @@ def _measure_through_targets(
     runs: int,
     folder: Path,
 ) -> None:
-    where = placement(not options.no_pin)
-    with _broker(options.bootstrap) as (broker, broker_pid, version):
-        if broker_pid and options.nice:
+    where, spec = placement(not options.no_pin), broker_spec()
+    keep_brokers_in_memory(BROKER_BYTES)
+    with Cluster(spec) as cluster:
+        [(node_id, address)] = cluster.nodes.items()
+        broker_pid = cluster.pid(node_id)
+        assert broker_pid is not None
+        if options.nice:
             come_first(broker_pid, options.nice)
-        _warm_up(Bench(broker, broker_pid, placement(False), _say), options.quick)
-        if broker_pid:
-            pin(broker_pid, where.rest)
         other = Tree.parse(options.against) if options.against else None
-        bench = Bench(broker, broker_pid, where, _say, other)
+        bench = Bench(Broker(node_id, address), broker_pid, where, _say, other)
+        _warm_up(replace(bench, placement=placement(False)), options.quick)
+        pin(broker_pid, where.rest)
         for scenario in scenarios:
             through = [target for target in scenario.targets if target in targets]
             if other is not None:
@@ -177,7 +166,7 @@ def _measure_through_targets(
             if not through:
                 continue
             _say(f"{scenario.number} {scenario.title}")
-            settings = _settings(options, version, scenario.plan_for(options.quick))
+            settings = _settings(options, spec.version, scenario.plan_for(options.quick))
             results = measure(scenario, bench, through, runs, options.quick)
             content = {**settings, "baseline": scenario.baseline, "results": results}
             name = scenario.name

@@ -4,12 +4,9 @@ A scenario starts what it needs itself; what it compares are phases of its own, 
 target has elsewhere.
 """
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from os import statvfs
-from pathlib import Path
 from typing import Any, Final
 
 from bench.compiled import compiled, environment
@@ -19,6 +16,7 @@ from bench.quantities import Measured, Quantity
 from bench.targets import GENEROUS
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.play import keep_brokers_in_memory
 from pidgate.sandbox.spec import ClusterSpec
 
 Plan = Mapping[str, float]
@@ -29,9 +27,8 @@ BROKER_PROPERTIES: Final = {
     "log.segment.delete.delay.ms": "1000",
     "max.connections.per.ip": "20000",
 }
-# Memory as disk keeps write-back out of the measurements; the broker's data stay below this.
-_SHM: Final = Path("/dev/shm")
-_SHM_NEEDED_BYTES: Final = 6 << 30
+BROKER_BYTES: Final = 6 << 30
+"""A broker's data stay below this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +76,6 @@ def measured_as(name: str) -> Quantity:
     return lambda measured: measured[name]
 
 
-def in_memory() -> None:
-    """Brokers that are started from now on keep their data in memory, where there is room."""
-    if _SHM.is_dir() and statvfs(_SHM).f_bavail * statvfs(_SHM).f_frsize > _SHM_NEEDED_BYTES:
-        tempfile.tempdir = str(_SHM)
-
-
 def broker_spec(properties: Mapping[str, str] | None = None, *, sasl: bool = False) -> ClusterSpec:
     """One broker that is measured against."""
     return ClusterSpec(
@@ -101,7 +92,7 @@ def broker_spec(properties: Mapping[str, str] | None = None, *, sasl: bool = Fal
 @contextmanager
 def broker_beside(placement: Placement, spec: ClusterSpec) -> Iterator[Cluster]:
     """A broker of the scenario's own, on the processors of the load."""
-    in_memory()
+    keep_brokers_in_memory(BROKER_BYTES)
     with Cluster(spec) as cluster:
         pid = cluster.pid(1)
         if pid:

@@ -25,6 +25,7 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 from bench.machine import describe
+from bench.process_cost import family
 from bench.targets import ROOT
 from pidgate.child_python import python_module
 
@@ -142,7 +143,7 @@ def _run(job: str, events: int, tables: Path, options: Sequence[str]) -> Run:
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)
         while process.poll() is None:
-            peak_bytes = max(peak_bytes, sum(map(_pss_bytes, _family(process.pid))))
+            peak_bytes = max(peak_bytes, sum(map(_pss_bytes, family(process.pid))))
             time.sleep(LOOK_EVERY_S)
         if process.returncode:
             said.seek(0)
@@ -154,19 +155,6 @@ def _run(job: str, events: int, tables: Path, options: Sequence[str]) -> Run:
         f"{job} of {events:,} events: {run.seconds:.0f} s, {run.peak_gb:.2f} GB", file=sys.stderr, flush=True
     )
     return run
-
-
-def _family(root: int) -> list[int]:
-    """The process and its descendants, by who is whose parent: threads come and go too fast to be asked."""
-    children: dict[int, list[int]] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            parent = int(status.read_text().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(status.parent.name))
-    members = [root]
-    for member in members:
-        members += children.get(member, [])
-    return members
 
 
 def _pss_bytes(pid: int) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_THREAD_ENDED: Final = (FileNotFoundError, ProcessLookupError)
+_ENDED: Final = (FileNotFoundError, ProcessLookupError)
 """Between being listed and being looked at: a JVM's do so all the time."""
 
 
@@ -37,7 +37,7 @@ def cost_of(pid: int) -> ProcessCost:
     for member in family(pid):
         process = Path(f"/proc/{member}")
         for task in (process / "task").iterdir():
-            with suppress(*_THREAD_ENDED):
+            with suppress(*_ENDED):
                 cpu_ns += int((task / "schedstat").read_text().split()[0])
                 wakeups += _status(task, "voluntary_ctxt_switches")
         rss_bytes += _status(process, "VmRSS") * 1024
@@ -59,12 +59,15 @@ def waited_for_core_ns(pid: int) -> int:
 
 
 def family(pid: int) -> list[int]:
-    """`pid` and its descendants."""
+    """`pid` and its descendants, by who is whose parent: threads come and go too fast to be asked."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(*_ENDED):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
     members = [pid]
     for member in members:
-        for task in Path(f"/proc/{member}/task").iterdir():
-            with suppress(*_THREAD_ENDED):
-                members += map(int, (task / "children").read_text().split())
+        members += children.get(member, [])
     return members
 
 

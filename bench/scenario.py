@@ -52,10 +52,10 @@ class Scenario:
     title: str
     kind: Literal["paced", "produce", "fetch", "idle", "fresh"]
     plan: Plan
-    quick: Plan
-    """Fields of the plan that `--quick` replaces."""
-    cost_per: Literal["request", "GB", "connection"]
     partitions: int
+    quick: Plan = field(default_factory=lambda: {"warmup_s": 1, "measure_s": 2})
+    """Fields of the plan that `--quick` replaces."""
+    cost_per: Literal["request", "GB", "connection"] = "request"
     goals: Sequence[Goal] = ()
     targets: Sequence[str] = ORDINARY
     baseline: str = BASELINE
@@ -86,7 +86,7 @@ class Bench:
     """What all runs share."""
 
     broker: Broker
-    broker_pid: int | None
+    broker_pid: int
     placement: Placement
     say: Callable[[str], None]
     other: Tree | None = None
@@ -118,7 +118,7 @@ def measure(
 
 
 def _load(scenario: Scenario, plan: Plan, bench: Bench, through: Through) -> Measured:
-    ours = [member for member in (through.watch, bench.broker_pid) if member]
+    ours = [bench.broker_pid, *([through.watch] if through.watch else ())]
     started_s, busy_s, own_s = time.monotonic(), machine_busy_s(), _cpu_s(ours)
     with started(scenario.kind, through, plan, bench.placement) as load:
         measured: Measured = measured_by(load)

@@ -3,8 +3,10 @@
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from pidgate.sandbox.java import java_for
 
 PASSED, FAILED, NOT_PLAYED, INTERRUPTED = 0, 1, 2, 130
 _WIDTH_WITHOUT_TERMINAL = 160
+_MEMORY_DISK = Path("/dev/shm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,16 @@ class Clocked:
     def say(self, text: str) -> None:
         """Print that a step begins."""
         self.console.print(f"[dim]{self.took_s:6.1f} s[/]  {text}", highlight=False, soft_wrap=True)
+
+
+def keep_brokers_in_memory(needed_bytes: int) -> None:
+    """Keep the data of brokers that start from now on in memory, where there is room.
+
+    They live for seconds, and a slow disk and its write-back would be measured instead of the broker.
+    """
+    with suppress(OSError):
+        if shutil.disk_usage(_MEMORY_DISK).free >= needed_bytes:
+            tempfile.tempdir = str(_MEMORY_DISK)
 
 
 def play(name: str, kafka_version: str, what: str, run: Callable[[Path], bool]) -> int:

@@ -5,12 +5,12 @@ which the gateway answers by itself on the same event loop: what is late there w
 its own time whatever the answers do; latency counts from when it was due.
 """
 
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from typing import Final
 
 from bench.loads.client import CLIENT_ID, FAILURES, Through, connect
@@ -107,36 +107,16 @@ def _tiny_kafka(address: Address) -> Callable[[int], None]:
 
 
 def _tiny_http(address: Address) -> Callable[[int], None]:
-    connection = socket.create_connection(address)
-    request = f"GET /livez HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode()
+    connection = HTTPConnection(*address)
 
     def exchange(_number: int) -> None:
-        connection.sendall(request)
-        read_http_answer(connection)
+        connection.request("GET", "/livez")
+        answer = connection.getresponse()
+        answer.read()
+        if answer.status != 200:
+            raise LoadError(f"admin site: status {answer.status}")
 
     return exchange
-
-
-def read_http_answer(connection: socket.socket) -> bytes:
-    """The body of one answer with a Content-Length; LoadError when it is another kind of answer."""
-    data = bytearray()
-    while (head_end := data.find(b"\r\n\r\n")) < 0:
-        data += _more(connection)
-    head = bytes(data[:head_end]).lower()
-    at = head.find(b"content-length:")
-    if not head.startswith(b"http/1.1 200") or at < 0:
-        raise LoadError(f"admin site: {head[:200]!r}")
-    length = int(head[at:].split(b"\r\n", 1)[0].split(b":")[1])
-    while len(data) < head_end + 4 + length:
-        data += _more(connection)
-    return bytes(data[head_end + 4 :])
-
-
-def _more(connection: socket.socket) -> bytes:
-    data = connection.recv(65536)
-    if not data:
-        raise LoadError("connection closed by the peer")
-    return data
 
 
 def run_metadata(through: Through, plan: MetadataPlan) -> dict[str, float]:

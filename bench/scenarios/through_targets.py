@@ -34,8 +34,6 @@ from bench.scenario import KEEP, Plan, Scenario
 from bench.targets import ORDINARY, PLAIN, TWO_WORKERS
 from pidgate.load.plan import Address
 
-_SHORT: Final = {"warmup_s": 1, "measure_s": 2}
-
 
 def _paced(producers: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
     """Return a plan of requests of 1 KB for each partition at a fixed rate in sum."""
@@ -80,8 +78,6 @@ SMALL_REQUESTS = Scenario(
     title="8 idempotent producers, 1 KB, 2,000 requests/s in sum",
     kind="paced",
     plan=_paced(8, 2000),
-    quick=_SHORT,
-    cost_per="request",
     targets=(*ORDINARY, PLAIN),
     partitions=8,
     goals=(
@@ -99,7 +95,6 @@ BULK_PRODUCE = Scenario(
     title="2 idempotent producers, 0.95 MB batches, as fast as they go",
     kind="produce",
     plan=_bulk(1, records=950),
-    quick=_SHORT,
     cost_per="GB",
     partitions=2,
     goals=(
@@ -132,7 +127,6 @@ BULK_FETCH = Scenario(
     title="2 consumers, newest Fetch version, as fast as they go",
     kind="fetch",
     plan=_bulk(_FETCH_PARTITIONS // 2, records=100),
-    quick=_SHORT,
     cost_per="GB",
     partitions=_FETCH_PARTITIONS,
     goals=(
@@ -149,8 +143,6 @@ CONNECTIONS = Scenario(
     title="200 idempotent producers, 1 KB, 10 requests/s each",
     kind="paced",
     plan=_paced(200, 2000),
-    quick=_SHORT,
-    cost_per="request",
     targets=(*ORDINARY, PLAIN),
     partitions=200,
     goals=(_cpu_per_request(1.2),),
@@ -161,8 +153,6 @@ MANY_PARTITIONS = Scenario(
     title="4 idempotent producers, 30 partitions of 1 KB in each request, 400 requests/s in sum",
     kind="paced",
     plan=_paced(4, 400, partitions_each=30),
-    quick=_SHORT,
-    cost_per="request",
     partitions=4 * 30,
     goals=(_cpu_per_request(1.3),),
 )
@@ -192,8 +182,6 @@ WORKERS_COST = Scenario(
     title="2 workers against 1: 64 idempotent producers, 1 KB, 2,000 requests/s in sum",
     kind="paced",
     plan=_paced(64, 2000),
-    quick=_SHORT,
-    cost_per="request",
     partitions=64,
     targets=("pidgate", TWO_WORKERS),
     baseline="pidgate",
@@ -206,7 +194,6 @@ WORKERS_QUOTA = Scenario(
     kind="fresh",
     plan={"producers": _FRESH_IDS, "partitions": 8, "record_bytes": 100, "acks": 1},
     quick={},
-    cost_per="request",
     partitions=8,
     targets=("pidgate", TWO_WORKERS),
     baseline="pidgate",

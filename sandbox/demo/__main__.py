@@ -4,9 +4,7 @@
 """
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from fractions import Fraction
@@ -22,9 +20,8 @@ from pidgate.sandbox.demo.stage import Stage
 from pidgate.sandbox.demo.verdict import conclude
 from pidgate.sandbox.demo.verifier import verify
 from pidgate.sandbox.jars import NEWEST
-from pidgate.sandbox.play import console_of_stdout, play
+from pidgate.sandbox.play import console_of_stdout, keep_brokers_in_memory, play
 
-_MEMORY_DISK = Path("/dev/shm")
 # Two brokers' logs and indexes, with room to spare.
 _ROOM_BYTES = 1 << 30
 
@@ -64,16 +61,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _keep_brokers_in_memory() -> None:
-    """Their data lives for seconds, and a slow disk would be measured instead of the broker."""
-    try:
-        roomy = shutil.disk_usage(_MEMORY_DISK).free >= _ROOM_BYTES
-    except OSError:
-        return
-    if roomy:
-        tempfile.tempdir = str(_MEMORY_DISK)
-
-
 def _play(plan: Plan, console: Console, work: Path) -> Evidence:
     began_s = time.monotonic()
     with Stage(console) as stage:
@@ -106,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run(work: Path) -> bool:
         # The work directory is made already: logs and journals stay on the disk.
-        _keep_brokers_in_memory()
+        keep_brokers_in_memory(_ROOM_BYTES)
         return _run(plan, console, work, given.summary)
 
     return play("pidgate-demo", plan.version, "logs and journals", run)

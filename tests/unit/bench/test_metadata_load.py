@@ -1,14 +1,12 @@
 """What the load of Metadata computes and reads."""
 
-import socket
 from collections.abc import Mapping
 
 import pytest
 
-from bench.loads.metadata import metadata_requests, read_http_answer, topic_name
+from bench.loads.metadata import metadata_requests, topic_name
 from bench.scenarios import lateness
 from bench.scenarios.lateness import Moment
-from pidgate.load.prebuilt import LoadError
 from pidgate.sandbox.gateway import Metrics
 from tests.support.frames import codec
 
@@ -37,16 +35,3 @@ def test_all_topics_are_asked_for_and_then_all_but_a_different_one() -> None:
     assert asked[0] is None
     names = [topic_name(number) for number in range(5)]
     assert asked[1:] == [[name for name in names if name != left_out] for left_out in names]
-
-
-def test_an_http_answer_is_read_to_its_end_and_no_further() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nalive")
-        assert read_http_answer(ours) == b"alive"
-        theirs.sendall(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-        with pytest.raises(LoadError, match="503"):
-            read_http_answer(ours)
-        theirs.close()
-        with pytest.raises(LoadError, match="closed"):
-            read_http_answer(ours)
