@@ -1,17 +1,14 @@
 """A real Kafka cluster on this machine, from the package registries alone: no Docker, no system Java."""
 
-import base64
 import sys
 import time
-import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 from pidgate.sandbox import guard
 from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.gclog import HeapSample
-from pidgate.sandbox.node import Node
+from pidgate.sandbox.node import Node, new_uuid
 from pidgate.sandbox.spec import PLAINTEXT, ClusterSpec
 from pidgate.sandbox.tools import JavaTools, ToolResult
 
@@ -59,12 +56,11 @@ class Cluster:
                 node_id: Node(self.spec, node_id, self.directory / f"node-{node_id}")
                 for node_id in self.spec.node_ids
             }
-            cluster_id = _new_cluster_id()
+            cluster_id = new_uuid()
             for node in self._nodes.values():
                 node.write_properties(self._controller_ports())
-            with ThreadPoolExecutor(len(self._nodes)) as pool:
-                list(pool.map(lambda node: node.format(cluster_id), self._nodes.values()))
             for node in self._nodes.values():
+                node.format(cluster_id)
                 node.start()
             self.wait_until_ready()
         except BaseException:
@@ -175,11 +171,3 @@ class Cluster:
             return self._nodes[node_id]
         except KeyError:
             raise SandboxError(f"no node {node_id}: {self!r}") from None
-
-
-def _new_cluster_id() -> str:
-    """A UUID as Kafka writes it. None that begins with a dash: the tools would take it for an option."""
-    while True:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-        if not cluster_id.startswith("-"):
-            return cluster_id

@@ -1,8 +1,11 @@
 """One node: its directory, ports and process."""
 
+import base64
 import shutil
 import signal
+import threading
 import time
+import uuid
 from collections import deque
 from pathlib import Path
 
@@ -18,6 +21,18 @@ from pidgate.sandbox.tools import JavaTools
 _GC_LOG = "gc.log"
 _BROKER_LOG = "broker.log"
 _PROPERTIES = "server.properties"
+
+_formatting = threading.Lock()
+_formatted: dict[tuple[object, ...], bytes] = {}
+"""Records that a cluster of one kind begins with, the same on each of its nodes: features and users."""
+
+
+def new_uuid() -> str:
+    """A UUID as Kafka writes it. None that begins with a dash: the tools would take it for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        if not text.startswith("-"):
+            return text
 
 
 class Node(guard.GuardedProcess):
@@ -52,18 +67,28 @@ class Node(guard.GuardedProcess):
         (self.directory / _PROPERTIES).write_text(render(properties))
 
     def format(self, cluster_id: str) -> None:
-        """Write the metadata directory with Kafka's StorageTool, SCRAM users included."""
-        features = [
-            argument
-            for name, level in self.spec.features.items()
-            for argument in ("--feature", f"{name}={level}")
-        ]
-        JavaTools(self.spec.version).run(
-            "kafka.tools.StorageTool",
-            *("format", "-t", cluster_id, "-c", str(self.directory / _PROPERTIES)),
-            *scram_arguments(self.spec),
-            *features,
-        )
+        """Write the metadata directory, SCRAM users included: Kafka's StorageTool does, once for all that are alike."""
+        spec = self.spec
+        options = [*scram_arguments(spec)]
+        for name, level in spec.features.items():
+            options += ["--feature", f"{name}={level}"]
+        alike = (spec.version, *options, *sorted(spec.properties.items()))
+        records = self.directory / "data" / "bootstrap.checkpoint"
+        with _formatting:
+            if alike not in _formatted:
+                tool = ("kafka.tools.StorageTool", "format", "-t", cluster_id)
+                JavaTools(spec.version).run(*tool, "-c", str(self.directory / _PROPERTIES), *options)
+                _formatted[alike] = records.read_bytes()
+                return
+        records.parent.mkdir()
+        records.write_bytes(_formatted[alike])
+        own = {
+            "version": "1",
+            "cluster.id": cluster_id,
+            "node.id": str(self.node_id),
+            "directory.id": new_uuid(),
+        }
+        (records.parent / "meta.properties").write_text(render(own))
 
     def start(self) -> None:
         self._starts += 1
