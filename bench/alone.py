@@ -71,11 +71,6 @@ class Alone:
         return {**self.plan, **self.quick} if quick else self.plan
 
 
-def measured_as(name: str) -> Quantity:
-    """What a run has measured under this name."""
-    return lambda measured: measured[name]
-
-
 def broker_spec(properties: Mapping[str, str] | None = None, *, sasl: bool = False) -> ClusterSpec:
     """One broker that is measured against."""
     return ClusterSpec(

@@ -9,6 +9,16 @@ Measured = dict[str, float]
 Quantity = Callable[[Measured], float]
 
 
+def measured_as(name: str) -> Quantity:
+    """What a run has measured under this name."""
+    return lambda measured: measured[name]
+
+
+p50_ms = measured_as("p50_ms")
+p99_ms = measured_as("p99_ms")
+admitted_ids = measured_as("admitted")
+
+
 def cpu_us_per_request(measured: Measured) -> float:
     return measured["cpu_s"] * 1e6 / measured["requests"]
 
@@ -31,14 +41,6 @@ def mb_per_s(measured: Measured) -> float:
     return measured["bytes"] / measured["seconds"] / 1e6
 
 
-def p50_ms(measured: Measured) -> float:
-    return measured["p50_ms"]
-
-
-def p99_ms(measured: Measured) -> float:
-    return measured["p99_ms"]
-
-
 def rss_kb_per_connection(measured: Measured) -> float:
     """Grown since the first connections were open, by each further one with its side to the broker."""
     return measured["rss_bytes"] / measured["connections"] / 1e3
@@ -47,7 +49,3 @@ def rss_kb_per_connection(measured: Measured) -> float:
 def start_rss_mb(measured: Measured) -> float:
     """With the first connections open."""
     return measured["rss_before_bytes"] / 1e6
-
-
-def admitted_ids(measured: Measured) -> float:
-    return measured["admitted"]

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import crc32c
 
 from pidgate.load.blocking import BlockingConnection
+from pidgate.load.cluster import CREATE_TOPICS, CREATE_TOPICS_VERSION
 from pidgate.load.exchanges import call, hello, init_producer_id
 from pidgate.load.plan import Address, Login
 from pidgate.load.prebuilt import FetchFrame, LoadError, ProduceFrame, read_fetch_answer
@@ -17,8 +18,6 @@ from pidgate.protocol.messages import METADATA, METADATA_PROBE_VERSION
 from pidgate.protocol.producer_requests import produce_request
 
 CLIENT_ID: Final = "bench"
-CREATE_TOPICS: Final = 19
-CREATE_TOPICS_VERSION: Final = 5
 
 _TIMEOUT_S: Final = 30.0
 _TIMESTAMP_MS: Final = 1_780_000_000_000

@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from bench.alone import Alone, Column, Conditions, Plan, Results, measured_as
+from bench.alone import Alone, Column, Conditions, Plan, Results
 from bench.compiled import compiled, environment
 from bench.goals import Goal
-from bench.quantities import Measured, Quantity
+from bench.quantities import Measured, Quantity, measured_as
 from bench.targets import PLAIN, ROOT, TargetFailed
 
 _ROGUE_IDS_PER_S: Final = 5_000_000 / 3_600

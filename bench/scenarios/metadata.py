@@ -20,13 +20,12 @@ from bench.alone import (
     broker_spec,
     compiled_gateway,
     give_core,
-    measured_as,
 )
 from bench.goals import Goal
 from bench.loads.client import Through, connect, create_topics, metadata_of
 from bench.loads.metadata import topic_name
 from bench.loads.process import measured_by, started
-from bench.quantities import Measured
+from bench.quantities import Measured, measured_as
 from bench.scenarios import lateness
 from bench.targets import TargetFailed
 from pidgate.load.blocking import BlockingConnection

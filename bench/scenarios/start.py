@@ -18,10 +18,9 @@ from bench.alone import (
     broker_spec,
     compiled_gateway,
     give_core,
-    measured_as,
 )
 from bench.goals import Goal
-from bench.quantities import Measured
+from bench.quantities import Measured, measured_as
 from bench.targets import TargetFailed
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST

@@ -34,12 +34,11 @@ from bench.alone import (
     broker_spec,
     compiled_gateway,
     give_core,
-    measured_as,
 )
 from bench.goals import Goal
 from bench.loads.client import Through, connect, create_topic, metadata_of
 from bench.loads.process import measured_by, started
-from bench.quantities import Measured, p50_ms, p99_ms
+from bench.quantities import Measured, measured_as, p50_ms, p99_ms
 from bench.scenario import RETENTION
 from bench.scenarios import lateness
 from bench.targets import TargetFailed

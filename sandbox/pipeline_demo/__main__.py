@@ -8,22 +8,32 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 from rich.text import Text
 
+from pidgate.child_python import python_module
+from pidgate.sandbox import guard
 from pidgate.sandbox.demo.plan import MALLORY
 from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.pipeline_demo import jobs
 from pidgate.sandbox.pipeline_demo.acts import play as play_act
 from pidgate.sandbox.pipeline_demo.checks import Evidence, rate_of, verify
 from pidgate.sandbox.pipeline_demo.plan import EVENTS_TOPIC, Act, Plan
 from pidgate.sandbox.play import Clocked, checks_table, checks_title, console_of_stdout, play
+
+_JOB_WITHIN_S = 600.0
+_TAIL_LINES = 25
+
+
+class _JobFailed(Exception):
+    """A job ended with an error. The message ends with its output."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +83,7 @@ def _play(plan: Plan, clock: Clocked, work: Path, report: Path) -> Evidence:
 
 
 def _study(plan: Plan, cluster: Cluster, tables: Path, clock: Clocked) -> dict[str, Any]:
-    """Run every job once; return what `--json` printed, by job."""
+    """Run every job once, as people type it; return what `--json` printed, by job. Raises _JobFailed."""
     servers = cluster.bootstrap_servers()
     steps: list[tuple[str, list[str]]] = [
         ("ingest", ["--kafka", servers, "--topic", EVENTS_TOPIC, "--available-now", "--json"]),
@@ -88,22 +98,41 @@ def _study(plan: Plan, cluster: Cluster, tables: Path, clock: Clocked) -> dict[s
     printed: dict[str, Any] = {}
     for job, options in steps:
         began_s = clock.took_s
-        stdout = jobs.run(job, tables, *options, memory=plan.memory)
+        typed = ["pipeline", job, "--tables", str(tables), *options, "--memory", plan.memory]
+        code, stdout, stderr = _pidgate(typed, tables.parent / f"{job}.log")
+        if code != 0:
+            said = "\n".join((stderr + stdout).splitlines()[-_TAIL_LINES:])
+            raise _JobFailed(f"pidgate pipeline {job} ended with {code}:\n{said}")
         clock.say(f"pidgate pipeline {job} {' '.join(options)}: {clock.took_s - began_s:.0f} s")
         if "--json" in options:
             printed[job] = json.loads(stdout)
     return printed
 
 
+def _pidgate(words: Sequence[str], log: Path) -> tuple[int, str, str]:
+    """The command line in a process of its own: exit code, stdout, stderr."""
+    errors = log.with_suffix(".err")
+    with log.open("wb") as out, errors.open("wb") as err:
+        process = guard.spawn(python_module("pidgate", *words), stdout=out, stderr=err)
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_JOB_WITHIN_S)
+        finally:
+            process.kill()
+            code = process.wait()
+            guard.ended(process)
+    return code, log.read_text(errors="replace"), errors.read_text(errors="replace")
+
+
 def _check(file: Path, work: Path) -> str | None:
-    code, stdout, stderr = jobs.pidgate(["check", "--config", str(file)], work / "check.log")
+    code, stdout, stderr = _pidgate(["check", "--config", str(file)], work / "check.log")
     return None if code == 0 else " ".join((stderr + stdout).split())[:200]
 
 
 def _run(plan: Plan, clock: Clocked, work: Path, report: Path) -> bool:
     try:
         evidence = _play(plan, clock, work, report)
-    except jobs.JobFailed as failure:
+    except _JobFailed as failure:
         print(failure, file=sys.stderr)
         return False
     checks = verify(evidence)

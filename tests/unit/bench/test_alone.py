@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from bench import report
-from bench.alone import Alone, Column, Results, measured_as
+from bench.alone import Alone, Column, Results
 from bench.goals import Goal
+from bench.quantities import measured_as
 
 SETTINGS = {
     "machine": {
