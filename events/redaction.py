@@ -14,13 +14,11 @@ from hashlib import blake2b
 from typing import Any, Final, TypeVar
 
 from pidgate.events.definitions import ConfigEvent, Event
+from pidgate.names import bounded
 
 REDACTABLE: Final = ("user", "client_id", "address")
 
 TRANSACTIONAL_ID: Final = "transactional_id"
-
-LONGEST_CACHED: Final = 256
-"""Characters: names are what clients choose, and the cache holds thousands of them."""
 
 _HASH_BYTES = 8  # among a million names two are alike with a chance of 3 in 100 million
 
@@ -39,16 +37,14 @@ def pseudonym(field: str, name: str) -> str:
 
 
 def hash64(field: str, name: str) -> int:
-    """Return the number that `pseudonym` writes in hexadecimal."""
-    return _cached(field, name) if len(name) <= LONGEST_CACHED else _hashed(field, name)
+    """Return the number that `pseudonym` writes in hexadecimal. A name and its bounded form have the same."""
+    return _hashed(field, bounded(name))
 
 
+@lru_cache(maxsize=10_000)
 def _hashed(field: str, name: str) -> int:
     data = name.encode("utf-8", "replace")
     return int.from_bytes(blake2b(data, digest_size=_HASH_BYTES, person=field.encode()).digest(), "big")
-
-
-_cached = lru_cache(maxsize=10_000)(_hashed)
 
 
 def redacted(event: _E, redact: Collection[str]) -> _E:

@@ -18,6 +18,9 @@ MAX_FRAME = 104_857_600
 """Longest frame we take unless configured otherwise: Kafka's default of socket.request.max.bytes (100
 MiB)."""
 
+LONGEST_STRING_BYTES = 0x7FFF
+"""Short.MAX_VALUE: Kafka's generated code takes no longer one, in flexible versions either."""
+
 MAX_TAGS = 32
 """Most tagged fields we go over in one struct. Kafka 4.3 has 9 at most; a buffer of millions of empty ones
 would stall everybody while it is walked."""
@@ -212,8 +215,10 @@ class Reader:
         return count
 
     def raw_string(self) -> bytes | None:
-        """Read a nullable string's bytes."""
+        """Read a nullable string's bytes. Raises MalformedFrame above LONGEST_STRING_BYTES, as Kafka does."""
         length = self.length()
+        if length > LONGEST_STRING_BYTES:
+            raise MalformedFrame(f"a string of {length} bytes")
         return None if length < 0 else self.take(length)
 
     def nullable_string(self) -> str | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from pidgate.quota.entities import User, resolve
 from pidgate.quota.settings import DEFAULT, ByteEntity, ByteQuotas, Mode, Quotas
@@ -29,7 +28,6 @@ BucketName = tuple[str | None, str | None]
 """(user, client id) whose bytes are counted together: Kafka's metric tags. None: whoever it is."""
 
 
-LONGEST_CLIENT_ID: Final = 255
 """Characters that distinguish clients under a default client's rate."""
 
 
@@ -107,5 +105,4 @@ def _levels(user: User | None, client: str) -> tuple[tuple[int, ByteEntity], ...
 def _bucket(level: int, user: User, client: str) -> BucketName:
     if level in (3, 6):
         return (user, None)
-    # Clients that nobody named may call themselves as they like, up to 32 KB: what they begin with has to do.
-    return (None if level >= 7 else user, client if level in (1, 4, 7) else client[:LONGEST_CLIENT_ID])
+    return (None if level >= 7 else user, client)

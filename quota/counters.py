@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pidgate.quota.entities import EffectiveQuota, User
-from pidgate.quota.users import UserStatus
+from pidgate.quota.entities import EffectiveQuota, User, unidentified
+from pidgate.quota.users import MOST_USERS, UserStatus
 from pidgate.quota.verdicts import Decision, Reason
 
 SAMPLE_MS = 30_000
@@ -184,8 +184,11 @@ class UserCountersTable:
         self._users: dict[User, UserCounters] = {}
 
     def of(self, user: User, now_ms: int) -> UserCounters:
-        """Return the user's counters, to count something now."""
+        """Return the user's counters, to count something now. Beyond MOST_USERS, newcomers are counted together."""
         counters = self._users.get(user)
+        if counters is None and len(self._users) >= MOST_USERS:
+            user = unidentified("")
+            counters = self._users.get(user)
         if counters is None:
             counters = self._users[user] = UserCounters()
         counters.last_ms = now_ms

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from pidgate.names import bounded
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 
@@ -44,7 +45,8 @@ def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change])
     """Return the file's quotas with these changes in them."""
     users = dict(in_file.users)
     default = in_file.default
-    for (setting, user), change in found.items():
+    for (setting, named), change in found.items():
+        user = None if named is None else bounded(named)
         if user is None:
             if setting is Setting.PRODUCER_IDS_RATE:
                 default = _with(default, change)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pidgate.quota.entities import EffectiveQuota, User, limits_transactional_ids, resolve
+from pidgate.quota.entities import EffectiveQuota, User, limits_transactional_ids, resolve, unidentified
 from pidgate.quota.grace import Grace
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
 from pidgate.quota.refused_ids import RefusedIds
@@ -19,6 +19,11 @@ from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.transactional_ids import TransactionalIds, remembering
 
 _FLOOR_WITHOUT_LIMIT = 1_000
+
+MOST_USERS = 20_000
+"""With state of their own. Brokers say who is let in, but some let in whatever name a token holds: what a name costs
+is then bounded, and nobody's state is forgotten for it.
+"""
 
 BROUGHT_WITHIN_MS = 5_000
 """From being given an id to its first batch: a producer with data to send takes less. Slower ones have no token
@@ -223,8 +228,11 @@ class UserTable:
     # Users
 
     def live(self, user: User, now_ms: int) -> LiveUser:
-        """Return the user's state, created when there is none."""
+        """Return the user's state, created when there is none. Beyond MOST_USERS, newcomers are one user together."""
         live = self._users.get(user)
+        if live is None and len(self._users) >= MOST_USERS:
+            user = unidentified("")
+            live = self._users.get(user)
         if live is None:
             live = self._users[user] = self.new(user, usable_seed(self._seed_source()))
             self.shape_bucket(live, now_ms)

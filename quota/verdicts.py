@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from pidgate.names import bounded
 from pidgate.quota.entities import User
 
 ProducerBatch = tuple[int, int, int, bytes, int]
@@ -20,9 +21,10 @@ def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch
     """Return the first batch of each (id, epoch, partition): Produce v0-v2 may carry several; they pass together."""
     if len(batches) == 1:
         return batches
-    first: dict[tuple[int, int, bytes, int], ProducerBatch] = {}
+    # The topic first: its hash is keyed, and after it a client cannot choose numbers that collide.
+    first: dict[tuple[bytes, int, int, int], ProducerBatch] = {}
     for batch in batches:
-        first.setdefault((batch[0], batch[1], batch[3], batch[4]), batch)
+        first.setdefault((batch[3], batch[4], batch[0], batch[1]), batch)
     return list(first.values())
 
 
@@ -73,6 +75,7 @@ class Session:
 
     def identify(self, user: User) -> None:
         """Set the connection's user (first authentication, or a new one)."""
+        user = bounded(user)
         if user != self.user:
             self.user = user
             self.admitted.clear()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.seen_answers import SeenAnswers
 from pidgate.protocol import metadata
 from pidgate.protocol.errors import KafkaProtocolError
 
@@ -22,8 +22,6 @@ log = logger()
 
 SLICE_S: Final = 0.001
 TOPICS_PER_LOOK: Final = 16
-WALKED_KEPT: Final = 256
-"""Checksums of answers already walked: clients of one application ask for the same topics again and again."""
 WAITING_LIMIT: Final = 64
 """Answers that wait to be walked; beyond that one is left out. The pair is learnt from a later one, and until
 then the rule for a first sight above sequence 0 covers it."""
@@ -39,18 +37,14 @@ class TopicNames:
         self._loop = loop
         self._learn = learn
         self._waiting: deque[Iterator[tuple[str, bytes]]] = deque()
-        self._walked: OrderedDict[int, None] = OrderedDict()
+        self._seen = SeenAnswers()
 
     def offer(self, answer: memoryview, version: int) -> None:
         """Take a Metadata answer (without its size prefix); it is copied when there is something to learn."""
         if version < metadata.FIRST_WITH_TOPIC_IDS or len(self._waiting) >= WAITING_LIMIT:
             return
-        checksum = zlib.crc32(answer[4:])  # all but the correlation id
-        if checksum in self._walked:
+        if not self._seen.is_new(answer):
             return
-        self._walked[checksum] = None
-        if len(self._walked) > WALKED_KEPT:
-            self._walked.popitem(last=False)
         copy = bytes(answer)
         if not self._waiting:
             self._loop.call_soon(self._walk)

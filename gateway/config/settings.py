@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StringConstraints
 
 from pidgate import units
+from pidgate.names import bounded
 from pidgate.quota import settings as quota
 from pidgate.quota.entities import User, unidentified
 from pidgate.units import Address
@@ -220,7 +221,7 @@ class DefaultSettings(ByteRatesSettings):
         yield (user, None), self.to_byte_rates()
         yield (user, quota.DEFAULT), self.default_client.to_byte_rates()
         for client_id, rates in self.clients.items():
-            yield (user, client_id), rates.to_byte_rates()
+            yield (user, bounded(client_id)), rates.to_byte_rates()
 
 
 class UserSettings(DefaultSettings):
@@ -270,7 +271,8 @@ class QuotasSettings(Section):
 
     def named(self) -> dict[User, UserSettings]:
         """Return every user with quotas of its own, and the entities of those who cannot be identified."""
-        return {**self.users, **{unidentified(name): user for name, user in self.unidentified.items()}}
+        users = {bounded(name): user for name, user in self.users.items()}
+        return {**users, **{unidentified(name): user for name, user in self.unidentified.items()}}
 
     def byte_quotas(self) -> quota.ByteQuotas:
         """Return every entity that has a byte rate."""
@@ -282,7 +284,7 @@ class QuotasSettings(Section):
                 for entity, rates in user.byte_rates(name)
             ),
             ((None, quota.DEFAULT), self.default_client.to_byte_rates()),
-            *(((None, client_id), rates.to_byte_rates()) for client_id, rates in self.clients.items()),
+            *(((None, bounded(name)), rates.to_byte_rates()) for name, rates in self.clients.items()),
         ]
         nothing = quota.ByteRates()
         return quota.ByteQuotas(

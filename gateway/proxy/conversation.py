@@ -48,6 +48,7 @@ from pidgate.gateway.proxy.connection_state import (
     IntakeEvent,
 )
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
+from pidgate.names import bounded
 from pidgate.protocol.produce import PRODUCE
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
@@ -275,7 +276,7 @@ class Conversation(ApiContext):
             if self.pending is None and self.alteration is None:
                 self.counters.requests[request.api_key] += 1
             if not self.session.client_id:
-                self.session.client_id = request.client_id
+                self.session.client_id = bounded(request.client_id)
             recorder = self.recorder
             if recorder is not None and api.introduces and not recorder.is_introduced:
                 recorder.introduced()

@@ -32,6 +32,8 @@ class _Seldom:
 
     def leave_out(self, key: str | None, count: int = 1) -> None:
         """Count what has no line."""
+        if key not in self._left_out and len(self._left_out) >= KEYS_KEPT:
+            self._left_out.clear()
         self._left_out[key] += count
 
     def may_log(self, key: str | None, now_ms: int) -> bool:

@@ -24,6 +24,7 @@ from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.recording.usage import IdUsage
+from pidgate.names import bounded
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.messages import (
     NO_PRODUCER_EPOCH,
@@ -41,7 +42,6 @@ from pidgate.quota.verdicts import Decision, ProducerBatch, Reason, Session
 
 Buffer = bytes | bytearray | memoryview
 
-LONGEST_NAME: Final = 255
 """Characters of a client id, or of a software's name and version: a client may send any length."""
 USAGES_AT_CLOSE: Final = 10
 """Usages published when a connection closes; more of them wait for the next second."""
@@ -92,9 +92,9 @@ class ConnectionRecorder:
             "connection_id": self.connection_id,
             "listener": self.listener,
             "user": session.user,
-            "client_id": session.client_id[:LONGEST_NAME],
-            "software_name": name[:LONGEST_NAME],
-            "software_version": version[:LONGEST_NAME],
+            "client_id": session.client_id,
+            "software_name": bounded(name),
+            "software_version": bounded(version),
             "address": session.address,
         }
 
@@ -174,7 +174,7 @@ class ConnectionRecorder:
         user, producer_id = decision.user, decision.producer_id
         suppressed_count = 0
         if not decision.admitted:
-            recorder.refused_ids.refused(user, producer_id, session.client_id[:LONGEST_NAME], session.address)
+            recorder.refused_ids.refused(user, producer_id, session.client_id, session.address)
             if recorder.is_sampled:
                 left_out = recorder.samples.take(user, now_ms)
                 if left_out is None:

@@ -6,12 +6,12 @@ hundred thousand partitions. Topics and partitions are bounded; those beyond are
 
 from __future__ import annotations
 
-import zlib
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
 from pidgate.events import BrokerPlace, TopicPlaces
+from pidgate.gateway.seen_answers import SeenAnswers
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.metadata_places import Broker, Cluster, TopicPartitions, places
 
@@ -22,7 +22,6 @@ MOST_PARTITIONS: Final = 50_000
 PARTITIONS_PER_EVENT: Final = 2_000
 """About 100 KB; the others follow in the next event."""
 MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
-ANSWERS_KNOWN: Final = 256
 BETWEEN_CHANGES_MS: Final = 10_000
 
 _Places = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
@@ -42,17 +41,13 @@ class Topology:
         self._waiting: deque[Iterator[Cluster | TopicPartitions]] = deque()
         self._waiting_bytes = 0
         self._sizes: deque[int] = deque()
-        self._known_answers: OrderedDict[int, None] = OrderedDict()
+        self._seen = SeenAnswers()
         self._published_ms: int | None = None
 
     def offer(self, answer: memoryview, version: int) -> None:
         """Queue a Metadata answer, without its size prefix, before anything in it is changed."""
-        checksum = zlib.crc32(answer[4:])  # all but the correlation id
-        if checksum in self._known_answers or self._waiting_bytes + len(answer) > MOST_WAITING_BYTES:
+        if self._waiting_bytes + len(answer) > MOST_WAITING_BYTES or not self._seen.is_new(answer):
             return
-        self._known_answers[checksum] = None
-        if len(self._known_answers) > ANSWERS_KNOWN:
-            self._known_answers.popitem(last=False)
         copy = bytes(answer)
         self._waiting.append(places(copy, 0, len(copy), version))
         self._sizes.append(len(copy))

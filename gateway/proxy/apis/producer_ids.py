@@ -14,6 +14,7 @@ from pidgate.gateway.proxy.apis.api import (
     Response,
     Step,
 )
+from pidgate.names import bounded
 from pidgate.protocol import messages
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Refuse
@@ -31,11 +32,11 @@ class InitProducerIdApi(Api):
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         pending, context.pending = context.pending, None
         wanted = messages.init_producer_id_request(request.buf, request.start, request.end)
-        request.note = wanted
+        name = wanted.transactional_id
+        request.note = wanted if name is None else wanted._replace(transactional_id=bounded(name))
         # Without a transactional id a broker hands out a new id, whichever id the request names (Kafka's
         # TransactionCoordinator.handleInitProducerId); with one it knows the producer, and mostly its id stays. An
         # empty one it refuses.
-        name = wanted.transactional_id
         if name == "":
             return context.forward(request)
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
@@ -88,7 +89,8 @@ class EndTxnApi(Api):
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        request.note = messages.end_txn_request(request.buf, request.start, request.end)
+        ending = messages.end_txn_request(request.buf, request.start, request.end)
+        request.note = ending._replace(transactional_id=bounded(ending.transactional_id))
         return context.forward(request)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:

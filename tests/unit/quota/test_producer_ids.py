@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota import Forward, Refuse
+from pidgate.quota import Forward, Refuse, users
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import UserQuota
 from pidgate.quota.state import AskedId, Question
+from pidgate.quota.users import LiveUser, UserTable
 from pidgate.quota.verdicts import Reason
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
@@ -170,3 +173,28 @@ def test_what_is_known_under_another_name_becomes_the_users() -> None:
     assert quota.table._budget.held < held
     quota.table.rename("nobody", "alice", 0)
     assert quota.table.remembers("alice", 1, 0)
+
+
+class _UserForEachName(UserTable):
+    def live(self, user: str, now_ms: int) -> LiveUser:
+        """Mutant: every name gets a state of its own."""
+        users.MOST_USERS = 1 << 60
+        return super().live(user, now_ms)
+
+
+def _users_of(quota: ProducerIdQuota) -> int:
+    for number in range(50):
+        quota.decide(replace(question(asked(number)), user=f"user-{number}"), 0)
+    return len(quota.users())
+
+
+def test_no_number_of_names_makes_the_table_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(users, "MOST_USERS", 10)
+    quota = ProducerIdQuota(enforcing(1), seeds(), 0)
+    quota.decide(question(asked(9)), 0)
+    assert _users_of(quota) == 11
+    assert quota.table.remembers("alice", 9, 0), "nobody's state is forgotten for it"
+    assert quota.decide(replace(question(asked(99)), user="one more"), 0).refused, "they share one quota"
+    mutant = ProducerIdQuota(enforcing(1), seeds(), 0)
+    mutant.table = _UserForEachName(enforcing(1), seeds(), 0)
+    assert _users_of(mutant) == 50

@@ -69,3 +69,13 @@ def test_closed_connections_are_one_line_a_second_and_cause(lines: list[dict[str
         ("protocol", 0),
         ("quota", 499),
     ]
+
+
+def test_no_number_of_names_makes_it_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pidgate.gateway.proxy.refusal_log.KEYS_KEPT", 10)
+    refusal_log = RefusalLog()
+    for reason in (Reason.STICKY, Reason.FIRST_SEEN):
+        for number in range(100):
+            refusal_log.note([refuse(f"user-{number}", number, reason)], describe, 0)
+    kept = refusal_log._lines
+    assert max(len(kept._left_out), len(kept._quiet_until_ms)) <= 10

@@ -19,6 +19,9 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.refusal_log import RefusalLog
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
+from pidgate.names import LONGEST_NAME
+from pidgate.protocol.errors import MalformedFrame
+from pidgate.protocol.messages import InitProducerIdRequest
 from pidgate.quota.admission import Admission
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
@@ -395,3 +398,29 @@ def test_with_workers_it_is_held_and_decided_by_the_state_owner() -> None:
     answered_by(ProducerIdQuota(its_quotas, lambda: 1, 0), asked)
     assert script.talk.release(0) == ([], False)
     assert [answer["error_code"] for answer in script.answers()] == [COORDINATOR_LOAD_IN_PROGRESS]
+
+
+def test_what_is_kept_of_a_long_name_is_bounded_and_two_names_stay_two() -> None:
+    script = Script(limited_names(1))
+    for number in range(2):
+        frame = init(number, transactional_id="n" * 30_000 + str(number))
+        assert script.send(frame) is FORWARD
+        note = getattr(script.talk._in_flight._in_order[-1], "note", None)
+        assert isinstance(note, InitProducerIdRequest)
+        assert len(note.transactional_id or "") == LONGEST_NAME
+    assert script.send(init(2, transactional_id="n" * 30_000 + "2")) is TAKEN
+    assert script.send(init(3, transactional_id="n" * 30_000 + "0")) is TAKEN, "known, and behind the mute"
+
+
+def test_a_long_client_id_is_bounded_where_it_enters() -> None:
+    script = Script(quotas(rate=100))
+    frame = raw.request(METADATA, 1, {"topics": []}, correlation_id=1, client_id="c" * 30_000)
+    script.send(frame)
+    assert len(script.session.client_id) == LONGEST_NAME
+    script.session.identify("u" * 10_000)
+    assert len(script.session.user) == LONGEST_NAME
+
+
+def test_a_string_that_kafka_refuses_is_refused() -> None:
+    with pytest.raises(MalformedFrame, match="a string of 32768 bytes"):
+        Script().send(init(1, 4, "n" * 32_768))

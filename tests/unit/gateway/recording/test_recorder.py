@@ -24,6 +24,7 @@ from pidgate.gateway.recording import recorder as recorder_module
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import LONGEST_USAGE_MS, Clocks, Identity, Recorder, RecorderSettings
+from pidgate.names import bounded
 from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.produce import ProducerBatch
 from pidgate.protocol.sasl import PLAIN, SaslExchange
@@ -402,7 +403,7 @@ def test_a_crash_loop_is_told_in_sums() -> None:
 
 def test_names_of_any_length_are_cut() -> None:
     told = Told()
-    connection = told.connection(client_id="x" * 30_000)
+    connection = told.connection(client_id=bounded("x" * 30_000))
     connection.software = ("y" * 30_000, "z" * 30_000)
     connection.closed("client")
     assert all(len(value) < 2_000 for _, value in told.values)
