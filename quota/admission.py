@@ -31,6 +31,7 @@ from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.users import GaveUp
 from pidgate.quota.verdicts import (
     FORWARD,
+    MOST_IDS_PER_REQUEST,
     SHORTEST_THROTTLE_MS,
     Close,
     Decision,
@@ -45,6 +46,7 @@ from pidgate.quota.verdicts import (
 
 _NOTHING_WATCHED: Mapping[int, RefusedId] = MappingProxyType({})
 _GENERATION_STEP = 1 << 48  # beyond any slice number: a cache entry of an earlier generation never fits
+
 _Looked = list[tuple[ProducerBatch, Look]]
 
 
@@ -68,6 +70,7 @@ class Admission:
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
+        self.ids_per_request = MOST_IDS_PER_REQUEST
         local = state or ProducerIdQuota(quotas, seed_source, now_ms)
         self.access = StateAccess(
             quotas, remote or local, local if remote is None else None, now_ms, on_failure

@@ -31,6 +31,15 @@ def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch
 SHORTEST_THROTTLE_MS = 100
 """A refusal costs the client a round trip; less would make it spin."""
 
+MOST_IDS_PER_REQUEST = 8
+"""Unless it is configured: a client has one id, and two around the end of an epoch."""
+
+
+def names_too_many_ids(batches: list[ProducerBatch], most: int) -> bool:
+    """Return whether a request names more distinct ids than any client does; it is not judged then, in any mode."""
+    return len(batches) > most and len({batch[0] for batch in batches}) > most
+
+
 MOST_CACHED_IDS = 1_000
 """Of one connection. Real clients have one id, a transactional pool some dozens."""
 

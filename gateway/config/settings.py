@@ -344,6 +344,8 @@ class LimitsSettings(Section):
     connections_per_user: int | None = Field(default=None, ge=1)
     # A fleet of 5,000 is in after 15 s; a crash loop comes no faster.
     connections_rate_per_user: int = Field(default=200, ge=1)
+    # A client has one id, and two around the end of an epoch.
+    producer_ids_per_request: int = Field(default=8, ge=2, le=1_000)
     # Off: behind a NAT all clients have one address.
     connections_per_address: int | None = Field(default=None, ge=1)
 

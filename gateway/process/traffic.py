@@ -70,6 +70,7 @@ class Traffic:
         self._settings = settings
         seeds = partial(secrets.randbits, 32)
         self._admission = admission = Admission(quotas, seeds, now_ms, state=state, remote=remote)
+        admission.ids_per_request = settings.limits.producer_ids_per_request
         self.counters = counters = Counters()
         self._recorder = recorder
         limits = settings.limits

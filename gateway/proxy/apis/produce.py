@@ -30,7 +30,7 @@ from pidgate.protocol.produce_answers import (
 )
 from pidgate.protocol.throttle import produce_throttle_at, raise_to
 from pidgate.quota.state import PendingDecision
-from pidgate.quota.verdicts import Close, Forward, Refuse
+from pidgate.quota.verdicts import Close, Forward, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
 
 MOST_BATCHES_NOTED: Final = 8
@@ -53,6 +53,8 @@ class ProduceApi(Api):
         except ForbiddenTopic as forbidden:
             return _to_gateway_topic(context, request, forbidden.acks)
         if batches:
+            if names_too_many_ids(batches, context.admission.ids_per_request):
+                return _close_for_ids(context)
             verdict = context.admission.judge(
                 context.session, batches, transactional=transactional, now_ms=now_ms, pending=pending
             )
@@ -83,6 +85,8 @@ class ProduceApi(Api):
         acks, transactional, batches = walk(request.buf, request.start, request.end)
         if not batches:
             return HOLD
+        if names_too_many_ids(batches, context.admission.ids_per_request):
+            return _close_for_ids(context)
         verdict = context.admission.judge_while_muted(
             context.session, batches, transactional=transactional, now_ms=now_ms
         )
@@ -150,6 +154,12 @@ def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: 
         context.mute(now_ms + throttle_ms)
     text = error_message(verdict, context.admission.quotas.help_url)
     return context.respond(refusal(buf, start, end, throttle_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
+
+
+def _close_for_ids(context: ApiContext) -> Step:
+    most = context.admission.ids_per_request
+    text = f"a Produce request names more than {most} producer ids (limits.producer_ids_per_request)"
+    return context.close("limit", text)
 
 
 def _to_gateway_topic(context: ApiContext, request: Request, acks: int) -> Step:

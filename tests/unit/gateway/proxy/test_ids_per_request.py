@@ -1,0 +1,43 @@
+"""A Produce names at most eight producer ids, in every mode; else the connection is closed."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
+from pidgate.gateway.proxy.conversation import Conversation
+from pidgate.quota import Admission, Mode, Session
+from tests.unit.gateway.model.wire import BY_ID, NAMED, produce_frame
+from tests.unit.quota.world import enforcing, seeds
+
+
+def talk(mode: Mode) -> Conversation:
+    return Conversation(Admission(enforcing(mode=mode), seeds(), 0), Session("alice", "app", "10.0.0.1", 1))
+
+
+def produce(ids: int, version: int, *, partitions: int = 20) -> bytes:
+    batches = tuple((partition, partition % ids, 0, 0, 1, b"x") for partition in range(partitions))
+    return produce_frame(version, 1, "app", batches)
+
+
+@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("version", [NAMED, BY_ID])
+@pytest.mark.parametrize(("ids", "step"), [(1, FORWARD), (8, FORWARD), (9, CLOSE), (20, CLOSE)])
+def test_more_than_eight_ids_close_the_connection(mode: Mode, version: int, ids: int, step: int) -> None:
+    conversation, frame = talk(mode), produce(ids, version)
+    assert conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0) is step
+    if step is CLOSE:
+        assert conversation.close_cause == "limit"
+        assert "limits.producer_ids_per_request" in conversation.close_reason
+
+
+def test_behind_a_mute_too() -> None:
+    conversation, frame = talk(Mode.ENFORCE), produce(9, NAMED)
+    conversation.mute(1_000)
+    assert conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0) is CLOSE
+
+
+def test_the_limit_is_configured() -> None:
+    conversation, frame = talk(Mode.ENFORCE), produce(9, NAMED)
+    conversation.admission.ids_per_request = 9
+    assert conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0) is FORWARD
