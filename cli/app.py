@@ -3,20 +3,18 @@
 Only parses (options.py); each command's work is imported when it runs: `run` has to listen within half a second.
 """
 
-from typing import Annotated
-
 import typer
 
 from pidgate.cli import quotas
 from pidgate.cli.options import (
     CheckOptions,
-    ConfigOption,
     ExplainOptions,
     HealthOptions,
     LoadOptions,
     ModeOptions,
     PromoteOptions,
     RunOptions,
+    WhoOptions,
     command,
 )
 
@@ -45,35 +43,12 @@ def check(options: CheckOptions) -> int:
     return checking.check(options)
 
 
-@app.command()
-def who(
-    config: ConfigOption = None,
-    bootstrap_servers: Annotated[
-        str | None, typer.Option(help="Read without a file, from these brokers: host:port,host:port")
-    ] = None,
-    topic: Annotated[
-        str | None, typer.Option(help="The events topic (default: events.topic, __pidgate_events).")
-    ] = None,
-    since: Annotated[str, typer.Option(help="How far back: 30m, 1h, 7d.")] = "1h",
-    user: Annotated[str | None, typer.Option(help="This user only.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many users to show, most new ids first.")] = 20,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="For programs; docs/who.md says what is in it.")
-    ] = False,
-) -> None:
+@command(app)
+def who(options: WhoOptions) -> int:
     """Show who brings new producer ids, from the events topic, and what to do about it."""
-    from pidgate.cli import who as command
+    from pidgate.cli import who as work
 
-    options = command.Options(
-        config=config,
-        bootstrap_servers=bootstrap_servers,
-        topic=topic,
-        since=since,
-        user=user,
-        top=top,
-        as_json=as_json,
-    )
-    raise typer.Exit(command.who(options))
+    return work.who(options)
 
 
 @command(app)

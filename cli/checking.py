@@ -28,7 +28,6 @@ VALID: Final = 0
 # A name that nobody has: resolves to what holds for users that are not named.
 _ANYBODY: Final = ""
 _LISTED_NODES: Final = 20
-_WIDTH_WITHOUT_TERMINAL: Final = 120
 _ONE_OF: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
 
 
@@ -203,8 +202,9 @@ def rate_in_words(rate_milli: int, ids: ProducerIdSettings) -> str:
 def _print_users(quotas: Quotas) -> None:
     if not quotas.users:
         return
-    from rich.console import Console
     from rich.table import Table
+
+    from pidgate.cli.terminal import plain_console
 
     table = Table(title="Users", title_justify="left", title_style="bold")
     for column in ("user", "quota", "mode"):
@@ -212,10 +212,7 @@ def _print_users(quotas: Quotas) -> None:
     for user in quotas.users:
         quota = resolve(quotas, user)
         table.add_row(shown(user), quota_in_words(quota, quotas.producer_ids), str(quota.mode))
-    console = Console(markup=False, highlight=False)
-    if not console.is_terminal:
-        console.width = _WIDTH_WITHOUT_TERMINAL
-    console.print(table)
+    plain_console().print(table)
 
 
 def byte_rates_in_words(quotas: ByteQuotas) -> Iterator[str]:

@@ -28,7 +28,6 @@ NOTHING_SENT: Final = 1
 _ACKS: Final = {"all": -1, "-1": -1, "1": 1}
 _ANYWHERE: Final = frozenset(("0.0.0.0", "::", ""))
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-WIDTH_WITHOUT_TERMINAL: Final = 120
 
 
 def load(options: LoadOptions) -> int:
@@ -70,17 +69,13 @@ async def _until_stopped(plan: Plan) -> Result:
 
 
 def _report(result: Result, *, as_json: bool) -> None:
-    from rich.console import Console
-
+    from pidgate.cli.terminal import plain_console
     from pidgate.load import report
 
     if as_json:
         print(json.dumps(report.report(result), indent=2))
         return
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = WIDTH_WITHOUT_TERMINAL
-    report.show(console, result)
+    report.show(plain_console(), result)
 
 
 def plan_of(options: LoadOptions) -> Plan:

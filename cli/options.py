@@ -135,6 +135,25 @@ class CheckOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhoOptions:
+    """`pidgate who`; `since` as people write durations."""
+
+    config: ConfigOption = None
+    bootstrap_servers: Annotated[
+        str | None, typer.Option(help="Read without a file, from these brokers: host:port,host:port")
+    ] = None
+    topic: Annotated[
+        str | None, typer.Option(help="The events topic (default: events.topic, __pidgate_events).")
+    ] = None
+    since: Annotated[str, typer.Option(help="How far back: 30m, 1h, 7d.")] = "1h"
+    user: Annotated[str | None, typer.Option(help="This user only.")] = None
+    top: Annotated[int, typer.Option(min=1, help="How many users to show, most new ids first.")] = 20
+    as_json: Annotated[bool, typer.Option("--json", help="For programs; docs/who.md says what is in it.")] = (
+        False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadOptions:
     """`pidgate load`; durations and sizes as people write them."""
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import EntityOptions
 from pidgate.cli.quota_words import MODE, RATE
+from pidgate.cli.terminal import plain_console
 from pidgate.units import moment, printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 WIDTH_WITHOUT_TERMINAL: Final = 140
 
@@ -53,7 +56,7 @@ def diff(options: EntityOptions) -> int:
 
 
 def _show_described(answer: JsonObject, user: str | None) -> None:
-    console = _console()
+    console = plain_console(WIDTH_WITHOUT_TERMINAL)
     for line in headline(answer):
         console.print(line, soft_wrap=True)
     rows = [row for entry in answer["entries"] for row in rows_of(entry, answer["window_ms"], user)]
@@ -137,7 +140,7 @@ def differences(answer: JsonObject) -> list[JsonObject]:
 
 
 def _show_diff(answer: JsonObject) -> None:
-    console = _console()
+    console = plain_console(WIDTH_WITHOUT_TERMINAL)
     console.print(f"{answer['gateway']} at {answer['address']}", soft_wrap=True)
     if not answer["differences"]:
         console.print("Nothing was changed at run time: what the file says holds.")
@@ -165,20 +168,7 @@ def _diff_row(row: JsonObject, window_ms: int) -> tuple[str, ...]:
     )
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = WIDTH_WITHOUT_TERMINAL
-    return console
-
-
 def _print_table(console: Console, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     used = [any(row[place] for row in rows) for place in range(len(columns))]
     for column, is_used in zip(columns, used, strict=True):

@@ -6,12 +6,12 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import tzinfo
-from pathlib import Path
+from dataclasses import replace
 from typing import Final
 
 from pidgate import units
+from pidgate.cli.options import USAGE_ERROR, WhoOptions
+from pidgate.cli.terminal import plain_console
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import loading
@@ -27,30 +27,14 @@ from pidgate.who.picture import Picture, UserPicture
 from pidgate.who.reading import CannotRead, read
 from pidgate.who.report import report
 from pidgate.who.span import Span
-from pidgate.who.table import WIDTH_WITHOUT_TERMINAL, show
+from pidgate.who.table import show
 from pidgate.who.tally import Tally
 
 SHOWN: Final = 0
-USAGE_ERROR: Final = 2
 _PROGRESS_EVERY: Final = 50_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The command line. `since` as people write durations; `zone` None: the machine's."""
-
-    config: Path | None = None
-    bootstrap_servers: str | None = None
-    topic: str | None = None
-    since: str = "1h"
-    user: str | None = None
-    top: int = 20
-    as_json: bool = False
-    width: int | None = None
-    zone: tzinfo | None = None
-
-
-def who(options: Options) -> int:
+def who(options: WhoOptions) -> int:
     """Read the topic, print, return the exit code."""
     try:
         settings = _settings(options)
@@ -67,7 +51,7 @@ def who(options: Options) -> int:
         print(f"pidgate who: {error.cause}\n{error.remedy}", file=sys.stderr)
         return USAGE_ERROR
     users = picture.users[: options.top]
-    found = {user.user: findings(user, picture.window, options.zone) for user in users}
+    found = {user.user: findings(user, picture.window) for user in users}
     if options.as_json:
         print(json.dumps(report(picture, users, found), indent=2))
     else:
@@ -75,7 +59,7 @@ def who(options: Options) -> int:
     return SHOWN
 
 
-def _settings(options: Options) -> Settings:
+def _settings(options: WhoOptions) -> Settings:
     if options.config is not None and options.bootstrap_servers is not None:
         raise ConfigError(
             [loading.Problem("--bootstrap-servers", "", "does not go with --config; leave one of them out")]
@@ -88,7 +72,7 @@ def _settings(options: Options) -> Settings:
     return loading.from_options(options.bootstrap_servers)
 
 
-async def _picture(settings: Settings, options: Options, since_ms: int) -> Picture:
+async def _picture(settings: Settings, options: WhoOptions, since_ms: int) -> Picture:
     redact = settings.events.redact
     only_user = None if options.user is None else UserNames(redact).in_events(options.user)
     now_ms = wall_ms()
@@ -141,14 +125,10 @@ def _print(
     picture: Picture,
     users: tuple[UserPicture, ...],
     found: Mapping[str, list[Finding]],
-    options: Options,
+    options: WhoOptions,
 ) -> None:
-    from rich.console import Console
-
-    console = Console(markup=False, highlight=False, emoji=False)
-    if options.width is not None or not console.is_terminal:
-        console.width = options.width or WIDTH_WITHOUT_TERMINAL
-    show(console, picture, users, found, options.zone)
+    console = plain_console()
+    show(console, picture, users, found)
     if not users:
         whose = "" if options.user is None else f" of user {options.user}"
         span = units.show_duration(picture.window.to_ms - picture.window.given_from_ms)

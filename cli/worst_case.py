@@ -7,7 +7,7 @@ A broker keeps one state for each producer id and partition that it wrote to, on
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from fractions import Fraction
 from typing import Final
@@ -196,17 +196,8 @@ def ceiling_that_fits(worst: WorstCase, ids: ProducerIdSettings) -> int:
 
 def as_json(worst: WorstCase) -> Mapping[str, object]:
     """Return it for --json."""
-    assumed = worst.assumed
     return {
-        "assumed": {
-            "partitions_per_id": assumed.partitions_per_id,
-            "replication_factor": assumed.replication_factor,
-            "brokers": assumed.brokers,
-            "expiry_ms": assumed.expiry_ms,
-            "bytes_per_state": assumed.bytes_per_state,
-            "unnamed_users": assumed.unnamed_users,
-            "heap_bytes": assumed.heap_bytes,
-        },
+        "assumed": asdict(worst.assumed),
         "users": [
             {
                 "who": share.who,

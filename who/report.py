@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from pidgate.who.bounded import Spread
 from pidgate.who.coverage import Coverage
 from pidgate.who.finding import Finding
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
-from pidgate.who.sequences import Lost
 
 SCHEMA_VERSION: Final = 1
 
@@ -34,7 +34,7 @@ def report(picture: Picture, users: Sequence[UserPicture], findings: Findings) -
             "unreadable": picture.unreadable,
         },
         "lost_events": picture.lost_events,
-        "lost": [_lost(lost) for lost in picture.lost],
+        "lost": [asdict(lost) for lost in picture.lost],
         "gateways": list(picture.gateways),
         "users": [_user(user, findings[user.user]) for user in users],
         "users_not_shown": len(picture.users) - len(users),
@@ -42,10 +42,6 @@ def report(picture: Picture, users: Sequence[UserPicture], findings: Findings) -
         "left_out": {"events_of_further_users": picture.users_beyond, "id_marks": picture.ids_beyond},
         "notes": list(picture.notes),
     }
-
-
-def _lost(lost: Lost) -> dict[str, Any]:
-    return {"gateway_id": lost.gateway_id, "incarnation": lost.incarnation, "events": lost.events}
 
 
 def _user(user: UserPicture, findings: Sequence[Finding]) -> dict[str, Any]:
@@ -122,16 +118,4 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _coverage(coverage: Coverage) -> dict[str, Any]:
-    return {
-        "since_ms": coverage.since_ms,
-        "blocks": coverage.blocks,
-        "allocated": coverage.allocated,
-        "missing": coverage.missing,
-        "hidden": coverage.hidden,
-        "around": coverage.around,
-        "share": round(coverage.share, 6),
-        "gaps": [
-            {"first_id": gap.first_id, "last_id": gap.last_id, "missing": gap.missing}
-            for gap in coverage.gaps
-        ],
-    }
+    return {**asdict(coverage), "around": coverage.around, "share": round(coverage.share, 6)}

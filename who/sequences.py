@@ -11,7 +11,7 @@ shows no gap: nothing came after them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 _CHUNK_BITS: Final = 1 << 16
@@ -60,16 +60,14 @@ class Sequences:
         return sorted(found, key=lambda lost: (-lost.events, lost.incarnation))
 
 
+@dataclass(slots=True, eq=False)
 class _Ticked:
-    __slots__ = ("_chunks", "_overflowed", "first", "gateway_id", "last")
-
-    def __init__(self, gateway_id: str) -> None:
-        self.gateway_id = gateway_id
-        self.first = -1
-        self.last = -1
-        # None: all of it came. Only chunks with gaps cost memory.
-        self._chunks: dict[int, bytearray | None] = {}
-        self._overflowed = False
+    gateway_id: str
+    first: int = -1
+    last: int = -1
+    _chunks: dict[int, bytearray | None] = field(default_factory=dict)
+    """None: all of it came. Only chunks with gaps cost memory."""
+    _overflowed: bool = False
 
     def tick(self, seq: int, judged: bool) -> bool:
         number, bit = divmod(seq, _CHUNK_BITS)

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from pidgate import units
 from pidgate.events.patterns import CALM, Pattern
@@ -18,11 +24,6 @@ from pidgate.who.coverage import Coverage
 from pidgate.who.finding import Finding
 from pidgate.who.picture import Named, Picture, QuotaShown, UserPicture
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-WIDTH_WITHOUT_TERMINAL: Final = 120
 _SHOWN_NAMES: Final = 2
 _QUIET: Final = CALM | {Pattern.UNKNOWN}
 """Findings without a remedy below them."""
@@ -33,7 +34,7 @@ def show(
     picture: Picture,
     users: Sequence[UserPicture],
     findings: Mapping[str, Sequence[Finding]],
-    zone: tzinfo | None,
+    zone: tzinfo | None = None,
 ) -> None:
     """Print all of it. The console must not interpret markup: names come from clients."""
     console.print(headline(picture, zone), soft_wrap=True)
@@ -95,10 +96,6 @@ def coverage_in_words(coverage: Coverage, zone: tzinfo | None) -> str:
 
 
 def _table(users: Sequence[UserPicture]) -> Table:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("user", overflow="fold", min_width=len(words.UNIDENTIFIED), max_width=24)
     table.add_column("new ids", justify="right", no_wrap=True)
@@ -180,9 +177,6 @@ def quota_in_words(quota: QuotaShown) -> str:
 
 
 def _print_findings(console: Console, user: UserPicture, findings: Sequence[Finding]) -> None:
-    from rich.padding import Padding
-    from rich.text import Text
-
     for finding in findings:
         style = "" if finding.kind in _QUIET else "bold"
         text = Text.assemble((words.user(user.user), "cyan"), ": ", (finding.text, style))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Final
 
 from pidgate.events import Event
@@ -47,19 +48,17 @@ def software_of(event: Event) -> str:
     return f"{event.software_name} {event.software_version}".strip()
 
 
+@dataclass(slots=True, eq=False)
 class PlaceTally:
     """One address and pattern of client ids. There may be very many of them, so each is small."""
 
-    __slots__ = ("_starts_ms", "address", "client_ids", "names", "new_ids", "software")
-
-    def __init__(self, address: str, client_ids: str, software: str) -> None:
-        self.address = address
-        self.client_ids = client_ids
-        self.software = software
-        """Of the first id."""
-        self.names = Names(MOST_PLACE_NAMES)
-        self.new_ids = 0
-        self._starts_ms: list[int] = []
+    address: str
+    client_ids: str
+    software: str
+    """Of the first id."""
+    names: Names = field(default_factory=lambda: Names(MOST_PLACE_NAMES))
+    new_ids: int = 0
+    _starts_ms: list[int] = field(default_factory=list)
 
     def starts(self, at_ms: int) -> None:
         """Note the first sight of an id."""
@@ -73,62 +72,33 @@ class PlaceTally:
         return self._starts_ms[-MOST_STARTS:]
 
 
+@dataclass(slots=True, eq=False)
 class IdTally:
     """One id of the sample. Times are wall clock."""
 
-    __slots__ = ("allocated", "first_ms", "last_ms", "new", "place", "records", "refused", "requests", "used")
-
-    def __init__(self, place: PlaceTally, first_ms: int) -> None:
-        self.place = place
-        self.first_ms = first_ms
-        self.last_ms = -1
-        """Last use that was reported; -1: none yet."""
-        self.requests = 0
-        self.records = 0
-        self.new = False
-        self.refused = False
-        """And not admitted since."""
-        self.allocated = False
-        self.used = False
+    place: PlaceTally
+    first_ms: int
+    last_ms: int = -1
+    """Last use that was reported; -1: none yet."""
+    requests: int = 0
+    records: int = 0
+    new: bool = False
+    refused: bool = False
+    """And not admitted since."""
+    allocated: bool = False
+    used: bool = False
 
 
+@dataclass(slots=True, eq=False)
 class ConnectionTally:
     """Number of ids that one connection brought."""
 
-    __slots__ = ("ids", "place")
-
-    def __init__(self, place: PlaceTally) -> None:
-        self.place = place
-        self.ids = 0
+    place: PlaceTally
+    ids: int = 0
 
 
 class UserTally:
     """All of one user."""
-
-    __slots__ = (
-        "_places_by_client",
-        "addresses",
-        "admitted",
-        "allocated",
-        "allocated_and_used",
-        "bumped",
-        "client_ids",
-        "connections",
-        "elsewhere",
-        "gave_up",
-        "ids",
-        "name",
-        "never_admitted",
-        "new",
-        "places",
-        "recent",
-        "refused",
-        "software",
-        "suppressed",
-        "transactional",
-        "used",
-        "would_refuse",
-    )
 
     def __init__(self, name: str, ids_kept: int, connections_kept: int) -> None:
         self.name = name

@@ -6,7 +6,7 @@ Reads the quotas in force and the quota's state, and changes nothing in them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -62,17 +62,7 @@ class QuotaOrigin:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for the admin API; rates in ids per window."""
-        return {
-            "value": rate_or_mode(self.value),
-            "source": str(self.source),
-            "of": str(self.of),
-            "set_by": self.set_by,
-            "set_wall_ms": self.set_wall_ms,
-            "set_through": self.set_through,
-            "until_wall_ms": self.until_wall_ms,
-            "note": self.note,
-            "in_file": rate_or_mode(self.in_file),
-        }
+        return {**asdict(self), "value": rate_or_mode(self.value), "in_file": rate_or_mode(self.in_file)}
 
 
 def rate_or_mode(value: int | Mode | None) -> float | str | None:

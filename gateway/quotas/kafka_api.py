@@ -86,19 +86,6 @@ class _Part:
 class QuotaExchange:
     """One AlterClientQuotas that holds operations of ours."""
 
-    __slots__ = (
-        "_asked",
-        "_changing",
-        "_frame",
-        "_parts",
-        "_request",
-        "_stage",
-        "_throttle_time_ms",
-        "changes",
-        "kept",
-        "only_check",
-    )
-
     def __init__(self, request: AlterRequest, parts: list[_Part]) -> None:
         self._request = request
         self._parts = parts

@@ -18,8 +18,6 @@ from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, World
 CLOSE_REASONS = ("client", "reset", "idle", "drain", "upstream")
 CLIENT, RESET, IDLE, DRAIN = 0, 1, 2, 3
 
-_ALWAYS_THERE = 1 << 40
-
 
 @dataclass
 class Lives:
