@@ -7,17 +7,12 @@ hundred ids.
 
 from __future__ import annotations
 
-import math
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.rates.times import DAY_MS, floored
 
 LG_REGISTERS = 12
-STANDARD_ERROR = 1.04 / math.sqrt(2**LG_REGISTERS)
-ERROR_BOUND = 3 * STANDARD_ERROR
-"""Relative; holds in 99.7 of 100 cases."""
 
 
 def daily_sketches(hours: DataFrame) -> DataFrame:

@@ -9,25 +9,9 @@ from pidgate.pipeline.report import charts
 from pidgate.pipeline.report.findings import name_of
 from pidgate.pipeline.report.markup import Content, Html, tag
 from pidgate.pipeline.report.parts import Charts, Column, not_run, section, table
-from pidgate.pipeline.report.rows import Confused, Detector, Filters, Found, PatternAccuracy
+from pidgate.pipeline.report.rows import Confused, Detector, FilterAccuracy, Filters, Found, PatternAccuracy
 from pidgate.pipeline.report.words import count, share
 from pidgate.units import counted
-
-_ACCURACY_COLUMNS = (
-    Column("Pattern"),
-    Column("Users", True, "that have it, by their labels"),
-    Column("Found", True, "users of whom the detector says so"),
-    Column("Both", True),
-    Column("Precision", True, "of those found, how many have it"),
-    Column("Recall", True, "of those that have it, how many were found"),
-)
-_FILTER_COLUMNS = (
-    Column("User"),
-    Column("Ids", True),
-    Column("Passed unpaid", True, "false positives of the filters"),
-    Column("Rate", True),
-    Column("Expected", True),
-)
 
 
 def accuracy_section(found: Found, drawn: Charts) -> Html:
@@ -55,7 +39,6 @@ def _no_labels(found: Found) -> Html:
 
 def _detector(detector: Detector, drawn: Charts) -> Sequence[Content]:
     judged = [one for one in detector.accuracy if one.users or one.found]
-    rows = [_accuracy_row(one) for one in judged]
     return [
         tag(
             "p",
@@ -64,20 +47,9 @@ def _detector(detector: Detector, drawn: Charts) -> Sequence[Content]:
             "line is the aim of 95 %.",
         ),
         drawn.figure(charts.accuracy(judged), "Precision and recall by pattern") if judged else None,
-        table(_ACCURACY_COLUMNS, rows, "Precision and recall of the detector"),
+        table(_ACCURACY_COLUMNS, judged, "Precision and recall of the detector"),
         tag("h4", "Which pattern is taken for which"),
         _confusion(detector.confusion) if detector.confusion else tag("p", "Not counted.", class_="empty"),
-    ]
-
-
-def _accuracy_row(one: PatternAccuracy) -> list[Content]:
-    return [
-        pattern_words(one.pattern).name,
-        count(one.users),
-        count(one.found),
-        count(one.true_positives),
-        _interval(one.precision, one.precision_low, one.precision_high),
-        _interval(one.recall, one.recall_low, one.recall_high),
     ]
 
 
@@ -85,6 +57,24 @@ def _interval(value: float | None, low: float | None, high: float | None) -> str
     if value is None:
         return share(None)
     return share(value) if low is None or high is None else f"{share(value)} ({share(low)} to {share(high)})"
+
+
+def _precision(one: PatternAccuracy) -> str:
+    return _interval(one.precision, one.precision_low, one.precision_high)
+
+
+def _recall(one: PatternAccuracy) -> str:
+    return _interval(one.recall, one.recall_low, one.recall_high)
+
+
+_ACCURACY_COLUMNS: Sequence[Column[PatternAccuracy]] = (
+    Column("Pattern", lambda one: pattern_words(one.pattern).name),
+    Column("Users", lambda one: count(one.users), True, "that have it, by their labels"),
+    Column("Found", lambda one: count(one.found), True, "users of whom the detector says so"),
+    Column("Both", lambda one: count(one.true_positives), True),
+    Column("Precision", _precision, True, "of those found, how many have it"),
+    Column("Recall", _recall, True, "of those that have it, how many were found"),
+)
 
 
 def _confusion(rows: Sequence[Confused]) -> Html:
@@ -118,19 +108,18 @@ def _confusion_row(actual: str, predicted: Sequence[str], counts: dict[tuple[str
     return tag("tr", tag("th", pattern_words(actual).name, scope="row"), *cells)
 
 
+_FILTER_COLUMNS: Sequence[Column[FilterAccuracy]] = (
+    Column("User", lambda one: name_of(one.user)),
+    Column("Ids", lambda one: count(one.ids), True),
+    Column("Passed unpaid", lambda one: count(one.false_positives), True, "false positives of the filters"),
+    Column("Rate", lambda one: share(one.false_positive_rate), True),
+    Column("Expected", lambda one: share(one.expected_rate), True),
+)
+
+
 def _filters(filters: Filters) -> Sequence[Content]:
     rate = filters.false_positives / filters.ids if filters.ids else None
     expected = filters.expected / filters.ids if filters.ids else None
-    rows: list[list[Content]] = [
-        [
-            name_of(one.user),
-            count(one.ids),
-            count(one.false_positives),
-            share(one.false_positive_rate),
-            share(one.expected_rate),
-        ]
-        for one in filters.worst
-    ]
     return [
         tag(
             "p",
@@ -138,5 +127,5 @@ def _filters(filters: Filters) -> Sequence[Content]:
             f"Of {counted(filters.ids, 'id')} of {counted(filters.users, 'user')}, {count(filters.false_positives)} "
             f"did ({share(rate)}); the filters are built for at most {share(expected)}.",
         ),
-        table(_FILTER_COLUMNS, rows, "Accuracy of the filters by user"),
+        table(_FILTER_COLUMNS, filters.worst, "Accuracy of the filters by user"),
     ]

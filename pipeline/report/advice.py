@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from pidgate.events.patterns import pattern_words
-from pidgate.pipeline.report.findings import name_of
-from pidgate.pipeline.report.markup import Content, Html, tag
+from pidgate.pipeline.report.markup import Html, tag
+from pidgate.pipeline.report.overview import pages_of, user_link
 from pidgate.pipeline.report.parts import Column, not_run, section, table, tiles
-from pidgate.pipeline.report.rows import Advice, Found, UserRow
+from pidgate.pipeline.report.rows import Advice, Found, Recommendation, UserRow
 from pidgate.pipeline.report.words import NOTHING, count, no, rate
 from pidgate.units import counted
 
 _MOST = 200
 _CHANGING = ("set", "block")
 _ACTIONS = {"set": "set a rate", "block": "block", "keep": "keep", "none": "too little history"}
-_COLUMNS = (
-    Column("User"),
-    Column("Owner"),
-    Column("Today", True, "producer_ids_rate per window"),
-    Column("Recommended", True, "producer_ids_rate per window"),
-    Column("Because of"),
-    Column("Healthy refused", True, "in the time kept back for judging"),
-    Column("Harmful let in", True, "in the time kept back for judging"),
-)
+
+
+class _Change(NamedTuple):
+    user: UserRow
+    advice: Recommendation
 
 
 def advice_section(found: Found) -> Html:
@@ -31,11 +28,11 @@ def advice_section(found: Found) -> Html:
     if advice is None:
         return section("recommendations", "Recommended quotas", not_run("recommend"))
     changing = [
-        (n, user)
-        for n, user in enumerate(found.users)
+        _Change(user, user.recommendation)
+        for user in found.users
         if user.recommendation and user.recommendation.action in _CHANGING
     ]
-    rows = [_row(user, n if n < found.pages else None) for n, user in changing[:_MOST]]
+    rows = changing[:_MOST]
     more = max(0, sum(advice.by_action.get(one, 0) for one in _CHANGING) - len(rows))
     return section(
         "recommendations",
@@ -47,7 +44,7 @@ def advice_section(found: Found) -> Html:
                 for action, users in advice.by_action.items()
             )
         ),
-        table(_COLUMNS, rows, "Users whose quota should change")
+        table(_columns(pages_of(found)), rows, "Users whose quota should change")
         if rows
         else tag("p", "No quota should change.", class_="empty"),
         tag("p", f"{counted(more, 'more user')} in results/recommendations.", class_="note")
@@ -72,20 +69,25 @@ def _how(advice: Advice) -> str:
     )
 
 
-def _row(user: UserRow, page: int | None) -> list[Content]:
-    advice = user.recommendation
-    assert advice is not None
-    name = name_of(user.user)
-    patterns = [pattern_words(one.pattern).name for one in user.harmful] or ["steady history"]
-    return [
-        tag("a", name, href=f"#user-{page}") if page is not None else name,
-        advice.owner or NOTHING,
-        rate(advice.current_rate),
-        "blocked" if advice.action == "block" else count(advice.recommended_rate),
-        ", ".join(patterns),
-        count(advice.healthy_refused_test),
-        count(advice.rogue_ids_admitted_test),
-    ]
+def _columns(pages: Mapping[str, int]) -> Sequence[Column[_Change]]:
+    per_window, judged = "producer_ids_rate per window", "in the time kept back for judging"
+    return (
+        Column("User", lambda one: user_link(one.user.user, pages)),
+        Column("Owner", lambda one: one.advice.owner or NOTHING),
+        Column("Today", lambda one: rate(one.advice.current_rate), True, per_window),
+        Column("Recommended", _recommended, True, per_window),
+        Column("Because of", _patterns),
+        Column("Healthy refused", lambda one: count(one.advice.healthy_refused_test), True, judged),
+        Column("Harmful let in", lambda one: count(one.advice.rogue_ids_admitted_test), True, judged),
+    )
+
+
+def _recommended(one: _Change) -> str:
+    return "blocked" if one.advice.action == "block" else count(one.advice.recommended_rate)
+
+
+def _patterns(one: _Change) -> str:
+    return ", ".join(pattern_words(found.pattern).name for found in one.user.harmful) or "steady history"
 
 
 def _diff(advice: Advice) -> Sequence[Html]:

@@ -8,15 +8,15 @@ from pidgate.pipeline.report import charts
 from pidgate.pipeline.report.findings import name_of
 from pidgate.pipeline.report.markup import Content, Html, tag
 from pidgate.pipeline.report.parts import Charts, Column, not_run, section, table, tiles
-from pidgate.pipeline.report.rows import Blocks, Found, Series
+from pidgate.pipeline.report.rows import Blocks, Epochs, Found, Series
 from pidgate.pipeline.report.words import count, moment, share
 
-_COLUMNS = (
-    Column("Producer id"),
-    Column("User"),
-    Column("Bumps", True),
-    Column("Epochs", True),
-    Column("Exhausted"),
+_COLUMNS: Sequence[Column[Epochs]] = (
+    Column("Producer id", lambda one: str(one.producer_id)),
+    Column("User", lambda one: name_of(one.user)),
+    Column("Bumps", lambda one: count(one.bumps), True),
+    Column("Epochs", lambda one: f"{count(one.first_epoch)} to {count(one.last_epoch)}", True),
+    Column("Exhausted", lambda one: "yes" if one.exhausted else "no"),
 )
 
 
@@ -53,19 +53,7 @@ def _content(blocks: Blocks, drawn: Charts) -> Sequence[Content]:
             f"New blocks per {blocks.span.step_words}, by broker",
             "Bursts are rogue producers, or brokers that restart: each takes a new block then.",
         ),
-        _epochs(blocks) if blocks.most_bumps else None,
+        [tag("h3", "Most bumped ids"), table(_COLUMNS, blocks.most_bumps, "Ids with most epoch bumps")]
+        if blocks.most_bumps
+        else None,
     ]
-
-
-def _epochs(blocks: Blocks) -> Content:
-    rows: list[list[Content]] = [
-        [
-            str(one.producer_id),
-            name_of(one.user),
-            count(one.bumps),
-            f"{count(one.first_epoch)} to {count(one.last_epoch)}",
-            "yes" if one.exhausted else "no",
-        ]
-        for one in blocks.most_bumps
-    ]
-    return [tag("h3", "Most bumped ids"), table(_COLUMNS, rows, "Ids with most epoch bumps")]

@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pidgate.pipeline.report import charts
-from pidgate.pipeline.report.markup import Content, Html, tag
+from pidgate.pipeline.report.markup import Html, tag
 from pidgate.pipeline.report.parts import Charts, Column, badge, not_run, section, table
 from pidgate.pipeline.report.rows import Found, Heaps, KipStep, Study
 from pidgate.pipeline.report.words import count, listed, moment, size
-
-_COLUMNS = (
-    Column("Quotas"),
-    Column("Scenario"),
-    Column("Fullest heap", True),
-    Column("May be used", True),
-    Column("Brokers dead of it"),
-    Column("First death"),
-)
 
 
 def failover_section(found: Found, drawn: Charts) -> Html:
@@ -85,7 +76,7 @@ def _load(found: KipStep | None) -> Html:
 
 
 def _kafka(found: Sequence[Heaps], drawn: Charts) -> Iterator[Html]:
-    yield table(_COLUMNS, [_study(one.study) for one in found], "Brokers' heaps with and without quotas")
+    yield table(_COLUMNS, [one.study for one in found], "Brokers' heaps with and without quotas")
     for one in found:
         # A minute's history is one hour: the table says it all.
         if one.span.steps > 2:
@@ -98,18 +89,21 @@ def _quotas(study: Study) -> str:
     return "Without quotas" if study.quota == "none" else f"Quotas: {study.quota}"
 
 
-def _study(study: Study) -> list[Content]:
+def _dead(study: Study) -> Html:
     dead = study.brokers_dead
-    return [
-        _quotas(study),
-        study.scenario,
-        size(study.peak_heap_bytes),
-        size(study.heap_limit_bytes),
-        badge(f"{listed([str(one) for one in dead])} die{'s' if len(dead) == 1 else ''}", "bad")
-        if dead
-        else badge("none", "good"),
-        moment(study.first_death_ms),
-    ]
+    if not dead:
+        return badge("none", "good")
+    return badge(f"{listed([str(one) for one in dead])} die{'s' if len(dead) == 1 else ''}", "bad")
+
+
+_COLUMNS: Sequence[Column[Study]] = (
+    Column("Quotas", _quotas),
+    Column("Scenario", lambda study: study.scenario),
+    Column("Fullest heap", lambda study: size(study.peak_heap_bytes), True),
+    Column("May be used", lambda study: size(study.heap_limit_bytes), True),
+    Column("Brokers dead of it", _dead),
+    Column("First death", lambda study: moment(study.first_death_ms)),
+)
 
 
 def _end(study: Study) -> str:

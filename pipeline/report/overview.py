@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report import charts
 from pidgate.pipeline.report.findings import Finding, Weight, findings, name_of, summary
 from pidgate.pipeline.report.markup import Content, Html, joined, tag
 from pidgate.pipeline.report.parts import Charts, Column, badge, not_run, section, table, tiles
-from pidgate.pipeline.report.rows import Found, UserRow
+from pidgate.pipeline.report.rows import Found, Recommendation, UserRates, UserRow
 from pidgate.pipeline.report.words import NOTHING, count, moment, rate
 
 _LABELS = {Weight.BAD: "Act", Weight.WARN: "Check", Weight.GOOD: "Good"}
-_COLUMNS = (
-    Column("User"),
-    Column("Patterns"),
-    Column("New ids", True),
-    Column("Peak an hour", True, "most new ids within an hour of the clock"),
-    Column("Ids held", True, "most ids whose state brokers hold at once"),
-    Column("Refusals", True),
-    Column("Rate today", True, "producer_ids_rate per window"),
-    Column("Recommended", True, "producer_ids_rate per window"),
-)
 
 
 def findings_section(found: Found) -> Html:
-    pages = {user.user: n for n, user in enumerate(found.users[: found.pages])}
+    pages = pages_of(found)
     items = [_finding(one, pages.get(one.user) if one.user is not None else None) for one in findings(found)]
     return section(
         "findings",
@@ -119,10 +109,8 @@ def users_section(found: Found) -> Html:
         tag("output", id="hits", for_="search"),
         class_="search",
     )
-    rows = [_row(user, n if n < found.pages else None) for n, user in enumerate(found.users)]
-    return section(
-        "users", "Users", tag("p", _who(found)), search, table(_COLUMNS, rows, "All users", id_="all-users")
-    )
+    shown = table(_columns(pages_of(found)), found.users, "All users", id_="all-users")
+    return section("users", "Users", tag("p", _who(found)), search, shown)
 
 
 def _who(found: Found) -> str:
@@ -137,19 +125,39 @@ def _who(found: Found) -> str:
     return text
 
 
-def _row(user: UserRow, page: int | None) -> list[Content]:
-    rates, advice = user.rates, user.recommendation
-    name = name_of(user.user)
-    return [
-        tag("a", name, href=f"#user-{page}") if page is not None else name,
-        patterns_of(user),
-        count(rates.new_ids) if rates else NOTHING,
-        count(rates.peak_new_ids_per_hour) if rates else NOTHING,
-        count(rates.ids_held) if rates else NOTHING,
-        count(rates.refusals) if rates else NOTHING,
-        rate(advice.current_rate) if advice else NOTHING,
-        rate(advice.recommended_rate) if advice else NOTHING,
-    ]
+def pages_of(found: Found) -> dict[str, int]:
+    """Return the number of the page of each user that has one."""
+    return {user.user: n for n, user in enumerate(found.users[: found.pages])}
+
+
+def user_link(user: str, pages: Mapping[str, int]) -> Content:
+    """Return a user's name, as a link where the user has a page."""
+    name = name_of(user)
+    return tag("a", name, href=f"#user-{pages[user]}") if user in pages else name
+
+
+def _columns(pages: Mapping[str, int]) -> Sequence[Column[UserRow]]:
+    def of_rates(number: Callable[[UserRates], float | None]) -> Callable[[UserRow], str]:
+        return lambda user: count(number(user.rates)) if user.rates else NOTHING
+
+    def of_advice(per_window: Callable[[Recommendation], float | None]) -> Callable[[UserRow], str]:
+        return lambda user: rate(per_window(user.recommendation)) if user.recommendation else NOTHING
+
+    by_clock, at_once = (
+        "most new ids within an hour of the clock",
+        "most ids whose state brokers hold at once",
+    )
+    per_window = "producer_ids_rate per window"
+    return (
+        Column("User", lambda user: user_link(user.user, pages)),
+        Column("Patterns", patterns_of),
+        Column("New ids", of_rates(lambda one: one.new_ids), True),
+        Column("Peak an hour", of_rates(lambda one: one.peak_new_ids_per_hour), True, by_clock),
+        Column("Ids held", of_rates(lambda one: one.ids_held), True, at_once),
+        Column("Refusals", of_rates(lambda one: one.refusals), True),
+        Column("Rate today", of_advice(lambda one: one.current_rate), True, per_window),
+        Column("Recommended", of_advice(lambda one: one.recommended_rate), True, per_window),
+    )
 
 
 def patterns_of(user: UserRow) -> Html:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from pidgate.pipeline.report.charts import Chart
 from pidgate.pipeline.report.markup import Content, Html, joined, tag
+
+Row = TypeVar("Row")
 
 
 @dataclass(slots=True)
@@ -28,10 +31,11 @@ class Charts:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table; numbers stand right."""
+class Column(Generic[Row]):
+    """A column of a table: its head, and what it shows of a row; numbers stand right."""
 
     title: str
+    cell: Callable[[Row], Content]
     is_number: bool = False
     hint: str = ""
 
@@ -64,20 +68,13 @@ def tiles(*pairs: tuple[str, str, str]) -> Html:
     )
 
 
-def table(
-    columns: Sequence[Column], rows: Sequence[Sequence[Content]], label: str, *, id_: str | None = None
-) -> Html:
+def table(columns: Sequence[Column[Row]], rows: Iterable[Row], label: str, *, id_: str | None = None) -> Html:
     """Return a table that scrolls sideways where the page is narrow, also by keyboard."""
     head = tag(
         "tr",
         *(tag("th", one.title, scope="col", class_=_class(one), title=one.hint or None) for one in columns),
     )
-    body = [
-        tag(
-            "tr", *(tag("td", cell, class_=_class(column)) for column, cell in zip(columns, row, strict=True))
-        )
-        for row in rows
-    ]
+    body = [tag("tr", *(tag("td", one.cell(row), class_=_class(one)) for one in columns)) for row in rows]
     made = tag("table", tag("thead", head), tag("tbody", *body), id=id_)
     return tag("div", made, class_="table", role="region", aria_label=label, tabindex=0)
 
@@ -87,5 +84,5 @@ def badge(text: str, look: str) -> Html:
     return tag("span", text, class_=f"badge {look}")
 
 
-def _class(column: Column) -> str | None:
+def _class(column: Column[Any]) -> str | None:
     return "number" if column.is_number else None

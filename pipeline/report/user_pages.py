@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report import charts
 from pidgate.pipeline.report.findings import advice_sentence, name_of
-from pidgate.pipeline.report.markup import Content, Html, tag
+from pidgate.pipeline.report.markup import Html, tag
 from pidgate.pipeline.report.overview import patterns_of
 from pidgate.pipeline.report.parts import Charts, Column, badge, not_run, table, tiles
-from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, Times, UserRates, UserRow
+from pidgate.pipeline.report.rows import (
+    ClientRates,
+    Found,
+    PatternFound,
+    Recommendation,
+    Times,
+    UserRates,
+    UserRow,
+)
 from pidgate.pipeline.report.series import HOUR_MS, MINUTE_MS
 from pidgate.pipeline.report.words import (
     count,
@@ -23,13 +31,13 @@ from pidgate.pipeline.report.words import (
 )
 from pidgate.units import counted
 
-_CLIENT_COLUMNS = (
-    Column("Client id"),
-    Column("Ids", True),
-    Column("New ids", True),
-    Column("Peak an hour", True),
-    Column("Requests", True),
-    Column("Refusals", True),
+_CLIENT_COLUMNS: Sequence[Column[ClientRates]] = (
+    Column("Client id", lambda one: one.client_id or "(none)"),
+    Column("Ids", lambda one: count(one.ids), True),
+    Column("New ids", lambda one: count(one.new_ids), True),
+    Column("Peak an hour", lambda one: count(one.peak_new_ids_per_hour), True),
+    Column("Requests", lambda one: count(one.requests), True),
+    Column("Refusals", lambda one: count(one.refusals), True),
 )
 
 
@@ -52,7 +60,9 @@ def _page(found: Found, user: UserRow, number: int, drawn: Charts) -> Html:
         tag("h3", "What its quota should be"),
         _recommendation(found, user, drawn),
         tag("h3", "Its clients"),
-        _clients(user) if user.clients else not_run("rates"),
+        table(_CLIENT_COLUMNS, user.clients, f"Clients of {name_of(user.user)}")
+        if user.clients
+        else not_run("rates"),
         id=f"user-{number}",
         class_="user",
         aria_labelledby=title,
@@ -198,21 +208,6 @@ def _headroom(advice: Recommendation) -> str:
     if advice.headroom is None or advice.recommended_rate is None:
         return "new ids per window"
     return f"{count(advice.headroom)} times the least safe rate"
-
-
-def _clients(user: UserRow) -> Html:
-    rows: list[list[Content]] = [
-        [
-            one.client_id or "(none)",
-            count(one.ids),
-            count(one.new_ids),
-            count(one.peak_new_ids_per_hour),
-            count(one.requests),
-            count(one.refusals),
-        ]
-        for one in user.clients
-    ]
-    return table(_CLIENT_COLUMNS, rows, f"Clients of {name_of(user.user)}")
 
 
 def picker(found: Found) -> Html | None:
