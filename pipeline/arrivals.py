@@ -70,13 +70,3 @@ def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
     }
     first = stays.withColumns(of_stay).where(f.col("begins") & ~f.col("reason").isin(*KNOWN))
     return first.withColumnRenamed("wall_time_ms", "at_ms").select(*COLUMNS)
-
-
-def new_ids(arrived: DataFrame) -> DataFrame:
-    """Return the arrivals that were let in: new ids, each at its first_admitted_ms."""
-    return arrived.where("first_admitted_ms is not null")
-
-
-def refused_ids(arrived: DataFrame) -> DataFrame:
-    """Return the arrivals that were never let in."""
-    return arrived.where("first_admitted_ms is null")

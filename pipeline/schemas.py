@@ -18,21 +18,15 @@ _SIMPLE: dict[object, spark.DataType] = {
     float: spark.DoubleType(),
 }
 
-ORIGIN = spark.StructType(
-    [
-        spark.StructField("kafka_partition", spark.IntegerType(), True),
-        spark.StructField("kafka_offset", spark.LongType(), True),
-        spark.StructField("append_time_ms", spark.LongType(), True),
-    ]
+ORIGIN = (
+    spark.StructType()
+    .add("kafka_partition", spark.IntegerType())
+    .add("kafka_offset", spark.LongType())
+    .add("append_time_ms", spark.LongType())
 )
 """Place of an event in the topic, and the time at which the broker appended it."""
 
-PARTITIONS = spark.StructType(
-    [
-        spark.StructField("day", spark.StringType(), False),
-        spark.StructField("hour", spark.StringType(), False),
-    ]
-)
+PARTITIONS = spark.StructType().add("day", spark.StringType(), False).add("hour", spark.StringType(), False)
 """Folders of a table of events: `day=2026-11-21/hour=07`, in UTC, of wall_time_ms."""
 
 

@@ -13,7 +13,7 @@ from pidgate.pipeline.arrivals import arrivals
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.failover import kip, words
-from pidgate.pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
+from pidgate.pipeline.failover.cascade import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
 from pidgate.pipeline.failover.held import held, lives
 from pidgate.pipeline.failover.loads import named_plan, uniform_plans
 from pidgate.pipeline.failover.placement import (

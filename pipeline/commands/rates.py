@@ -13,9 +13,10 @@ from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
 
-from pidgate.pipeline import rates as job
 from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.rates import by_time, held, users
+from pidgate.pipeline.rates.id_hours import id_hours
 from pidgate.pipeline.rates.times import Days
 from pidgate.pipeline.tables import Tables
 from pidgate.quota import entities
@@ -75,21 +76,23 @@ def write_rates(
     console.print(
         f"States expire after {about_duration(expiry_ms)}, ids are remembered {about_duration(remember_ms)}."
     )
-    hours = _by_id(job.id_hours(decisions, usages))
-    arriving = job.arriving(arrivals(decisions, remember_ms), decisions)
+    hours = _by_id(id_hours(decisions, usages))
+    arriving = by_time.arriving(arrivals(decisions, remember_ms), decisions)
     with _many_users(tables), _kept(hours), _kept(arriving):
         console.print("Per user and time ...")
-        tables.write_result("rates_by_time", job.by_time(hours, arriving))
+        tables.write_result("rates_by_time", by_time.by_time(hours, arriving))
         console.print("Per client ...")
-        tables.write_result("rates_clients", job.rates_clients(hours, arriving), files=FILES_OF_MANY)
+        tables.write_result("rates_clients", by_time.rates_clients(hours, arriving), files=FILES_OF_MANY)
         console.print("What brokers hold ...")
-        tables.write_result("rates_sketches", job.daily_sketches(hours))
-        with _kept(job.id_stays(hours, expiry_ms)) as stays:
-            tables.write_result("held_by_hour", job.held_by_hour(stays, expiry_ms))
+        tables.write_result("rates_sketches", users.daily_sketches(hours))
+        with _kept(held.id_stays(hours, expiry_ms)) as stays:
+            tables.write_result("held_by_hour", held.held_by_hour(stays, expiry_ms))
             console.print("Per user ...")
-            held, sketches = tables.written("held_by_hour"), tables.written("rates_sketches")
+            holding, sketches = tables.written("held_by_hour"), tables.written("rates_sketches")
             outcomes = days.of(tables.events("refusal_outcome"))
-            tables.write_result("rates_users", job.rates_users(stays, arriving, held, sketches, outcomes))
+            tables.write_result(
+                "rates_users", users.rates_users(stays, arriving, holding, sketches, outcomes)
+            )
 
 
 def _newest(events: DataFrame, column: str) -> int | None:
@@ -133,12 +136,12 @@ def _ms(hours: float | None) -> int | None:
 
 
 def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
-    users = tables.written("rates_users")
-    top = users.orderBy(users.new_ids.desc(), "user").limit(SHOWN)
+    counted = tables.written("rates_users")
+    top = counted.orderBy(counted.new_ids.desc(), "user").limit(SHOWN)
     if as_json:
         common.print_json(top)
         return
-    shown = Table(title=f"Users by new producer ids (the first {SHOWN} of {users.count()})")
+    shown = Table(title=f"Users by new producer ids (the first {SHOWN} of {counted.count()})")
     shown.add_column("user")
     columns = {
         "ids": "ids",

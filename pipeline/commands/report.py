@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.report.findings import findings, summary
 from pidgate.pipeline.report.page import page
-from pidgate.pipeline.report.publishing import publish
 from pidgate.pipeline.report.reading import found as read
 from pidgate.pipeline.report.rows import Found
 from pidgate.pipeline.report.source import JOB_OF
+from pidgate.pipeline.tables import Tables
 from pidgate.units import about_size
 
 _LOOKS = {"bad": "bold red", "warn": "yellow", "good": "green"}
@@ -44,6 +48,48 @@ def report(
     found = read(root, pages=users, made_ms=time.time_ns() // 1_000_000)
     text = page(found)
     _show(console, found, publish(root, text, output), len(text.encode()), as_json=as_json)
+
+
+def publish(tables: Tables, text: str, output: Path | None) -> str:
+    """Write to the file `output`, or else to report.html under the tables; says where. Raises BadOption.
+
+    At once: whoever opens the file sees the old text or the new one, never half of one.
+    """
+    root = urlsplit(tables.root)
+    if output is None and root.scheme not in ("", "file"):
+        return _remote(tables, text)
+    local = output or Path(root.path if root.scheme else tables.root, "report.html")
+    return _local(local, text)
+
+
+def _local(path: Path, text: str) -> str:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=".report-", delete=False
+        ) as file:
+            try:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+                # A temporary file is its owner's alone; it names people, so it stays so.
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+    except (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError) as error:
+        raise BadOption(
+            f"the report cannot be written to {path} ({error.strerror}): give another file by --output."
+        ) from error
+    return str(path)
+
+
+def _remote(tables: Tables, text: str) -> str:
+    files, draft, name = tables.files, ".report.html.draft", "report.html"
+    files.replace(draft, text)
+    files.remove(name)
+    files.rename(draft, name)
+    return tables.path(name)
 
 
 def _show(console: Console, found: Found, path: str, in_bytes: int, *, as_json: bool) -> None:

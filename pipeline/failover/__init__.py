@@ -4,6 +4,6 @@ kip        the example of KIP-936 under its own rule: ids move with leadership, 
 held       which ids, and so which states, each user's past makes the brokers hold in each hour
 placement  which broker holds which share of a topic's states; expiry and quotas in force
 loads      states by broker and hour under quotas: what each bucket can have let in, at most
-cascade    who dies when: hours, deaths, storms of reopening clients, reassignment
-solve      the quota that keeps a heap
+cascade    a heap, and who dies when: hours, deaths, storms of reopening clients, reassignment
+study      one question put to the model; the quota that keeps a heap
 """

@@ -13,8 +13,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.failover.cascade import BrokerHour, Load, Scenario, Verdict, run, verdict, worst_loss
-from pidgate.pipeline.failover.heap import Heap
+from pidgate.pipeline.failover.cascade import (
+    BrokerHour,
+    Heap,
+    Load,
+    Scenario,
+    Verdict,
+    run,
+    verdict,
+    worst_loss,
+)
 from pidgate.pipeline.failover.held import HOUR_MS
 from pidgate.pipeline.failover.loads import by_broker, under_quotas, uniform_plans
 from pidgate.pipeline.failover.placement import Bucket

@@ -9,8 +9,7 @@ from datetime import UTC
 from rich.table import Table
 
 from pidgate.pipeline.failover import kip
-from pidgate.pipeline.failover.cascade import Verdict
-from pidgate.pipeline.failover.heap import MEBIBYTE, Heap
+from pidgate.pipeline.failover.cascade import MEBIBYTE, Heap, Verdict
 from pidgate.pipeline.failover.study import NO_QUOTA, Answer, solved
 from pidgate.units import moment
 

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import fs
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pidgate.events import EVENT_TYPES, TransactionalIdEvent
@@ -21,7 +25,7 @@ from pidgate.pipeline.history.observed import Columns
 from pidgate.pipeline.history.own_columns import OWN_COLUMNS, array_of, coded, same, schema_of
 from pidgate.pipeline.history.sessions import Incarnation, Sessions, incarnations, sessions
 from pidgate.pipeline.history.shard import Day, day_of
-from pidgate.pipeline.history.world import World, dice
+from pidgate.pipeline.history.world import HOUR_MS, World, dice
 from pidgate.pipeline.schemas import table_schema
 
 CLUSTER = "q8Zt1vXgRZe0history0AA"
@@ -65,23 +69,23 @@ def tables_of(world: World, shard: int, number: int) -> DayTables:
     day = day_of(world, shard, number)
     processes = incarnations(world, shard, number)
     roll = dice(world.seed, "telling", number, shard)
-    seen = sessions(world, day, processes, roll)
-    sights = observed.sights(world, day, seen, roll)
-    sights, outcomes = _enforced(world, day, seen, processes, sights, roll)
-    usage = observed.usage(world, day, seen, roll)
+    seen = sessions(day, processes, roll)
+    sights = observed.sights(day, seen, roll)
+    sights, outcomes = _enforced(day, seen, processes, sights, roll)
+    usage = observed.usage(day, seen, roll)
     rows = {
         "decision": _Rows(sights),
         "refusal_outcome": _Rows(outcomes),
         "id_usage": _Rows(usage.rows),
-        "init_producer_id": _Rows(observed.answers(world, day, seen, roll)),
-        "produce_error": _Rows(observed.errors(world, day, seen, roll)),
-        "connection": _Rows(observed.connections(world, day, seen, usage, roll)),
+        "init_producer_id": _Rows(observed.answers(day, seen, roll)),
+        "produce_error": _Rows(observed.errors(day, seen, roll)),
+        "connection": _Rows(observed.connections(day, seen, usage, roll)),
         "config": _Rows({}, gateways.config(day, processes)),
         "lifecycle": _Rows({}, gateways.lifecycle(world, processes, shard)),
-        "topology": _Rows({}, gateways.topology(world, day, processes)),
+        "topology": _Rows({}, gateways.topology(day, processes)),
     }
     numbers = _numbered([rows[kind] for kind in TYPES], seen)
-    envelope = _Envelope(world, day, seen, processes)
+    envelope = _Envelope(day, seen, processes)
     tables = {kind: envelope.table(kind, rows[kind], seq) for kind, seq in zip(TYPES, numbers, strict=True)}
     return DayTables(tables, _truth(day, sights, seen))
 
@@ -99,7 +103,6 @@ def _numbered(rows: Sequence[_Rows], seen: Sessions) -> list[NDArray[np.int64]]:
 
 
 def _enforced(
-    world: World,
     day: Day,
     seen: Sessions,
     processes: Sequence[Incarnation],
@@ -130,7 +133,7 @@ def _enforced(
         if not first.any():
             continue
         mine = session[first]
-        verdicts = refusals.judged(world, day, seen, user, mine, roll)
+        verdicts = refusals.judged(day, seen, user, mine, roll)
         refusals.apply(seen, verdicts, mine)
         dropped |= first
         decided += verdicts.decisions
@@ -176,20 +179,19 @@ def _truth(day: Day, decisions: Columns, seen: Sessions) -> pa.Table:
     )
 
 
+@dataclass(frozen=True)
 class _Envelope:
     """Turns rows into tables: what all events carry, and each type's own columns."""
 
-    def __init__(self, world: World, day: Day, seen: Sessions, processes: Sequence[Incarnation]) -> None:
-        self._world = world
-        self._day = day
-        self._seen = seen
-        self._processes = processes
+    day: Day
+    seen: Sessions
+    processes: Sequence[Incarnation]
 
     def table(self, kind: str, rows: _Rows, seq: NDArray[np.int64]) -> pa.Table:
         schema = to_arrow_schema(table_schema(kind))
-        incarnation = rows.incarnation(self._seen)
-        gateway = np.array([process.gateway for process in self._processes])[incarnation]
-        wall_ms = rows.at_ms + self._world.skews_ms[gateway]
+        incarnation = rows.incarnation(self.seen)
+        gateway = np.array([process.gateway for process in self.processes])[incarnation]
+        wall_ms = rows.at_ms + self.day.world.skews_ms[gateway]
         # By hour first, so that each hour's file is one piece.
         order = np.lexsort((seq, incarnation, wall_ms // 3_600_000))
         incarnation, gateway, wall_ms, seq = incarnation[order], gateway[order], wall_ms[order], seq[order]
@@ -197,12 +199,12 @@ class _Envelope:
         columns: dict[str, Any] = {
             "schema_version": np.full(size, SCHEMA_VERSION),
             "cluster": same(CLUSTER, size),
-            "gateway_id": coded(gateway, [f"gw-{number}" for number in range(self._world.gateways)]),
-            "incarnation": coded(incarnation, [process.name for process in self._processes]),
+            "gateway_id": coded(gateway, [f"gw-{number}" for number in range(self.day.world.gateways)]),
+            "incarnation": coded(incarnation, [process.name for process in self.processes]),
             "seq": seq,
             "wall_time_ms": wall_ms,
-            "decision_time_ms": rows.at_ms[order] - self._world.boots_ms[gateway],
-            "worker": np.full(size, self._processes[0].worker),
+            "decision_time_ms": rows.at_ms[order] - self.day.world.boots_ms[gateway],
+            "worker": np.full(size, self.processes[0].worker),
         }
         if rows.own:
             own = [rows.own[place][2] for place in order]
@@ -210,20 +212,15 @@ class _Envelope:
             columns |= of_nobody | {name: [one[name] for one in own] for name in own[0]}
         else:
             mine = {name: column[order] for name, column in rows.columns.items()}
-            columns |= self._client(mine) | OWN_COLUMNS[kind](
-                self._world, self._day, self._seen, mine, self._shift(gateway)
-            )
+            columns |= self._client(mine) | OWN_COLUMNS[kind](self.day, self.seen, mine)
         return pa.table(
             [array_of(columns.get(field.name), field, size) for field in schema],
             schema=schema_of(schema, columns),
         )
 
-    def _shift(self, gateway: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._world.skews_ms[gateway]
-
     def _client(self, rows: Columns) -> dict[str, Any]:
-        day, session = self._day, rows["session"]
-        life = self._seen.life[session]
+        day, session = self.day, rows["session"]
+        life = self.seen.life[session]
         deployment = day.deployment_place[life]
         bootstrap = rows.get("bootstrap", 0)
         return {
@@ -238,3 +235,42 @@ class _Envelope:
 
 
 _OF_A_CLIENT = ("listener", "user", "client_id", "software_name", "software_version", "address")
+
+
+# Files: one for each type and hour, named for the task alone, so that a task that runs twice (a cluster does that)
+# leaves the same files. Written by the task itself: one simulation gives nine tables, which no single DataFrame holds.
+
+
+def write(made: DayTables, root: str, shard: int, day: int) -> dict[str, int]:
+    """Write a day's tables; returns the rows by type. `root`: a folder, or a URI of pyarrow (hdfs://, s3://, gs://)."""
+    filesystem, folder = file_system(root)
+    name = f"history-{day:05d}-{shard:03d}.parquet"
+    for kind, table in made.tables.items():
+        hours = np.asarray(table["wall_time_ms"]) // HOUR_MS
+        edges = np.flatnonzero(np.diff(hours, prepend=hours[:1] - 1, append=hours[-1:] + 1))
+        for begin, end in pairwise(edges):
+            at = datetime.fromtimestamp(int(hours[begin]) * 3_600, UTC)
+            place = f"{folder}/events/{kind}/day={at:%Y-%m-%d}/hour={at:%H}"
+            _put(filesystem, table.slice(begin, end - begin), place, name)
+    _put(filesystem, made.ids, f"{folder}/labels_ids", name)
+    return {kind: table.num_rows for kind, table in made.tables.items()}
+
+
+def file_system(root: str) -> tuple[fs.FileSystem, str]:
+    """Return the file system of `root`, and its path there."""
+    if "://" in root or root.startswith("file:"):
+        found: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(root)
+        return found
+    return fs.LocalFileSystem(), root.rstrip("/")
+
+
+def _put(filesystem: fs.FileSystem, table: pa.Table, folder: str, name: str) -> None:
+    filesystem.create_dir(folder, recursive=True)
+    # What readers list must be whole: they skip names that begin with a dot.
+    partial = f"{folder}/.{name}"
+    # Numbers in a row gain nothing from a dictionary, and pay for it.
+    texts = [field.name for field in table.schema if not pa.types.is_integer(field.type)]
+    pq.write_table(
+        table, partial, filesystem=filesystem, compression="snappy", use_dictionary=texts, store_schema=False
+    )
+    filesystem.move(partial, f"{folder}/{name}")

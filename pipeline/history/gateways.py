@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pidgate.pipeline.history import blocks
 from pidgate.pipeline.history.refusals import SETTINGS, quotas
 from pidgate.pipeline.history.sessions import Incarnation
-from pidgate.pipeline.history.shard import Day
+from pidgate.pipeline.history.shard import Day, brokers_of
 from pidgate.pipeline.history.world import DAY_MS, World
 
 ALIVE_EVERY_MS = 30_000
@@ -86,9 +85,9 @@ def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
     return [(number, process.begin_ms + 11, fields) for number, process in enumerate(processes)]
 
 
-def topology(world: World, day: Day, processes: Sequence[Incarnation]) -> list[Own]:
+def topology(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
     """Return topology events: brokers in three racks, each topic's partitions round them."""
-    nodes = list(blocks.brokers(world))
+    nodes = list(brokers_of(day.world))
     brokers = [
         {"node_id": node, "host": f"kafka-{node}.example", "port": 9092, "rack": "abc"[node % 3]}
         for node in nodes

@@ -69,8 +69,7 @@ def write_events(spark: SparkSession, world: World, root: str, partitions: int |
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Only where it runs: a driver need not load what simulates.
-        from pidgate.pipeline.history.events_of_day import tables_of
-        from pidgate.pipeline.history.writing import write
+        from pidgate.pipeline.history.events_of_day import tables_of, write
 
         for batch in batches:
             for task in batch["id"].to_pylist():

@@ -1,6 +1,6 @@
 """A producer's life as numbers: one row each, columns beside each other, because there are millions.
 
-Knows what a life is, not how one comes about (fleets.py, loops.py) nor what a gateway sees of it (watching.py).
+Knows what a life is, not how one comes about (fleets.py, loops.py) nor what a gateway sees of it (observed.py).
 """
 
 from __future__ import annotations

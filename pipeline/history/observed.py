@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pidgate.pipeline.history.lives import CLOSE_REASONS, DRAIN, IDLE
 from pidgate.pipeline.history.sessions import NEVER, Sessions, is_installed
 from pidgate.pipeline.history.shard import Day, mixed
-from pidgate.pipeline.history.world import MINUTE_MS, SLICE_MS, USAGE_MS, World
+from pidgate.pipeline.history.world import MINUTE_MS, SLICE_MS, USAGE_MS
 
 Columns = dict[str, NDArray[Any]]
 _IDLE_MS = 10 * MINUTE_MS
@@ -30,11 +30,13 @@ class Usage:
     bytes: NDArray[np.int64]
 
 
-def connections(world: World, day: Day, seen: Sessions, usage: Usage, roll: np.random.Generator) -> Columns:
+def connections(day: Day, seen: Sessions, usage: Usage, roll: np.random.Generator) -> Columns:
     """One to the broker it writes to; before it, at the beginning of a life, one to a bootstrap address."""
     place = np.arange(len(seen))
     begun = place[seen.is_first]
-    node = 1 + (mixed(day.pod_key[seen.life] + np.uint64(3)) % np.uint64(4 * world.shards)).astype(np.int64)
+    node = 1 + (mixed(day.pod_key[seen.life] + np.uint64(3)) % np.uint64(4 * day.world.shards)).astype(
+        np.int64
+    )
     reason = np.where(seen.is_last, day.lives.close[seen.life], DRAIN)
     length = seen.end_ms - seen.begin_ms
     booted_ms = seen.begin_ms[begun] - 15
@@ -79,7 +81,7 @@ CLOSE_WORDS = ("", *CLOSE_REASONS)
 """`reason` + 1 is a place in here."""
 
 
-def answers(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
+def answers(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
     """InitProducerId: one for each life, and now and then a broker that waits for its next block of ids."""
     begun = np.flatnonzero(seen.is_first)
     life = seen.life[begun]
@@ -99,11 +101,11 @@ def answers(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -
     }
 
 
-def sights(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
+def sights(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
     """Return decisions while nothing is refused: each id's first sight, and a refresh in each later slice."""
     used = seen.first_use_ms < NEVER
     new = used & day.opens[seen.life] & seen.is_first
-    new |= used & is_installed(world, day, seen.life, seen.begin_ms)
+    new |= used & is_installed(day, seen.life, seen.begin_ms)
     first = np.flatnonzero(new)
     session, slice_ms = _slices(day, seen, np.flatnonzero(used))
     gap = roll.exponential(1, len(session)) / np.maximum(seen.per_ms[session], 1e-12)
@@ -133,7 +135,7 @@ def _slices(
     return chosen[place], (first[place] + number) * SLICE_MS + offset[place]
 
 
-def usage(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
+def usage(day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
     """Return a row for each quarter of an hour with use, at its end or at the connection's close."""
     used = np.flatnonzero(seen.first_use_ms < NEVER)
     begin, end = seen.first_use_ms[used], seen.end_ms[used]
@@ -176,11 +178,11 @@ def usage(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> 
     return Usage(rows, sums[0], sums[1])
 
 
-def errors(world: World, day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
+def errors(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
     """Return the errors that end lives, and those of everyone while brokers are in trouble."""
     ended = np.flatnonzero(seen.is_last & (day.lives.error[seen.life] != 0) & (seen.first_use_ms < NEVER))
     parts = [(ended, seen.end_ms[ended], day.lives.error[seen.life[ended]], np.ones(len(ended), np.int64))]
-    for begin_ms, end_ms, code in world.incidents:
+    for begin_ms, end_ms, code in day.world.incidents:
         there = np.flatnonzero((seen.first_use_ms < end_ms) & (seen.end_ms > begin_ms + 1_000))
         there = there[roll.random(len(there)) < 0.5]
         at = np.minimum(

@@ -1,7 +1,4 @@
-"""Columns of each type of event beside those that all events have, from its rows (observed.py, refusals.py).
-
-`shift`: how far the wall clock of each row's gateway is from the true time.
-"""
+"""Columns of each type of event beside those that all events have, from its rows (observed.py, refusals.py)."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from pidgate.pipeline.history import observed, refusals
 from pidgate.pipeline.history.observed import Columns
 from pidgate.pipeline.history.sessions import Sessions
 from pidgate.pipeline.history.shard import Day, mixed
-from pidgate.pipeline.history.world import World
 
 SHORT_LIST = 2_000
 
@@ -63,9 +59,7 @@ def _empty_lists(size: int, of: pa.DataType) -> pa.ListArray:
     return pa.ListArray.from_arrays(np.zeros(size + 1, np.int32), pa.array([], of))
 
 
-def _decision(
-    world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]
-) -> dict[str, Any]:
+def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     session, life = rows["session"], seen.life[rows["session"]]
     size = len(session)
     transactional = np.array([one.is_transactional for one in day.deployments])[day.deployment_place[life]]
@@ -115,9 +109,7 @@ def _hashes(day: Day, life: NDArray[np.int64], transactional: NDArray[np.bool_])
     ]
 
 
-def _outcome(
-    world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]
-) -> dict[str, Any]:
+def _outcome(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     return {
         "producer_id": day.producer_id[seen.life[rows["session"]]],
         "attempts": rows["attempts"],
@@ -126,8 +118,10 @@ def _outcome(
     }
 
 
-def _usage(world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]) -> dict[str, Any]:
+def _usage(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     life = seen.life[rows["session"]]
+    # By the wall clock of the gateway, as all that it writes.
+    shift_ms = day.world.skews_ms[seen.gateway[rows["session"]]]
     return {
         "producer_id": day.producer_id[life],
         "epoch": day.lives.epoch[life].astype(np.int64),
@@ -136,15 +130,13 @@ def _usage(world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray
         "records": rows["records"],
         "bytes": rows["bytes"],
         "partitions": rows["partitions"],
-        "first_ms": rows["first_ms"] + shift,
-        "last_ms": rows["last_ms"] + shift,
+        "first_ms": rows["first_ms"] + shift_ms,
+        "last_ms": rows["last_ms"] + shift_ms,
         "connections": np.ones(len(life), np.int64),
     }
 
 
-def _answer(
-    world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]
-) -> dict[str, Any]:
+def _answer(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     life = seen.life[rows["session"]]
     none = np.full(len(life), -1)
     return {
@@ -161,20 +153,18 @@ def _answer(
     }
 
 
-def _error(world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]) -> dict[str, Any]:
+def _error(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     life = seen.life[rows["session"]]
     return {
         "producer_id": day.producer_id[life],
         "code": rows["code"].astype(np.int64),
         "count": rows["count"],
         "node_id": 1
-        + (mixed(day.pod_key[life] + np.uint64(3)) % np.uint64(4 * world.shards)).astype(np.int64),
+        + (mixed(day.pod_key[life] + np.uint64(3)) % np.uint64(4 * day.world.shards)).astype(np.int64),
     }
 
 
-def _connection(
-    world: World, day: Day, seen: Sessions, rows: Columns, shift: NDArray[np.int64]
-) -> dict[str, Any]:
+def _connection(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     size = len(rows["session"])
     bootstrap = rows["bootstrap"] == 1
     return {
@@ -190,7 +180,7 @@ def _connection(
     }
 
 
-OWN_COLUMNS: dict[str, Callable[[World, Day, Sessions, Columns, NDArray[np.int64]], dict[str, Any]]] = {
+OWN_COLUMNS: dict[str, Callable[[Day, Sessions, Columns], dict[str, Any]]] = {
     "decision": _decision,
     "refusal_outcome": _outcome,
     "id_usage": _usage,

@@ -10,7 +10,7 @@ import numpy as np
 from pidgate.pipeline.history.cast import User
 from pidgate.pipeline.history.sessions import NEVER, Sessions
 from pidgate.pipeline.history.shard import Day
-from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS, World
+from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS
 from pidgate.quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
 
 DELIVERY_TIMEOUT_MS = 120_000
@@ -43,9 +43,7 @@ def quotas(users: tuple[User, ...]) -> Quotas:
     return Quotas(mode=Mode.OBSERVE, producer_ids=SETTINGS, users=rates)
 
 
-def judged(
-    world: World, day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.random.Generator
-) -> Judged:
+def judged(day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.random.Generator) -> Judged:
     """Decide on a user's new ids of one day; `mine`: its sessions that bring one.
 
     Each day begins with all tokens: the state that the day before left behind is another task's.

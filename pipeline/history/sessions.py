@@ -68,9 +68,9 @@ def incarnations(world: World, shard: int, day: int) -> list[Incarnation]:
     return found
 
 
-def sessions(world: World, day: Day, processes: list[Incarnation], roll: np.random.Generator) -> Sessions:
+def sessions(day: Day, processes: list[Incarnation], roll: np.random.Generator) -> Sessions:
     """Return the sessions of a day, in the order of lives within each process."""
-    gateway_of = _gateways(world, day)
+    gateway_of = _gateways(day)
     parts = [_of_process(number, process, gateway_of, day) for number, process in enumerate(processes)]
     life, incarnation, gateway, begin_ms, end_ms, is_first, is_last = (
         np.concatenate(column) for column in zip(*parts, strict=True)
@@ -78,7 +78,7 @@ def sessions(world: World, day: Day, processes: list[Incarnation], roll: np.rand
     lives = day.lives
     pace = day.of_deployment("requests_per_hour")[life]
     busy_hour, evenness = day.of_deployment("busy_hour")[life], day.of_deployment("evenness")[life]
-    busy = activity(world, busy_hour, evenness, (begin_ms + end_ms) // 2)
+    busy = activity(day.world, busy_hour, evenness, (begin_ms + end_ms) // 2)
     length = np.maximum(1, end_ms - begin_ms)
     in_all = lives.requests[life]
     per_ms = np.where(in_all < 0, pace * np.maximum(busy, 0.02) / HOUR_MS, in_all / length)
@@ -87,7 +87,7 @@ def sessions(world: World, day: Day, processes: list[Incarnation], roll: np.rand
     wait_ms = np.where(is_first, 20 + roll.exponential(30, len(life)), wait_ms)
     # Everything that is known from before was used at least once on the first day.
     wait_ms = np.where(
-        is_installed(world, day, life, begin_ms),
+        is_installed(day, life, begin_ms),
         np.minimum(wait_ms, length * roll.uniform(0, 0.9, len(life))),
         wait_ms,
     )
@@ -109,20 +109,20 @@ def sessions(world: World, day: Day, processes: list[Incarnation], roll: np.rand
     )
 
 
-def is_installed(world: World, day: Day, life: NDArray[np.int64], begin_ms: MS) -> NDArray[np.bool_]:
+def is_installed(day: Day, life: NDArray[np.int64], begin_ms: MS) -> NDArray[np.bool_]:
     """Return whether the producer was there before the gateways: they see it for the first time, in mid-life."""
     return (
         day.opens[life]
-        & (day.lives.start_ms[life] < world.begin_ms)
-        & (begin_ms < world.begin_ms + _SETTLED_MS)
+        & (day.lives.start_ms[life] < day.world.begin_ms)
+        & (begin_ms < day.world.begin_ms + _SETTLED_MS)
     )
 
 
-def _gateways(world: World, day: Day) -> NDArray[np.int64]:
+def _gateways(day: Day) -> NDArray[np.int64]:
     """Return each life's gateway, by pod; a user under enforcement keeps to one, so that one state sees all of it."""
     keeps = np.array([user.rate_per_hour is not None for user in day.users])[day.user_place]
-    by_pod = (day.pod_key % np.uint64(world.gateways)).astype(np.int64)
-    return np.where(keeps, day.lives.user % world.gateways, by_pod)
+    by_pod = (day.pod_key % np.uint64(day.world.gateways)).astype(np.int64)
+    return np.where(keeps, day.lives.user % day.world.gateways, by_pod)
 
 
 def _of_process(

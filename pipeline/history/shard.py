@@ -12,16 +12,49 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.pipeline.history import blocks
 from pidgate.pipeline.history.cast import Deployment, User, cast
 from pidgate.pipeline.history.fleets import planned
 from pidgate.pipeline.history.lives import Lives
 from pidgate.pipeline.history.loops import of_day
-from pidgate.pipeline.history.world import DAY_MS, World, dice
+from pidgate.pipeline.history.world import DAY_MS, Times, World, dice
 
 Words = Sequence[str]
 _MOST_DEPLOYMENTS = 8
 _POD_BITS = 44
+
+BLOCK = 1_000
+"""Ids as brokers hand them out (KIP-730): in a row out of blocks, which each broker gets in its turn.
+
+Tasks that know nothing of each other must not give one id twice. So each shard of users has two brokers of its own for
+processes that last and two for those that do not, and takes every so-many-th block of the day.
+"""
+BLOCKS_A_DAY = 100_000
+LASTING, SHORT = 0, 1
+
+
+def brokers_of(world: World) -> range:
+    return range(1, 4 * world.shards + 1)
+
+
+def allocated(
+    world: World, roll: np.random.Generator, day: int, shard: int, sort: int, at_ms: Times
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """An id and the broker that gave it for each arrival of one day; arrivals in order of time. Day -1: before."""
+    broker_of = roll.integers(0, 2, len(at_ms))
+    place = np.zeros(len(at_ms), dtype=np.int64)
+    wanted: list[tuple[int, int, int]] = []
+    for broker in (0, 1):
+        mine = np.flatnonzero(broker_of == broker)
+        place[mine] = np.arange(len(mine))
+        wanted += [(int(at_ms[one]), broker, number) for number, one in enumerate(mine[::BLOCK])]
+    turn = {(broker, number): turn for turn, (_, broker, number) in enumerate(sorted(wanted))}
+    most = max((number for _, number in turn), default=0) + 1
+    turns = np.zeros((2, most), dtype=np.int64)
+    for (broker, number), one in turn.items():
+        turns[broker, number] = one
+    mine_of_all = 2 * shard + sort
+    block = (day + 1) * BLOCKS_A_DAY + turns[broker_of, place // BLOCK] * 2 * world.shards + mine_of_all
+    return block * BLOCK + place % BLOCK, 1 + 2 * mine_of_all + broker_of
 
 
 @dataclass(frozen=True)
@@ -56,8 +89,8 @@ def plan(world: World, shard: int) -> Plan:
         today = np.flatnonzero(days == day)
         today = today[np.argsort(lives.start_ms[first[today]], kind="stable")]
         roll = dice(world.seed, "lasting ids", int(day) + 1, shard)
-        given[today], nodes[today] = blocks.allocated(
-            world, roll, int(day), shard, blocks.LASTING, lives.start_ms[first[today]]
+        given[today], nodes[today] = allocated(
+            world, roll, int(day), shard, LASTING, lives.start_ms[first[today]]
         )
     producer_id[:], node_id[:] = given[of], nodes[of]
     return Plan(users, lives, producer_id, node_id, opens)
@@ -67,6 +100,7 @@ def plan(world: World, shard: int) -> Plan:
 class Day:
     """Everyone who lives on one day: a plan's lives that overlap it, and those made up for it."""
 
+    world: World
     users: tuple[User, ...]
     deployments: tuple[Deployment, ...]
     lives: Lives
@@ -97,7 +131,7 @@ def day_of(world: World, shard: int, day: int) -> Day:
     short = short.where(np.lexsort((short.pod, short.deployment, short.user, short.start_ms)))
     roll = dice(world.seed, "short ids", day, shard)
     # Who ends before anything is sent has asked for an id all the same.
-    short_ids, short_nodes = blocks.allocated(world, roll, day, shard, blocks.SHORT, short.start_ms)
+    short_ids, short_nodes = allocated(world, roll, day, shard, SHORT, short.start_ms)
     lives = Lives.together([known.lives.where(chosen), short])
     deployments = tuple(one for user in known.users for one in user.deployments)
     places = np.cumsum([0, *(len(user.deployments) for user in known.users)])[:-1]
@@ -105,6 +139,7 @@ def day_of(world: World, shard: int, day: int) -> Day:
     deployment_place = places[user_place] + lives.deployment.astype(np.int64)
     named = _named(world, deployments, deployment_place, lives)
     return Day(
+        world=world,
         users=known.users,
         deployments=deployments,
         lives=lives,

@@ -7,8 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.rates.arriving import COUNTS
-from pidgate.pipeline.rates.sketches import estimated_ids
+from pidgate.pipeline.rates.by_time import COUNTS
 from pidgate.pipeline.rates.times import DAY_MS, HOUR_MS, UNITS_MS, floored
 
 _PERCENTILES = (50, 95, 99)
@@ -163,3 +162,22 @@ def waiting(outcomes: DataFrame) -> DataFrame:
         f.get("quantiles", f.lit(1)).alias("waited_ms_p95"),
         "gave_up",
     )
+
+
+LG_REGISTERS = 12
+"""Of a HyperLogLog sketch (Apache DataSketches, as Spark has it): with 2^12 registers the standard error of a united
+sketch is 1.04 / sqrt(4096) = 1.6 %; the estimate lies within three of them (4.9 %) in 99.7 of 100 cases, and is exact
+or nearly so for a few hundred ids."""
+
+
+def daily_sketches(hours: DataFrame) -> DataFrame:
+    """user, day_ms, ids_sketch (binary): from id_hours. Sketches of a day each can be united over any days."""
+    return hours.groupBy("user", floored("hour_ms", DAY_MS).alias("day_ms")).agg(
+        f.hll_sketch_agg("producer_id", LG_REGISTERS).alias("ids_sketch")
+    )
+
+
+def estimated_ids(sketches: DataFrame) -> DataFrame:
+    """user, ids_hll: the distinct ids of all these days together."""
+    united = f.hll_sketch_estimate(f.hll_union_agg("ids_sketch"))
+    return sketches.groupBy("user").agg(united.alias("ids_hll"))

@@ -10,13 +10,12 @@ from pidgate.events.patterns import HARMFUL
 from pidgate.pipeline.arrivals import KNOWN, arrivals
 from pidgate.pipeline.offenders.places import ANYTHING, family
 
-LABELS_OF_IDS = spark.StructType(
-    [
-        spark.StructField("user", spark.StringType()),
-        spark.StructField("producer_id", spark.LongType()),
-        spark.StructField("healthy", spark.BooleanType()),
-        spark.StructField("pattern", spark.StringType()),
-    ]
+LABELS_OF_IDS = (
+    spark.StructType()
+    .add("user", spark.StringType())
+    .add("producer_id", spark.LongType())
+    .add("healthy", spark.BooleanType())
+    .add("pattern", spark.StringType())
 )
 """labels_ids/: what history knows of each id that it made up."""
 

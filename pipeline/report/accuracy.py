@@ -9,7 +9,7 @@ from pidgate.pipeline.report import charts
 from pidgate.pipeline.report.findings import name_of
 from pidgate.pipeline.report.markup import Content, Html, tag
 from pidgate.pipeline.report.parts import Charts, Column, not_run, section, table
-from pidgate.pipeline.report.rows import Confused, Detector, FilterAccuracy, Filters, Found, PatternAccuracy
+from pidgate.pipeline.report.rows import Confused, FilterAccuracy, Filters, Found, PatternAccuracy
 from pidgate.pipeline.report.words import count, share
 from pidgate.units import counted
 
@@ -19,7 +19,7 @@ def accuracy_section(found: Found, drawn: Charts) -> Html:
         "accuracy",
         "How far to trust this",
         tag("h3", "The detector"),
-        _detector(found.detector, drawn) if found.detector else _no_labels(found),
+        _detector(found, drawn) if found.accuracy is not None else _no_labels(found),
         tag("h3", "The gateway's filters"),
         _filters(found.filters) if found.filters else not_run("recommend"),
     )
@@ -37,8 +37,8 @@ def _no_labels(found: Found) -> Html:
     )
 
 
-def _detector(detector: Detector, drawn: Charts) -> Sequence[Content]:
-    judged = [one for one in detector.accuracy if one.users or one.found]
+def _detector(found: Found, drawn: Charts) -> Sequence[Content]:
+    judged = [one for one in found.accuracy or () if one.users or one.found]
     return [
         tag(
             "p",
@@ -49,7 +49,7 @@ def _detector(detector: Detector, drawn: Charts) -> Sequence[Content]:
         drawn.figure(charts.accuracy(judged), "Precision and recall by pattern") if judged else None,
         table(_ACCURACY_COLUMNS, judged, "Precision and recall of the detector"),
         tag("h4", "Which pattern is taken for which"),
-        _confusion(detector.confusion) if detector.confusion else tag("p", "Not counted.", class_="empty"),
+        _confusion(found.confusion) if found.confusion else tag("p", "Not counted.", class_="empty"),
     ]
 
 

@@ -13,9 +13,9 @@ from pidgate.pipeline.report.words import count, listed, moment, size
 
 def failover_section(found: Found, drawn: Charts) -> Html:
     title = "When a broker dies"
-    if found.failover is None:
+    kip, kafka = found.kip, found.kafka
+    if kip is None and kafka is None:
         return section("failover", title, not_run("failover"))
-    kip, kafka = found.failover.kip, found.failover.kafka
     return section(
         "failover",
         title,

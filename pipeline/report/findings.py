@@ -141,21 +141,21 @@ def advice_sentence(recommendation: Recommendation | None) -> str:
 
 
 def _doubts(found: Found) -> Iterator[Finding]:
-    lost = sum((found.events.lost or {}).values())
+    lost = sum((found.lost or {}).values())
     if lost:
         yield Finding(
             Weight.WARN,
             headline=f"{counted(lost, 'event')} never arrived",
-            why=f"Gateways numbered them, the topic does not have them ({listed(list(found.events.lost or {}))}). "
+            why=f"Gateways numbered them, the topic does not have them ({listed(list(found.lost or {}))}). "
             "Counts in this report are lower bounds.",
             action="Look at the gateways' own metrics for events dropped, and at the topic's retention.",
         )
-    dead = sum((found.events.dead_letters or {}).values())
+    dead = sum((found.dead_letters or {}).values())
     if dead:
         yield Finding(
             Weight.WARN,
             headline=f"{counted(dead, 'event')} could not be read",
-            why=f"They lie in dead_letters with their reason: {listed(list(found.events.dead_letters or {}))}.",
+            why=f"They lie in dead_letters with their reason: {listed(list(found.dead_letters or {}))}.",
         )
     if found.advice and found.advice.censored:
         yield Finding(
@@ -185,11 +185,9 @@ def _by_pattern(users: Sequence[UserRow]) -> str:
 
 
 def _inaccurate(found: Found) -> Iterator[Finding]:
-    if found.detector is None:
-        return
     weak = [
         pattern_words(one.pattern).name.lower()
-        for one in found.detector.accuracy
+        for one in found.accuracy or ()
         if min(_or_one(one.precision), _or_one(one.recall)) < _ACCURATE
     ]
     if weak:

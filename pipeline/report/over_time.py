@@ -11,10 +11,8 @@ from pyspark.sql import functions as f
 from pidgate.pipeline.report.rows import (
     Blocks,
     Epochs,
-    Failover,
     Heaps,
     Held,
-    KipStep,
     Series,
     Study,
     Times,
@@ -26,7 +24,6 @@ from pidgate.pipeline.report.source import Source, collected
 GREATEST = 6
 """Users with a line of their own in charts of everybody; more colours look alike."""
 _BUMPS = 10
-_STEPS_OF_TEXT = 1_000
 _STUDIES = 40
 
 
@@ -135,13 +132,7 @@ def _epochs(source: Source) -> tuple[int, int, list[Epochs]]:
     return counts[0], counts[1], collected(most, Epochs)
 
 
-def failover(source: Source) -> Failover | None:
-    kip = source.rows("failover_kip", KipStep, at_most=_STEPS_OF_TEXT)
-    kafka = _heaps(source)
-    return None if kip is None and kafka is None else Failover(kip, kafka)
-
-
-def _heaps(source: Source) -> list[Heaps] | None:
+def heaps(source: Source) -> list[Heaps] | None:
     studies = source.rows("failover_summary", Study, at_most=_STUDIES)
     frame = source.frame("failover_kafka", "quota", "scenario", "broker", "hour_ms", "heap_bytes", "dead")
     if frame is None or studies is None:

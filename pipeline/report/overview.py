@@ -63,7 +63,7 @@ def _tiles(found: Found) -> Iterator[tuple[str, str, str]]:
             f"{moment(found.held.most_at_ms)}, by all brokers",
         )
         yield "States held at most", count(found.held.most_states), "one for each id and partition"
-    lost, dead = found.events.lost, found.events.dead_letters
+    lost, dead = found.lost, found.dead_letters
     yield "Events lost", NOTHING if lost is None else count(sum(lost.values())), _note(lost)
     yield "Dead letters", NOTHING if dead is None else count(sum(dead.values())), _note(dead)
 

@@ -16,8 +16,8 @@ from pidgate.pipeline.report.rows import (
     Candidate,
     ClientRates,
     Confused,
-    Detector,
     Found,
+    KipStep,
     PatternAccuracy,
     PatternFound,
     Recommendation,
@@ -35,6 +35,7 @@ USERS_IN_TABLE = 5_000
 CLIENTS_PER_USER = 10
 _CANDIDATES_PER_USER = 200
 _PATTERNS_PER_USER = 20
+_STEPS_OF_TEXT = 1_000
 
 
 def found(tables: Tables, *, pages: int, made_ms: int) -> Found:
@@ -55,7 +56,7 @@ def _found(source: Source, has: frozenset[str], pages: int, made_ms: int) -> Fou
     window_ms = _window_ms(tables)
     names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
     users = _users(source, names, pages, everybody=not left_out)
-    totals = sums.totals(source)
+    totals, lost = sums.totals(source), sums.lost(tables)
     return Found(
         tables=tables.root,
         made_ms=made_ms,
@@ -67,12 +68,15 @@ def _found(source: Source, has: frozenset[str], pages: int, made_ms: int) -> Fou
         totals=totals,
         times=over_time.times(source, totals, names[:pages], window_ms),
         held=over_time.held(source),
-        events=sums.events(tables),
+        lost=lost,
+        dead_letters=None if lost is None else sums.dead_letters(tables),
         advice=sums.advice(source),
-        detector=_detector(source),
+        accuracy=source.rows("detector_accuracy", PatternAccuracy, at_most=100),
+        confusion=source.rows("detector_confusion", Confused, at_most=1_000),
         filters=sums.filters(source),
         blocks=over_time.blocks(source),
-        failover=over_time.failover(source),
+        kip=source.rows("failover_kip", KipStep, at_most=_STEPS_OF_TEXT),
+        kafka=over_time.heaps(source),
     )
 
 
@@ -158,12 +162,3 @@ def _by_user(rows: Iterable[Owned] | None) -> Mapping[str, list[Owned]]:
     for row in rows or ():
         grouped[row.user].append(row)
     return grouped
-
-
-def _detector(source: Source) -> Detector | None:
-
-    accuracy = source.rows("detector_accuracy", PatternAccuracy, at_most=100)
-    confusion = source.rows("detector_confusion", Confused, at_most=1_000)
-    if accuracy is None and confusion is None:
-        return None
-    return Detector(accuracy or (), confusion or ())

@@ -185,16 +185,6 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
-    """Events that ingest could not take, and those that never came."""
-
-    dead_letters: Mapping[str, int] | None
-    """By reason."""
-    lost: Mapping[str, int] | None
-    """By gateway."""
-
-
-@dataclass(frozen=True, slots=True)
 class Advice:
     """recommendations, counted over all users by action, and the diff."""
 
@@ -207,14 +197,6 @@ class Advice:
     censored: int
     diff: Sequence[str]
     diff_left_out: int
-
-
-@dataclass(frozen=True, slots=True)
-class Detector:
-    """detector_accuracy and detector_confusion."""
-
-    accuracy: Sequence[PatternAccuracy]
-    confusion: Sequence[Confused]
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,14 +277,6 @@ class Heaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Failover:
-    """Both models."""
-
-    kip: Sequence[KipStep] | None
-    kafka: Sequence[Heaps] | None
-
-
-@dataclass(frozen=True, slots=True)
 class UserRow:
     """All that is known of one user. Without a page only what the table of users shows."""
 
@@ -342,9 +316,14 @@ class Found:
     totals: Totals | None = None
     times: Times | None = None
     held: Held | None = None
-    events: Events = field(default_factory=lambda: Events(None, None))
+    dead_letters: Mapping[str, int] | None = None
+    """Events that ingest could not take, by reason."""
+    lost: Mapping[str, int] | None = None
+    """Events that never came, by gateway."""
     advice: Advice | None = None
-    detector: Detector | None = None
+    accuracy: Sequence[PatternAccuracy] | None = None
+    confusion: Sequence[Confused] | None = None
     filters: Filters | None = None
     blocks: Blocks | None = None
-    failover: Failover | None = None
+    kip: Sequence[KipStep] | None = None
+    kafka: Sequence[Heaps] | None = None

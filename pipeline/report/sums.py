@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.report.rows import Advice, Events, FilterAccuracy, Filters, Totals
+from pidgate.pipeline.report.rows import Advice, FilterAccuracy, Filters, Totals
 from pidgate.pipeline.report.source import Source, collected, columns_of
 from pidgate.pipeline.tables import Tables
 
@@ -28,16 +28,16 @@ def totals(source: Source) -> Totals | None:
     return found if found.users else None
 
 
-def events(tables: Tables) -> Events:
-    """Not known (None) where events were not taken from a topic."""
-    lost = _raw(tables, "gaps", "gateway_id string, missing bigint")
-    if lost is None:
-        return Events(None, None)
+def lost(tables: Tables) -> dict[str, int] | None:
+    """Return events that never came, by gateway; None where events were not taken from a topic."""
+    gaps = _raw(tables, "gaps", "gateway_id string, missing bigint")
+    return None if gaps is None else _counts(gaps, "gateway_id", f.sum("missing"))
+
+
+def dead_letters(tables: Tables) -> dict[str, int]:
+    """Return events that could not be taken, by reason."""
     dead = _raw(tables, "dead_letters", "reason string")
-    return Events(
-        dead_letters={} if dead is None else _counts(dead, "reason"),
-        lost=_counts(lost, "gateway_id", f.sum("missing")),
-    )
+    return {} if dead is None else _counts(dead, "reason")
 
 
 def _raw(tables: Tables, name: str, columns: str) -> DataFrame | None:

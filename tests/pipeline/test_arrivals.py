@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.arrivals import COLUMNS, arrivals, new_ids, refused_ids
+from pidgate.pipeline.arrivals import COLUMNS, arrivals
 from pidgate.pipeline.schemas import table_schema
 from tests.pipeline.made_events import DAY, HOUR, MONDAY, MadeUp, Row, event
 
@@ -92,8 +92,8 @@ def test_each_kind_of_arrival(spark: SparkSession) -> None:
         ("alice", 3, 0, 10_000, 2, True, "gw-1"),
         ("alice", 4, 0, None, 1, False, "gw-1"),
     ]
-    assert new_ids(arrived).count() == 4
-    assert [row.producer_id for row in refused_ids(arrived).collect()] == [4]
+    assert arrived.where("first_admitted_ms is not null").count() == 4
+    assert [row.producer_id for row in arrived.where("first_admitted_ms is null").collect()] == [4]
     arrived.unpersist()
 
 

@@ -11,8 +11,17 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.pipeline.failover.cascade import BrokerHour, Load, Scenario, run, verdict, worst_loss
-from pidgate.pipeline.failover.heap import BASE_BYTES, BYTES_PER_STATE, Heap
+from pidgate.pipeline.failover.cascade import (
+    BASE_BYTES,
+    BYTES_PER_STATE,
+    BrokerHour,
+    Heap,
+    Load,
+    Scenario,
+    run,
+    verdict,
+    worst_loss,
+)
 from pidgate.pipeline.failover.held import HOUR_MS
 from pidgate.pipeline.failover.study import greatest_rate
 

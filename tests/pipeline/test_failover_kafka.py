@@ -20,8 +20,7 @@ from pidgate.pipeline.arrivals import arrivals
 from pidgate.pipeline.commands.failover import answer_from
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.failover import words
-from pidgate.pipeline.failover.cascade import Load
-from pidgate.pipeline.failover.heap import Heap
+from pidgate.pipeline.failover.cascade import Heap, Load
 from pidgate.pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, held, lives
 from pidgate.pipeline.failover.loads import uniform_plans
 from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, expiration_ms, rates_in_force, shares

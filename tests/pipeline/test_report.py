@@ -18,9 +18,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from typer.testing import CliRunner
 
 from pidgate.pipeline.cli import app
+from pidgate.pipeline.commands.report import publish
 from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
 from pidgate.pipeline.report.page import page as page_of
-from pidgate.pipeline.report.publishing import publish
 from pidgate.pipeline.report.reading import found as read
 from pidgate.pipeline.report.rows import Found, PatternFound
 from pidgate.pipeline.report.source import Source
