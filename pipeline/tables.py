@@ -12,7 +12,7 @@ The root may be any folder that Spark can write: local, or on HDFS or an object 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -28,6 +28,11 @@ class Tables:
 
     spark: SparkSession
     root: str
+    files: Files = field(init=False)
+    """The root's files, for what is no table."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", Files(self.spark, self.root))
 
     def path(self, *parts: str) -> str:
         return "/".join([self.root.rstrip("/"), *parts])
@@ -35,11 +40,6 @@ class Tables:
     def exists(self, *parts: str) -> bool:
         """Return whether there is such a folder or file."""
         return self.files.exists("/".join(parts))
-
-    @property
-    def files(self) -> Files:
-        """The root's files, for what is no table."""
-        return Files(self.spark, self.root)
 
     # Events
 

@@ -14,11 +14,12 @@ from rich.console import Console
 
 from pidgate.pipeline import session
 from pidgate.pipeline.commands import common
-from pidgate.pipeline.ingest.accounts import Account, Patience
+from pidgate.pipeline.ingest.accounts import Account
 from pidgate.pipeline.ingest.batches import Rules, Taken
 from pidgate.pipeline.ingest.client_settings import read_client_settings
 from pidgate.pipeline.ingest.stream import How, Ingest, compact_all, only_writer
 from pidgate.pipeline.ingest.topic import Topic
+from pidgate.pipeline.tables import Tables
 
 
 class OnDataLoss(StrEnum):
@@ -69,26 +70,25 @@ def ingest(
         rules=Rules(
             late_after_ms=common.duration_ms(late_after, "--late-after"),
             stop_at_loss=on_data_loss is OnDataLoss.STOP,
-        ),
-        patience=Patience(
             gap_after_ms=common.duration_ms(gap_after, "--gap-after"),
             forget_after_ms=common.duration_ms(forget_after, "--forget-after"),
         ),
     )
     settings = {} if kafka_config is None else read_client_settings(str(kafka_config))
     spark = session.spark_session("ingest", master=master, memory=memory, with_kafka=True)
+    at = Tables(spark, tables)
     try:
-        with only_writer(spark, tables):
+        with only_writer(at):
             if compact:
                 folders = compact_all(
-                    spark, tables, lambda folder, count: console.print(f"{folder}: 1 file for {count}")
+                    at, lambda folder, count: console.print(f"{folder}: 1 file for {count}")
                 )
                 console.print(f"{folders} folders were made compact.")
                 return
             source = Topic(spark, kafka, topic, settings)
             try:
                 total = _Total(console)
-                run = Ingest(spark, tables, source, how, total.add)
+                run = Ingest(at, source, how, total.add)
                 for number in (signal.SIGTERM, signal.SIGINT):
                     signal.signal(number, lambda *_: run.end())
                 console.print(_beginning(kafka, topic, tables, how))

@@ -7,20 +7,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import seqs
-from pidgate.pipeline.ingest.columns import GAPS, INTERVALS, LOSSES, Cause
+from pidgate.pipeline.ingest.batches import Rules, numbers_seen
+from pidgate.pipeline.ingest.columns import GAPS, LOSSES, Cause
 from pidgate.pipeline.ingest.commits import CommitLog
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """Time that numbers may take to come, and for which an incarnation is known after its last event."""
-
-    gap_after_ms: int = 15 * 60_000
-    forget_after_ms: int = 7 * 24 * 3_600_000
+from pidgate.pipeline.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,32 +26,25 @@ class Account:
     lost_offsets: int
 
 
-def settle(spark: SparkSession, files: Files, log: CommitLog, patience: Patience, now_ms: int) -> Account:
+def settle(tables: Tables, log: CommitLog, rules: Rules, now_ms: int) -> Account:
     """Replace both tables. The records' own time says who is silent, the clock which gaps are old enough."""
     position = log.position
-    empty = spark.createDataFrame([], INTERVALS)
-    seen = spark.read.schema(INTERVALS).parquet(files.full(position.state)) if position.state else empty
+    seen = numbers_seen(tables, position)
     losses = [asdict(loss) | {"missing": loss.missing} for loss in position.losses]
     staging, state = log.staging(), log.new_state()
 
-    def stage(frame: DataFrame, path: str) -> None:
-        frame.coalesce(1).write.parquet(files.full(path))
+    def stage(frame: DataFrame, *path: str) -> None:
+        frame.coalesce(1).write.parquet(tables.path(*path))
 
-    current = seqs.gaps(seen, now_ms - patience.gap_after_ms, position.losses)
-    stage(seqs.with_final(current, _table(spark, files, "gaps"), seen), f"{staging}/gaps")
-    stage(spark.createDataFrame(losses, LOSSES), f"{staging}/losses")
-    stage(seqs.remembered(seen, position.topic_ms - patience.forget_after_ms), state)
+    current = seqs.gaps(seen, now_ms - rules.gap_after_ms, position.losses)
+    stage(seqs.with_final(current, tables.read("gaps", schema=GAPS), seen), staging, "gaps")
+    stage(tables.spark.createDataFrame(losses, LOSSES), staging, "losses")
+    stage(seqs.remembered(seen, position.topic_ms - rules.forget_after_ms), state)
     log.commit(
         replace(position, state=state),
         swaps=tuple((f"{staging}/{name}", name) for name in ("gaps", "losses")),
     )
-    return _account(_table(spark, files, "gaps"), position.losses)
-
-
-def _table(spark: SparkSession, files: Files, name: str) -> DataFrame:
-    if not files.exists(name):
-        return spark.createDataFrame([], GAPS)
-    return spark.read.schema(GAPS).parquet(files.full(name))
+    return _account(tables.read("gaps", schema=GAPS), position.losses)
 
 
 def _account(gaps: DataFrame, losses: tuple[seqs.Loss, ...]) -> Account:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pidgate.events import EVENT_TYPES
@@ -23,6 +23,7 @@ from pidgate.pipeline.ingest.commits import WORK, CommitLog, Position
 from pidgate.pipeline.ingest.doubtful import ask_gateways_reader
 from pidgate.pipeline.ingest.topic import Offsets
 from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.tables import Tables
 
 WRITERS = 2
 """Types of events that are written at once; each is one task."""
@@ -30,11 +31,17 @@ WRITERS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Limits of what is taken for an event, and the reaction when the topic lost data."""
+    """Limits of what is taken for an event, and the reaction when the topic lost data.
+
+    `gap_after_ms`: time that numbers may take to come; `forget_after_ms`: time for which an incarnation is known after
+    its last event.
+    """
 
     late_after_ms: int = 24 * 3_600_000
     ahead_ms: int = 3_600_000
     stop_at_loss: bool = True
+    gap_after_ms: int = 15 * 60_000
+    forget_after_ms: int = 7 * 24 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,51 +68,39 @@ class Slice:
     last_ms: int
 
 
+@dataclass(frozen=True, slots=True)
 class Batches:
     """Takes the batches of one query, one after the other."""
 
-    def __init__(
-        self,
-        root: str,
-        files: Files,
-        log: CommitLog,
-        rules: Rules,
-        topic_id: str,
-        offsets_now: Callable[[], Offsets],
-    ) -> None:
-        self._root = root.rstrip("/")
-        self._files = files
-        self._log = log
-        self._rules = rules
-        self._topic_id = topic_id
-        self._offsets_now = offsets_now
+    tables: Tables
+    log: CommitLog
+    rules: Rules
+    topic_id: str
+    offsets_now: Callable[[], Offsets]
 
     def take(self, query: str, number: int, records: DataFrame) -> Taken | None:
         """Commit the batch; None when it was committed before. Raises TopicLostData, TableUnreadable."""
-        before = self._log.position
+        before = self.log.position
         if query == before.query and number == before.batch:
-            self._log.finish()
+            self.log.finish()
             return None
         if number != (before.batch + 1 if query == before.query else 0):
             raise TableUnreadable(
-                f"batch {number} of {self._root}/{WORK}/checkpoint does not follow the last one that is in the tables "
-                f"({before.batch}): they are not from one moment. Restore {WORK}/ and the tables from one backup, or "
-                f"remove {WORK}/checkpoint: what the tables have is not taken again."
+                f"batch {number} of {self.tables.path(WORK, 'checkpoint')} does not follow the last one that is in the "
+                f"tables ({before.batch}): they are not from one moment. Restore {WORK}/ and the tables from one "
+                f"backup, or remove {WORK}/checkpoint: what the tables have is not taken again."
             )
-        spark = records.sparkSession
-        with read_batch(records, self._rules) as (arrivals, slices):
-            return self._committed(spark, arrivals, slices, replace(before, query=query, batch=number))
+        with read_batch(records, self.rules) as (arrivals, slices):
+            return self._committed(arrivals, slices, replace(before, query=query, batch=number))
 
-    def _committed(
-        self, spark: SparkSession, arrivals: DataFrame, slices: dict[int, Slice], position: Position
-    ) -> Taken:
-        offsets = self._offsets_now()
+    def _committed(self, arrivals: DataFrame, slices: dict[int, Slice], position: Position) -> Taken:
+        offsets = self.offsets_now()
         expected = self._expected(position)
-        losses = losses_between(expected, slices, offsets.first, self._topic_id)
+        losses = losses_between(expected, slices, offsets.first, self.topic_id)
         # What was removed before the first run was promised to nobody.
         if (
             promised := [one for one in losses if one.kafka_partition in expected]
-        ) and self._rules.stop_at_loss:
+        ) and self.rules.stop_at_loss:
             ranges = (
                 f"partition {one.kafka_partition}: offsets {one.first_offset} to {one.last_offset}"
                 for one in promised
@@ -114,10 +109,10 @@ class Batches:
                 f"the topic lost data while it was read: {'; '.join(ranges)}. The batch was not taken. To go on and "
                 "have the loss recorded in losses/: --on-data-loss go-on."
             )
-        staging, state = self._log.staging(), self._log.new_state()
-        marks = seqs.marked(self.intervals(spark), seqs.numbered(arrivals)).persist()
+        staging, state = self.log.staging(), self.log.new_state()
+        marks = seqs.marked(numbers_seen(self.tables, position), seqs.numbered(arrivals)).persist()
         try:
-            seqs.merged(marks).coalesce(1).write.parquet(self._files.full(state))
+            seqs.merged(marks).coalesce(1).write.parquet(self.tables.path(state))
             twice = seqs.duplicates(marks)
             repeated = twice.count()
             fresh = _without(arrivals, twice) if repeated else arrivals
@@ -128,17 +123,17 @@ class Batches:
         ends = {partition: one.last + 1 for partition, one in slices.items()}
         next_offsets = expected | ends
         topic_ms = max([position.topic_ms, *(one.last_ms for one in slices.values())])
-        version = self._log.next_version
-        self._log.commit(
+        version = self.log.next_version
+        self.log.commit(
             replace(
                 position,
-                topic_id=self._topic_id,
+                topic_id=self.topic_id,
                 next_offsets=next_offsets,
                 topic_ms=topic_ms,
                 state=state,
                 losses=position.losses + losses,
             ),
-            moves=tuple(moves(self._files, staging, f"batch-{version:010d}")),
+            moves=tuple(moves(self.tables.files, staging, f"batch-{version:010d}")),
         )
         return Taken(
             batch=position.batch,
@@ -149,13 +144,6 @@ class Batches:
             behind=sum(max(0, end - next_offsets.get(p, offsets.first[p])) for p, end in offsets.end.items()),
             topic_ms=topic_ms,
         )
-
-    def intervals(self, spark: SparkSession) -> DataFrame:
-        """The numbers seen, as of the latest commit."""
-        state = self._log.position.state
-        if not state:
-            return spark.createDataFrame([], INTERVALS)
-        return spark.read.schema(INTERVALS).parquet(self._files.full(state))
 
     def _stage(self, fresh: DataFrame, counts: Mapping[tuple[str, str | None], int], staging: str) -> None:
         """One file for each type and hour, and one of dead letters for each day."""
@@ -168,7 +156,7 @@ class Batches:
 
         def write(rows: DataFrame, folder: str, partitions: tuple[str, ...]) -> None:
             one_task = rows.coalesce(1).sortWithinPartitions(*partitions)
-            one_task.write.partitionBy(*partitions).parquet(self._files.full(folder))
+            one_task.write.partitionBy(*partitions).parquet(self.tables.path(folder))
 
         with ThreadPoolExecutor(WRITERS) as pool:
             for done in [pool.submit(write, *one) for one in writes]:
@@ -176,7 +164,14 @@ class Batches:
 
     def _expected(self, position: Position) -> dict[int, int]:
         """Return the next offset of each partition; a topic that was made anew begins anew."""
-        return dict(position.next_offsets) if position.topic_id == self._topic_id else {}
+        return dict(position.next_offsets) if position.topic_id == self.topic_id else {}
+
+
+def numbers_seen(tables: Tables, position: Position) -> DataFrame:
+    """Return columns.INTERVALS as of a commit."""
+    if not position.state:
+        return tables.spark.createDataFrame([], INTERVALS)
+    return tables.spark.read.schema(INTERVALS).parquet(tables.path(position.state))
 
 
 def losses_between(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pidgate.pipeline.errors import TableUnreadable
@@ -17,7 +17,7 @@ from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS
 from pidgate.pipeline.ingest.commits import CommitLog
 from pidgate.pipeline.schemas import table_schema
-from pidgate.pipeline.tables import in_order
+from pidgate.pipeline.tables import Tables, in_order
 
 CLOSED_AFTER = timedelta(minutes=30)
 """After its end a folder is closed. Later events still find their place in it; it is then done again."""
@@ -54,8 +54,9 @@ def _folders(files: Files, oldest: str) -> list[str]:
     return hours + [day for day in below("dead_letters", "day=") if day.rpartition("/")[2] >= oldest]
 
 
-def compact(spark: SparkSession, files: Files, log: CommitLog, folder: str) -> int:
+def compact(tables: Tables, log: CommitLog, folder: str) -> int:
     """Make one file of a folder's files; returns how many there were. Raises TableUnreadable."""
+    spark, files = tables.spark, tables.files
     before = list(files.data_files(folder))
     rows = spark.read.schema(_schema(folder)).parquet(*(files.full(path) for path in before))
     expected = rows.count()

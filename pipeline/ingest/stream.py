@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pidgate.pipeline.errors import BadOption, PipelineError, TopicLostData
-from pidgate.pipeline.files import Files
-from pidgate.pipeline.ingest.accounts import Account, Patience, settle
+from pidgate.pipeline.ingest.accounts import Account, settle
 from pidgate.pipeline.ingest.batches import Batches, Rules, Taken, records_of
 from pidgate.pipeline.ingest.commits import WORK, CommitLog
 from pidgate.pipeline.ingest.compaction import closed_folders, compact
 from pidgate.pipeline.ingest.topic import Offsets, Topic, lost_data
+from pidgate.pipeline.tables import Tables
 
 CHECKPOINT = f"{WORK}/checkpoint"
 LOOK_EVERY_S = 0.5
@@ -40,26 +40,22 @@ class How:
     every_ms: int | None = None
     max_events_per_batch: int = 200_000
     rules: Rules = field(default_factory=Rules)
-    patience: Patience = field(default_factory=Patience)
 
 
 class Ingest:
     """One run. Nobody else may write into the same tables meanwhile (see `only_writer`)."""
 
-    def __init__(
-        self, spark: SparkSession, root: str, topic: Topic, how: How, tell: Callable[[Taken], None]
-    ) -> None:
-        self._spark = spark
+    def __init__(self, tables: Tables, topic: Topic, how: How, tell: Callable[[Taken], None]) -> None:
+        self._tables = tables
         self._topic = topic
         self._how = how
         self._tell = tell
-        self._files = Files(spark, root)
+        self._files = tables.files
         self._log = CommitLog(self._files)
         self._ending = threading.Event()
         # Held by a batch, and by whatever else commits: the commits are one line.
         self._turn = threading.Lock()
         self._failure: Exception | None = None
-        self._root = root
 
     def end(self) -> None:
         """End after the batch that runs. May be called by a signal handler."""
@@ -75,8 +71,7 @@ class Ingest:
                 raise problem
             self._begin_anew_if_needed(topic_id, offsets)
         self._batches = Batches(
-            self._root,
-            self._files,
+            self._tables,
             self._log,
             self._how.rules,
             topic_id,
@@ -98,7 +93,7 @@ class Ingest:
 
     def _start(self, topic_id: str, offsets: Offsets) -> StreamingQuery:
         kafka = (
-            self._spark.readStream.format("kafka")
+            self._tables.spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", self._topic.bootstrap_servers)
             .option("subscribe", self._topic.name)
             .option("startingOffsets", self._starting_offsets(topic_id, offsets))
@@ -163,13 +158,13 @@ class Ingest:
                     self._compact()
 
     def _settle(self) -> Account:
-        return settle(self._spark, self._files, self._log, self._how.patience, now_ms())
+        return settle(self._tables, self._log, self._how.rules, now_ms())
 
     def _compact(self) -> None:
         for folder in closed_folders(self._files, now_ms(), COMPACT_FROM_FILES, COMPACT_DAYS):
             if self._ending.is_set():
                 return
-            compact(self._spark, self._files, self._log, folder)
+            compact(self._tables, self._log, folder)
 
     def _explained(self, error: Exception) -> Exception:
         if self._failure is not None:
@@ -183,39 +178,40 @@ class Ingest:
         return problem or error
 
 
-def compact_all(spark: SparkSession, root: str, tell: Callable[[str, int], None]) -> int:
+def compact_all(tables: Tables, tell: Callable[[str, int], None]) -> int:
     """Every closed folder that has more than one file; how many folders."""
-    files = Files(spark, root)
-    log = CommitLog(files)
+    log = CommitLog(tables.files)
     log.finish()
-    folders = closed_folders(files, now_ms())
+    folders = closed_folders(tables.files, now_ms())
     for folder in folders:
-        tell(folder, compact(spark, files, log, folder))
+        tell(folder, compact(tables, log, folder))
     return len(folders)
 
 
 @contextmanager
-def only_writer(spark: SparkSession, root: str) -> Iterator[None]:
+def only_writer(tables: Tables) -> Iterator[None]:
     """Keep a second ingest away. Raises BadOption.
 
     The lock is the JVM's, so that after a kill it lasts just as long as the JVM, which still may write, and no
     longer. Elsewhere than on a local disk it is for the operator to start one only.
     """
-    files = Files(spark, root)
+    files = tables.files
     if not files.is_local:
         yield
         return
     # The lock's folder must be there; and whoever finds it should know what it is.
     if not files.exists(_ABOUT):
         files.write(_ABOUT, "What `pidgate pipeline ingest` must remember. Back it up with the tables.\n")
-    jvm = cast(Any, spark._jvm)
+    jvm = cast(Any, tables.spark._jvm)
     path = jvm.java.net.URI(files.full(f"{WORK}/lock")).getPath()
     opened = jvm.java.io.RandomAccessFile(path, "rw")
     try:
         give_up_s = time.monotonic() + _LOCK_PATIENCE_S
         while opened.getChannel().tryLock() is None:
             if time.monotonic() > give_up_s:
-                raise BadOption(f"another ingest writes into {root}. End it first; there can be one only.")
+                raise BadOption(
+                    f"another ingest writes into {tables.root}. End it first; there can be one only."
+                )
             time.sleep(LOOK_EVERY_S)
         yield
     finally:

@@ -12,8 +12,7 @@ import pytest
 from pidgate.events import Event, LifecycleEvent, to_json
 from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TableUnreadable, TopicLostData
-from pidgate.pipeline.files import Files
-from pidgate.pipeline.ingest.accounts import Patience, settle
+from pidgate.pipeline.ingest.accounts import settle
 from pidgate.pipeline.ingest.batches import Batches, Rules, Slice, Taken, losses_between
 from pidgate.pipeline.ingest.client_settings import in_words_of_java, read_client_settings
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS, RECORDS, Reason
@@ -55,7 +54,7 @@ class Stream:
         self.first = 0
 
     def log(self) -> CommitLog:
-        return CommitLog(Files(self.tables.spark, self.tables.root))
+        return CommitLog(self.tables.files)
 
     def records(self, values: Sequence[Event | bytes], offset: int) -> DataFrame:
         rows = [
@@ -68,8 +67,7 @@ class Stream:
         """As after a start: nothing is known but what lies on the disk."""
         end = offset + len(values)
         batches = Batches(
-            self.tables.root,
-            Files(self.tables.spark, self.tables.root),
+            self.tables,
             self.log(),
             self.rules,
             self.topic_id,
@@ -124,15 +122,14 @@ def test_a_batch_becomes_tables_and_the_next_one_leaves_out_what_is_known(stream
 
 def check_what_becomes_of_gaps(stream: Stream) -> None:
     """6, 7 and 8 never came; a late 7, after compaction, closes a part of the gap."""
-    spark, files = stream.tables.spark, Files(stream.tables.spark, stream.tables.root)
-    patience = Patience(gap_after_ms=60_000)
-    account = settle(spark, files, stream.log(), patience, NOW_MS + 60_000)
+    tables, files = stream.tables, stream.tables.files
+    account = settle(tables, stream.log(), Rules(gap_after_ms=60_000), NOW_MS + 60_000)
     assert (account.gaps, account.missing, account.lost_offsets) == (1, 3, 100)
 
     folder = "events/decision/day=2025-11-21/hour=12"
     assert closed_folders(files, NOW_MS - HOUR_MS + 1_700_000) == []
     assert closed_folders(files, NOW_MS + HOUR_MS) == [folder]
-    assert compact(spark, files, stream.log(), folder) == 2
+    assert compact(tables, stream.log(), folder) == 2
     assert [path.rpartition("/")[2] for path in files.data_files(folder)] == [
         "compacted-0000000004-0.parquet"
     ]
@@ -144,7 +141,7 @@ def check_what_becomes_of_gaps(stream: Stream) -> None:
     assert stream.seqs() == [1, 3, 5, 7, 9]
 
     # The process is silent for so long that it is forgotten; its gaps stay.
-    assert settle(spark, files, stream.log(), Patience(gap_after_ms=0, forget_after_ms=-1), NOW_MS).gaps == 2
+    assert settle(tables, stream.log(), Rules(gap_after_ms=0, forget_after_ms=-1), NOW_MS).gaps == 2
     gaps = stream.tables.read("gaps", schema=GAPS).orderBy("first_seq").collect()
     assert [(row["first_seq"], row["last_seq"], row["missing"]) for row in gaps] == [(6, 6, 1), (8, 8, 1)]
     # And without the numbers seen an event would be there twice.

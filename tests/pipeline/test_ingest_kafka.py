@@ -166,7 +166,7 @@ def in_process(
     batches: list[Taken] = []
     source = Topic(spark, cluster.bootstrap_servers(), topic, {})
     try:
-        account = Ingest(spark, root, source, How(**how), batches.append).run()
+        account = Ingest(Tables(spark, root), source, How(**how), batches.append).run()
     finally:
         source.close()
     return batches, account

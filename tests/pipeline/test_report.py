@@ -94,19 +94,17 @@ def test_sums_are_those_of_the_tables(built: Built) -> None:
 
 
 def test_what_never_came_and_what_could_not_be_read_is_counted(built: Built) -> None:
-    assert built.found.events.lost == {"gw-1": 20}
-    assert built.found.events.dead_letters == {"late": 2, "not_json": 1}
+    assert built.found.lost == {"gw-1": 20}
+    assert built.found.dead_letters == {"late": 2, "not_json": 1}
 
 
 def test_brokers_die_when_the_model_says(built: Built) -> None:
-    failover = built.found.failover
-    assert failover is not None
-    assert failover.kafka is not None
-
-    assert [one.study.quota for one in failover.kafka] == ["none", "recommended"], "what is now comes first"
+    kafka = built.found.kafka
+    assert kafka is not None
+    assert [one.study.quota for one in kafka] == ["none", "recommended"], "what is now comes first"
     # The table marks broker 3, too: the scenario lost it, its heap did not.
-    assert failover.kafka[0].died == dict.fromkeys((1, 2), START_MS + 501 * HOUR_MS)
-    assert failover.kafka[1].died == {}
+    assert kafka[0].died == dict.fromkeys((1, 2), START_MS + 501 * HOUR_MS)
+    assert kafka[1].died == {}
 
 
 def test_a_user_known_to_one_job_alone_is_shown(tables: Tables) -> None:
