@@ -1,15 +1,4 @@
-"""Errors from outside, each with cause and remedy in its message; the command ends with exit code 2.
-
-PipelineError
-    JavaUnfit         no Java, or one on which Spark does not start
-    JarsMissing       the Kafka connector could not be had
-    TopicMissing      no such topic, or nobody answers at the bootstrap servers
-    TopicLostData     the topic no longer holds what comes next
-    HistoryEmpty      a job found no events to work on
-    TableUnreadable   a folder or file is not what a job wrote
-    OutOfSpace        the disk is full
-    BadOption         an option, or a file named by one, cannot be used
-"""
+"""Errors from outside, each with cause and remedy in its message; the command ends with exit code 2."""
 
 
 class PipelineError(Exception):
@@ -17,32 +6,32 @@ class PipelineError(Exception):
 
 
 class JavaUnfit(PipelineError):
-    pass
+    """No Java, or one on which Spark does not start."""
 
 
 class JarsMissing(PipelineError):
-    pass
+    """The Kafka connector could not be had."""
 
 
 class TopicMissing(PipelineError):
-    pass
+    """No such topic, or nobody answers at the bootstrap servers."""
 
 
 class TopicLostData(PipelineError):
-    pass
+    """The topic no longer holds what comes next."""
 
 
 class HistoryEmpty(PipelineError):
-    pass
+    """A job found no events to work on."""
 
 
 class TableUnreadable(PipelineError):
-    pass
+    """A folder or file is not what a job wrote."""
 
 
 class OutOfSpace(PipelineError):
-    pass
+    """The disk is full."""
 
 
 class BadOption(PipelineError):
-    pass
+    """An option, or a file named by one, cannot be used."""

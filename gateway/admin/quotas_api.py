@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -66,10 +66,11 @@ class QuotasApi:
         self.access = Access(settings.admin)
 
     def add_to(self, app: web.Application) -> None:
-        app.router.add_get("/v1/quotas", self.quotas)
-        app.router.add_get("/v1/explain", self.explain)
-        app.router.add_post("/v1/quotas/changes", self.change)
-        app.router.add_post("/v1/commands", self.command)
+        reading, writing = self.access.reading, self.access.writing
+        app.router.add_get("/v1/quotas", _guarded(reading, self.quotas))
+        app.router.add_get("/v1/explain", _guarded(reading, self.explain))
+        app.router.add_post("/v1/quotas/changes", _guarded(writing, self.change))
+        app.router.add_post("/v1/commands", _guarded(writing, self.command))
 
     def _explanation(
         self, user: str, producer_id: int | None, origins: QuotaOrigins | None = None
@@ -86,9 +87,6 @@ class QuotasApi:
 
     async def quotas(self, request: web.Request) -> web.Response:
         """Answer with every user that has a setting, or with the one in the query."""
-        refusal = self.access.reading(request.headers)
-        if refusal is not None:
-            return _refused(refusal)
         in_force, now_wall_ms = self._administration.in_force, wall_ms()
         origins = QuotaOrigins(in_force, now_wall_ms)
         wanted = request.query.get("user")
@@ -105,9 +103,6 @@ class QuotasApi:
 
     async def explain(self, request: web.Request) -> web.Response:
         """Answer with why a user, or one of its ids, is refused, or is not."""
-        refusal = self.access.reading(request.headers)
-        if refusal is not None:
-            return _refused(refusal)
         user, producer_id = request.query.get("user", ""), request.query.get("producer_id")
         if not user:
             return _refused(Refusal(HTTPStatus.BAD_REQUEST, "which user? ask for /v1/explain?user=alice"))
@@ -118,30 +113,14 @@ class QuotasApi:
 
     async def change(self, request: web.Request) -> web.Response:
         """Put all of the posted changes in force here, or none of them."""
-        refusal = self.access.writing(request.headers)
-        if refusal is not None:
-            return _refused(refusal)
-        try:
-            changes = changes_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
-            kept = await self._administration.change(changes)
-        except BodyInvalid as error:
-            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "not understood"), error.problems)
-        except NotAllowed as error:
-            return _refused(Refusal(HTTPStatus.CONFLICT, str(error)))
+        changes = changes_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
+        kept = await self._administration.change(changes)
         return self._done(str(kept), changes=[change_as_json(change) for change in changes])
 
     async def command(self, request: web.Request) -> web.Response:
         """Execute the posted command here, and publish it to the fleet where that is possible."""
-        refusal = self.access.writing(request.headers)
-        if refusal is not None:
-            return _refused(refusal)
-        try:
-            command = command_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
-            kept = await self._administration.command(command)
-        except BodyInvalid as error:
-            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "not understood"), error.problems)
-        except NotAllowed as error:
-            return _refused(Refusal(HTTPStatus.CONFLICT, str(error)))
+        command = command_in(await request.read(), through=self._settings.gateway_id, wall_ms=wall_ms())
+        kept = await self._administration.command(command)
         return self._done(str(kept))
 
     def _head(self, in_force: InForce, origins: QuotaOrigins, now_wall_ms: int) -> JsonObject:
@@ -187,6 +166,25 @@ class QuotasApi:
     def _done(self, kept: str, **more: Any) -> web.Response:
         gateway, version = self._settings.gateway_id, self._administration.in_force.version
         return _json({"gateway": gateway, "kept": kept, "quota_version": version, **more})
+
+
+Handler = Callable[["web.Request"], Awaitable["web.Response"]]
+
+
+def _guarded(check: Callable[[Mapping[str, str]], Refusal | None], handler: Handler) -> Handler:
+    """Return a handler that answers nothing before the check, and refusals as JSON."""
+
+    async def answer(request: web.Request) -> web.Response:
+        if (refusal := check(request.headers)) is not None:
+            return _refused(refusal)
+        try:
+            return await handler(request)
+        except BodyInvalid as error:
+            return _refused(Refusal(HTTPStatus.BAD_REQUEST, "not understood"), error.problems)
+        except NotAllowed as error:
+            return _refused(Refusal(HTTPStatus.CONFLICT, str(error)))
+
+    return answer
 
 
 def change_as_json(change: Change) -> JsonObject:

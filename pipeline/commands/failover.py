@@ -160,9 +160,8 @@ def _write_kip(tables: Tables) -> None:
 
 def _write(tables: Tables, answer: Answer, heap: Heap) -> None:
     rows, summary = [], []
-    for one in answer.outcomes:
-        verdict = one.verdict
-        for row in one.rows:
+    for verdict in answer.verdicts:
+        for row in verdict.rows:
             held = (round(row.ids), round(row.states), round(heap.used_bytes(row.states)))
             rows.append((verdict.quota, verdict.scenario, row.broker, row.hour_ms, *held, row.dead))
         dead = [broker for _, broker in verdict.deaths]

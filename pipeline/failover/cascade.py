@@ -155,7 +155,7 @@ def _restart(cluster: _Cluster, fits: float, hour: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One run in one line."""
+    """One run in one line, and the run."""
 
     quota: str
     scenario: str
@@ -165,6 +165,7 @@ class Verdict:
     """The fullest heap that any broker has or, dead, would need."""
     peak_broker: int
     peak_hour_ms: int
+    rows: Sequence[BrokerHour]
 
     @property
     def holds(self) -> bool:
@@ -195,6 +196,7 @@ def verdict(load: Load, heap: Heap, scenario: Scenario, rows: Sequence[BrokerHou
         heap.used_bytes(fullest.states),
         fullest.broker,
         fullest.hour_ms,
+        rows,
     )
 
 

@@ -14,7 +14,6 @@ from pyspark.sql import functions as f
 
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.failover.cascade import (
-    BrokerHour,
     Heap,
     Load,
     Scenario,
@@ -71,14 +70,6 @@ class Options:
     reassign: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One quota in one scenario."""
-
-    verdict: Verdict
-    rows: Sequence[BrokerHour]
-
-
 def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
     """Return the load of each quota, hours x brokers, until the last use."""
     used = past.held.where(f.col("hour_ms") <= past.last_used_ms)
@@ -97,13 +88,11 @@ def loads_of(past: Past, plans: DataFrame) -> dict[str, Load]:
     return found
 
 
-def outcomes(load: Load, options: Options, loss: Scenario) -> list[Outcome]:
+def verdicts(load: Load, options: Options, loss: Scenario) -> list[Verdict]:
     """Return the outcome as it was, and with a broker lost."""
-    found_outcomes = []
-    for scenario in (Scenario(reassign=options.reassign, expiry_hours=loss.expiry_hours), loss):
-        rows = run(load, options.heap, scenario)
-        found_outcomes.append(Outcome(verdict(load, options.heap, scenario, rows), rows))
-    return found_outcomes
+    as_it_was = Scenario(reassign=options.reassign, expiry_hours=loss.expiry_hours)
+    heap = options.heap
+    return [verdict(load, heap, one, run(load, heap, one)) for one in (as_it_was, loss)]
 
 
 def loss_to_study(unlimited: Load, options: Options, expiry_ms: int) -> Scenario:
@@ -124,27 +113,27 @@ def quota_that_holds(past: Past, options: Options, loss: Scenario) -> int | None
     def holds(rates: Sequence[int]) -> Mapping[int, bool]:
         plans = uniform_plans(past.users, {str(rate): float(rate) for rate in rates})
         loads = loads_of(past, plans)
-        return {rate: all_hold(outcomes(loads[str(rate)], options, loss)) for rate in rates}
+        return {rate: all_hold(verdicts(loads[str(rate)], options, loss)) for rate in rates}
 
     return greatest_rate(holds, past.most_wanted)
 
 
-def all_hold(found_outcomes: Iterable[Outcome]) -> bool:
-    return all(one.verdict.holds for one in found_outcomes)
+def all_hold(found: Iterable[Verdict]) -> bool:
+    return all(one.holds for one in found)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """All outcomes, those of the quota that was solved for last."""
+    """All verdicts, those of the quota that was solved for last."""
 
-    outcomes: Sequence[Outcome]
+    verdicts: Sequence[Verdict]
     is_needed: bool
     """Return whether a broker dies without quotas."""
     rate: int | None
     """The greatest rate for every user with which nobody dies; None: not needed, or none does."""
 
     def of(self, quota: str) -> list[Verdict]:
-        return [one.verdict for one in self.outcomes if one.verdict.quota == quota]
+        return [one for one in self.verdicts if one.quota == quota]
 
 
 def solved(rate: int) -> str:
@@ -156,14 +145,14 @@ def study(past: Past, plans: DataFrame, options: Options) -> Answer:
     """Every plan (one of them NO_QUOTA) as it was and with a broker lost; and the rate that keeps all alive."""
     loads = loads_of(past, plans)
     loss = loss_to_study(loads[NO_QUOTA], options, past.expiry_ms)
-    found_outcomes = {quota: outcomes(load, options, loss) for quota, load in loads.items()}
+    found = {quota: verdicts(load, options, loss) for quota, load in loads.items()}
     rate = None
-    if is_needed := not all_hold(found_outcomes[NO_QUOTA]):
+    if is_needed := not all_hold(found[NO_QUOTA]):
         rate = quota_that_holds(past, options, loss)
     if rate is not None:
         again = loads_of(past, uniform_plans(past.users, {solved(rate): float(rate)}))
-        found_outcomes |= {quota: outcomes(load, options, loss) for quota, load in again.items()}
-    return Answer([one for both in found_outcomes.values() for one in both], is_needed, rate)
+        found |= {quota: verdicts(load, options, loss) for quota, load in again.items()}
+    return Answer([one for both in found.values() for one in both], is_needed, rate)
 
 
 Holds = Callable[[Sequence[int]], Mapping[int, bool]]

@@ -39,8 +39,7 @@ def kafka_table(answer: Answer, heap: Heap) -> Table:
     table = Table(title=f"Real brokers, {heap.limit_bytes / MEBIBYTE:.0f} MiB of heap usable on each")
     for column in ("quota", "scenario", "fullest heap MiB", "when (UTC)", "dead brokers, first death"):
         table.add_column(column)
-    for one in answer.outcomes:
-        found = one.verdict
+    for found in answer.verdicts:
         table.add_row(
             found.quota,
             found.scenario,
@@ -85,7 +84,7 @@ def as_json(answer: Answer, heap: Heap) -> str:
             "peak_broker": found.peak_broker,
             "peak_hour_ms": found.peak_hour_ms,
         }
-        for found in (one.verdict for one in answer.outcomes)
+        for found in answer.verdicts
     ]
     whole = {
         "heap_limit_bytes": round(heap.limit_bytes),

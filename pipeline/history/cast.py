@@ -107,7 +107,9 @@ class Deployment:
     `client_id` may hold {pod}, {n} (number of the producer in its process) and {hex} (made up for each).
     """
 
+    user: int
     number: int
+    """Of the user's deployments."""
     kind: Kind
     client_id: str
     software: tuple[str, str]
@@ -158,7 +160,7 @@ def cast(world: World, number: int) -> User:
     word = str(roll.choice(_WORDS))
     name = f"{word}-{roll.choice(_ROLES)}-{number:04d}"
     deployments = tuple(
-        _deployment(world, roll, place, kind, f"{word}-{roll.choice(_ROLES)}")
+        _deployment(world, roll, number, place, kind, f"{word}-{roll.choice(_ROLES)}")
         for place, kind in enumerate(kinds)
     )
     enforced = number % 10 in (7, 9) and not _is_too_busy(deployments)
@@ -176,7 +178,9 @@ def _log_normal(roll: np.random.Generator, median: float, spread: float, low: fl
     return float(np.clip(median * np.exp(roll.normal(0, spread)), low, high))
 
 
-def _deployment(world: World, roll: np.random.Generator, number: int, kind: Kind, stem: str) -> Deployment:
+def _deployment(
+    world: World, roll: np.random.Generator, user: int, number: int, kind: Kind, stem: str
+) -> Deployment:
     library, versions, default_id = LIBRARIES[
         roll.choice(len(LIBRARIES), p=(0.4, 0.16, 0.1, 0.1, 0.1, 0.08, 0.06))
     ]
@@ -199,6 +203,7 @@ def _deployment(world: World, roll: np.random.Generator, number: int, kind: Kind
     if kind is Kind.BY_HAND:
         begin_day = float(roll.uniform(0, 0.9) * world.days)
     return Deployment(
+        user=user,
         number=number,
         kind=kind,
         client_id=client_id,

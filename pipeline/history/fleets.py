@@ -21,9 +21,7 @@ _PODS_OF_A_ROLLOUT = 10_000
 def planned(world: World, user: User) -> Lives:
     """All lives of the user that are not made up day by day, in no order."""
     plans = [
-        _PLANS[deployment.kind](
-            world, user, deployment, dice(world.seed, "plan", user.number, deployment.number)
-        )
+        _PLANS[deployment.kind](world, deployment, dice(world.seed, "plan", user.number, deployment.number))
         for deployment in user.deployments
         if deployment.kind in _PLANS
     ]
@@ -33,9 +31,9 @@ def planned(world: World, user: User) -> Lives:
     )
 
 
-def rollouts(world: World, user: User, deployment: Deployment) -> Times:
+def rollouts(world: World, deployment: Deployment) -> Times:
     """Return times of roll-outs: mostly in the hours of work, sometimes at night."""
-    roll = dice(world.seed, "rollouts", user.number, deployment.number)
+    roll = dice(world.seed, "rollouts", deployment.user, deployment.number)
     begin_ms, end_ms = _span(world, deployment)
     number = roll.poisson(deployment.habit["per_day"] * (end_ms - begin_ms) / DAY_MS)
     times = np.sort(roll.integers(begin_ms, end_ms, number))
@@ -59,7 +57,6 @@ def _began_ms(world: World, deployment: Deployment, roll: np.random.Generator) -
 
 def _chain(
     world: World,
-    user: User,
     deployment: Deployment,
     roll: np.random.Generator,
     per_day: float,
@@ -80,7 +77,6 @@ def _chain(
         kept = deployment.is_transactional and deployment.kind is not Kind.RANDOM_TXN
         parts.append(
             Lives.of(
-                user,
                 deployment,
                 starts,
                 ends,
@@ -94,21 +90,21 @@ def _chain(
     return Lives.together(parts)
 
 
-def _steady(world: World, user: User, deployment: Deployment, roll: np.random.Generator) -> Lives:
+def _steady(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     rate = 1 / deployment.habit["days_between_failures"]
-    return _chain(world, user, deployment, roll, rate, moves=0.4, pause_s=15)
+    return _chain(world, deployment, roll, rate, moves=0.4, pause_s=15)
 
 
-def _often_started(world: World, user: User, deployment: Deployment, roll: np.random.Generator) -> Lives:
+def _often_started(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     moves = 0.9 if deployment.kind is Kind.NAMESAKES else 0.05
-    return _chain(world, user, deployment, roll, deployment.habit["starts_per_day"], moves=moves, pause_s=120)
+    return _chain(world, deployment, roll, deployment.habit["starts_per_day"], moves=moves, pause_s=120)
 
 
-def _rolling(world: World, user: User, deployment: Deployment, roll: np.random.Generator) -> Lives:
+def _rolling(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     """Replace pods one after the other; with a surge the new one comes before the old one goes."""
     size, habit = deployment.processes, deployment.habit
     began = np.array([_began_ms(world, deployment, roll)])
-    times = np.concatenate([began, rollouts(world, user, deployment)])
+    times = np.concatenate([began, rollouts(world, deployment)])
     apart = roll.exponential(1_000 * habit["seconds_apart"], (len(times), size)) + 500
     starts = (times[:, None] + np.cumsum(apart, axis=1)).astype(np.int64)
     # A version that is rolled out while the last one still is takes its place in turn.
@@ -119,7 +115,6 @@ def _rolling(world: World, user: User, deployment: Deployment, roll: np.random.G
     pods = np.arange(len(times))[:, None] * _PODS_OF_A_ROLLOUT + np.arange(size)
     kept = deployment.is_transactional
     return Lives.of(
-        user,
         deployment,
         starts.ravel(),
         ends.ravel(),
@@ -130,7 +125,7 @@ def _rolling(world: World, user: User, deployment: Deployment, roll: np.random.G
     )
 
 
-def _scaling(world: World, user: User, deployment: Deployment, roll: np.random.Generator) -> Lives:
+def _scaling(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     """A Horizontal Pod Autoscaler: up at once, down when the need was low for five minutes and more."""
     begin_ms, end_ms = _span(world, deployment)
     times = np.arange(begin_ms, end_ms, _STEP_MS)
@@ -151,21 +146,19 @@ def _scaling(world: World, user: User, deployment: Deployment, roll: np.random.G
     stops = np.append(times, times[-1] + _STEP_MS)[ends] + roll.integers(1_000, 45_000, len(ends))
     # Who runs from the first step on has run before.
     starts = np.where((begins == 0) & (deployment.begin_day == 0), begin_ms - DAY_MS, starts)
-    return Lives.of(user, deployment, starts, stops, np.arange(len(slots)), 1)
+    return Lives.of(deployment, starts, stops, np.arange(len(slots)), 1)
 
 
-def _by_hand(world: World, user: User, deployment: Deployment, roll: np.random.Generator) -> Lives:
+def _by_hand(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     """Someone starts something, a few times, within a day or two."""
     begin_ms, _ = _span(world, deployment)
     number = int(deployment.habit["lives"])
     starts = begin_ms + np.sort(roll.integers(0, int(DAY_MS * roll.uniform(0.05, 1.5)), number))
     lengths = deployment.habit["lasts_minutes"] * MINUTE_MS * np.exp(roll.normal(0, 0.7, number))
-    return Lives.of(
-        user, deployment, starts, starts + lengths.astype(np.int64) + 1_000, 0, np.arange(number) + 1
-    )
+    return Lives.of(deployment, starts, starts + lengths.astype(np.int64) + 1_000, 0, np.arange(number) + 1)
 
 
-def _per_error(world: World, user: User, deployment: Deployment, roll: np.random.Generator) -> Lives:
+def _per_error(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     """A process that makes a new producer after each error: few in quiet times, one after the other in an incident."""
     habit = deployment.habit
     began_ms, end_ms = _began_ms(world, deployment, roll), _span(world, deployment)[1]
@@ -179,7 +172,6 @@ def _per_error(world: World, user: User, deployment: Deployment, roll: np.random
         )
         parts.append(
             Lives.of(
-                user,
                 deployment,
                 starts,
                 ends,
@@ -217,7 +209,7 @@ def _errors(
     return times[order], chosen_codes[order]
 
 
-_PLANS: dict[Kind, Callable[[World, User, Deployment, np.random.Generator], Lives]] = {
+_PLANS: dict[Kind, Callable[[World, Deployment, np.random.Generator], Lives]] = {
     Kind.STEADY: _steady,
     Kind.ROLLING: _rolling,
     Kind.SCALING: _scaling,

@@ -105,16 +105,16 @@ def patterns(world: World, user: User) -> set[Pattern]:
     return {
         found
         for deployment in user.deployments
-        if (found := _pattern(world, user, deployment, int(begun[deployment.number]))) is not None
+        if (found := _pattern(world, deployment, int(begun[deployment.number]))) is not None
     } or {Pattern.UNKNOWN}
 
 
-def _pattern(world: World, user: User, deployment: Deployment, begun: int) -> Pattern | None:
-    if deployment.kind is Kind.ROLLING and not len(rollouts(world, user, deployment)):
+def _pattern(world: World, deployment: Deployment, begun: int) -> Pattern | None:
+    if deployment.kind is Kind.ROLLING and not len(rollouts(world, deployment)):
         return Pattern.STEADY
     if deployment.kind is Kind.CRASHING:
         days = range(world.days)
-        return deployment.pattern if any(is_crashing(world, user, deployment, day) for day in days) else None
+        return deployment.pattern if any(is_crashing(world, deployment, day) for day in days) else None
     if deployment.kind in DAILY or deployment.kind is Kind.STEADY:
         return deployment.pattern
     if not begun and deployment.is_harmful:

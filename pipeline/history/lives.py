@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.pipeline.history.cast import Deployment, User
+from pidgate.pipeline.history.cast import Deployment
 from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, World
 
 CLOSE_REASONS = ("client", "reset", "idle", "drain", "upstream")
@@ -44,7 +44,7 @@ class Lives:
 
     @classmethod
     def of(
-        cls, user: User, deployment: Deployment, start_ms: Any, end_ms: Any, pod: Any, n: Any = 0, **more: Any
+        cls, deployment: Deployment, start_ms: Any, end_ms: Any, pod: Any, n: Any = 0, **more: Any
     ) -> Self:
         """Return lives of one deployment; defaults are those of a healthy process that ends in peace."""
         size = len(start_ms)
@@ -58,7 +58,7 @@ class Lives:
             **more,
             "start_ms": start_ms,
             "end_ms": end_ms,
-            "user": user.number,
+            "user": deployment.user,
             "deployment": deployment.number,
             "pod": pod,
             "n": n,

@@ -20,7 +20,7 @@ def of_day(world: World, user: User, day: int) -> Lives:
     midnight_ms = world.midnight_ms(day)
     made = [
         _LOOPS[deployment.kind](
-            world, user, deployment, day, dice(world.seed, "day", day, user.number, deployment.number)
+            world, deployment, day, dice(world.seed, "day", day, user.number, deployment.number)
         )
         for deployment in user.deployments
         if deployment.kind in _LOOPS and deployment.begin_day < day + 1
@@ -32,21 +32,21 @@ def of_day(world: World, user: User, day: int) -> Lives:
     return lives.where(is_in & (lives.start_ms >= midnight_ms))
 
 
-def is_crashing(world: World, user: User, deployment: Deployment, day: int) -> bool:
+def is_crashing(world: World, deployment: Deployment, day: int) -> bool:
     """Trouble comes in episodes of some days."""
     if deployment.begin_day >= day + 1:
         return False
-    episode = (day + user.number) // 3
-    drawn = dice(world.seed, "episode", user.number, deployment.number, episode).random()
+    episode = (day + deployment.user) // 3
+    drawn = dice(world.seed, "episode", deployment.user, deployment.number, episode).random()
     return bool(drawn < deployment.habit["share_of_days"])
 
 
-def _cron(world: World, user: User, deployment: Deployment, day: int, roll: np.random.Generator) -> Lives:
+def _cron(world: World, deployment: Deployment, day: int, roll: np.random.Generator) -> Lives:
     habit, size = deployment.habit, deployment.processes
     every_ms = int(habit["every_minutes"] * MINUTE_MS)
     # By the clock: the same minute each time, whatever the day.
     offset_ms = (
-        int(dice(world.seed, "cron", user.number, deployment.number).integers(0, every_ms // MINUTE_MS))
+        int(dice(world.seed, "cron", deployment.user, deployment.number).integers(0, every_ms // MINUTE_MS))
         * MINUTE_MS
     )
     ticks = world.midnight_ms(day) + np.arange(offset_ms, DAY_MS, every_ms)
@@ -62,13 +62,11 @@ def _cron(world: World, user: User, deployment: Deployment, day: int, roll: np.r
     )
     pods = day * _MANY + np.arange(len(starts))
     requests = 1 + roll.poisson(np.minimum(deployment.requests_per_hour * lengths / HOUR_MS, 500))
-    return Lives.of(
-        user, deployment, starts, starts + lengths.astype(np.int64) + 200, pods, 1, requests=requests
-    )
+    return Lives.of(deployment, starts, starts + lengths.astype(np.int64) + 200, pods, 1, requests=requests)
 
 
-def _crashing(world: World, user: User, deployment: Deployment, day: int, roll: np.random.Generator) -> Lives:
-    if not is_crashing(world, user, deployment, day):
+def _crashing(world: World, deployment: Deployment, day: int, roll: np.random.Generator) -> Lives:
+    if not is_crashing(world, deployment, day):
         return Lives.together([])
     habit, parts = deployment.habit, []
     for process in range(deployment.processes):
@@ -87,7 +85,6 @@ def _crashing(world: World, user: User, deployment: Deployment, day: int, roll: 
         requests = np.where(roll.random(most) < 0.08, 0, 1 + roll.poisson(np.minimum(rate, 5_000)))
         parts.append(
             Lives.of(
-                user,
                 deployment,
                 starts,
                 starts + lasted,
@@ -116,9 +113,7 @@ def _fixed(pause_s: float, number: int, roll: np.random.Generator) -> np.ndarray
     return (1_000 * pause_s * roll.uniform(0.9, 1.3, number)).astype(np.int64)
 
 
-def _per_batch(
-    world: World, user: User, deployment: Deployment, day: int, roll: np.random.Generator
-) -> Lives:
+def _per_batch(world: World, deployment: Deployment, day: int, roll: np.random.Generator) -> Lives:
     habit, parts = deployment.habit, []
     hours = world.midnight_ms(day) + np.arange(24) * HOUR_MS
     busy = activity(world, deployment.busy_hour, deployment.evenness, hours + HOUR_MS // 2)
@@ -129,11 +124,11 @@ def _per_batch(
         lasted = (habit["lasts_ms"] * np.exp(roll.normal(0, 0.5, len(starts)))).astype(np.int64) + 15
         n = day * int(habit["per_hour"] * 24) + np.arange(len(starts)) + 1
         requests = np.maximum(1, roll.poisson(habit["requests"], len(starts)))
-        parts.append(Lives.of(user, deployment, starts, starts + lasted, process, n, requests=requests))
+        parts.append(Lives.of(deployment, starts, starts + lasted, process, n, requests=requests))
     return Lives.together(parts)
 
 
-_LOOPS: dict[Kind, Callable[[World, User, Deployment, int, np.random.Generator], Lives]] = {
+_LOOPS: dict[Kind, Callable[[World, Deployment, int, np.random.Generator], Lives]] = {
     Kind.CRON: _cron,
     Kind.CRASHING: _crashing,
     Kind.PER_BATCH: _per_batch,

@@ -21,13 +21,10 @@ def newest(configs: DataFrame) -> InForce | None:
     return rows[0].asDict(recursive=True) if rows else None
 
 
-def settings(config: InForce | None) -> ProducerIdSettings:
+def settings(config: Mapping[str, Any] | None) -> ProducerIdSettings:
     """Return the quota's shape, the same for all users; the gateway's defaults without a config event."""
-    return ProducerIdSettings() if config is None else settings_of(config)
-
-
-def settings_of(config: Mapping[str, Any]) -> ProducerIdSettings:
-    """Return the shape of the quota that a config event holds."""
+    if config is None:
+        return ProducerIdSettings()
     return ProducerIdSettings(
         window_ms=config["window_ms"],
         # By way of its decimal digits, as the gateway reads its file.

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pidgate.pipeline.recommend.in_force import settings_of
+from pidgate.pipeline.recommend.in_force import settings as settings_of
 from pidgate.pipeline.recommend.trial import RateTrial
 from tests.support.replay import gateway as replayed_gateway
 from tests.support.replay.engine import replayed

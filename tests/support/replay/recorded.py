@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pidgate.pipeline.recommend.in_force import settings_of
+from pidgate.pipeline.recommend.in_force import settings as settings_of
 from pidgate.quota import Mode, Quotas, UserQuota
 
 RecordedEvent = Mapping[str, Any]
