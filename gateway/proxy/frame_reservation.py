@@ -9,9 +9,10 @@ from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Pause, ReadGate
 from pidgate.gateway.proxy.receive_buffer import SIZE_BYTES, ReceiveBuffer, first_large_bytes, frame_size
 
 WAITED_FOR_MS: Final = 5_000
-"""Time for a frame while others wait for memory, and a second more for each MiB: most come in one round trip."""
+"""Time for a frame while others wait for memory: most come in one round trip."""
 BYTES_PER_MS: Final = 1024 * 1024 // 1000
-"""A frame's time grows with its size. Clients give a request up after 30 to 60 s, however large it is."""
+"""A frame's time grows with what has come of it: a length is cheap to write. Clients give a request up after 30 to
+60 s, however large it is."""
 
 
 class FrameReservation:
@@ -80,7 +81,7 @@ class FrameReservation:
         self._looked_ms = now_ms
         if self.is_held and self._share.half_of(self._purpose).is_waited_for:
             most_ms = min(most_ms, WAITED_FOR_MS)
-        return self._reading_ms > most_ms + self._frame_bytes // BYTES_PER_MS
+        return self._reading_ms > most_ms + self._received.arrived_bytes // BYTES_PER_MS
 
     def _reserve_or_wait(self, amount_bytes: int, large_bytes: int) -> None:
         """Hold so much; `large_bytes`: the frame begins now, and is that large."""

@@ -4,13 +4,15 @@ All connections of a process read into the same buffer, one at a time: the event
 hands the bytes over before it turns to another socket. An idle connection therefore costs no buffer at all. The
 beginning of an incomplete frame is copied out and put in front of the next read. A frame larger than the shared buffer
 gets a bytearray of its own: it is read straight into it and handed on without another copy. That bytearray grows as
-the bytes come, because a length is cheap to write and a hundred megabytes of zeroes are not.
+the bytes come, because a length is cheap to write. It grows without being filled: memory that nothing was read into
+takes no page, and a hundred megabytes of zeroes would keep everybody waiting for 70 ms.
 """
 
 from __future__ import annotations
 
+import ctypes
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 READ_BUFFER_BYTES: Final = 256 * 1024
 """The most that one read brings: large enough that a socket's receive buffer is emptied in a call or two,
@@ -23,7 +25,14 @@ SIZE: Final = Struct(">i")
 SIZE_BYTES: Final = 4
 
 FIRST_LARGE_BYTES: Final = 64 * 1024
-"""The least that a large frame's own buffer begins with; it doubles each time it is full."""
+"""The least that may be read of a large frame at first; it doubles each time so much has come."""
+
+LARGEST_MOVED_BYTES: Final = 4 * 1024 * 1024
+"""A buffer that grows may have to be moved, a millisecond for these. Beyond it has the whole frame's size at once."""
+
+_RESIZE: Final[Any] = ctypes.pythonapi.PyByteArray_Resize
+_RESIZE.argtypes = [ctypes.py_object, ctypes.c_ssize_t]
+_RESIZE.restype = ctypes.c_int
 
 
 def frame_size(buf: bytes | bytearray, pos: int) -> int:
@@ -38,13 +47,15 @@ def frame_size(buf: bytes | bytearray, pos: int) -> int:
 class ReceiveBuffer:
     """Bytes of one socket between two reads."""
 
-    __slots__ = ("_filled", "_large", "_large_bytes", "_rest", "is_plain")
+    __slots__ = ("_filled", "_granted_bytes", "_large", "_large_bytes", "_rest", "is_plain")
 
     def __init__(self) -> None:
         self._rest = b""
         self._large: bytearray | None = None
         self._large_bytes = 0
         self._filled = 0
+        self._granted_bytes = 0
+        """So much of the large frame may be read for now."""
         self.is_plain = True
         """Nothing is kept: the next read goes to the beginning of READ_BUFFER. A plain attribute, because every
         read asks."""
@@ -53,10 +64,12 @@ class ReceiveBuffer:
         """The buffer to read into; valid only until the bytes are handed to `received`."""
         large = self._large
         if large is not None:
-            if self._filled == len(large):
-                # Only here: after the read, the event loop still holds the view that it read into.
-                large.extend(bytes(self.wanted_bytes - len(large)))
-            return memoryview(large)[self._filled :]
+            if self._filled == self._granted_bytes:
+                self._granted_bytes = self.wanted_bytes
+                if len(large) < self._granted_bytes:
+                    # Only here: after the read, the event loop still holds the view that it read into.
+                    resize(large, buffer_bytes(self._granted_bytes, self._large_bytes))
+            return memoryview(large)[self._filled : self._granted_bytes]
         rest = self._rest
         if rest:
             READ_BUFFER[: len(rest)] = rest
@@ -95,8 +108,9 @@ class ReceiveBuffer:
     def expect_large(self, frame_bytes: int) -> None:
         """Read on into a buffer of the frame's own, beginning with what was kept."""
         rest = self._rest
-        large = bytearray(first_large_bytes(frame_bytes, len(rest)))
-        large[: len(rest)] = rest
+        self._granted_bytes = first_large_bytes(frame_bytes, len(rest))
+        large = bytearray(rest)
+        resize(large, buffer_bytes(self._granted_bytes, frame_bytes))
         self._large, self._large_bytes, self._filled, self._rest = large, frame_bytes, len(rest), b""
 
     def clear(self) -> None:
@@ -105,10 +119,10 @@ class ReceiveBuffer:
 
     @property
     def wanted_bytes(self) -> int:
-        """The size to which the large frame's buffer grows before the next read; 0 when it has room."""
-        if self._large is None or self._filled < len(self._large):
+        """What may be read of the large frame from the next read on; 0 when there is room already."""
+        if self._large is None or self._filled < self._granted_bytes:
             return 0
-        return min(2 * len(self._large), self._large_bytes)
+        return min(2 * self._granted_bytes, self._large_bytes)
 
     @property
     def arrived_bytes(self) -> int:
@@ -120,6 +134,16 @@ class ReceiveBuffer:
         return not self._rest and self._large is None
 
 
+def resize(buf: bytearray, size_bytes: int) -> None:
+    """Set the size of a bytearray; what is added is not initialised. Raises MemoryError, BufferError."""
+    _RESIZE(buf, size_bytes)
+
+
+def buffer_bytes(granted_bytes: int, frame_bytes: int) -> int:
+    """Return the size of a large frame's buffer of which so much may be read."""
+    return granted_bytes if granted_bytes <= LARGEST_MOVED_BYTES else frame_bytes
+
+
 def first_large_bytes(frame_bytes: int, arrived_bytes: int) -> int:
-    """Return the first size of a large frame's buffer: more for clients that have shown more."""
+    """Return what may be read of a large frame at first: more for clients that have shown more."""
     return min(frame_bytes, max(FIRST_LARGE_BYTES, 4 * arrived_bytes))

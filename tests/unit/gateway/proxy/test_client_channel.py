@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pidgate.gateway.proxy import frame_reservation
 from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
 from pidgate.gateway.proxy.buffers import BudgetShare
 from pidgate.gateway.proxy.client_channel import ClientChannel
@@ -434,15 +435,15 @@ def test_mutants_of_the_deadline_are_noticed(monkeypatch: pytest.MonkeyPatch, mu
     is_overdue = FrameReservation.is_overdue
 
     def mutated(frame: FrameReservation, now_ms: int, most_ms: int) -> bool:
-        if mutant == "is the same for all":
-            frame._frame_bytes = 0
-            return is_overdue(frame, now_ms, most_ms)
         reasons, frame._gate.reasons = frame._gate.reasons, 0
         found = is_overdue(frame, now_ms, most_ms)
         frame._gate.reasons = reasons
         return found
 
-    monkeypatch.setattr(FrameReservation, "is_overdue", mutated)
+    if mutant == "is the same for all":
+        monkeypatch.setattr(frame_reservation, "BYTES_PER_MS", 1 << 40)
+    else:
+        monkeypatch.setattr(FrameReservation, "is_overdue", mutated)
     assert not time_counts_while_read_and_grows_with_the_frame()
 
 
@@ -467,6 +468,19 @@ def test_before_login_connections_hold_little() -> None:
 def test_a_mutant_to_whom_a_login_is_as_good_as_done_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientChannel, "_memory_owner", lambda channel: channel.session.user)
     assert not before_login_little_is_held()
+
+
+def test_a_length_buys_no_time() -> None:
+    for claimed in (1 * MiB, 90 * MiB):
+        scene = Scene()
+        bomb = scene.connect()
+        bomb.client.receive(claimed.to_bytes(4, "big") + bytes(5_000))
+        for _ in range(62):
+            assert not bomb.client.is_closing()
+            bomb.channel.check_age(scene.time_ms, AGES)
+            scene.time_ms += 1_000
+        assert bomb.client.is_closing()
+        scene.loop.close()
 
 
 def test_a_frame_that_comes_byte_by_byte_is_closed_though_it_holds_no_memory(scene: Scene) -> None:

@@ -1,11 +1,12 @@
 """Reads of any size give the same frames, and two sockets never see each other's bytes."""
 
+import resource
 from struct import pack
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.gateway.proxy.receive_buffer import READ_BUFFER_BYTES, SIZE, ReceiveBuffer
+from pidgate.gateway.proxy.receive_buffer import LARGEST_MOVED_BYTES, READ_BUFFER_BYTES, SIZE, ReceiveBuffer
 
 
 def framed(payload: bytes) -> bytes:
@@ -74,3 +75,24 @@ def test_a_frame_larger_than_the_shared_buffer_gets_one_of_its_own_size() -> Non
         other.read(3)
     assert socket.frames == [b"before", large, b"after"]
     assert other.frames == [b"somebody else"]
+
+
+def test_a_large_buffer_is_moved_only_while_it_is_small_and_takes_memory_as_bytes_come() -> None:
+    frame_bytes = 400_000_000
+    inbox, sizes = ReceiveBuffer(), list[int]()
+    inbox.keep(framed(bytes(10))[:4], 0, 4)
+    inbox.expect_large(frame_bytes)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(40):
+        view = inbox.next_read()
+        assert inbox._large is not None
+        if len(inbox._large) not in sizes:
+            sizes.append(len(inbox._large))
+        assert len(view) <= frame_bytes
+        arrived = min(len(view), LARGEST_MOVED_BYTES)
+        view[:arrived] = bytes(arrived)
+        del view
+        inbox.received(arrived)
+    assert all(size <= LARGEST_MOVED_BYTES for size in sizes[:-1])
+    assert sizes[-1] == frame_bytes
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2 * inbox.arrived_bytes // 1024

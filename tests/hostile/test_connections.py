@@ -1,0 +1,108 @@
+"""Connections that hold what others need: memory by beginnings of large requests, brokers and room by silence."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from pidgate.sandbox import Cluster
+from tests.hostile.attack import HOSTILE_USER, Place, Target, framed
+from tests.hostile.attacker import Attacker
+from tests.hostile.cost import MiB
+from tests.hostile.site import HONEST_USER, Site, running_site
+from tests.support.frames import Topics, produce_request, record_batch
+
+pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
+
+PLACES = [Place(sasl=True), Place(sasl=False)]
+FRAME_BYTES = 100_000_000
+BEGINNING_BYTES = 60_000_000
+TRICKLE_BYTES_PER_S = 20_000
+HONEST_BYTES = 400_000
+BUFFERED_BYTES = 128 * MiB
+
+
+@pytest.fixture(scope="module", params=PLACES, ids=str)
+def gateway_site(sasl_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Site]:
+    limits = {"buffered_total": str(BUFFERED_BYTES), "connections": 400, "login_time": "5s"}
+    with running_site(sasl_cluster, request.param, settings={"limits": limits}) as site:
+        yield site
+
+
+def trickle(attacker: Attacker, done: threading.Event) -> None:
+    """Send the large beginning of a request as fast as it is taken, then a little each second."""
+    attacker.socket.settimeout(0.5)
+    # A Produce, so that nothing but its size is wrong with it.
+    head = framed(produce_request(9, [("t", [(0, record_batch(-1))])]))[4:30]
+    with suppress(OSError):
+        attacker.socket.sendall(FRAME_BYTES.to_bytes(4, "big") + head)
+    rest = BEGINNING_BYTES
+    while not done.is_set():
+        with suppress(TimeoutError):
+            try:
+                rest -= attacker.socket.send(bytes(min(max(rest, TRICKLE_BYTES_PER_S // 20), 1_000_000)))
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+        if rest <= 0:
+            done.wait(0.05)
+
+
+@pytest.mark.parametrize("attackers", [2, 12])
+def test_beginnings_of_large_requests_keep_nobody_waiting(gateway_site: Site, attackers: int) -> None:
+    done = threading.Event()
+    # To no topic, which the broker answers without a look at the records.
+    topics: Topics = [("nobody-has-it", [(0, record_batch(-1, records=bytes(HONEST_BYTES)))])]
+    honest_frame = framed(produce_request(9, topics))
+    waits_s = []
+    with ExitStack() as stack:
+        hogs = [stack.enter_context(gateway_site.connect(HOSTILE_USER)) for _ in range(attackers)]
+        with gateway_site.under_attack(share_bytes=BUFFERED_BYTES + FRAME_BYTES, log_lines=2):
+            threads = [threading.Thread(target=trickle, args=(hog, done), daemon=True) for hog in hogs]
+            for thread in threads:
+                thread.start()
+            time.sleep(1.5)
+            with gateway_site.connect(HONEST_USER) as honest:
+                for _ in range(20):
+                    began_s = time.monotonic()
+                    honest.ask(honest_frame)
+                    waits_s.append(time.monotonic() - began_s)
+            done.set()
+            for thread in threads:
+                thread.join()
+    # By the clock of a busy machine, and with the broker's own time: whoever had to wait for memory waits for 5 s.
+    assert max(waits_s) < 3, waits_s
+
+
+def sockets_of(site: Site) -> int:
+    """Return how many sockets the gateway's process has open, to clients and to brokers."""
+    folder = Path(f"/proc/{site.gateway.pid}/fd")
+    count = 0
+    for link in folder.iterdir():
+        with suppress(OSError):
+            count += os.readlink(link).startswith("socket:")
+    return count
+
+
+def test_silent_connections_reach_no_broker_and_take_no_room(gateway_site: Site) -> None:
+    before = sockets_of(gateway_site)
+    with ExitStack() as stack, gateway_site.under_attack(log_lines=2):
+        silent = [stack.enter_context(gateway_site.connect()) for _ in range(300)]
+        time.sleep(0.5)
+        assert sockets_of(gateway_site) - before < 300 + 40
+        # More than there is room for: those that have been silent give way.
+        silent += [stack.enter_context(gateway_site.connect()) for _ in range(300)]
+        time.sleep(1.5)
+        with gateway_site.connect(HONEST_USER) as honest:
+            honest.ask(Target(gateway_site.topic(), 9, gateway_site.place).produce(-1))
+        metrics = gateway_site.gateway.metrics()
+        assert metrics.value("pidgate_connections_limited_total", limit="silent") > 0
+    deadline_s = time.monotonic() + 10
+    while gateway_site.gateway.metrics().value("pidgate_connections") > 10:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
