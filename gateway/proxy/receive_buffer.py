@@ -119,7 +119,7 @@ class ReceiveBuffer:
 
     @property
     def wanted_bytes(self) -> int:
-        """What may be read of the large frame from the next read on; 0 when there is room already."""
+        """Bytes of the large frame that may be read from the next read on; 0 when there is room already."""
         if self._large is None or self._filled < self._granted_bytes:
             return 0
         return min(2 * self._granted_bytes, self._large_bytes)
@@ -145,5 +145,5 @@ def buffer_bytes(granted_bytes: int, frame_bytes: int) -> int:
 
 
 def first_large_bytes(frame_bytes: int, arrived_bytes: int) -> int:
-    """Return what may be read of a large frame at first: more for clients that have shown more."""
+    """Return how many bytes of a large frame may be read at first: more for clients that have shown more."""
     return min(frame_bytes, max(FIRST_LARGE_BYTES, 4 * arrived_bytes))
