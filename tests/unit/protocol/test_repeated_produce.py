@@ -139,3 +139,19 @@ def test_what_is_forbidden_meanwhile_is_not_recognised() -> None:
     assert repeated.recognises(frame, 0, len(frame))
     forbidden.add(b"orders")
     assert not repeated.recognises(frame, 0, len(frame))
+
+
+def test_a_batch_of_no_transaction_does_not_repeat_one_of_a_transaction() -> None:
+    def frame(*, transactional: bool) -> bytes:
+        batch = record_batch(7, transactional=transactional, records=bytes(66))
+        return produce_request(9, [("orders", [(0, batch)])], transactional_id="payments")
+
+    marked, unmarked = frame(transactional=True), frame(transactional=False)
+    repeated = RepeatedProduce()
+    repeated.walk(marked, 0, len(marked))
+    assert repeated.recognises(marked, 0, len(marked))
+    assert repeated.transactional
+    assert not repeated.recognises(unmarked, 0, len(unmarked))
+    repeated = RepeatedProduce()
+    repeated.walk(unmarked, 0, len(unmarked))
+    assert not repeated.recognises(unmarked, 0, len(unmarked)), "not how a client repeats itself"
