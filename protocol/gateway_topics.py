@@ -13,6 +13,7 @@ Requests of any other API that name one are refused as a whole: topic_refusals.p
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from pidgate.protocol.errors import ErrorCode, MalformedFrame
@@ -119,11 +120,17 @@ class _Array(NamedTuple):
 
 
 def _cut(reader: Reader, start: int, array: _Array, gone: list[tuple[int, int]]) -> bytes:
-    """The framed contents from `start` on without the elements `gone` (from, to)."""
+    """The framed contents from `start` on without the elements `gone` (from, to).
+
+    Raises MalformedFrame for more of them than the array says, or such that overlap: they are not all elements.
+    """
+    gone = sorted(gone)
+    if len(gone) > array.length or any(to > at for (_, to), (at, _) in pairwise(gone)):
+        raise MalformedFrame(f"{len(gone)} entries of gateway topics in an array of {array.length}")
     change = Splice(reader.buf, start, reader.end)
     length = _array_length(array.length - len(gone), flexible=reader.flexible)
     change.replace(array.at, array.body, length)
-    for at, to in sorted(gone):
+    for at, to in gone:
         change.replace(at, to, b"")
     return change.framed()
 

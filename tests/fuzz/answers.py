@@ -250,6 +250,8 @@ def _same_small(data: bytes, found: object) -> None:
     elif api_key == _API_VERSIONS:
         assert ours.error_code == entity.error_code
         theirs = {api.api_key: (api.min_version, api.max_version) for api in entity.api_keys or ()}
+        if len(theirs) < len(entity.api_keys or ()):
+            return  # one is given twice
         assert ours.ranges == theirs
         capped = unframed(messages.cap_api_versions(frame, 0, len(frame), version))
         offered = messages.api_versions_answer(capped, 0, len(capped), version).ranges

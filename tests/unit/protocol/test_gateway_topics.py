@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from kio.static.constants import EntityType
 
 from pidgate.protocol.errors import MalformedFrame
+from pidgate.protocol.frames import uvarint
 from pidgate.protocol.gateway_topics import (
     CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_TOPIC_PARTITIONS,
@@ -242,3 +243,16 @@ def test_a_name_said_ten_thousand_times_is_not_looked_at_ten_thousand_times() ->
     often = (b"us." + OWN.encode()) * 10_000
     assert own.is_held(often, 0, len(often), flexible=True)
     assert not own.is_held(often, 0, 900 * (3 + len(OWN)), flexible=True)
+
+
+def test_an_array_shorter_than_its_entries_is_malformed() -> None:
+    """Found by fuzzing: a count below the entries that follow it became a length below zero."""
+    entry = b"\0\0" + uvarint(len(OWN) + 1) + OWN.encode() + b"\0\x01" + b"\x80\0\0\0" + b"\0"
+    head = bytes(4) + b"\0" + bytes(4) + b"\x01\0" + bytes(4)  # no brokers, no cluster id
+    whole = head + b"\x03" + entry * 2 + b"\x80\0\0\0\0"
+    left = filter_response(METADATA, 9, whole, 0, len(whole), gateway_topics())
+    assert left is not None
+    assert unframed(left) == head + b"\x01" + b"\x80\0\0\0\0"
+    short = head + b"\x02" + whole[len(head) + 1 :]
+    with pytest.raises(MalformedFrame):
+        filter_response(METADATA, 9, short, 0, len(short), gateway_topics())
