@@ -39,7 +39,9 @@ def hello(login: Login | None = None) -> Exchange[None]:
 def log_in(login: Login) -> Exchange[None]:
     """SaslHandshake and SaslAuthenticate. Raises LoginRefused, KafkaProtocolError."""
     frame = yield lambda n, client_id: producer_requests.sasl_handshake_request(n, client_id, login.mechanism)
-    if messages.sasl_handshake_answer(frame, 0, len(frame), producer_requests.SASL_HANDSHAKE_VERSION):
+    if messages.sasl_handshake_answer(
+        frame, 0, len(frame), producer_requests.SASL_HANDSHAKE_VERSION
+    ).error_code:
         raise LoginRefused(f"the brokers do not offer {login.mechanism}")
     dialog = tokens(login, secrets.token_urlsafe(24))
     token: bytes | None = next(dialog)

@@ -43,6 +43,7 @@ class ErrorCode(IntEnum):
     """Kafka's error codes (org.apache.kafka.common.protocol.Errors), those that we use by name."""
 
     UNKNOWN_SERVER_ERROR = -1
+    ILLEGAL_SASL_STATE = 34
     NONE = 0
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3

@@ -263,9 +263,17 @@ def sasl_mechanism(buf: Buffer, start: int, end: int) -> str:
     return reader.string()
 
 
-def sasl_handshake_answer(buf: Buffer, start: int, end: int, api_version: int) -> int:
-    """Read the error code of a SaslHandshake answer."""
-    return answer_reader(buf, start, end, SASL_HANDSHAKE, api_version).i16()
+class SaslHandshakeAnswer(NamedTuple):
+    """The outcome of a SaslHandshake, and the mechanisms that the broker offers."""
+
+    error_code: int
+    mechanisms: tuple[str, ...]
+
+
+def sasl_handshake_answer(buf: Buffer, start: int, end: int, api_version: int) -> SaslHandshakeAnswer:
+    """Read a SaslHandshake answer."""
+    reader = answer_reader(buf, start, end, SASL_HANDSHAKE, api_version)
+    return SaslHandshakeAnswer(reader.i16(), tuple(reader.string() for _ in range(reader.count(2))))
 
 
 def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:

@@ -1,9 +1,9 @@
 """The first contact with the cluster: asks bootstrap servers until one answers, then once more for its brokers.
 
-"Reached" means that a broker answered ApiVersions, which it does before any authentication. The Metadata
-request after it is a courtesy: a cluster without authentication names its brokers at once, so that their ports
-are open before the first client comes, and the ids of the gateway topics that exist; one with
-authentication closes the connection, and both are learnt from the clients' own answers as they pass.
+"Reached" means that a broker answered ApiVersions and SaslHandshake, which it does before any authentication; the
+second answer shows whether there is any. The Metadata request after them is a courtesy: a cluster without
+authentication names its brokers at once, so that their ports are open before the first client comes, and the ids of
+the gateway topics that exist; of one with authentication both are learnt from the clients' own answers as they pass.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 from struct import Struct
 
+from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, Nodes
 from pidgate.gateway.logs import Event, logger
-from pidgate.protocol import addresses, messages, metadata
+from pidgate.protocol import addresses, messages, metadata, producer_requests
 from pidgate.protocol.errors import KafkaProtocolError
 
 log = logger()
@@ -32,8 +33,15 @@ UNANSWERED_RETRY_S = 60.0
 class Probe:
     """Reaches for the cluster until it has answered once."""
 
-    def __init__(self, nodes: Nodes, timeout_ms: int, gateway_topics: GatewayTopics | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        timeout_ms: int,
+        gateway_topics: GatewayTopics | None = None,
+        authentication: Authentication | None = None,
+    ) -> None:
         self._nodes = nodes
+        self._authentication = authentication or Authentication()
         self._gateway_topics = gateway_topics or GatewayTopics()
         self._timeout_s = timeout_ms / 1000
         self.reached = asyncio.Event()
@@ -70,6 +78,10 @@ class Probe:
                 reader, writer = await asyncio.open_connection(host, port)
                 writer.write(messages.api_versions_request(1, PROBE_CLIENT_ID))
                 await _read_frame(reader)
+                # PLAIN: a broker without it answers too, and one with it takes nothing amiss.
+                writer.write(producer_requests.sasl_handshake_request(2, PROBE_CLIENT_ID, "PLAIN"))
+                answer = await _read_frame(reader)
+                found = messages.sasl_handshake_answer(answer, 0, len(answer), 1)
         except (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError) as error:
             # ValueError and OverflowError: what is no host name or no port.
             self.last_failure = f"{host}:{port}: {str(error) or type(error).__name__}"
@@ -82,7 +94,11 @@ class Probe:
             if writer is not None:
                 writer.close()
             return False
-        await self._learn_from(reader, writer)
+        self._authentication.learn(found.error_code, found.mechanisms)
+        if self._authentication.required:
+            writer.close()
+        else:
+            await self._learn_from(reader, writer)
         log.info(Event.CLUSTER_REACHED, server=f"{host}:{port}", node_ids=sorted(self._nodes.known))
         return True
 
@@ -91,7 +107,7 @@ class Probe:
         try:
             async with asyncio.timeout(self._timeout_s):
                 writer.write(
-                    messages.metadata_request(2, PROBE_CLIENT_ID, sorted(self._gateway_topics.names))
+                    messages.metadata_request(3, PROBE_CLIENT_ID, sorted(self._gateway_topics.names))
                 )
                 answer = await _read_frame(reader)
                 version = messages.METADATA_PROBE_VERSION

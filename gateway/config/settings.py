@@ -125,6 +125,12 @@ class ListenerSettings(Section):
     advertise: Advertised | None = None
     node_ports: NodePortsSettings | None = None
     only_node: int | None = Field(default=None, ge=0)
+    authentication: Literal["required", "none"] | None = None
+
+    @property
+    def requires_login(self) -> bool | None:
+        """Whether clients have to log in before anything else; None: as the brokers show it."""
+        return None if self.authentication is None else self.authentication == "required"
 
     @property
     def name(self) -> str:
@@ -328,6 +334,8 @@ class LimitsSettings(Section):
 
     # 100 MiB is the brokers' socket.request.max.bytes.
     frame_bytes: SizeBytes = Field(default=100 * 2**20, alias="frame")
+    # Brokers take no more before a login (sasl.server.max.receive.size).
+    frame_before_auth_bytes: SizeBytes = Field(default=512 * 2**10, alias="frame_before_auth")
     buffered_total_bytes: SizeBytes = Field(default=512 * 2**20, alias="buffered_total")
     # Brokers close after connections.max.idle.ms, 10 minutes.
     idle_ms: PositiveDurationMs = Field(default=_TEN_MINUTES_MS, alias="idle")

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import resource
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,7 @@ from pidgate.gateway.proxy.connection import AgeLimits, Asker, Shared
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
+from pidgate.gateway.quotas.announcing import log_inherited_quotas
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, Cells
@@ -87,6 +88,7 @@ class Traffic:
             budget=self._budget,
             frame_limit_bytes=limits.frame_bytes,
             connect_timeout_ms=limits.connect_timeout_ms,
+            frame_before_auth_bytes=limits.frame_before_auth_bytes,
             gateway_topics=GatewayTopics(
                 [settings.events.topic, settings.quotas.runtime_changes.topic]
                 if settings.events.enabled
@@ -105,7 +107,9 @@ class Traffic:
         self._listeners = [
             Listener(listener, self.shared, shares_ports=worker > 0) for listener in settings.listeners
         ]
-        self.probe = Probe(self.nodes, limits.connect_timeout_ms, self.shared.gateway_topics)
+        authentication = self.shared.authentication
+        self.probe = Probe(self.nodes, limits.connect_timeout_ms, self.shared.gateway_topics, authentication)
+        authentication.on_learnt = self._authentication_learnt
         self._lateness = LatenessWatch(self.shared.loop, counters)
         self._bytes_swept_ms = self.shared.now_ms()
         self._background: list[asyncio.Task[None]] = []
@@ -122,6 +126,10 @@ class Traffic:
             loop.create_task(self.probe.learn_gateway_topics()),
             loop.create_task(self._tick()),
         ]
+
+    def _authentication_learnt(self, mechanisms: Sequence[str]) -> None:
+        log_inherited_quotas(self.quotas, mechanisms)
+        self.shared.authentication_learnt()
 
     # ---- GatewayTraffic --------------------------------------------------------------------------------
 

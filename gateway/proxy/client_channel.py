@@ -41,6 +41,7 @@ class ClientChannel(BrokerSide):
         super().__init__(context)
         self._dial = dial
         self._frame_limit_bytes = context.frame_limit_bytes
+        self._login_limit_bytes = context.frame_before_auth_bytes
         self._mute_timer: asyncio.TimerHandle | None = None
         self._asked_about: PendingDecision | None = None
         """The latest question that was sent off."""
@@ -198,13 +199,13 @@ class ClientChannel(BrokerSide):
         Frames that need nothing are forwarded together, in one write.
         """
         conversation = self.conversation
-        frame_limit = self._frame_limit_bytes
+        frame_limit = self._login_limit_bytes if conversation.login_missing else self._frame_limit_bytes
         run_start = pos = 0
         while end - pos >= SIZE_PREFIX_BYTES:
             size = frame_size(buf, pos)
             if not 0 <= size <= frame_limit:
                 self._forward(buf, run_start, pos)
-                raise _too_large(size, frame_limit)
+                raise _too_large(size, frame_limit, conversation.login_missing)
             frame_end = pos + SIZE_PREFIX_BYTES + size
             if frame_end > end:
                 break
@@ -331,6 +332,11 @@ class ClientChannel(BrokerSide):
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
 
+    def authentication_learnt(self) -> None:
+        """Go on with what waited until it was known whether a login is required."""
+        if self.conversation.authentication_learnt():
+            self._release()
+
     def drop_held(self) -> None:
         """Forget the requests that wait, and the mute."""
         self._cancel_mute_timer()
@@ -342,7 +348,8 @@ class ClientChannel(BrokerSide):
         self.share.hold(Purpose.HELD, self.conversation.held_bytes)
 
 
-def _too_large(frame_bytes: int, limit_bytes: int) -> FrameTooLarge:
+def _too_large(frame_bytes: int, limit_bytes: int, before_login: bool) -> FrameTooLarge:
     if frame_bytes < 0:
         return FrameTooLarge(f"a frame of {frame_bytes} bytes: this is not Kafka's protocol")
-    return FrameTooLarge(f"a frame of {frame_bytes} bytes, limits.frame allows {limit_bytes}")
+    limit = "before a login limits.frame_before_auth" if before_login else "limits.frame"
+    return FrameTooLarge(f"a frame of {frame_bytes} bytes, {limit} allows {limit_bytes}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from pidgate.gateway.clock import monotonic_ms
+from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, NodePorts, Nodes
 from pidgate.gateway.cluster.topic_names import TopicNames
@@ -59,6 +60,7 @@ class Connection(Protocol):
 
     def describe(self) -> dict[str, Any]: ...
     def read_sparingly(self) -> None: ...
+    def authentication_learnt(self) -> None: ...
     def check_age(self, now_ms: int, limits: AgeLimits) -> None: ...
     def give_way(self) -> None: ...
     def drain(self) -> None: ...
@@ -86,6 +88,7 @@ class Shared:
         budget: BufferBudget,
         frame_limit_bytes: int,
         connect_timeout_ms: int,
+        frame_before_auth_bytes: int = 512 * 1024,
         gateway_topics: GatewayTopics | None = None,
         byte_quota: ByteQuota | None = None,
         connection_limits: ConnectionLimits = UNLIMITED,
@@ -99,6 +102,7 @@ class Shared:
         self.counters = counters
         self.budget = budget
         self.frame_limit_bytes = frame_limit_bytes
+        self.frame_before_auth_bytes = min(frame_before_auth_bytes, frame_limit_bytes)
         self.connect_timeout_ms = connect_timeout_ms
         self.byte_quota = byte_quota or ByteQuota(admission.quotas, self.now_ms())
         self.channels: set[Connection] = set()
@@ -110,6 +114,8 @@ class Shared:
         self.connecting: set[asyncio.Task[None]] = set()
         self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
+        self.authentication = Authentication()
+        """As the brokers show it, of listeners whose configuration does not say it."""
         self.gateway_topic_log = GatewayTopicLog()
         self.refusal_log = RefusalLog()
         self.close_log = CloseLog()
@@ -128,6 +134,11 @@ class Shared:
         for channel in self.channels:
             channel.read_sparingly()
 
+    def authentication_learnt(self) -> None:
+        """It is known now whether clients have to log in: no connection waits for that any more."""
+        for channel in list(self.channels):
+            channel.authentication_learnt()
+
     def number_connections(self, first: int, step: int) -> None:
         """Workers count in steps of their number, so that a connection's id is the gateway's own."""
         self._connection_id, self._connection_step = first - step, step
@@ -140,7 +151,10 @@ class Shared:
 class ConnectionContext:
     """One listening port: which listener it belongs to and which node it stands for."""
 
-    def __init__(self, shared: Shared, ports: NodePorts, node_id: int | None) -> None:
+    def __init__(
+        self, shared: Shared, ports: NodePorts, node_id: int | None, requires_login: bool | None = None
+    ) -> None:
+        """`requires_login` None: as the brokers show it."""
         self.shared = shared
         self._ports = ports
         self.node_id = node_id
@@ -152,6 +166,10 @@ class ConnectionContext:
         self.counters = shared.counters
         self.budget = shared.budget
         self.frame_limit_bytes = shared.frame_limit_bytes
+        self.frame_before_auth_bytes = shared.frame_before_auth_bytes
+        self.authentication = (
+            shared.authentication if requires_login is None else Authentication(requires_login)
+        )
         self.byte_quota = shared.byte_quota
         self.topic_names = shared.topic_names
         self.gateway_topics = shared.gateway_topics

@@ -28,6 +28,9 @@ class Intake(IntEnum):
     """Requests are held: it is held behind them."""
     PENDING = 5
     """The first of the requests that are held waits for a decision: it is held behind them."""
+    UNAUTHENTICATED = 6
+    """A login is missing: ApiVersions and SASL are handed on. Everything else ends the connection, or is held while it
+    is unknown whether a login is required."""
 
 
 class IntakeEvent(IntEnum):
@@ -44,7 +47,9 @@ class IntakeEvent(IntEnum):
     """The first of the requests that are held has to wait for a decision of somebody else."""
     DECIDED = 6
     RELEASED = 7
-    """Nothing is held any more. SASL_SENT and MUTE follow where they still hold."""
+    """Nothing is held any more. SASL_SENT, LOGIN_MISSING and MUTE follow where they still hold."""
+    LOGIN_MISSING = 8
+    LOGIN_NEEDLESS = 9
 
 
 class Life(IntEnum):
@@ -84,6 +89,7 @@ MUTED: Final = Intake.MUTED
 MUTED_AUTHENTICATING: Final = Intake.MUTED_AUTHENTICATING
 HOLDING: Final = Intake.HOLDING
 PENDING: Final = Intake.PENDING
+UNAUTHENTICATED: Final = Intake.UNAUTHENTICATED
 
 INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
     (OPEN, IntakeEvent.SASL_SENT): AUTHENTICATING,
@@ -100,6 +106,10 @@ INTAKE: Final[Mapping[tuple[Intake, IntakeEvent], Intake]] = {
     (MUTED_AUTHENTICATING, IntakeEvent.HOLD): HOLDING,
     (HOLDING, IntakeEvent.ASK): PENDING,
     (HOLDING, IntakeEvent.RELEASED): OPEN,
+    (OPEN, IntakeEvent.LOGIN_MISSING): UNAUTHENTICATED,
+    (UNAUTHENTICATED, IntakeEvent.SASL_SENT): AUTHENTICATING,
+    (UNAUTHENTICATED, IntakeEvent.HOLD): HOLDING,
+    (UNAUTHENTICATED, IntakeEvent.LOGIN_NEEDLESS): OPEN,
     (PENDING, IntakeEvent.DECIDED): HOLDING,
     (PENDING, IntakeEvent.RELEASED): OPEN,
 }

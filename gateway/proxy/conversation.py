@@ -14,6 +14,7 @@ would cost a mute of its own. When the mute ends, `release` goes on with what wa
 When the quota's state lives in another process, a request with an id that is new here is held until it has been
 asked (`pending`); everything behind it waits, too. While a SASL request is in flight everything is held but
 ApiVersions and SASL: a client that does not wait for its authentication could charge its ids and bytes to ANONYMOUS.
+On a listener with authentication nothing else passes before the first login, and nothing is judged as ANONYMOUS.
 With a byte rate a Fetch waits for the size of the answer to the one before (`awaits_size`).
 
 It must not know sockets, tasks or the clock: time is an argument, and `muted_until_ms` says when to come back.
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.apis.api import (
@@ -44,12 +46,14 @@ from pidgate.gateway.proxy.connection_state import (
     INTAKE,
     MUTED,
     OPEN,
+    UNAUTHENTICATED,
     Intake,
     IntakeEvent,
 )
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
 from pidgate.names import bounded
 from pidgate.protocol.produce import PRODUCE
+from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.state import PendingDecision
@@ -99,10 +103,14 @@ class Conversation(ApiContext):
         intake = self._intake
         if intake is not OPEN:
             intake = self.intake(now_ms)
-        if intake is OPEN or (intake is AUTHENTICATING and not api.needs_identity):
+        if intake is OPEN or (
+            not api.needs_identity and (intake is AUTHENTICATING or intake is UNAUTHENTICATED)
+        ):
             step = self._next_in_line(request, now_ms)
         elif intake is MUTED:
             step = api.while_muted(self, request, now_ms)
+        elif intake is UNAUTHENTICATED:
+            step = self._before_login(request)
         else:
             step = HOLD
         return self._hold(request) if step is HOLD else step
@@ -141,11 +149,39 @@ class Conversation(ApiContext):
 
     def _released(self, request: Request, now_ms: int) -> Step:
         """Decide about the first of the held requests; HOLD: it stays there."""
-        if self._in_flight.sasl_in_flight and request.api.needs_identity:
-            return HOLD
+        if request.api.needs_identity:
+            if self._in_flight.sasl_in_flight:
+                return HOLD
+            if self.login_missing:
+                return self._before_login(request)
         if now_ms < self.muted_until_ms:
             return request.api.while_muted(self, request, now_ms)
         return self._next_in_line(request, now_ms)
+
+    def require_login(self, authentication: Authentication) -> None:
+        """Let nobody pass who is not logged in, if that is required; to be called before the first request."""
+        self.authentication = authentication
+        self.login_missing = authentication.required is not False
+        if self.login_missing:
+            self._enter(IntakeEvent.LOGIN_MISSING)
+
+    def authentication_learnt(self) -> bool:
+        """It is known now whether a login is required. Returns whether held requests waited for that."""
+        waited = self.login_missing and bool(self.held)
+        if self.login_missing and not self.authentication.required:
+            self.login_missing = False
+            self._enter(IntakeEvent.LOGIN_NEEDLESS)
+        return waited
+
+    def _before_login(self, request: Request) -> Step:
+        """Decide about a request that needs a login, where none has been."""
+        if self.authentication.required is None:
+            return HOLD
+        return self.close(
+            "unauthenticated",
+            f"{SPOKEN[request.api_key].name} before a login, which the brokers require (if they do not, write "
+            "authentication: none for this listener)",
+        )
 
     def drop_held(self) -> int:
         """Forget the held requests of a client that has gone. Returns their bytes."""
@@ -176,6 +212,7 @@ class Conversation(ApiContext):
         """
         return bool(self.held) and (
             self._in_flight.sasl_in_flight > 0
+            or (self.login_missing and self.authentication.required is None)
             or self.awaits_decision
             or (self.awaits_size and self.held[0].api.waits_for_size)
         )
@@ -200,6 +237,8 @@ class Conversation(ApiContext):
         self._in_flight.answered()
         if self._intake is not OPEN and not self._in_flight.sasl_in_flight:
             self._enter(IntakeEvent.SASL_ANSWERED)
+            if self.login_missing:
+                self._enter(IntakeEvent.LOGIN_MISSING)
 
     @property
     def is_quiet(self) -> bool:
@@ -296,5 +335,7 @@ class Conversation(ApiContext):
         self._enter(IntakeEvent.RELEASED)
         if self._in_flight.sasl_in_flight:
             self._enter(IntakeEvent.SASL_SENT)
+        elif self.login_missing:
+            self._enter(IntakeEvent.LOGIN_MISSING)
         if self.muted_until_ms:  # it may have ended: the next request looks
             self._enter(IntakeEvent.MUTE)

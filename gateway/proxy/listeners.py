@@ -111,7 +111,7 @@ class Listener:
             return bound
 
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
-        context = ConnectionContext(self._shared, self._ports, node_id)
+        context = ConnectionContext(self._shared, self._ports, node_id, self._settings.requires_login)
         dial = Upstream(context).dial
         address = ":".join(map(str, bound.getsockname()[:2]))
         port = Port(self._shared.loop, bound, lambda: ClientChannel(context, dial).as_protocol())

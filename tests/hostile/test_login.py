@@ -52,8 +52,53 @@ ATTACKS = [
     ),
 ]
 
+LARGE = 10_000_000
+MEDIUM = 400_000
+"""Below what a frame may be before the login."""
 
-@cases(ATTACKS)
+
+def _scram_first(name_bytes: int) -> bytes:
+    return b"n,,n=" + name_bytes * b"a" + b",r=abc"
+
+
+BEFORE_LOGIN = [
+    Attack(
+        name="a Produce before the login",
+        frames=lambda target: [target.produce() for _ in range(20)],
+        places=WITH_SASL,
+        user=None,
+    ),
+    *(
+        Attack(
+            name=f"a SCRAM name of {size} bytes",
+            frames=lambda target, size=size: [  # type: ignore[misc]
+                handshake("SCRAM-SHA-256"),
+                authenticate(_scram_first(size), target.version),
+            ],
+            versions=versions_of(SASL_AUTHENTICATE),
+            places=WITH_SASL,
+            user=None,
+        )
+        for size in (LARGE, MEDIUM)
+    ),
+    Attack(
+        name="a PLAIN token of NULs",
+        frames=lambda target: [handshake(), authenticate(bytes(MEDIUM), target.version)],
+        versions=versions_of(SASL_AUTHENTICATE),
+        places=WITH_SASL,
+        user=None,
+    ),
+    Attack(
+        name="a long PLAIN token behind a login",
+        frames=lambda target: [handshake(), authenticate(bytes(LARGE), target.version)],
+        versions=versions_of(SASL_AUTHENTICATE),
+        places=WITH_SASL,
+        share_bytes=2 * LARGE,
+    ),
+]
+
+
+@cases(ATTACKS + BEFORE_LOGIN)
 def test_attack(site: Site, case: Case) -> None:
     carry_out(site, case)
 
@@ -75,6 +120,20 @@ def test_an_extension_that_the_broker_does_not_know_makes_nobody_else_of_a_user(
         assert scram_login(attacker, HOSTILE_USER, f"{HOSTILE_USER}-secret", extensions) == 0
         attacker.attack(frames, Delivery.ODD_BYTES)
     assert gateway_site.ids_at_brokers(topic) == set()
+
+
+@pytest.mark.kafka
+def test_on_a_listener_with_authentication_nobody_is_anonymous(gateway_site: Site) -> None:
+    """Nobody can spend ANONYMOUS' tokens, or the cluster's, before the broker has closed the connection."""
+    topic = gateway_site.topic()
+    with gateway_site.under_attack(), gateway_site.connect() as attacker:
+        frames = [Target(topic, 9, Place()).produce() for _ in range(20)]
+        assert attacker.attack(frames, Delivery.PIPELINED).is_closed
+    shown = gateway_site.gateway.metrics()
+    assert "ANONYMOUS" not in gateway_site.gateway.read("/metrics")
+    assert shown.value("pidgate_connections_closed_total", cause="unauthenticated") == 1
+    # By the probe: nothing of it is configured.
+    assert "authentication" not in str(gateway_site.gateway.config)
 
 
 def _delegation_token(site: Site) -> tuple[str, str]:

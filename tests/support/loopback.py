@@ -15,6 +15,7 @@ import yaml
 from pidgate.gateway.config.loading import parse
 from pidgate.gateway.process.server import Gateway
 from pidgate.protocol import messages
+from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN
 from pidgate.sandbox.ports import free_block
@@ -119,6 +120,8 @@ class ScriptedBroker:
                 {"node_id": node_id, "host": host, "port": port}
                 for node_id, (host, port) in self.nodes.items()
             ]
+        elif head.api_key == messages.SASL_HANDSHAKE:
+            body["error_code"] = ErrorCode.ILLEGAL_SASL_STATE
         elif head.api_key == messages.API_VERSIONS:
             body["api_keys"] = [
                 {"api_key": key, "min_version": api.min_version, "max_version": api.max_version}
@@ -183,7 +186,12 @@ async def gateway_before(
     config: dict[str, Any] = {
         "cluster": {"bootstrap_servers": list(brokers)},
         "listeners": [
-            {"bind": f"{HOST}:{port}", "node_ports": {"first": first_node_port}, **(listener or {})}
+            {
+                "bind": f"{HOST}:{port}",
+                "node_ports": {"first": first_node_port},
+                "authentication": "none",
+                **(listener or {}),
+            }
         ],
         "admin": {"bind": f"{HOST}:{first}"},
         "events": {"enabled": False},

@@ -50,7 +50,7 @@ class Scene:
             frame_limit_bytes=frame_bytes,
             connect_timeout_ms=1_000,
         )
-        self.context = ConnectionContext(self.shared, NodePorts(LISTENER), None)
+        self.context = ConnectionContext(self.shared, NodePorts(LISTENER), None, requires_login=False)
         self.context.now_ms = lambda: self.time_ms
 
     def connect(self, *, early: bytes = b"") -> Pair:

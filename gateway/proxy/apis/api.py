@@ -14,6 +14,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
+from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
@@ -176,6 +177,8 @@ class Response:
 
 NO_BYTES: Final = bytearray()
 
+NO_LOGIN: Final = Authentication(required=False)
+
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
 
 
@@ -187,6 +190,7 @@ class ApiContext(ABC):
         "_sensors_of",
         "admission",
         "alteration",
+        "authentication",
         "awaits_size",
         "byte_quota",
         "close_cause",
@@ -198,6 +202,7 @@ class ApiContext(ABC):
         "identified",
         "instead",
         "learn_topics",
+        "login_missing",
         "muted_until_ms",
         "passed",
         "pending",
@@ -224,6 +229,10 @@ class ApiContext(ABC):
         self.counters = counters or Counters()
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.byte_quota = byte_quota or ByteQuota(Quotas(), 0)
+        self.authentication = NO_LOGIN
+        """Of the listener. Set by Conversation.require_login."""
+        self.login_missing = False
+        """Nobody is logged in where somebody has to be, or where it is unknown whether somebody has to be."""
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user then."""
         self.recorder: ConnectionRecorder | None = None

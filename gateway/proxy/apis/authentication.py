@@ -72,6 +72,7 @@ class SaslAuthenticateApi(SaslHandshakeApi):
         identity = context.sasl.broker_answer(error_code, token)
         if identity is not None:
             before = context.session.user
+            context.login_missing = False
             user = identity.user
             context.session.identify(unidentified(identity.mechanism) if user is None else user)
             if context.session.user != before:

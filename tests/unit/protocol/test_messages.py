@@ -121,7 +121,7 @@ def test_sasl_mechanism() -> None:
 
 def test_sasl_handshake_answer() -> None:
     frame = made(17, "response", 1, error_code=33, mechanisms=["PLAIN"])
-    assert messages.sasl_handshake_answer(*inside(frame), 1) == 33
+    assert messages.sasl_handshake_answer(*inside(frame), 1).error_code == 33
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
@@ -222,6 +223,7 @@ def confirm(script: Script, correlation_id: int, error_code: int = 0) -> None:
     """The broker answers SaslAuthenticate: what SaslAuthenticateApi does with it."""
     identity = script.talk.sasl.broker_answer(error_code, b"")
     if identity is not None:
+        script.talk.login_missing = False
         script.session.identify(identity.user or unidentified(identity.mechanism))
     script.broker_answers(correlation_id)
 
@@ -285,3 +287,69 @@ def test_topic_ids_are_refused_by_version_13() -> None:
     request = produce_request(13, [(UUID(int=5), [(0, record_batch(9))])], correlation_id=6)
     assert script.send(framed(request)) is TAKEN
     assert answer_to_produce(13, script.talk.out[0])["error_code"] == NOT_ENOUGH_REPLICAS
+
+
+# A listener with authentication
+
+
+def before_login(required: bool | None) -> tuple[Script, Authentication]:
+    script, authentication = Script(user="ANONYMOUS", rate=100, mallory=0), Authentication(required)
+    script.talk.require_login(authentication)
+    return script, authentication
+
+
+@pytest.mark.parametrize("frame", [metadata(1), produce(7, correlation_id=1)])
+def test_where_a_login_is_required_nothing_passes_before_it(frame: bytes) -> None:
+    script, _ = before_login(True)
+    assert script.send(frame) is CLOSE
+    assert script.talk.close_cause == "unauthenticated"
+    assert "before a login" in script.talk.close_reason
+    assert script.admission.user_snapshots(0) == []
+
+
+@pytest.mark.parametrize("required", [True, None])
+def test_versions_and_sasl_pass_and_after_the_login_everything_does(required: bool | None) -> None:
+    script, _ = before_login(required)
+    assert script.send(handshake(1)) is FORWARD
+    script.broker_answers(1)
+    assert script.send(authenticate(2)) is FORWARD
+    assert script.send(produce(7, correlation_id=3)) is TAKEN
+    confirm(script, 2)
+    assert script.talk.release(0) == ([], False)  # mallory is blocked
+    assert [refusal.user for refusal in script.talk.refused] == ["mallory"]
+
+
+def test_what_does_not_wait_for_a_login_that_fails_ends_the_connection() -> None:
+    script, _ = before_login(True)
+    script.send(handshake(1))
+    script.send(authenticate(2))
+    assert script.send(produce(7, correlation_id=3)) is TAKEN
+    script.broker_answers(1)
+    confirm(script, 2, error_code=58)
+    assert not script.talk.awaits_answer
+    assert script.talk.release(0) == ([], True)
+    assert script.admission.user_snapshots(0) == []
+
+
+def test_until_it_is_known_requests_wait() -> None:
+    script, authentication = before_login(None)
+    assert script.send(metadata(1)) is TAKEN
+    assert script.talk.awaits_answer
+    assert script.talk.release(0) == ([], False)
+    authentication.learn(34, [])
+    assert script.talk.authentication_learnt()
+    assert script.talk.release(0) == ([metadata(1)], False)
+    assert script.send(metadata(2)) is FORWARD
+
+
+def test_whoever_waited_and_should_have_logged_in_is_closed() -> None:
+    script, authentication = before_login(None)
+    assert script.send(metadata(1)) is TAKEN
+    authentication.learn(0, ["PLAIN"])
+    assert script.talk.authentication_learnt()
+    assert script.talk.release(0) == ([], True)
+
+
+def test_a_listener_that_let_them_pass_would_be_noticed() -> None:
+    script, _ = before_login(False)
+    assert script.send(metadata(1)) is FORWARD
