@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.hostile.attack import ONE_RECORD, Attack, Case, Target, cases
-from tests.hostile.site import Site, carry_out
+import pytest
+
+from pidgate.protocol.errors import ErrorCode
+from pidgate.sandbox import Cluster
+from tests.hostile.attack import HOSTILE_USER, ONE_RECORD, Attack, Case, Delivery, Place, Target, cases
+from tests.hostile.site import QUOTAS, Site, carry_out, running_site
+from tests.support import raw
 from tests.support.frames import record_batch
 
 MANY = 20
@@ -39,3 +44,42 @@ ATTACKS = [
 @cases(ATTACKS)
 def test_attack(site: Site, case: Case) -> None:
     carry_out(site, case)
+
+
+INIT_PRODUCER_ID = 22
+RATE = 2
+LIMITED = {
+    "users": {**QUOTAS["users"], HOSTILE_USER: {"transactional_ids_rate": RATE}},
+    "producer_ids": {"max_throttle": "100ms", "cold_start": "enforce"},
+}
+
+
+def _init(name: str) -> bytes:
+    body = {
+        "transactional_id": name,
+        "transaction_timeout_ms": 60_000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    return raw.request(INIT_PRODUCER_ID, 4, body)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_a_transactional_id_made_up_at_each_start_is_refused(sasl_cluster: Cluster, workers: int) -> None:
+    frames = [_init(f"start-{number}") for number in range(MANY)]
+    with running_site(sasl_cluster, Place(workers=workers), quotas=LIMITED) as site:
+        refused = 0
+        with site.under_attack(log_lines=6):  # with those of a worker that is still starting
+            for first in range(0, MANY, 5):
+                with site.connect(HOSTILE_USER) as attacker:  # a new connection sheds nothing
+                    outcome = attacker.attack(frames[first : first + 5], Delivery.PIPELINED)
+                refused += sum(map(_is_refused, outcome.answers))
+    assert refused == MANY - (RATE + 1)
+
+
+def _is_refused(answer: bytes) -> bool:
+    """Return whether the gateway refused it: it names a throttle, which the broker has no reason for."""
+    found = raw.decoded(INIT_PRODUCER_ID, 4, answer)
+    wants_again = found["error_code"] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return wants_again and found["throttle_time_ms"] > 0
