@@ -64,7 +64,8 @@ class GatewayProcess(guard.GuardedProcess):
 
     `quotas`, `listener` and `settings` are sections of the configuration file (`settings`: top-level
     keys; they win). Node ports are reserved up to the highest of `node_ids`.
-    `environment` replaces that of this process; `module` is the command in it.
+    `environment` replaces that of this process; `module` is the command in it; `run_by` begins the command line
+    (valgrind, say).
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class GatewayProcess(guard.GuardedProcess):
         ready_within_s: float = 20.0,
         environment: Mapping[str, str] | None = None,
         module: str = "pidgate",
+        run_by: Sequence[str] = (),
     ) -> None:
         brokers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
         # In one block, so that no node id's port can meet one of the other two.
@@ -103,6 +105,7 @@ class GatewayProcess(guard.GuardedProcess):
         self._ready_within_s = ready_within_s
         self._environment = environment
         self._module = module
+        self._run_by = run_by
         self.directory: Path | None = None
 
     def __enter__(self) -> Self:
@@ -132,7 +135,7 @@ class GatewayProcess(guard.GuardedProcess):
         config.write_text(yaml.safe_dump(self.config, sort_keys=False))
         with (self.directory / "pidgate.log").open("ab") as log:
             self._process = guard.spawn(
-                python_module(self._module, "run", "--config", str(config)),
+                [*self._run_by, *python_module(self._module, "run", "--config", str(config))],
                 stdout=log,
                 stderr=log,
                 env=self._environment,
