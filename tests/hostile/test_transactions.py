@@ -9,7 +9,7 @@ import pytest
 from pidgate.protocol.errors import ErrorCode
 from pidgate.sandbox import Cluster
 from tests.hostile.attack import HOSTILE_USER, ONE_RECORD, Attack, Case, Delivery, Place, Target, cases
-from tests.hostile.site import QUOTAS, Site, carry_out, running_site
+from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
 from tests.support import raw
 from tests.support.frames import record_batch
 
@@ -49,7 +49,7 @@ def test_attack(site: Site, case: Case) -> None:
 INIT_PRODUCER_ID = 22
 RATE = 2
 LIMITED = {
-    "users": {**QUOTAS["users"], HOSTILE_USER: {"transactional_ids_rate": RATE}},
+    "users": {HONEST_USER: {"producer_ids_rate": 1_000_000}, HOSTILE_USER: {"transactional_ids_rate": RATE}},
     "producer_ids": {"max_throttle": "100ms", "cold_start": "enforce"},
 }
 
@@ -81,5 +81,5 @@ def test_a_transactional_id_made_up_at_each_start_is_refused(sasl_cluster: Clust
 def _is_refused(answer: bytes) -> bool:
     """Return whether the gateway refused it: it names a throttle, which the broker has no reason for."""
     found = raw.decoded(INIT_PRODUCER_ID, 4, answer)
-    wants_again = found["error_code"] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    return wants_again and found["throttle_time_ms"] > 0
+    error_code, throttle_time_ms = found["error_code"], found["throttle_time_ms"]
+    return bool(error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and throttle_time_ms > 0)
