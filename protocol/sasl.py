@@ -13,6 +13,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
+from pidgate.names import bounded
 from pidgate.protocol.errors import MalformedFrame
 
 PLAIN: Final = "PLAIN"
@@ -22,9 +23,6 @@ OAUTHBEARER: Final = "OAUTHBEARER"
 LONGEST_TOKEN_BYTES: Final = 16 * 1024
 """Of PLAIN and SCRAM, which carry a name and a password or a proof: 255 bytes each, says RFC 4616. Other mechanisms
 bring tickets and signed tokens, and are not read."""
-
-LONGEST_USER: Final = 255
-"""Characters of a name. One that is longer is not read: names are kept, counted and written into events."""
 
 LONGEST_MECHANISM: Final = 64
 """Characters of a mechanism's name that are kept; RFC 4422 allows 20."""
@@ -203,7 +201,7 @@ def _extensions(fields: list[str]) -> dict[str, str] | None:
 
 
 def _name(text: str | None) -> str | None:
-    return text if text and len(text) <= LONGEST_USER else None
+    return bounded(text) if text else None
 
 
 def _text(raw: bytes) -> str | None:
