@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -115,13 +116,10 @@ def _counted(tree: Tree, broker: str, topic_id: bytes) -> Counts:
             idle, seconds = counter.count(lambda: time.sleep(_IDLE_S))
             idle_per_s = idle / seconds
             counts = {}
-            for name, (times, request) in _requests(
-                ("127.0.0.1", gateway.first_node_port + 1), topic_id
-            ).items():
+            address = ("127.0.0.1", gateway.first_node_port + 1)
+            for name, (times, request) in _requests(address, topic_id).items():
                 _repeat(times // 5, request)
-                instructions, seconds = counter.count(
-                    lambda times=times, request=request: _repeat(times, request)
-                )
+                instructions, seconds = counter.count(partial(_repeat, times, request))
                 counts[name] = (instructions - idle_per_s * seconds) / times
             return counts
     finally:
