@@ -28,6 +28,12 @@ SMALLEST_LAYER = 100
 LARGEST_FIRST_LAYER = 10_000
 """A quota promises ids, it does not bring them: a layer that nothing but the quota asks for is no larger."""
 
+TIMES_FREE = 4
+"""A filter may hold so many times what is still free of the budget."""
+
+GUARANTEED = 4_000
+"""Entries of each filter, about 10 kB: what a user with the rate of 100 per hour fills, used to the full."""
+
 MOST_LAYERS = 16
 """Bounds the cost of a check, and the false positives: each layer may have 1/20 of the target."""
 
@@ -56,11 +62,6 @@ class FilterBudget:
     if need be. So no user's ids, and no user's rate, fill the filter of another.
     """
 
-    TIMES_FREE = 4
-
-    GUARANTEED = 4_000
-    """About 10 kB: what a user with the rate of 100 per hour fills, used to the full, with the default settings."""
-
     __slots__ = ("held", "limit", "overfull")
 
     def __init__(self, settings: ProducerIdSettings) -> None:
@@ -75,8 +76,8 @@ class FilterBudget:
         """Return what a filter that holds `own` may add; 0 or less: nothing."""
         free = self.limit - self.held
         # own + room <= TIMES_FREE x what is free afterwards
-        share = (self.TIMES_FREE * free - own) // (self.TIMES_FREE + 1)
-        return max(share, self.GUARANTEED - own)
+        share = (TIMES_FREE * free - own) // (TIMES_FREE + 1)
+        return max(share, GUARANTEED - own)
 
 
 class _Layer(BloomLayer):

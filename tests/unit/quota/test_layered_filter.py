@@ -162,44 +162,6 @@ def test_a_quota_that_promises_billions_holds_memory_for_what_is_used() -> None:
     assert ids.depth == 2
 
 
-class _OneBudgetForAll(FilterBudget):
-    def room(self, own: int) -> int:
-        """Mutant: whoever comes first takes what there is."""
-        return self.limit - self.held
-
-
-class _NothingGuaranteed(FilterBudget):
-    GUARANTEED = 0
-
-
-def _taken_for_known(budget: FilterBudget, settings: ProducerIdSettings, hogs: int) -> int:
-    """Count the fresh ids of a user that pass as known while others bring 2.5 times `max_live_ids` each."""
-    for seed in range(100, 100 + hogs):
-        hog = new_filter(settings, budget=budget, seed=seed)
-        for producer_id in range(settings.max_live_ids * 5 // 2):
-            use(hog, producer_id, 0)
-    victim, taken = new_filter(settings, budget=budget), 0
-    for producer_id in range(3_000):
-        taken += remembers(victim, producer_id, 0)
-        use(victim, producer_id, 0)
-    return taken
-
-
-@pytest.mark.parametrize(
-    ("kind", "hogs", "held"),
-    [
-        (FilterBudget, 2, True),
-        (FilterBudget, 6, True),
-        (_OneBudgetForAll, 2, False),
-        (_NothingGuaranteed, 6, False),
-    ],
-)
-def test_no_user_takes_the_memory_of_another(kind: type[FilterBudget], hogs: int, held: bool) -> None:
-    settings = ProducerIdSettings(max_live_ids=4_000)
-    taken = _taken_for_known(kind(settings), settings, hogs)
-    assert (taken <= 3 + 3 * 2) is held, taken
-
-
 def test_new_settings_hold_for_layers_that_exist() -> None:
     ids = new_filter()
     use(ids, 1, 0)
