@@ -1,0 +1,97 @@
+"""One frame stalls nobody, and takes no more memory than it has bytes: many of everything that may be repeated."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+from tests.hostile.attack import ONE_RECORD, WITH_SASL, Attack, Case, Target, cases
+from tests.hostile.attacker import authenticate, handshake
+from tests.hostile.cost import MiB
+from tests.hostile.site import Site, carry_out
+from tests.support.frames import record_batch
+
+FIRST_TOPIC_ID = 13
+SOME_ID = UUID(int=1)
+
+Frames = Callable[[Target], Iterable[bytes]]
+Partitions = list[tuple[int, bytes | None]]
+
+
+def topic_of(target: Target) -> Any:
+    return SOME_ID if target.version >= FIRST_TOPIC_ID else target.topic
+
+
+def produce(partitions: int, batches: int) -> Frames:
+    """A Produce of so many partitions, of so many batches each, each of an id of its own."""
+
+    def frames(target: Target) -> list[bytes]:
+        def batch() -> bytes:
+            return record_batch(target.new_id(), records=ONE_RECORD)
+
+        data: Partitions = [(index, b"".join(batch() for _ in range(batches))) for index in range(partitions)]
+        return [target.produce_of([(topic_of(target), data)], version=target.version)]
+
+    return frames
+
+
+def topics_of_one_name(target: Target) -> list[bytes]:
+    name = "n" * 32_000
+    data: Partitions = [(0, record_batch(target.new_id(), records=ONE_RECORD))]
+    return [target.produce_of([(name, data)] * 30, version=target.version)]
+
+
+ATTACKS = [
+    Attack(
+        name="a SCRAM name of 400 kB",
+        frames=lambda target: [
+            handshake("SCRAM-SHA-256"),
+            authenticate(b"n,,n=" + b"a" * 400_000 + b",r=abc", target.version),
+        ],
+        versions=(2, 0, 1),
+        places=WITH_SASL,
+        user=None,
+    ),
+    Attack(
+        name="a SCRAM name of 10 MB",
+        frames=lambda target: [
+            handshake("SCRAM-SHA-256"),
+            authenticate(b"n,,n=" + b"a" * 10 * MiB + b",r=abc", target.version),
+        ],
+        versions=(2, 0, 1),
+        places=WITH_SASL,
+        user=None,
+    ),
+    Attack(
+        name="a PLAIN token of NULs",
+        frames=lambda target: [handshake(), authenticate(bytes(400_000), target.version)],
+        versions=(2, 0, 1),
+        places=WITH_SASL,
+        user=None,
+    ),
+    Attack(
+        name="2,000 new ids in one partition",
+        frames=produce(1, 2_000),
+        versions=(9, 3, 8, 12),
+    ),
+    Attack(
+        name="20,000 new ids in one partition",
+        frames=produce(1, 20_000),
+        versions=(9, 3, 8, 12, 13),
+        by_day=False,
+    ),
+    Attack(
+        name="a new id for each of 20,000 partitions",
+        frames=produce(20_000, 1),
+        versions=(9, 3, 8, 12, 13),
+    ),
+    Attack(
+        name="topic names of 32 kB",
+        frames=topics_of_one_name,
+        versions=(9, 3, 8, 12),
+    ),
+]
+
+
+@cases(ATTACKS)
+def test_attack(site: Site, case: Case) -> None:
+    carry_out(site, case)
