@@ -47,6 +47,7 @@ HOT_MODULES = [
     "pidgate/protocol/produce.py",
     "pidgate/protocol/produce_answers.py",
     "pidgate/protocol/repeated_produce.py",
+    "pidgate/protocol/work.py",
     "pidgate/quota/admission.py",
     "pidgate/quota/bloom.py",
     "pidgate/quota/byte_quota.py",

@@ -13,13 +13,17 @@ Everything but the addresses stays byte for byte. Not brokers' addresses: the ho
 member, a Streams user endpoint (KIP-1071).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pidgate.protocol import metadata, produce, produce_answers
 from pidgate.protocol.errors import UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, Translate, framed
 from pidgate.protocol.headers import response_header_version
 from pidgate.protocol.splice import Splice, translate_endpoint, translate_node_endpoints
+from pidgate.protocol.work import Walk
+
+Walker = Callable[[Reader, int, Splice, Translate], Iterator[None]]
+"""Goes over an answer behind its header, and gives way after each element."""
 
 FIND_COORDINATOR = 10
 DESCRIBE_CONFIGS = 32
@@ -60,21 +64,38 @@ def rewrite(api_key: int, api_version: int, buf: Buffer, start: int, end: int, t
     if api_key == produce.PRODUCE:
         rewritten = produce_answers.rewrite_response(buf, start, end, api_version, translate)
         return framed(buf[start:end]) if rewritten is None else rewritten
+    walk = rewriting(api_key, api_version, buf, start, end, translate)
+    return walk.finish() or b""
+
+
+def rewriting(
+    api_key: int, api_version: int, buf: Buffer, start: int, end: int, translate: Translate
+) -> Walk:
+    """As `rewrite`, in turns, for an answer with as many elements as was asked for; buf must not change meanwhile.
+
+    Raises UnsupportedVersion for what we cannot walk; the walk raises MalformedFrame.
+    """
     known = _WALKERS.get(api_key)
     if known is None or not known[0] <= api_version <= known[1]:
         raise UnsupportedVersion(api_key, api_version)
-    walk = known[2]
-    answer = Reader(buf, start, end, flexible=response_header_version(api_key, api_version) == 1)
+    return Walk(_rewriting(known[2], api_key, api_version, buf, start, end, translate))
+
+
+def _rewriting(
+    walker: Walker, api_key: int, version: int, buf: Buffer, start: int, end: int, translate: Translate
+) -> Iterator[bytes | None]:
+    answer = Reader(buf, start, end, flexible=response_header_version(api_key, version) == 1)
     splice = Splice(buf, start, end)
     answer.skip(4)
     answer.skip_tags()
-    walk(answer, api_version, splice, translate)
+    for _ in walker(answer, version, splice, translate):
+        yield None
     answer.skip_tags()
     answer.finish()
-    return splice.framed()
+    yield splice.framed()
 
 
-def _find_coordinator(answer: Reader, version: int, splice: Splice, translate: Translate) -> None:
+def _find_coordinator(answer: Reader, version: int, splice: Splice, translate: Translate) -> Iterator[None]:
     if version >= 1:
         answer.skip(4)
     if version < 4:
@@ -89,9 +110,10 @@ def _find_coordinator(answer: Reader, version: int, splice: Splice, translate: T
         answer.skip(2)
         answer.skip_string()
         answer.skip_tags()
+        yield
 
 
-def _describe_cluster(answer: Reader, version: int, splice: Splice, translate: Translate) -> None:
+def _describe_cluster(answer: Reader, version: int, splice: Splice, translate: Translate) -> Iterator[None]:
     answer.skip(6)
     answer.skip_string()
     if version >= 1:
@@ -104,10 +126,11 @@ def _describe_cluster(answer: Reader, version: int, splice: Splice, translate: T
         if version >= 2:
             answer.skip(1)
         answer.skip_tags()
+        yield
     answer.skip(4)
 
 
-def _share_acknowledge(answer: Reader, version: int, splice: Splice, translate: Translate) -> None:
+def _share_acknowledge(answer: Reader, version: int, splice: Splice, translate: Translate) -> Iterator[None]:
     answer.skip(6)
     answer.skip_string()
     if version >= 2:
@@ -120,11 +143,12 @@ def _share_acknowledge(answer: Reader, version: int, splice: Splice, translate: 
             answer.skip(8)
             answer.skip_tags()  # of the current leader, which is a struct of its own
             answer.skip_tags()
+            yield
         answer.skip_tags()
     translate_node_endpoints(answer, splice, translate)
 
 
-def _describe_configs(answer: Reader, version: int, splice: Splice, _translate: Translate) -> None:
+def _describe_configs(answer: Reader, version: int, splice: Splice, _translate: Translate) -> Iterator[None]:
     # Null and not translated: a value may list addresses of listeners that no client of ours can reach, and a
     # tool that writes back what it read would write our address into the broker.
     answer.skip(4)
@@ -134,12 +158,14 @@ def _describe_configs(answer: Reader, version: int, splice: Splice, _translate: 
         of_broker = answer.i8() == _BROKER_RESOURCE
         answer.skip_string()
         for _ in range(answer.count(7)):
-            _setting(answer, version, splice, of_broker=of_broker)
+            yield from _setting(answer, version, splice, of_broker=of_broker)
             answer.skip_tags()
         answer.skip_tags()
+        yield
 
 
-def _setting(answer: Reader, version: int, splice: Splice, *, of_broker: bool) -> None:
+def _setting(answer: Reader, version: int, splice: Splice, *, of_broker: bool) -> Iterator[None]:
+    yield
     _value(answer, splice, of_broker=of_broker)
     answer.skip(3)  # read only, source (version 0: is default), sensitive
     if version >= 1:
@@ -147,6 +173,7 @@ def _setting(answer: Reader, version: int, splice: Splice, *, of_broker: bool) -
             _value(answer, splice, of_broker=of_broker)
             answer.skip(1)
             answer.skip_tags()
+            yield
     if version >= 3:
         answer.skip(1)
         answer.skip_string()
@@ -165,7 +192,7 @@ def _holds_address(name: str) -> bool:
     return name in _ADDRESS_SETTINGS or name.endswith(_ADDRESS_SUFFIX)
 
 
-_WALKERS: dict[int, tuple[int, int, Callable[[Reader, int, Splice, Translate], None]]] = {
+_WALKERS: dict[int, tuple[int, int, Walker]] = {
     FIND_COORDINATOR: (0, 6, _find_coordinator),
     DESCRIBE_CONFIGS: (0, 4, _describe_configs),
     DESCRIBE_CLUSTER: (0, 2, _describe_cluster),

@@ -8,7 +8,7 @@ Source: AlterClientQuotas*.json, DescribeClientQuotas*.json; ClientQuotasImage f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
@@ -17,6 +17,7 @@ from pidgate.protocol.errors import FrameTooLarge, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, array_count, encode_string, framed
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import speaks
+from pidgate.protocol.work import MOST_ELEMENTS, Walk
 
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
@@ -26,13 +27,14 @@ USER: Final = "user"
 POLICY_VIOLATION: Final = 44
 """Kafka's error code for what is well formed and not allowed here."""
 
-MAX_REQUEST_BYTES: Final = 1_048_576
-"""Longest AlterClientQuotas that should be acted upon: some 12,000 users, a tenth of a second for the event loop."""
+MAX_REQUEST_BYTES: Final = 262_144
+"""Longest request of these two that is read: 500 users with names of 500 characters. See work.MOST_ELEMENTS."""
 
-MAX_READ_BYTES: Final = 4 * MAX_REQUEST_BYTES
-"""Longest request or answer of these two that is read at all."""
+MAX_ANSWER_BYTES: Final = 4_194_304
+"""Longest answer of these two that is read."""
 
 _FLEXIBLE_FROM: Final = 1
+_REMEDY: Final = "set fewer quotas with one request"
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -193,18 +195,23 @@ def read_user_filter(buf: Buffer, start: int, end: int) -> UserFilter | None:
     return UserFilter(frozenset((None,)) if match_type == _DEFAULT else None)
 
 
-def with_user_values(
+def adding_user_values(
     buf: Buffer, start: int, end: int, api_version: int, key: str, values: Mapping[str | None, float]
-) -> bytes | None:
+) -> Walk:
     """Return a DescribeClientQuotas answer, framed, with this key's value for each user (None: the default user).
 
-    None when the broker answered an error: then it stays as it came. Raises KafkaProtocolError.
+    The walk's result is None when the broker answered an error: then it stays as it came. Raises KafkaProtocolError.
     """
-    reader = _answer(buf, start, end, api_version)
-    flexible = reader.flexible
+    return Walk(_adding_user_values(_answer(buf, start, end, api_version), start, key, values))
+
+
+def _adding_user_values(
+    reader: Reader, start: int, key: str, values: Mapping[str | None, float]
+) -> Iterator[bytes | None]:
+    buf, flexible = reader.buf, reader.flexible
     reader.skip(4)  # throttle_time_ms
     if reader.i16() != 0:
-        return None
+        return
     reader.skip_string()
     head_end = reader.pos
     count = reader.count(1, nullable=True)
@@ -225,12 +232,15 @@ def with_user_values(
             parts += (bytes(buf[kept:at]), array_count(value_count + 1, flexible=flexible), ours)
             kept = to
         reader.skip_tags()
+        yield None
     parts.append(reader.since(kept))
     tail = reader.pos
     _finish(reader)
-    parts += [_user_entry(user, _value(key, value, flexible), flexible) for user, value in missing.items()]
+    for user, value in missing.items():
+        parts.append(_user_entry(user, _value(key, value, flexible), flexible))
+        yield None
     new_count = array_count(count + len(missing), flexible=flexible)
-    return framed(buf[start:head_end], new_count, *parts, buf[tail:end])
+    yield framed(buf[start:head_end], new_count, *parts, buf[tail : reader.end])
 
 
 def describe_refused(buf: Buffer, start: int, api_version: int, error_code: int, message: str) -> bytes:
@@ -267,21 +277,20 @@ def _request(buf: Buffer, start: int, end: int, api_key: int) -> tuple[RequestHe
     head = peek_request(buf, start, end)
     if head.api_key != api_key or not speaks(api_key, head.api_version):
         raise UnsupportedVersion(head.api_key, head.api_version)
-    return head, _reader(buf, head.body, end, head.api_version)
+    if end - start > MAX_REQUEST_BYTES:
+        raise FrameTooLarge(f"{end - start} bytes of client quotas, {MAX_REQUEST_BYTES} are read: {_REMEDY}")
+    flexible = head.api_version >= _FLEXIBLE_FROM
+    return head, Reader(buf, head.body, end, flexible=flexible, most_elements=MOST_ELEMENTS)
 
 
 def _answer(buf: Buffer, start: int, end: int, api_version: int) -> Reader:
     """Return a reader behind the answer's header."""
-    reader = _reader(buf, start, end, api_version)
+    if end - start > MAX_ANSWER_BYTES:
+        raise FrameTooLarge(f"{end - start} bytes of client quotas, {MAX_ANSWER_BYTES} are read at most")
+    reader = Reader(buf, start, end, flexible=api_version >= _FLEXIBLE_FROM)
     reader.skip(4)
     reader.skip_tags()
     return reader
-
-
-def _reader(buf: Buffer, start: int, end: int, api_version: int) -> Reader:
-    if end - start > MAX_READ_BYTES:
-        raise FrameTooLarge(f"{end - start} bytes of client quotas, {MAX_READ_BYTES} are read at most")
-    return Reader(buf, start, end, flexible=api_version >= _FLEXIBLE_FROM)
 
 
 def _finish(reader: Reader) -> None:

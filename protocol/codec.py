@@ -16,9 +16,10 @@ from pidgate.protocol.frames import Buffer, Reader
 from pidgate.protocol.headers import is_flexible, peek_request
 from pidgate.protocol.messages import answer_reader
 from pidgate.protocol.versions import SPOKEN, speaks
+from pidgate.protocol.work import MOST_DECODED
 
 MAX_DECODED_BYTES: Final = 65_536
-"""Longest frame that is decoded: some 20 us for each struct in it, which may have two bytes."""
+"""Longest frame that is decoded."""
 
 Kind = Literal["request", "response"]
 
@@ -90,7 +91,8 @@ def _decode(api_key: int, api_version: int, kind: Kind, buf: Buffer, body: int, 
     if end - body > MAX_DECODED_BYTES:
         raise FrameTooLarge(f"{end - body} bytes for api key {api_key}, {MAX_DECODED_BYTES} at most")
     cls = message_class(api_key, kind)
-    reader = Reader(buf, body, end, flexible=is_flexible(api_key, api_version))
+    most = MOST_DECODED if kind == "request" else MAX_DECODED_BYTES
+    reader = Reader(buf, body, end, flexible=is_flexible(api_key, api_version), most_elements=most)
     message = _struct(reader, cls, api_version)
     reader.finish()
     message._header = None  # the codec leaves the slot unset, and reads it when the message is encoded again
@@ -110,7 +112,7 @@ def _struct(reader: Reader, cls: Any, version: int) -> Any:
             if tag not in known:
                 values[f"_{tag}"] = bytes(reader.buf[content:end])
                 continue
-            inner = Reader(reader.buf, content, end, flexible=True)
+            inner = Reader(reader.buf, content, end, flexible=True, most_elements=reader.elements_left)
             values[known[tag].name] = _field(inner, known[tag], cls, version)
             inner.finish()
     return cls(version=version, **values)

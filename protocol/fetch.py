@@ -16,7 +16,7 @@ again with the next chunk.
 from collections.abc import Callable
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame, UnsupportedVersion
-from pidgate.protocol.frames import Reader, Translate, uvarint
+from pidgate.protocol.frames import Buffer, Reader, Translate, uvarint
 from pidgate.protocol.splice import Splice, translate_endpoint
 
 FETCH = 1
@@ -30,6 +30,9 @@ MAX_UNIT = 65_536
 
 MAX_TAIL = 1_048_576
 """Longest tail: ten thousand node endpoints with names of a hundred bytes."""
+
+_EMPTY_BYTES = 30 + 1 + 4 + 1 + 1
+_EMPTY_SHARED_BYTES = 6 + 1 + 2 + 1 + 8 + 1 + 1 + 1 + 1
 
 _PADDING_TAG = 127
 """The tagged field that fills the tail: above any that Kafka has (0 to 9), and still one byte long."""
@@ -162,6 +165,12 @@ class EndpointsWalker:
         self._next_partition()
 
     def _next_partition(self) -> None:
+        self._unit = self._empty_partitions
+
+    def _empty_partitions(self, reader: Reader) -> None:
+        """Skip, a run at a time, partitions without records, errors and tags: one chunk may hold thousands of them."""
+        skip = _skip_empty_shared if self._share else _skip_empty
+        reader.pos, self._partitions = skip(reader.buf, reader.pos, reader.end, self._partitions)
         if self._partitions:
             self._partitions -= 1
             self._unit = self._share_partition if self._share else self._partition
@@ -178,11 +187,21 @@ class EndpointsWalker:
             self._records(reader)
 
     def _aborted(self, reader: Reader) -> None:
-        reader.skip(16)
+        self._read_elements(reader, 16, self._records)
+
+    def _read_elements(self, reader: Reader, size: int, following: Callable[[Reader], None]) -> None:
+        """Skip one element of so many bytes and its tags, and with it all that are here and have none."""
+        reader.skip(size)
         reader.skip_tags()
-        self._elements -= 1
-        if not self._elements:
-            self._unit = self._records
+        left = self._elements - 1
+        buf, p, last = reader.buf, reader.pos, reader.end - size - 1
+        while left and p <= last and buf[p + size] == 0:
+            p += size + 1
+            left -= 1
+        reader.pos = p
+        self._elements = left
+        if not left:
+            self._unit = following
 
     def _records(self, reader: Reader) -> None:
         reader.skip(4)  # preferred read replica
@@ -204,11 +223,7 @@ class EndpointsWalker:
         self._unit = self._acquired if self._elements else self._partition_end
 
     def _acquired(self, reader: Reader) -> None:
-        reader.skip(18)
-        reader.skip_tags()
-        self._elements -= 1
-        if not self._elements:
-            self._unit = self._partition_end
+        self._read_elements(reader, 18, self._partition_end)
 
     def _partition_end(self, reader: Reader) -> None:
         reader.skip_tags()
@@ -217,6 +232,27 @@ class EndpointsWalker:
     def _topic_end(self, reader: Reader) -> None:
         reader.skip_tags()
         self._next_topic()
+
+
+def _skip_empty(buf: Buffer, p: int, end: int, partitions: int) -> tuple[int, int]:
+    """Return the position behind a run of plain empty partitions of Fetch, and how many are left."""
+    last = end - _EMPTY_BYTES
+    while partitions and p <= last and buf[p + 30] <= 1 and buf[p + 35] <= 1 and buf[p + 36] == 0:
+        p += _EMPTY_BYTES  # no aborted transactions, no records, no tags
+        partitions -= 1
+    return p, partitions
+
+
+def _skip_empty_shared(buf: Buffer, p: int, end: int, partitions: int) -> tuple[int, int]:
+    """As `_skip_empty`, of ShareFetch."""
+    last = end - _EMPTY_SHARED_BYTES
+    while partitions and p <= last and buf[p + 6] <= 1 and buf[p + 9] <= 1 and buf[p + 18] == 0:
+        # Two messages and the leader's tags; no records, none acquired, no tags.
+        if buf[p + 19] > 1 or buf[p + 20] > 1 or buf[p + 21]:
+            break
+        p += _EMPTY_SHARED_BYTES
+        partitions -= 1
+    return p, partitions
 
 
 def rewrite_tail(tail: bytes, translate: Translate, *, tagged: bool) -> bytes:

@@ -125,18 +125,21 @@ class Reader:
     """A cursor over one frame. Every read stays inside the frame or raises MalformedFrame.
 
     `flexible` picks the compact types of KIP-482; it can be set at any time (a header may differ from its
-    body).
+    body). `elements_left` bounds the elements of all arrays together, before anything is made of them.
     """
 
-    __slots__ = ("buf", "end", "flexible", "pos")
+    __slots__ = ("buf", "elements_left", "end", "flexible", "pos")
 
-    def __init__(self, buf: Buffer, start: int, end: int, *, flexible: bool = False) -> None:
+    def __init__(
+        self, buf: Buffer, start: int, end: int, *, flexible: bool = False, most_elements: int = MAX_FRAME
+    ) -> None:
         if not 0 <= start <= end <= len(buf):
             raise MalformedFrame("the frame lies outside its buffer")
         self.buf = buf
         self.pos = start
         self.end = end
         self.flexible = flexible
+        self.elements_left = most_elements
 
     def skip(self, length: int) -> int:
         """Go on by `length` bytes; return the position before. Raises MalformedFrame, TruncatedFrame."""
@@ -205,13 +208,17 @@ class Reader:
     def count(self, least_bytes: int, *, nullable: bool = False) -> int:
         """Read an array's element count; null counts as 0 where it is allowed.
 
-        Raises MalformedFrame when that many elements of at least `least_bytes` cannot be in the frame.
+        Raises MalformedFrame when that many elements of at least `least_bytes` cannot be in the frame, and
+        FrameTooLarge when they are more than may be.
         """
         count = self.length(wide=True)
         if count < 0 and nullable:
             return 0
         if count < 0 or count * least_bytes > self.end - self.pos:
             raise MalformedFrame(f"{count} elements in {self.end - self.pos} bytes")
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise FrameTooLarge(f"{-self.elements_left} elements more than are read of such a frame")
         return count
 
     def raw_string(self) -> bytes | None:

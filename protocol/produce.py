@@ -13,6 +13,7 @@ from struct import error as struct_error
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, read_uvarint, skip_tags
 from pidgate.protocol.headers import peek_request
+from pidgate.protocol.work import MOST_OLD_MESSAGES, MOST_PARTITIONS, MOST_TOPIC_NAME_BYTES
 
 PRODUCE = 0
 MAX_VERSION = 13
@@ -22,10 +23,6 @@ ProducerBatch = tuple[int, int, int, bytes, int]
 version 13 a zero byte and the 16 bytes of the topic id (no topic name holds a zero byte)."""
 
 NONE_FORBIDDEN: frozenset[bytes] = frozenset()
-
-MAX_PARTITIONS = 100_000
-"""Most topics, partitions or batches in one request. A broker is advised to hold some thousand partitions; a
-frame of 100 MiB could name 16 million empty ones and stall everybody while they are walked."""
 
 _FIRST_WITH_TRANSACTIONS = 3
 FIRST_FLEXIBLE = 9
@@ -59,7 +56,7 @@ def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBat
     Only batches with a producer id are listed: magic 2, id 0 or above, in the order of the request. `transactional` is
     true if the request names a transactional id and each of these batches is marked as transactional: a request that
     only names one would be taken by the broker as plain idempotent. Raises MalformedFrame, UnsupportedVersion, or
-    FrameTooLarge above MAX_PARTITIONS.
+    FrameTooLarge above what work.py allows.
     """
     acks, transactional, batches, _ = walk_counting(buf, start, end)
     return acks, transactional, batches
@@ -106,10 +103,11 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
     batches: list[ProducerBatch] = []
     counts: list[int] = []
     total = topics
+    left = MOST_OLD_MESSAGES
     for _ in range(topics):
         (length,) = _I16(buf, p)
         q = p + 2 + length
-        if length < 0 or q > end:
+        if not 0 <= length <= MOST_TOPIC_NAME_BYTES or q > end:
             raise MalformedFrame(f"a topic name of {length} bytes")
         topic = bytes(buf[p + 2 : q])
         if topic in forbidden:
@@ -117,7 +115,7 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
         (partitions,) = unpack_i32(buf, q)
         p = q + 4
         total += partitions
-        if not 0 <= partitions * 8 <= end - p or total > MAX_PARTITIONS:
+        if not 0 <= partitions * 8 <= end - p or total > MOST_PARTITIONS:
             raise _too_many(partitions, total, end - p)
         for _ in range(partitions):
             index, length = _INDEX_LENGTH(buf, p)
@@ -130,11 +128,13 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
             if q > end:
                 raise MalformedFrame(f"records of {length} bytes, {end - p} left")
             if length < BATCH_HEADER_BYTES:
-                transactional &= _walk_records(buf, p, q, topic, index, batches, counts)
+                left, marked = _walk_records(buf, p, q, topic, index, batches, counts, left)
+                transactional &= marked
             else:
                 batch_length, magic, attributes, producer_id, epoch, sequence, count = unpack_batch(buf, p)
                 if magic != 2 or batch_length != length - LENGTH_OVERHEAD:
-                    transactional &= _walk_records(buf, p, q, topic, index, batches, counts)
+                    left, marked = _walk_records(buf, p, q, topic, index, batches, counts, left)
+                    transactional &= marked
                 elif producer_id >= 0:
                     batches.append((producer_id, epoch, sequence, topic, index))
                     counts.append(count)
@@ -171,6 +171,7 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
     batches: list[ProducerBatch] = []
     counts: list[int] = []
     total = topics
+    left = MOST_OLD_MESSAGES
     for _ in range(topics):
         if version >= FIRST_TOPIC_ID:
             q = p + 16
@@ -183,7 +184,7 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
             if length >= 0x80:
                 length, p = read_uvarint(buf, p - 1)
             q = p + length - 1
-            if length == 0 or q > end:
+            if not 0 < length <= MOST_TOPIC_NAME_BYTES + 1 or q > end:
                 raise MalformedFrame(f"a topic name of {length - 1} bytes")
             topic = bytes(buf[p:q])
         if topic in forbidden:
@@ -195,7 +196,7 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
             partitions, p = read_uvarint(buf, p - 1)
         partitions -= 1
         total += partitions
-        if not 0 <= partitions * 6 <= end - p or total > MAX_PARTITIONS:
+        if not 0 <= partitions * 6 <= end - p or total > MOST_PARTITIONS:
             raise _too_many(partitions, total, end - p)
         for _ in range(partitions):
             (index,) = unpack_i32(buf, p)
@@ -215,13 +216,15 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
                 if q > end:
                     raise MalformedFrame(f"records of {length} bytes, {end - p} left")
                 if length < BATCH_HEADER_BYTES:
-                    transactional &= _walk_records(buf, p, q, topic, index, batches, counts)
+                    left, marked = _walk_records(buf, p, q, topic, index, batches, counts, left)
+                    transactional &= marked
                 else:
                     batch_length, magic, attributes, producer_id, epoch, sequence, count = unpack_batch(
                         buf, p
                     )
                     if magic != 2 or batch_length != length - LENGTH_OVERHEAD:
-                        transactional &= _walk_records(buf, p, q, topic, index, batches, counts)
+                        left, marked = _walk_records(buf, p, q, topic, index, batches, counts, left)
+                        transactional &= marked
                     elif producer_id >= 0:
                         batches.append((producer_id, epoch, sequence, topic, index))
                         counts.append(count)
@@ -236,25 +239,35 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
 
 
 def _too_many(partitions: int, total: int, left: int) -> MalformedFrame | FrameTooLarge:
-    if total > MAX_PARTITIONS:
+    if total > MOST_PARTITIONS:
         return FrameTooLarge(
-            f"a Produce request of {total} topics and partitions, {MAX_PARTITIONS} are allowed"
+            f"a Produce request of {total} topics and partitions, {MOST_PARTITIONS} are allowed"
         )
     return MalformedFrame(f"{partitions} partitions in {left} bytes")
 
 
 def _walk_records(
-    buf: Buffer, p: int, end: int, topic: bytes, index: int, batches: list[ProducerBatch], counts: list[int]
-) -> bool:
-    """Walk what is not exactly one magic 2 batch; append to `batches` and `counts`; return False if one is not
-    transactional.
+    buf: Buffer,
+    p: int,
+    end: int,
+    topic: bytes,
+    index: int,
+    batches: list[ProducerBatch],
+    counts: list[int],
+    left: int,
+) -> tuple[int, bool]:
+    """Walk what is not exactly one magic 2 batch; append to `batches` and `counts`.
 
-    Kafka takes several batches of one partition up to version 2 only, and refuses them above.
+    Takes and returns how many entries such partitions may still have; returns, too, False if a batch is not
+    transactional. Kafka takes several batches of one partition up to version 2 only, and refuses them above.
     """
     transactional = True
-    for _ in range(MAX_PARTITIONS):
-        if p == end:
-            return transactional
+    while p != end:
+        if left <= 0 or len(batches) >= MOST_PARTITIONS:
+            raise FrameTooLarge(
+                f"a Produce request of more than {MOST_PARTITIONS} batches or {MOST_OLD_MESSAGES} old messages"
+            )
+        left -= 1
         if end - p < _LEAST_OLD_ENTRY:
             raise MalformedFrame(f"{end - p} bytes left over after the last batch of a partition")
         length, magic = _LENGTH_MAGIC(buf, p)
@@ -270,7 +283,7 @@ def _walk_records(
                 if not attributes & TRANSACTIONAL:
                     transactional = False
         p = q
-    raise FrameTooLarge(f"a partition with more than {MAX_PARTITIONS} batches")
+    return left, transactional
 
 
 def transactional_id(buf: Buffer, start: int, end: int) -> bytes | None:

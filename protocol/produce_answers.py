@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pidgate.protocol.errors import ErrorCode, FrameTooLarge, MalformedFrame, UnsupportedVersion
+from pidgate.protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import (
-    MAX_FRAME,
     Buffer,
     Reader,
     Translate,
@@ -18,10 +17,12 @@ from pidgate.protocol.frames import (
     encode_string,
     framed,
     read_uvarint,
+    skip_tags,
 )
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, unpack_i32
 from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
+from pidgate.protocol.work import MOST_MESSAGES
 
 FIRST_WITH_ENDPOINTS = 10
 """First version whose answer may hold node endpoints (KIP-951)."""
@@ -184,9 +185,9 @@ def refusal(
     """Return the framed answer that refuses the Produce request frame buf[start:end].
 
     Every partition of every topic, in order, gets the error code, base offset -1, and what its version has more: log
-    append time and log start offset -1, the error message (8 and above), throttle_time_ms (1 and above). The caller
-    has seen that acks is not 0 (there is no answer then). Raises UnsupportedVersion, MalformedFrame, and FrameTooLarge
-    if the answer would be longer than MAX_FRAME.
+    append time and log start offset -1, the error message (8 and above; the first MOST_MESSAGES partitions have it),
+    throttle_time_ms (1 and above). The caller has walked the request, and has seen that acks is not 0 (there is no
+    answer then). Raises UnsupportedVersion or MalformedFrame.
     """
     head = peek_request(buf, start, end)
     version = head.api_version
@@ -199,31 +200,46 @@ def refusal(
     request.skip(6)
 
     tags = b"\x00" if flexible else b""
-    outcome = _partition_outcome(version, error_code, error_message)
-    answer = bytearray(buf[start + 4 : start + 8])
-    answer += tags
+    with_message = _partition_outcome(version, error_code, error_message)
+    without = _partition_outcome(version, error_code, None)
+    answer: list[bytes] = [bytes(buf[start + 4 : start + 8]), tags]
     topics = request.count(3)
-    answer += array_count(topics, flexible=flexible)
+    answer.append(array_count(topics, flexible=flexible))
+    messages_left = MOST_MESSAGES
     for _ in range(topics):
-        answer += _topic_key(request, version)
+        answer.append(_topic_key(request, version))
         partitions = request.count(6)
-        answer += array_count(partitions, flexible=flexible)
-        if len(answer) + partitions * (4 + len(outcome)) > MAX_FRAME:
-            raise FrameTooLarge(f"an answer for {partitions} partitions is longer than {MAX_FRAME} bytes")
-        for _ in range(partitions):
-            answer += request.take(4)
-            answer += outcome
-            length = request.length(wide=True)
-            if length > 0:
-                request.skip(length)
-            request.skip_tags()
-        answer += tags
+        answer.append(array_count(partitions, flexible=flexible))
+        for index in _partition_indexes(request, partitions):
+            answer.append(index)
+            answer.append(with_message if messages_left > 0 else without)
+            messages_left -= 1
+        answer.append(tags)
         request.skip_tags()
     request.skip_tags()
     request.finish()
     if version >= 1:
-        answer += throttle_time_ms.to_bytes(4, "big", signed=True)
-    return framed(answer, tags)
+        answer.append(throttle_time_ms.to_bytes(4, "big", signed=True))
+    return framed(*answer, tags)
+
+
+def _partition_indexes(request: Reader, partitions: int) -> list[bytes]:
+    """Read that many partitions of one topic, past their records. By hand: there may be thousands."""
+    buf, p, end = request.buf, request.pos, request.end
+    indexes: list[bytes] = []
+    for _ in range(partitions):
+        indexes.append(bytes(buf[p : p + 4]))
+        if request.flexible:
+            length, p = read_uvarint(buf, p + 4)
+            p += length - 1 if length else 0
+            p = p + 1 if p < end and buf[p] == 0 else skip_tags(buf, p, end)
+        else:
+            if p + 8 > end:
+                raise MalformedFrame("a partition beyond the end of the frame")
+            (length,) = unpack_i32(buf, p + 4)
+            p += 8 + max(length, 0)
+    request.skip(p - request.pos)
+    return indexes
 
 
 def _topic_key(request: Reader, version: int) -> bytes:

@@ -58,9 +58,6 @@ _REPEATED: Final = {
 }
 """An array of the answer -> the array of the request whose elements it repeats; the first that is there."""
 
-MOST_REPEATED: Final = 1_000
-"""Topics, partitions and others in one request; each takes some 20 us to repeat, and 1 byte to ask for."""
-
 _TOPIC_NAMES: Final = ("name", "topic", "topic_name")
 _PARTITION_INDEXES: Final = ("partition_index", "partition", "index", "partition_id")
 _KEYS: Final = ("topic_id", "resource_type", "resource_name", "group_id", "transactional_id", "producer_id")
@@ -76,7 +73,7 @@ _SAME: Final = {
 def names_gateway_topic(buf: Buffer, start: int, end: int, topics: GatewayTopicSet) -> Any | None:
     """The decoded request in buf[start:end] if a field that is meant for a topic holds one of `topics`, else None.
 
-    Raises as codec.decode_request does; FrameTooLarge above codec.MAX_DECODED_BYTES.
+    Raises as codec.decode_request does; FrameTooLarge for more than it decodes.
     """
     message = codec.decode_request(buf, start, end)
     names = frozenset(name.decode() for name in topics.names)
@@ -120,28 +117,12 @@ def _is_topic_resource(node: Any, names: frozenset[str]) -> bool:
 
 
 def refused(buf: Buffer, start: int, end: int, message: Any) -> bytes | None:
-    """The framed answer to the decoded request `message`; None where no answer can say it, or only a long one."""
-    if _elements_in(message) > MOST_REPEATED:
-        return None
+    """The framed answer to the decoded request `message`; None where no answer can say it."""
     head = peek_request(buf, start, end)
     cls = codec.message_class(head.api_key, "response")
     asked = None if head.api_key in _ERROR_AT_TOP else message
     answer, errors = _repeat(cls, head.api_version, asked)
     return codec.encode_response(head.correlation_id, answer) if errors else None
-
-
-def _elements_in(node: Any) -> int:
-    """Elements of all arrays in a struct of the request."""
-    total = 0
-    for field in node._struct._fields:
-        value = getattr(node, field.name) if field.for_version_q(node.version) else None
-        if isinstance(value, list):
-            total += len(value)
-            if field.is_struct_array():
-                total += sum(map(_elements_in, value))
-        elif value is not None and field.is_struct():
-            total += _elements_in(value)
-    return total
 
 
 def _repeat(cls: Any, version: int, asked: Any) -> tuple[Any, int]:

@@ -126,8 +126,8 @@ class Admission:
         young = () if pending is None else pending.young
         self.sticky.are_young(session.user, young, now_ms)
         looked = [(batch, self._look(session, batch, now_ms, young)) for batch in first]
-        for batch in first:
-            self.owners.produced(batch[0])
+        for producer_id in {batch[0] for batch in first}:
+            self.owners.produced(producer_id)
         return self._refused_locally(session, looked, transactional, now_ms) or self._ask_state(
             session, looked, transactional, now_ms, pending
         )

@@ -39,6 +39,9 @@ MOST_YOUNG_WATCHED = 50_000
 MOST_WATCHED_ELSEWHERE = WATCHED_IDS_PER_USER // 2
 """Ids that other processes refused are watched up to here: what is refused here needs the other half."""
 
+MOST_REFUSED_PARTITIONS = 1_000
+"""Of one request, each of which has an entry: that takes its time, while all others wait."""
+
 MOST_CUT = 1_000
 """Partitions of one watched id; what is beyond is refused once more, for 100 ms."""
 
@@ -176,7 +179,11 @@ class StickyRefusals:
         return Look.SAME if cut == (epoch, base_sequence) else Look.FIRST_SIGHT
 
     def holds_too_many(self, user: User, batches: list[ProducerBatch]) -> bool:
-        """Return whether refusing these would overflow the user's table; then the connection is closed instead."""
+        """Return whether refusing these would overflow the user's table, or is too much work; then the connection is
+        closed instead, which is always safe.
+        """
+        if len(batches) > MOST_REFUSED_PARTITIONS:
+            return True
         watched = self.watched.get(user, {})
         new_entries = new_ids = 0
         for producer_id, _, _, topic, partition in batches:

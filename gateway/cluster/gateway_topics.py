@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from pidgate.protocol.errors import FrameTooLarge
 from pidgate.protocol.gateway_topics import (
     GatewayTopicSet,
     cut_metadata_request,
@@ -18,6 +19,7 @@ from pidgate.protocol.gateway_topics import (
 from pidgate.protocol.headers import is_flexible, peek_request
 from pidgate.protocol.metadata import METADATA
 from pidgate.protocol.topic_refusals import GUARDED, names_gateway_topic, refused
+from pidgate.protocol.work import MOST_SEARCHED_BYTES
 
 Buffer = bytes | bytearray | memoryview
 
@@ -25,7 +27,9 @@ LOOKED_INTO_BYTES: Final = 8 * 1024
 """Longest request that is decoded: one for thousands of topics and a gateway topic may not stall others."""
 
 CLOSE_CAUSE: Final = "own_topic"
-CLOSE_REASON: Final = "a request that cannot be answered otherwise names a topic of the gateway's own"
+CLOSE_REASON: Final = (
+    "it names a topic of the gateway's own, or is too long to be searched; no answer can say so"
+)
 
 
 class Refused(NamedTuple):
@@ -73,9 +77,11 @@ class GatewayTopics:
 
         One search of the frame's bytes per name and id, nearly always in vain; what is found is decoded. Above
         LOOKED_INTO_BYTES nothing is decoded: a string that is exactly a topic's name, or its id, is enough there to
-        close. Raises MalformedFrame.
+        close, and a request of more than MOST_SEARCHED_BYTES is not even searched. Raises MalformedFrame.
         """
         topics = self._topics
+        if end - start > MOST_SEARCHED_BYTES:
+            return Refused()
         for needle in topics.needles:
             if buf.find(needle, start, end) >= 0:
                 break
@@ -92,7 +98,10 @@ class GatewayTopics:
                 return None
             if api_version > 0 or not cut.is_empty:
                 return Refused(instead=cut.request, refusals=cut.refusals)
-        message = names_gateway_topic(buf, start, end, topics)
+        try:
+            message = names_gateway_topic(buf, start, end, topics)
+        except FrameTooLarge:
+            return Refused()
         return None if message is None else Refused(answer=refused(buf, start, end, message))
 
     def filter_response(

@@ -13,6 +13,7 @@ from pidgate.gateway.proxy.apis.api import (
     NO_BYTES,
     SIZE_PREFIX_BYTES,
     UNREAD,
+    InFlightRequest,
     Response,
 )
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
@@ -24,6 +25,7 @@ from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, Malformed
 from pidgate.protocol.fetch import EndpointsWalker
 from pidgate.protocol.produce_answers import has_head, is_plain_success
 from pidgate.protocol.throttle import HEAD_BYTES
+from pidgate.protocol.work import Walk
 
 log = logger()
 
@@ -50,6 +52,10 @@ class BrokerChannel(Reader):
         """The rest of an answer that streams through unread."""
         self._walker: EndpointsWalker | None = None
         self._walking_bytes = 0
+        self._walk_in_turns: Walk | None = None
+        """The work on an answer that takes more than one turn."""
+        self._walked_frame = b""
+        """That answer, with its size prefix."""
 
     # ---- asyncio's side --------------------------------------------------------------------------------
 
@@ -96,13 +102,18 @@ class BrokerChannel(Reader):
                 self._share.hold(Purpose.ANSWER, 0)
             if kept_from < end:
                 self._keep(buf, kept_from, end)
+            elif self._walked_frame:
+                self._share.hold(Purpose.ANSWER, 2 * len(self._walked_frame))
             self._client.answered()
         except KafkaProtocolError as error:
-            self._counters.upstream_failures["protocol"] += 1
-            self._client.close("upstream", f"an answer of the broker could not be read: {error}")
+            self._unreadable(error)
         except Exception:
             log.exception(Event.UNEXPECTED_ERROR, **self._client.describe())
             self._client.close("error", "an unexpected error in the gateway")
+
+    def _unreadable(self, error: KafkaProtocolError) -> None:
+        self._counters.upstream_failures["protocol"] += 1
+        self._client.close("upstream", f"an answer of the broker could not be read: {error}")
 
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
         """Keep the beginning of an answer that has to be whole before it is looked at."""
@@ -205,8 +216,7 @@ class BrokerChannel(Reader):
                 break
             size, correlation_id = _SIZE_AND_CORRELATION.unpack_from(buf, pos)
             request = conversation.expect(correlation_id)
-            if size < _SIZE_AND_CORRELATION.size - SIZE_PREFIX_BYTES:
-                raise MalformedFrame(f"an answer of {size} bytes")
+            _check_size(size)
             passing = request.api.passing
             if passing is COUNTED:
                 arrived = min(end, pos + SIZE_PREFIX_BYTES + size)
@@ -227,12 +237,15 @@ class BrokerChannel(Reader):
                 continue
             frame_end = pos + SIZE_PREFIX_BYTES + size
             if frame_end > end:
-                if size > WHOLE_ANSWER_LIMIT_BYTES:
-                    raise FrameTooLarge(f"an answer of {size} bytes that has to be read whole")
+                _check_whole_size(size)
                 break
             response.buf, response.now_ms = buf, now_ms
             response.start, response.end = pos + SIZE_PREFIX_BYTES, frame_end
             instead = request.api.response(conversation, request, response)
+            if isinstance(instead, Walk):
+                if self._takes_turns(instead, request, buf, pos, end):
+                    break
+                instead = instead.result
             if instead is not None:
                 self._flush(buf, run_start, pos)
                 self._client.write(instead)
@@ -241,7 +254,44 @@ class BrokerChannel(Reader):
             run_start = self._done(buf, run_start, pos)
         self._flush(buf, run_start, pos)
         response.buf = NO_BYTES  # a large answer has a buffer of its own
-        return pos
+        return pos if self._walk_in_turns is None else end
+
+    def _takes_turns(
+        self, walk: Walk, request: InFlightRequest, buf: bytearray, start: int, end: int
+    ) -> bool:
+        """Return whether the answer at `start` takes more than this turn. Then it is begun again with a copy: the
+        buffer is everybody's in the next turn.
+        """
+        if not walk.go_on():
+            return False
+        view = READ_VIEW if buf is READ_BUFFER else memoryview(buf)
+        response = self._response
+        frame_end = response.end
+        self._walked_frame = bytes(view[start:frame_end])
+        response.buf = bytearray(self._walked_frame)
+        response.start, response.end = SIZE_PREFIX_BYTES, len(self._walked_frame)
+        again = request.api.response(self._conversation, request, response)
+        assert isinstance(again, Walk)
+        self._walk_in_turns = again
+        response.buf = NO_BYTES
+        self._rest_later(bytes(view[frame_end:end]))
+        return True
+
+    def take_rest(self, rest: bytes) -> None:
+        walk = self._walk_in_turns
+        try:
+            if walk is not None:
+                if walk.go_on():
+                    self._rest_later(rest)
+                    return
+                self._client.write(walk.result or self._walked_frame)
+                self._walk_in_turns, self._walked_frame = None, b""
+                self._share.hold(Purpose.ANSWER, 0)
+                self._done(NO_BYTES, 0, 0)
+        except KafkaProtocolError as error:
+            self._unreadable(error)
+            return
+        self._answers_arrived(bytearray(rest), len(rest))
 
     def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:
         stop = min(end, pos + self._walking_bytes)
@@ -267,3 +317,13 @@ class BrokerChannel(Reader):
         if start < end:
             view = READ_VIEW if buf is READ_BUFFER else memoryview(buf)
             self._client.write(bytes(view[start:end]))
+
+
+def _check_size(answer_bytes: int) -> None:
+    if answer_bytes < _SIZE_AND_CORRELATION.size - SIZE_PREFIX_BYTES:
+        raise MalformedFrame(f"an answer of {answer_bytes} bytes")
+
+
+def _check_whole_size(answer_bytes: int) -> None:
+    if answer_bytes > WHOLE_ANSWER_LIMIT_BYTES:
+        raise FrameTooLarge(f"an answer of {answer_bytes} bytes that has to be read whole")

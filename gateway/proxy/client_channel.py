@@ -25,6 +25,7 @@ from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_s
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
+from pidgate.protocol.work import MOST_FRAMES_PER_TURN
 from pidgate.quota.changes import Change
 from pidgate.quota.state import PendingDecision
 
@@ -201,7 +202,9 @@ class ClientChannel(BrokerSide):
         conversation = self.conversation
         frame_limit = self._login_limit_bytes if conversation.login_missing else self._frame_limit_bytes
         run_start = pos = 0
-        while end - pos >= SIZE_PREFIX_BYTES:
+        for _ in range(MOST_FRAMES_PER_TURN):
+            if end - pos < SIZE_PREFIX_BYTES:
+                break
             size = frame_size(buf, pos)
             if not 0 <= size <= frame_limit:
                 self._forward(buf, run_start, pos)
@@ -224,8 +227,15 @@ class ClientChannel(BrokerSide):
                     self.close(conversation.close_cause, conversation.close_reason)
                     return end
             pos = frame_end
+        else:
+            if pos < end:
+                self._rest_later(bytes(memoryview(buf)[pos:end]))
         self._forward(buf, run_start, pos)
-        return pos
+        return end if self._rest else pos
+
+    def take_rest(self, rest: bytes) -> None:
+        if not self.is_gone:
+            self._requests_arrived(rest, len(rest))
 
     def _forward(self, buf: bytes | bytearray, start: int, end: int) -> None:
         if start == end:

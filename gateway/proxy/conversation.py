@@ -54,6 +54,7 @@ from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
 from pidgate.names import bounded
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.versions import SPOKEN
+from pidgate.protocol.work import MOST_FRAMES_PER_TURN
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.state import PendingDecision
@@ -62,6 +63,9 @@ from pidgate.quota.verdicts import Session
 HELD_LIMIT_BYTES: Final = 1024 * 1024
 """Read-ahead behind a mute: enough to notice a disconnect and to answer a pipeline of five at once.
 The frame that crosses it is still taken whole; then reading stops until the mute ends."""
+
+HELD_OVERHEAD_BYTES: Final = 256
+"""Memory of a held request beyond its frame, which may have 14 bytes."""
 
 
 class Conversation(ApiContext):
@@ -116,14 +120,17 @@ class Conversation(ApiContext):
         return self._hold(request) if step is HOLD else step
 
     def release(self, now_ms: int) -> tuple[list[bytes], bool]:
-        """Go on with what was held. Returns (frames to forward, in order; whether to close now)."""
+        """Go on with what was held, MOST_FRAMES_PER_TURN at most: come again while `held` could go on.
+
+        Returns (frames to forward, in order; whether to close now).
+        """
         forward: list[bytes] = []
         held, done = self.held, 0
         if not held or self.awaits_decision:
             return forward, False
         self._enter(IntakeEvent.DECIDED)
         try:
-            for request in held:
+            for request in held[:MOST_FRAMES_PER_TURN]:
                 frame, step = request.buf, self._released(request, now_ms)
                 if step is HOLD:
                     break
@@ -134,7 +141,7 @@ class Conversation(ApiContext):
                 elif step is INSTEAD:
                     forward.append(self.instead)
                 done += 1
-                self.held_bytes -= len(frame)
+                self.held_bytes -= len(frame) + HELD_OVERHEAD_BYTES
             return forward, False
         finally:
             self._took(done)
@@ -323,7 +330,7 @@ class Conversation(ApiContext):
 
     def _hold(self, request: Request) -> Step:
         self.wants_attention = True
-        self.held_bytes += request.keep()
+        self.held_bytes += request.keep() + HELD_OVERHEAD_BYTES
         self.held.append(request)
         self._enter(IntakeEvent.ASK if self.awaits_decision else IntakeEvent.HOLD)
         return TAKEN

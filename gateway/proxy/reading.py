@@ -52,6 +52,8 @@ class Pause(IntEnum):
     MANY_IN_FLIGHT = 64
     TOO_FAST = 128
     """Its user's connections come faster than they may."""
+    TURN = 256
+    """Others go first: see protocol/work.py."""
 
 
 class ReadGate:
@@ -99,6 +101,8 @@ class Reader(ABC):
         self._reads_large = False
         self._small_reads = 0
         """In a row, while it reads large."""
+        self._rest = b""
+        """Bytes that were read and have to wait for the next turn."""
 
     def as_protocol(self) -> asyncio.Protocol:
         return cast(asyncio.Protocol, self)
@@ -145,6 +149,24 @@ class Reader(ABC):
         if self._small_reads >= MANY_SMALL_READS and transport is not None and not transport.is_closing():
             self._reads_large = False
             transport.set_protocol(self.as_protocol())
+
+    # ---- turns -----------------------------------------------------------------------------------------
+
+    def _rest_later(self, rest: bytes) -> None:
+        """Let others go first: `rest` is taken in the next turn, and nothing is read before."""
+        self._rest = rest
+        self._gate.pause(Pause.TURN)
+        self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        rest, self._rest = self._rest, b""
+        self._gate.resume(Pause.TURN)
+        if self._transport is not None:
+            self.take_rest(rest)
+
+    @abstractmethod
+    def take_rest(self, rest: bytes) -> None:
+        """Go on with what had to wait."""
 
     # ---- what is the same in both ----------------------------------------------------------------------
 

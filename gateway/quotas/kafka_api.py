@@ -36,6 +36,7 @@ from pidgate.protocol.client_quotas import (
     UserFilter,
 )
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge
+from pidgate.protocol.work import MOST_SEARCHED_BYTES, Walk
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.entities import User, is_unidentified, shown
 from pidgate.quota.settings import Quotas, rate_milli
@@ -44,9 +45,6 @@ OURS: Final = b"producer_ids_rate"
 
 MOST_RATE: Final = 1e12
 """More ids in a window than a gateway can count; leaves room for exact arithmetic."""
-
-MOST_CHANGES: Final = 2_000
-"""Of one request: they take a second or so, in which its client waits."""
 
 CHANGES_AT_ONCE: Final = 100
 """Between them the event loop runs: making one takes some 50 microseconds, and longer with a topic."""
@@ -106,16 +104,18 @@ class QuotaExchange:
     def begin(cls, buf: Buffer, start: int, end: int, user: User, wall_ms: int) -> QuotaExchange | None:
         """Return the exchange for the request buf[start:end] of this user; None: forward it as it is.
 
-        Raises KafkaProtocolError.
+        Raises KafkaProtocolError, and FrameTooLarge, one of them, for more than is read.
         """
+        if end - start > MOST_SEARCHED_BYTES:
+            raise FrameTooLarge(
+                f"an AlterClientQuotas of {end - start} bytes: set fewer quotas with one request"
+            )
         if not _mentions(buf, start, end):
             return None
         request = client_quotas.read_alter(buf, start, end)
         if not any(operation.key == _KEY for entry in request.entries for operation in entry.operations):
             return None
         set_by = shown(user) if is_unidentified(user) else f"User:{user}"
-        if too_much := _too_much(request, end - start):
-            return cls(request, [_failed(entry, too_much) for entry in request.entries])
         times = Counter(entry.entity for entry in request.entries)
         parts = [_part(entry, times[entry.entity], set_by, wall_ms) for entry in request.entries]
         return cls(request, parts)
@@ -220,20 +220,6 @@ def _mentions(buf: Buffer, start: int, end: int) -> bool:
     return buf.find(OURS, start, end) >= 0
 
 
-def _too_much(request: AlterRequest, size_bytes: int) -> str:
-    """Return why a request is too large; empty when it is not."""
-    ours = sum(operation.key == _KEY for entry in request.entries for operation in entry.operations)
-    for what, found, most in (
-        ("bytes", size_bytes, client_quotas.MAX_REQUEST_BYTES),
-        ("of them", ours, MOST_CHANGES),
-    ):
-        if found > most:
-            return (
-                f"A request that sets {_KEY} may have {most} {what}, not {found}: set fewer with one request"
-            )
-    return ""
-
-
 def _part(entry: Entry, times: int, set_by: str, wall_ms: int) -> _Part:
     ours = [operation for operation in entry.operations if operation.key == _KEY]
     if times > 1:
@@ -293,8 +279,10 @@ def describe_note(buf: Buffer, start: int, end: int) -> UserFilter | None:
 
 def described(
     buf: Buffer, start: int, end: int, api_version: int, note: object, quotas: Quotas
-) -> bytes | None:
+) -> bytes | Walk | None:
     """Return the broker's answer with the rates of ours, in ids per window, framed; None: forward it as it is.
+
+    Or the Walk whose result is one of these: the brokers may keep quotas of thousands of users.
 
     Nothing is added to an error, such as a failed authorization. Raises KafkaProtocolError.
     """
@@ -304,7 +292,7 @@ def described(
     if not values:
         return None
     try:
-        return client_quotas.with_user_values(buf, start, end, api_version, _KEY, values)
+        return client_quotas.adding_user_values(buf, start, end, api_version, _KEY, values)
     except FrameTooLarge as problem:
         # Without ours the answer would be wrong, and nobody would notice.
         why = f"{problem}; ask for one user"

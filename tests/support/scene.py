@@ -53,6 +53,12 @@ class Scene:
         self.context = ConnectionContext(self.shared, NodePorts(LISTENER), None, requires_login=False)
         self.context.now_ms = lambda: self.time_ms
 
+    def turns(self, count: int = 1) -> None:
+        """Let the event loop come round, as it does once the callback of a read has returned."""
+        for _ in range(count):
+            self.loop.call_soon(self.loop.stop)
+            self.loop.run_forever()
+
     def connect(self, *, early: bytes = b"") -> Pair:
         return Pair(self, early)
 

@@ -24,6 +24,7 @@ from pidgate.protocol.headers import peek_request
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
+from pidgate.protocol.work import Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
@@ -108,10 +109,13 @@ class Api:
         """Return how an answer passes of which only the beginning is there."""
         return self.passing
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | Walk | None:
         """Look at one whole answer.
 
-        Returns what the client gets in its place, framed; None: as it is in the buffer now. Raises MalformedFrame.
+        Returns what the client gets in its place, framed; None: as it is in the buffer now; or the Walk that finds
+        that out, in turns. Whoever returns a Walk may be asked again about the same answer. Raises MalformedFrame.
         """
         return None
 

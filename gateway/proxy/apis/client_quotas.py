@@ -20,6 +20,7 @@ from pidgate.gateway.proxy.apis.api import (
     Step,
 )
 from pidgate.gateway.quotas.kafka_api import QuotaExchange, describe_note, described
+from pidgate.protocol.work import Walk
 
 
 class DescribeQuotasApi(Api):
@@ -33,7 +34,9 @@ class DescribeQuotasApi(Api):
         request.note = describe_note(request.buf, request.start, request.end)
         return context.forward(request)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
         return described(buf, start, end, request.api_version, request.note, context.admission.quotas)
 

@@ -12,8 +12,9 @@ from pidgate.gateway.proxy.apis.api import (
     Response,
     Step,
 )
-from pidgate.protocol.addresses import rewrite
+from pidgate.protocol.addresses import rewrite, rewriting
 from pidgate.protocol.metadata import METADATA
+from pidgate.protocol.work import Walk
 
 
 class GuardedApi(Api):
@@ -58,13 +59,18 @@ class AddressesApi(GuardedApi):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
-        return rewrite(request.api_key, request.api_version, buf, start, end, context.translate)
+        return rewriting(request.api_key, request.api_version, buf, start, end, context.translate)
 
 
-class MetadataApi(AddressesApi):
+class MetadataApi(GuardedApi):
     """As AddressesApi and TopicListApi; a request that names gateway topics is forwarded without them."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end

@@ -17,15 +17,15 @@ from kio.static.constants import EntityType
 
 from pidgate.protocol import client_quotas
 from pidgate.protocol.client_quotas import (
-    MAX_READ_BYTES,
+    MAX_ANSWER_BYTES,
     Outcome,
     UserFilter,
+    adding_user_values,
     alter_answer,
     alter_request,
     read_alter,
     read_alter_answer,
     read_user_filter,
-    with_user_values,
 )
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, UnsupportedVersion
 from tests.support.bounds import examples
@@ -171,7 +171,7 @@ def test_values_are_added_to_the_entity_they_belong_to(version: int, data: st.Da
     )
     values: dict[str | None, float] = data.draw(st.dictionaries(NAMES, st.floats(0, 1e6)))
     frame = response_frame(answer)
-    added = with_user_values(b"xx" + frame, 2, 2 + len(frame), version, KEY, values)
+    added = adding_user_values(b"xx" + frame, 2, 2 + len(frame), version, KEY, values).finish()
     assert added is not None
     found = read_response(cls, unframed(added))
     expected = {entity: dict(keys) for entity, keys in shown.items()}
@@ -193,7 +193,7 @@ def test_values_are_added_to_the_entity_they_belong_to(version: int, data: st.Da
 def test_an_error_stays_as_it_came(version: int, data: st.DataObject) -> None:
     code = data.draw(st.sampled_from([code for code in ErrorCode if code is not ErrorCode.none]))
     frame = response_frame(replace(data.draw(entities(entity_class(DESCRIBE, version))), error_code=code))
-    assert with_user_values(frame, 0, len(frame), version, KEY, {"alice": 1.0}) is None
+    assert adding_user_values(frame, 0, len(frame), version, KEY, {"alice": 1.0}).finish() is None
 
 
 @versions
@@ -312,7 +312,7 @@ def _read(what: str, frame: bytes, version: int) -> Any:
         return read_user_filter(frame, 0, len(frame))
     if what == "altered":
         return read_alter_answer(frame, 0, len(frame), version)
-    return with_user_values(frame, 0, len(frame), version, KEY, {"alice": 1.0})
+    return adding_user_values(frame, 0, len(frame), version, KEY, {"alice": 1.0}).finish()
 
 
 def _frame(what: str, version: int) -> bytes:
@@ -368,6 +368,6 @@ def test_other_requests_are_not_read() -> None:
 
 
 def test_what_is_too_long_is_not_read() -> None:
-    frame = bytes(MAX_READ_BYTES + 1)
+    frame = bytes(MAX_ANSWER_BYTES + 1)
     with pytest.raises(FrameTooLarge):
         read_alter_answer(frame, 0, len(frame), 1)

@@ -13,8 +13,9 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import uvarint
-from pidgate.protocol.produce import MAX_PARTITIONS, walk
+from pidgate.protocol.produce import walk
 from pidgate.protocol.produce_answers import may_hold_endpoints, refusal, rewrite_response
+from pidgate.protocol.work import MOST_MESSAGES, MOST_OLD_MESSAGES, MOST_PARTITIONS
 from tests.support.bounds import examples
 from tests.support.frames import (
     Topics,
@@ -224,14 +225,32 @@ def test_tags_of_a_request_are_skipped() -> None:
     assert ProduceResponse.decode(answer, version=9, header=True).responses[0].name == "t"
 
 
-@pytest.mark.parametrize("version", [3, 9])
-def test_a_request_of_very_many_partitions_is_too_large(version: int) -> None:
-    topics: Topics = [("a", [(0, None)] * 99_000), ("b", [(0, None)] * 1_000)]
-    frame = produce_request(version, topics)
-    with pytest.raises(FrameTooLarge):
+@pytest.mark.parametrize("version", [2, 3, 9])
+def test_a_request_has_a_bounded_number_of_partitions_batches_and_old_messages(version: int) -> None:
+    def with_one_more(one_more: int) -> list[Topics]:
+        half = MOST_PARTITIONS // 2
+        return [
+            [("a", [(0, None)] * half), ("b", [(0, None)] * (half - 2 + one_more))],
+            [("t", [(0, record_batch(1) * (MOST_PARTITIONS + one_more))])],
+            [("t", [(n, old_message(0, b"") * (MOST_OLD_MESSAGES // 2 + n * one_more)) for n in range(2)])],
+        ]
+
+    for topics in with_one_more(0):
+        frame = produce_request(version, topics)
         walk(frame, 0, len(frame))
-    frame = produce_request(version, [("t", [(0, old_message(0, b"") * (MAX_PARTITIONS + 1))])])
-    with pytest.raises(FrameTooLarge):
+    for topics in with_one_more(1):
+        frame = produce_request(version, topics)
+        with pytest.raises(FrameTooLarge):
+            walk(frame, 0, len(frame))
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_topic_has_a_name_that_kafka_takes(version: int) -> None:
+    for length in (1, 249):
+        frame = produce_request(version, [("t" * length, [(0, record_batch(1))])])
+        assert walk(frame, 0, len(frame))[2][0][3] == b"t" * length
+    frame = produce_request(version, [("t" * 250, [(0, record_batch(1))])])
+    with pytest.raises(MalformedFrame, match="a topic name of 250 bytes"):
         walk(frame, 0, len(frame))
 
 
@@ -297,10 +316,15 @@ def test_a_refusal_answers_every_partition_in_order(version: int, data: st.DataO
                 assert partition.error_code is KioErrorCode.not_enough_replicas
 
 
-def test_a_refusal_that_would_be_too_long_is_not_written() -> None:
-    frame = produce_request(9, [("t", [(0, None)] * 5_000)])
-    with pytest.raises(FrameTooLarge):
-        refusal(frame, 0, len(frame), 100, "x" * 30_000)
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_the_sentence_of_a_refusal_is_not_said_for_ever(version: int) -> None:
+    topics: Topics = [(entity_topic(version), [(n, None) for n in range(MOST_PARTITIONS - 1)])]
+    frame = produce_request(version, topics)
+    answer = unframed(refusal(frame, 0, len(frame), 100, "x" * 300))
+    (topic,) = ProduceResponse.decode(answer, version=version, header=True).responses
+    said = [partition.error_message for partition in topic.partition_responses]
+    assert said == ["x" * 300] * MOST_MESSAGES + [None] * (MOST_PARTITIONS - 1 - MOST_MESSAGES)
+    assert len(answer) < 6 * len(frame) + 65_536
 
 
 @pytest.mark.parametrize("version", range(10, 14))

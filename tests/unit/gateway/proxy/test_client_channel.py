@@ -16,10 +16,12 @@ from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, Broke
 from pidgate.gateway.proxy.buffers import BudgetShare
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import AgeLimits
+from pidgate.gateway.proxy.conversation import HELD_OVERHEAD_BYTES
 from pidgate.gateway.proxy.frame_reservation import WAITED_FOR_MS, FrameReservation
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES, READ_BUFFER_BYTES
+from pidgate.protocol.work import MOST_FRAMES_PER_TURN
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
 from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
@@ -296,6 +298,8 @@ def test_a_flood_of_small_requests_pauses_until_answers_come(scene: Scene) -> No
     flood = b"".join(heartbeat(number) for number in range(MOST_IN_FLIGHT))
     pair.client.receive(flood)
     assert not pair.client.is_reading()
+    scene.turns(MOST_IN_FLIGHT // MOST_FRAMES_PER_TURN)
+    assert not pair.client.is_reading()
     pair.broker.receive(answer(0))
     assert pair.client.is_reading()
 
@@ -540,7 +544,7 @@ def test_a_mute_ends_with_its_timer() -> None:
     scene, pair = muted()
     assert pair.broker.sent() == b""
     assert pair.client.sent()[4:8] == (1).to_bytes(4, "big")
-    assert scene.budget.used_bytes == len(heartbeat(2))
+    assert scene.budget.used_bytes == len(heartbeat(2)) + HELD_OVERHEAD_BYTES
     scene.time_ms = pair.channel.conversation.muted_until_ms - 1
     pair.channel._mute_ended()
     assert pair.broker.sent() == b""

@@ -10,7 +10,7 @@ from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import MetadataApi
-from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
+from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, HELD_OVERHEAD_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
 from pidgate.quota.entities import unidentified
@@ -113,7 +113,7 @@ def test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order() -> None:
     script.send(produce(7))
     held = [metadata(2), metadata(3), produce(-1, correlation_id=4)]
     assert [script.send(frame) for frame in held] == [TAKEN] * 3
-    assert script.talk.held_bytes == sum(map(len, held))
+    assert script.talk.held_bytes == sum(len(frame) + HELD_OVERHEAD_BYTES for frame in held)
     assert script.talk.release(script.talk.muted_until_ms - 1) == ([], False)
     assert script.talk.release(script.talk.muted_until_ms) == (held, False)
     assert script.talk.held_bytes == 0
@@ -191,7 +191,7 @@ def test_who_is_gone_is_not_judged() -> None:
     script = Script(rate=0)
     script.send(produce(7))
     script.send(metadata(2))
-    assert script.talk.drop_held() == len(metadata(2))
+    assert script.talk.drop_held() == len(metadata(2)) + HELD_OVERHEAD_BYTES
     assert script.talk.release(1_000_000) == ([], False)
 
 

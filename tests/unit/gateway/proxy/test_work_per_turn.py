@@ -1,0 +1,207 @@
+"""No frame that is taken makes a callback of the event loop run for longer than others can wait.
+
+Counted are the lines that run, of the dearest frames that are just not refused; a limit that is raised is noticed.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pidgate.gateway.cluster.gateway_topics import GatewayTopics
+from pidgate.gateway.proxy import client_channel
+from pidgate.gateway.proxy.conversation import Conversation
+from pidgate.protocol import codec, produce, work
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
+from tests.support import raw
+from tests.support.frames import old_message, produce_request, record_batch
+from tests.support.scene import Pair, Scene
+from tests.support.steps import MOST_STEPS, steps_of
+
+OWN = "__pidgate_events"
+FETCH, FIND_COORDINATOR, DESCRIBE_CONFIGS, ALTER_QUOTAS = 1, 10, 32, 49
+MANY = work.MOST_PARTITIONS - 1
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene(rate=10)
+    yield made
+    made.loop.close()
+
+
+def conversation(rate: int | None) -> Conversation:
+    quotas = Quotas(mode=Mode.ENFORCE, default=UserQuota.per_window(rate))
+    session = Session("alice", "", "10.0.0.1", 1)
+    return Conversation(
+        Admission(quotas, lambda: 1, 0), session, gateway_topics=GatewayTopics([OWN, "__pidgate_quotas"])
+    )
+
+
+def framed(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def produces(partitions: int) -> dict[str, bytes]:
+    each: list[tuple[int, bytes | None]] = [(n, record_batch(7)) for n in range(partitions)]
+    return {
+        "a batch in each partition": produce_request(12, [("t", each)]),
+        "old version": produce_request(8, [("t", each)]),
+        "no records": produce_request(12, [("t", [(n, None) for n in range(partitions)])]),
+        "all batches in one partition": produce_request(2, [("t", [(0, record_batch(7) * partitions)])]),
+        "a topic for each": produce_request(
+            12, [(f"t{n}", [(0, record_batch(7))]) for n in range(partitions // 2)]
+        ),
+        "old messages": produce_request(2, [("t", [(0, old_message(0, b"") * work.MOST_OLD_MESSAGES)])]),
+    }
+
+
+def alteration(users: int) -> bytes:
+    operation = {"key": "producer_ids_rate", "value": 5.0, "remove": False}
+    entries = [
+        {"entity": [{"entity_type": "user", "entity_name": f"u{n}"}], "ops": [operation]}
+        for n in range(users)
+    ]
+    return raw.request(ALTER_QUOTAS, 1, {"entries": entries, "validate_only": False})[4:]
+
+
+def fetch_with(topics: int) -> bytes:
+    asked = [{"topic": OWN if n == topics - 1 else "t", "partitions": []} for n in range(topics)]
+    return raw.request(FETCH, 12, {"topics": asked, "forgotten_topics_data": []})[4:]
+
+
+def steps_of_request(frame: bytes, rate: int | None = 1000) -> int:
+    talk, whole = conversation(rate), framed(frame)
+
+    def call() -> None:
+        try:
+            talk.request(whole, 4, len(whole), 1_000)
+        except KafkaProtocolError:
+            return
+
+    return steps_of(call)
+
+
+@pytest.mark.parametrize("kind", produces(3))
+@pytest.mark.parametrize("rate", [0, 1000, None], ids=["refused", "admitted", "without limit"])
+def test_a_produce(kind: str, rate: int | None) -> None:
+    assert 0 < steps_of_request(produces(MANY)[kind], rate) < MOST_STEPS
+
+
+def test_requests_that_are_read_field_by_field() -> None:
+    assert steps_of_request(alteration(work.MOST_ELEMENTS // 3)) < MOST_STEPS
+    # A topic name of one byte and no partitions: nothing has more elements in so few bytes.
+    codec.message_class(FETCH, "request")
+    assert steps_of_request(fetch_with(work.MOST_DECODED)) < MOST_STEPS
+
+
+@pytest.mark.parametrize(
+    ("module", "limit", "frame"),
+    [
+        (produce, "MOST_PARTITIONS", lambda: produces(10 * MANY)["a batch in each partition"]),
+        (produce, "MOST_PARTITIONS", lambda: produces(10 * MANY)["all batches in one partition"]),
+    ],
+)
+def test_a_limit_that_is_raised_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, module: Any, limit: str, frame: Callable[[], bytes]
+) -> None:
+    dear = frame()
+    assert steps_of_request(dear) < MOST_STEPS
+    monkeypatch.setattr(module, limit, 1_000_000)
+    assert steps_of_request(dear) > MOST_STEPS
+
+
+# ---- answers ---------------------------------------------------------------------------------------------
+
+
+def coordinators(count: int) -> bytes:
+    one = {
+        "key": "group",
+        "node_id": 1,
+        "host": "broker-1",
+        "port": 9092,
+        "error_code": 0,
+        "error_message": None,
+    }
+    return raw.response(FIND_COORDINATOR, 4, {"coordinators": [one] * count})
+
+
+def settings(count: int) -> bytes:
+    synonym = {"name": "x.y", "value": "1", "source": 5}
+    setting = {
+        **{"name": "a.b", "value": "1", "read_only": False, "config_source": 5, "is_sensitive": False},
+        **{"synonyms": [synonym] * 2, "config_type": 1, "documentation": None},
+    }
+    topic = {"error_code": 0, "error_message": None, "resource_type": 2, "resource_name": "t"}
+    return raw.response(DESCRIBE_CONFIGS, 4, {"results": [{**topic, "configs": [setting] * 33}] * count})
+
+
+def empty_partitions(count: int) -> bytes:
+    partition = {
+        **{"partition_index": 0, "error_code": 0, "high_watermark": 1, "last_stable_offset": 1},
+        **{"log_start_offset": 0, "aborted_transactions": [], "preferred_read_replica": -1, "records": b""},
+    }
+    topic = {"topic_id": "00000000-0000-0000-0000-000000000001", "partitions": [partition] * count}
+    return raw.response(FETCH, 16, {"responses": [topic]})
+
+
+ANSWERS: dict[str, tuple[int, int, dict[str, Any], Callable[[int], bytes], int]] = {
+    "FindCoordinator": (FIND_COORDINATOR, 4, {"coordinator_keys": ["x"]}, coordinators, 20_000),
+    "DescribeConfigs": (DESCRIBE_CONFIGS, 4, {"resources": []}, settings, 300),
+    "Fetch": (FETCH, 16, {"topics": [], "forgotten_topics_data": []}, empty_partitions, 20_000),
+}
+
+
+def dearest_turn(scene: Scene, pair: Pair, answer: bytes) -> int:
+    """Steps of the longest callback while the answer arrives in reads of 256 KB."""
+    longest = at = 0
+
+    def read() -> None:
+        nonlocal at
+        at += pair.broker.receive(answer[at : at + 256_000])
+
+    for _ in range(10_000):
+        if pair.broker.is_reading():
+            if at == len(answer):
+                return longest
+            longest = max(longest, steps_of(read))
+        else:
+            longest = max(longest, steps_of(scene.turns))
+    raise AssertionError("the answer does not end")
+
+
+@pytest.mark.parametrize("api", ANSWERS)
+def test_an_answer_however_long(scene: Scene, api: str) -> None:
+    api_key, version, body, made, count = ANSWERS[api]
+    pair = scene.connect()
+    pair.client.receive(raw.request(api_key, version, body))
+    small = raw.request(12, 0, {"group_id": "g", "member_id": "m"}, correlation_id=78)
+    pair.client.receive(small)
+    behind = raw.response(12, 0, {"error_code": 0}, correlation_id=78)
+    answer = made(count)
+    assert dearest_turn(scene, pair, answer + behind) < MOST_STEPS
+    sent = pair.client.sent()
+    assert sent.endswith(behind)
+    assert len(sent) >= len(answer) + len(behind)
+    assert pair.channel.conversation.is_quiet
+
+
+def test_many_small_frames_in_one_read(scene: Scene) -> None:
+    pair = scene.connect()
+    flood = b"".join(
+        raw.request(17, 0, {"mechanism": ""}, correlation_id=n, client_id=None) for n in range(9_000)
+    )
+    assert steps_of(lambda: pair.client.receive(flood)) < MOST_STEPS
+    for _ in range(9_000 // work.MOST_FRAMES_PER_TURN + 1):
+        assert steps_of(scene.turns) < MOST_STEPS
+    assert len(pair.client.sent()) >= 9_000 * 12
+
+
+def test_without_turns_it_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_channel, "MOST_FRAMES_PER_TURN", 1_000_000)
+    pair = scene.connect()
+    flood = b"".join(
+        raw.request(17, 0, {"mechanism": ""}, correlation_id=n, client_id=None) for n in range(9_000)
+    )
+    assert steps_of(lambda: pair.client.receive(flood)) > MOST_STEPS
