@@ -6,6 +6,8 @@ record contents. Per frame nothing above debug. A test (test_logs.py) holds ever
 
 import logging
 import sys
+import time
+from collections import Counter
 from collections.abc import MutableMapping
 from enum import StrEnum
 from typing import Any, Final, Literal, Self, TextIO
@@ -55,7 +57,7 @@ class Event(StrEnum):
         "connection_closed",
         _CONNECTION + "cause reason suppressed_count seconds requests bytes_in bytes_out",
     )
-    UPSTREAM_FAILED = "upstream_failed", _CONNECTION + "server cause in_flight"
+    UPSTREAM_FAILED = "upstream_failed", _CONNECTION + "server cause in_flight suppressed_count"
     PRODUCER_ID_REFUSED = (
         "producer_id_refused",
         _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",
@@ -66,7 +68,7 @@ class Event(StrEnum):
     )
     GATEWAY_TOPIC_REFUSED = "own_topic_refused", _CONNECTION + "api suppressed_count"
     QUOTA_FAILED_OPEN = "quota_failed_open", _CONNECTION + "reason suppressed_count exc_info"
-    EVENT_LOOP_STALLED = "event_loop_stalled", "stalled_ms"
+    EVENT_LOOP_STALLED = "event_loop_stalled", "stalled_ms suppressed_count"
     STATE_LOADED = "state_loaded", "path snapshot users written_wall_ms seconds"
     STATE_FILE_SET_ASIDE = "state_file_set_aside", "path reason kept_as"
     STATE_DIR_UNUSABLE = "state_dir_unusable", "path cause remedy"
@@ -109,7 +111,7 @@ class Event(StrEnum):
     FLEET_MEMBER_DIFFERS = "fleet_member_differs", "gateway_id incarnation setting ours theirs remedy"
     DRAINING = "draining", "cause connections drain_timeout_ms"
     STOPPED = "stopped", "connections_cut seconds"
-    UNEXPECTED_ERROR = "unexpected_error", _CONNECTION + "reason exc_info"
+    UNEXPECTED_ERROR = "unexpected_error", _CONNECTION + "reason suppressed_count exc_info"
 
 
 def configure(log_format: Format, level: Level, stream: TextIO | None = None) -> None:
@@ -170,3 +172,61 @@ def _renderer(log_format: Format, output: TextIO) -> list[Any]:
 def logger() -> Any:
     """Return a logger for the gateway's own events; the first argument of its methods is an Event."""
     return structlog.get_logger()
+
+
+QUIET_MS: Final = 1_000
+MOST_LINES_A_SECOND: Final = 50
+"""Of one limit: users and client ids are many where somebody makes them up."""
+KEYS_KEPT: Final = 10_000
+"""Keys whose last line, and number of left out ones, is remembered."""
+
+
+class LogLimit:
+    """The limit of log lines that a client can provoke: a storm of them must not become a storm of lines.
+
+    A key (a user, a cause, a place in the code) has one line a second, and all keys together MOST_LINES_A_SECOND; what
+    is left out is counted, and the key's next line has the number. All times are monotonic milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._quiet_until_ms: dict[str | None, int] = {}
+        self._left_out: Counter[str | None] = Counter()
+        self._second = -1
+        self._lines = 0
+
+    def leave_out(self, key: str | None, count: int = 1) -> None:
+        """Count what has no line."""
+        if key in self._left_out or len(self._left_out) < KEYS_KEPT:
+            self._left_out[key] += count
+
+    def may_log(self, key: str | None, now_ms: int) -> bool:
+        """Return True when a line may be logged now; otherwise it is counted as left out."""
+        second = now_ms // QUIET_MS
+        if second != self._second:
+            self._second, self._lines = second, 0
+        if self._lines >= MOST_LINES_A_SECOND or now_ms < self._quiet_until_ms.get(key, now_ms):
+            self.leave_out(key)
+            return False
+        if len(self._quiet_until_ms) >= KEYS_KEPT:
+            self._quiet_until_ms.clear()
+            self._left_out.clear()
+        self._quiet_until_ms[key] = now_ms + QUIET_MS
+        self._lines += 1
+        return True
+
+    def suppressed_count(self, key: str | None) -> int:
+        """Return and reset the number of lines left out, to be logged with the next one."""
+        return self._left_out.pop(key, 0)
+
+
+_mistakes = LogLimit()
+
+
+def log_mistake(where: str, **about: object) -> None:
+    """Log the exception that is being handled, with its traceback: a mistake of ours at this place in the code.
+
+    Whoever has found one can have it as often as he likes, so that a place has one traceback a second.
+    """
+    if _mistakes.may_log(where, int(time.monotonic() * 1000)):
+        log = logger()
+        log.exception(Event.UNEXPECTED_ERROR, suppressed_count=_mistakes.suppressed_count(where), **about)

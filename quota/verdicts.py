@@ -18,13 +18,17 @@ id), partition
 
 
 def lowest_of_each_partition(batches: list[ProducerBatch]) -> list[ProducerBatch]:
-    """Return the first batch of each (id, epoch, partition): Produce v0-v2 may carry several; they pass together."""
+    """Return the first batch of each (id, partition): Produce v0-v2 may carry several; they pass together.
+
+    Of whatever epoch: no client sends one partition two epochs at once, and for one that does the first decides. Were
+    both looked at, the later one would end the entry that the earlier one has found.
+    """
     if len(batches) == 1:
         return batches
     # The topic first: its hash is keyed, and after it a client cannot choose numbers that collide.
-    first: dict[tuple[bytes, int, int, int], ProducerBatch] = {}
+    first: dict[tuple[bytes, int, int], ProducerBatch] = {}
     for batch in batches:
-        first.setdefault((batch[3], batch[4], batch[0], batch[1]), batch)
+        first.setdefault((batch[3], batch[4], batch[0]), batch)
     return list(first.values())
 
 

@@ -13,12 +13,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import log_mistake
 from pidgate.gateway.seen_answers import SeenAnswers
 from pidgate.protocol import metadata
 from pidgate.protocol.errors import KafkaProtocolError
-
-log = logger()
 
 SLICE_S: Final = 0.001
 TOPICS_PER_LOOK: Final = 16
@@ -60,8 +58,8 @@ class TopicNames:
                     self._learn(name.encode(), b"\x00" + topic_id)
         except (StopIteration, KafkaProtocolError):
             self._waiting.popleft()  # walked, or damaged: the client will say so to its own user
-        except Exception:
+        except Exception:  # noqa: BLE001 - logged
             self._waiting.popleft()  # or no answer after this one would ever be walked
-            log.exception(Event.UNEXPECTED_ERROR, reason="a Metadata answer's topics could not be learnt")
+            log_mistake("topic names", reason="a Metadata answer's topics could not be learnt")
         if self._waiting:
             self._loop.call_soon(self._walk)

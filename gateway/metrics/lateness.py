@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
 
 log = logger()
@@ -34,6 +34,7 @@ class LatenessWatch:
         self._clock = clock
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._lines = LogLimit()
 
     def start(self) -> None:
         self._due_s = self._clock() + PERIOD_S
@@ -52,5 +53,8 @@ class LatenessWatch:
         if late_s > STALL_S:
             counters.stalls += 1
             counters.stalled_seconds += late_s
-            log.warning(Event.EVENT_LOOP_STALLED, stalled_ms=round(late_s * 1000))
+            if self._lines.may_log(None, round(self._clock() * 1000)):
+                left_out = self._lines.suppressed_count(None)
+                stalled_ms = round(late_s * 1000)
+                log.warning(Event.EVENT_LOOP_STALLED, stalled_ms=stalled_ms, suppressed_count=left_out)
         self.start()

@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState, Reports
 from pidgate.gateway.process import wire
@@ -27,6 +27,9 @@ from pidgate.quota.state import Answer, LocalState, Question, complete, failed_o
 from pidgate.quota.young_ids import YoungIds
 
 log = logger()
+
+_undecided = LogLimit()
+"""Of questions that could not be decided."""
 
 TICK_S: Final = 1.0
 MOST_REFUSED_KEPT: Final = 50_000
@@ -188,7 +191,9 @@ class Workers:
         try:
             answer = self._manager.state.decide(question, now_ms)
         except Exception as problem:
-            log.exception(Event.QUOTA_FAILED_OPEN, reason=str(problem))
+            if _undecided.may_log(None, now_ms):
+                left_out = _undecided.suppressed_count(None)
+                log.exception(Event.QUOTA_FAILED_OPEN, reason=str(problem), suppressed_count=left_out)
             answer = None
         if answer is None:
             answer, failures = failed_open(self._manager.state, question, now_ms)

@@ -6,7 +6,7 @@ import asyncio
 from struct import Struct
 from typing import Final
 
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import log_mistake
 from pidgate.gateway.proxy.apis.api import (
     COUNTED,
     ENDPOINTS_LAST,
@@ -26,8 +26,6 @@ from pidgate.protocol.fetch import EndpointsWalker
 from pidgate.protocol.produce_answers import has_head, is_plain_success
 from pidgate.protocol.throttle import HEAD_BYTES
 from pidgate.protocol.work import Walk
-
-log = logger()
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
 WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
@@ -105,15 +103,16 @@ class BrokerChannel(Reader):
             elif self._walked_frame:
                 self._share.hold(Purpose.ANSWER, 2 * len(self._walked_frame))
             self._client.answered()
-        except KafkaProtocolError as error:
-            self._unreadable(error)
-        except Exception:
-            log.exception(Event.UNEXPECTED_ERROR, **self._client.describe())
-            self._client.close("error", "an unexpected error in the gateway")
+        except Exception as error:  # noqa: BLE001 - logged there
+            self._failed(error)
 
-    def _unreadable(self, error: KafkaProtocolError) -> None:
-        self._counters.upstream_failures["protocol"] += 1
-        self._client.close("upstream", f"an answer of the broker could not be read: {error}")
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, KafkaProtocolError):
+            self._counters.upstream_failures["protocol"] += 1
+            self._client.close("upstream", f"an answer of the broker could not be read: {error}")
+        else:
+            log_mistake("answers", **self._client.describe())
+            self._client.close("error", "an unexpected error in the gateway")
 
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
         """Keep the beginning of an answer that has to be whole before it is looked at."""
@@ -288,8 +287,8 @@ class BrokerChannel(Reader):
                 self._walk_in_turns, self._walked_frame = None, b""
                 self._share.hold(Purpose.ANSWER, 0)
                 self._done(NO_BYTES, 0, 0)
-        except KafkaProtocolError as error:
-            self._unreadable(error)
+        except Exception as error:  # noqa: BLE001 - logged there
+            self._failed(error)
             return
         self._answers_arrived(bytearray(rest), len(rest))
 

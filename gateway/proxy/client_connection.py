@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import Any, Final
 
 from pidgate.gateway.cluster.nodes import Address
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, log_mistake, logger
 from pidgate.gateway.proxy.buffers import BEFORE_LOGIN, BudgetShare
 from pidgate.gateway.proxy.connection import AgeLimits, ConnectionContext
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
@@ -140,7 +140,7 @@ class ClientConnection(Reader):
             self._counters.frames_malformed += 1
             self.close("protocol", str(error))
         else:
-            log.exception(Event.UNEXPECTED_ERROR, **self.describe())
+            log_mistake("requests", **self.describe())
             self.close("error", "an unexpected error in the gateway")
 
     def _finish_if_done(self) -> None:

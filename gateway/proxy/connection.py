@@ -12,7 +12,7 @@ from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, NodePorts, Nodes
 from pidgate.gateway.cluster.topic_names import TopicNames
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.accepting import Accepting
 from pidgate.gateway.proxy.buffers import BufferBudget
@@ -126,8 +126,8 @@ class Shared:
         """Puts a question to a quota state in another process."""
         self.administer: Administer = _nobody_to_tell
         self._connection_id, self._connection_step = 0, 1
-        self.quiet_until_ms = 0
-        """Until then no further failure to connect is logged."""
+        self.upstream_log = LogLimit()
+        """Of failures to connect to a broker."""
 
     def _read_sparingly(self) -> None:
         """Memory is spent: no socket may bring as much as it likes."""

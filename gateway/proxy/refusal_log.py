@@ -1,62 +1,26 @@
-"""One log line a second for refusals, of ids by user, and for closed connections, by cause: a storm of them must not
-become a storm of lines.
-"""
+"""Log lines about refusals, of ids by user, and about closed connections, by cause: one a second for each."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.state import NO_PRODUCER_ID
 from pidgate.quota.verdicts import Reason, Refuse
 
 log = logger()
 
-QUIET_MS: Final = 1_000
-KEYS_KEPT: Final = 10_000
-"""Users (or causes) whose last line is remembered; beyond that everybody may speak again at once."""
-
 BEHIND_ANOTHER: Final = frozenset({Reason.STICKY, Reason.DEADLINE})
 """Consequences of a refusal that has been logged: counted, never a line of their own."""
-
-
-class _Seldom:
-    """At most one line in QUIET_MS for each key, and how many were left out since the last one."""
-
-    def __init__(self) -> None:
-        self._quiet_until_ms: dict[str | None, int] = {}
-        self._left_out: Counter[str | None] = Counter()
-
-    def leave_out(self, key: str | None, count: int = 1) -> None:
-        """Count what has no line."""
-        if key not in self._left_out and len(self._left_out) >= KEYS_KEPT:
-            self._left_out.clear()
-        self._left_out[key] += count
-
-    def may_log(self, key: str | None, now_ms: int) -> bool:
-        """Return True when a line may be logged now; otherwise it is counted as left out."""
-        if now_ms < self._quiet_until_ms.get(key, now_ms):
-            self.leave_out(key)
-            return False
-        if len(self._quiet_until_ms) >= KEYS_KEPT:
-            self._quiet_until_ms.clear()
-            self._left_out.clear()
-        self._quiet_until_ms[key] = now_ms + QUIET_MS
-        return True
-
-    def suppressed_count(self, key: str | None) -> int:
-        """Return and reset the number of lines left out, to be logged with the next one."""
-        return self._left_out.pop(key, 0)
 
 
 class RefusalLog:
     """One line a second and user about refusals, with the number left out since the last one."""
 
     def __init__(self) -> None:
-        self._lines = _Seldom()
+        self._lines = LogLimit()
 
     def note(
         self, refusals: Iterable[Refuse], describe: Callable[[], Mapping[str, object]], now_ms: int
@@ -85,7 +49,7 @@ class GatewayTopicLog:
     """One line a second about requests that named a gateway topic."""
 
     def __init__(self) -> None:
-        self._lines = _Seldom()
+        self._lines = LogLimit()
 
     def note(
         self, api_keys: Sequence[int], describe: Callable[[], Mapping[str, object]], now_ms: int
@@ -105,7 +69,7 @@ class CloseLog:
     """One line a second for each cause for which the gateway closes connections; the counters say how many."""
 
     def __init__(self) -> None:
-        self._lines = _Seldom()
+        self._lines = LogLimit()
 
     def note(
         self, cause: str, reason: str, describe: Callable[[], Mapping[str, object]], now_ms: int

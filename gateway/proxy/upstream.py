@@ -66,11 +66,16 @@ class Upstream:
         if self._context.node_id is not None:
             self._shared.nodes.forget(self._context.node_id, address)
         # A client that is refused comes back at once: one line a second is enough, the counter has them all.
-        now_ms = self._shared.now_ms()
-        if now_ms >= self._shared.quiet_until_ms:
-            self._shared.quiet_until_ms = now_ms + QUIET_MS
-            server = f"{address[0]}:{address[1]}"
-            log.warning(Event.UPSTREAM_FAILED, server=server, cause=cause, **channel.describe())
+        server, limit = f"{address[0]}:{address[1]}", self._shared.upstream_log
+        if limit.may_log(None, self._shared.now_ms()):
+            left_out = limit.suppressed_count(None)
+            log.warning(
+                Event.UPSTREAM_FAILED,
+                server=server,
+                cause=cause,
+                suppressed_count=left_out,
+                **channel.describe(),
+            )
 
 
 def _cause_of(error: Exception) -> str:

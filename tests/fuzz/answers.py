@@ -231,9 +231,9 @@ _SMALL: Final[dict[int, Callable[[bytes, int, int, int], object]]] = {
     _HANDSHAKE: messages.sasl_handshake_answer,
     _AUTHENTICATE: messages.sasl_answer,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter_answer,
-    client_quotas.DESCRIBE_CLIENT_QUOTAS: lambda buf, start, end, version: client_quotas.with_user_values(
+    client_quotas.DESCRIBE_CLIENT_QUOTAS: lambda buf, start, end, version: client_quotas.adding_user_values(
         buf, start, end, version, "producer_ids_rate", {"alice": 5.0, None: 1.0}
-    ),
+    ).finish(),
 }
 
 

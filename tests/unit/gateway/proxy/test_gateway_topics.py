@@ -19,6 +19,7 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.topic_refusals import GUARDED
 from pidgate.protocol.versions import SPOKEN
+from pidgate.protocol.work import MOST_DECODED
 from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
 from tests.support import raw
 from tests.support.frames import entity_class, old_message, produce_request, record_batch
@@ -249,9 +250,9 @@ def test_a_request_too_large_to_be_looked_into_is_closed_for_the_name_only(versi
 
 def test_who_asks_for_thousands_of_things_with_it_gets_no_long_answer() -> None:
     talk = Talk()
-    assert talk.send(raw.request(20, 5, {"topic_names": [OWN, *[""] * 999]})) is TAKEN
+    assert talk.send(raw.request(20, 5, {"topic_names": [OWN, *[""] * (MOST_DECODED - 1)]})) is TAKEN
     talk = Talk()
-    assert talk.send(raw.request(20, 5, {"topic_names": [OWN, *[""] * 1_000]})) is CLOSE
+    assert talk.send(raw.request(20, 5, {"topic_names": [OWN, *[""] * MOST_DECODED]})) is CLOSE
     assert talk.talk.close_cause == "own_topic"
 
 

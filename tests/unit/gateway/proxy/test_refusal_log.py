@@ -3,8 +3,8 @@
 import pytest
 import structlog
 
-from pidgate.gateway.logs import Event
-from pidgate.gateway.proxy.refusal_log import QUIET_MS, CloseLog, GatewayTopicLog, RefusalLog
+from pidgate.gateway.logs import QUIET_MS, Event
+from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.quota.verdicts import Reason, Refuse
 
 
@@ -72,7 +72,7 @@ def test_closed_connections_are_one_line_a_second_and_cause(lines: list[dict[str
 
 
 def test_no_number_of_names_makes_it_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pidgate.gateway.proxy.refusal_log.KEYS_KEPT", 10)
+    monkeypatch.setattr("pidgate.gateway.logs.KEYS_KEPT", 10)
     refusal_log = RefusalLog()
     for reason in (Reason.STICKY, Reason.FIRST_SEEN):
         for number in range(100):
