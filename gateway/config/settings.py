@@ -3,14 +3,25 @@
 A key is here when the code behind it works, not before. Rules between keys are in conflicts.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from socket import gethostname
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator
 
 from pidgate import units
+from pidgate.gateway.config.values import (
+    Advertised,
+    BindAddress,
+    DurationMs,
+    Mechanism,
+    NodeIds,
+    PositiveDurationMs,
+    RateMilli,
+    ServerAddress,
+    SizeBytes,
+)
 from pidgate.names import bounded
 from pidgate.quota import settings as quota
 from pidgate.quota.entities import User, unidentified
@@ -21,52 +32,6 @@ Mode = Literal["observe", "enforce"]
 MIN_THROTTLE_MS = 100
 _TEN_MINUTES_MS = 600_000
 _HOUR_MS = 3_600_000
-
-
-class Advertise(NamedTuple):
-    """The address published to clients: a host that may hold {node_id}, and a port (None: the node's own)."""
-
-    host: str
-    port: int | None
-
-
-def _advertise(value: object) -> Advertise:
-    # {node_id} is put in place of text, so braces need no quoting rules; any other brace is a typing mistake.
-    host, port = units.split_host_port(value)
-    if "{" in host.replace("{node_id}", "") or "}" in host.replace("{node_id}", ""):
-        raise ValueError(f"{value!r} holds an unknown placeholder; the only one is {{node_id}}")
-    if host in units.WILDCARD_HOSTS:
-        raise ValueError(f"{host} is no address that a client can reach; write the host name clients use")
-    if port == 0:
-        raise ValueError("port 0 cannot be advertised; write the port that clients reach, or none")
-    return Advertise(host, port)
-
-
-def _positive(what: str) -> Callable[[int], int]:
-    def check(value: int) -> int:
-        if value <= 0:
-            raise ValueError(f"must be above 0; write for example {what}")
-        return value
-
-    return check
-
-
-def _server(value: object) -> Address:
-    server = units.address(value)
-    if server.port == 0:
-        raise ValueError(f"{value!r} has port 0; write the port that the broker listens on, often 9092")
-    return server
-
-
-DurationMs = Annotated[int, PlainValidator(units.duration_ms)]
-PositiveDurationMs = Annotated[int, PlainValidator(units.duration_ms), AfterValidator(_positive("10s"))]
-SizeBytes = Annotated[int, PlainValidator(units.size_bytes), AfterValidator(_positive("100MiB"))]
-RateMilli = Annotated[int, PlainValidator(units.rate), AfterValidator(quota.rate_milli)]
-BindAddress = Annotated[Address, PlainValidator(units.address)]
-ServerAddress = Annotated[Address, PlainValidator(_server)]
-Advertised = Annotated[Advertise, PlainValidator(_advertise)]
-Mechanism = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-NodeIds = Annotated[tuple[int, ...], PlainValidator(units.node_id_list)]
 
 
 def _remember(value: object) -> int | None:

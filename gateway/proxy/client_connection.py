@@ -100,8 +100,9 @@ class ClientConnection(Reader):
 
     @property
     def awaits_login(self) -> bool:
-        """True while it has asked nothing, or has begun to log in and is not known yet."""
-        return self._life is Life.ACCEPTED or self.conversation.sasl.is_under_way
+        """True while it has asked nothing, or its login is missing or has begun."""
+        conversation = self.conversation
+        return self._life is Life.ACCEPTED or conversation.login_missing or conversation.sasl.is_under_way
 
     def _identified(self) -> None:
         """Count the connection as its user's: it may be one too many, or come too soon after the others."""

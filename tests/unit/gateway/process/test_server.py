@@ -122,6 +122,11 @@ def test_a_fleet_that_comes_faster_than_it_may_is_served_all_the_same() -> None:
     run(scenario())
 
 
+async def wants_plain(head: RequestHead, _peer: Peer) -> bytes:
+    body = {"mechanisms": ["PLAIN"]}
+    return raw.response(SASL_HANDSHAKE, head.api_version, body, correlation_id=head.correlation_id)
+
+
 async def logged_in(client: Client, user: str) -> None:
     token = b"\0" + user.encode() + b"\0secret"
     assert (await client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}))["error_code"] == 0
@@ -131,7 +136,7 @@ async def logged_in(client: Client, user: str) -> None:
 def test_a_user_has_so_many_connections_whatever_their_address() -> None:
     async def scenario() -> None:
         async with (
-            ScriptedBroker() as broker,
+            ScriptedBroker({SASL_HANDSHAKE: wants_plain}) as broker,
             gateway_before(broker.address, limits={"connections_per_user": 2}) as gateway,
         ):
             mine = [await gateway.connect() for _ in range(3)]
@@ -156,7 +161,7 @@ def test_a_user_has_so_many_connections_whatever_their_address() -> None:
 def test_a_user_who_comes_too_fast_waits_after_the_login() -> None:
     async def scenario() -> None:
         async with (
-            ScriptedBroker() as broker,
+            ScriptedBroker({SASL_HANDSHAKE: wants_plain}) as broker,
             gateway_before(broker.address, limits={"connections_rate_per_user": 1}) as gateway,
         ):
             loop = asyncio.get_running_loop()

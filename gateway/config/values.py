@@ -1,0 +1,56 @@
+"""Values of the configuration as people write them, each checked by itself."""
+
+from collections.abc import Callable
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator, PlainValidator, StringConstraints
+
+from pidgate import units
+from pidgate.quota import settings as quota
+from pidgate.units import Address
+
+
+class Advertise(NamedTuple):
+    """The address published to clients: a host that may hold {node_id}, and a port (None: the node's own)."""
+
+    host: str
+    port: int | None
+
+
+def _advertise(value: object) -> Advertise:
+    # {node_id} is put in place of text, so braces need no quoting rules; any other brace is a typing mistake.
+    host, port = units.split_host_port(value)
+    if "{" in host.replace("{node_id}", "") or "}" in host.replace("{node_id}", ""):
+        raise ValueError(f"{value!r} holds an unknown placeholder; the only one is {{node_id}}")
+    if host in units.WILDCARD_HOSTS:
+        raise ValueError(f"{host} is no address that a client can reach; write the host name clients use")
+    if port == 0:
+        raise ValueError("port 0 cannot be advertised; write the port that clients reach, or none")
+    return Advertise(host, port)
+
+
+def _positive(what: str) -> Callable[[int], int]:
+    def check(value: int) -> int:
+        if value <= 0:
+            raise ValueError(f"must be above 0; write for example {what}")
+        return value
+
+    return check
+
+
+def _server(value: object) -> Address:
+    server = units.address(value)
+    if server.port == 0:
+        raise ValueError(f"{value!r} has port 0; write the port that the broker listens on, often 9092")
+    return server
+
+
+DurationMs = Annotated[int, PlainValidator(units.duration_ms)]
+PositiveDurationMs = Annotated[int, PlainValidator(units.duration_ms), AfterValidator(_positive("10s"))]
+SizeBytes = Annotated[int, PlainValidator(units.size_bytes), AfterValidator(_positive("100MiB"))]
+RateMilli = Annotated[int, PlainValidator(units.rate), AfterValidator(quota.rate_milli)]
+BindAddress = Annotated[Address, PlainValidator(units.address)]
+ServerAddress = Annotated[Address, PlainValidator(_server)]
+Advertised = Annotated[Advertise, PlainValidator(_advertise)]
+Mechanism = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+NodeIds = Annotated[tuple[int, ...], PlainValidator(units.node_id_list)]
