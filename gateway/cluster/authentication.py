@@ -16,14 +16,14 @@ READABLE_MECHANISMS: Final = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512
 
 
 class Authentication:
-    """Whether a login is required; None while that is unknown."""
+    """The need of a login on one or more listeners. `required` None: it is unknown."""
 
     __slots__ = ("on_learnt", "required")
 
     def __init__(self, required: bool | None = None) -> None:
         self.required = required
         self.on_learnt: Callable[[Sequence[str]], None] = _nobody_to_notify
-        """Called once with the mechanisms that the brokers offer; none where no login is required."""
+        """Called with the mechanisms that the brokers offer; none where no login is required."""
 
     def learn(self, error_code: int, mechanisms: Sequence[str]) -> None:
         """Learn from a broker's answer to SaslHandshake."""

@@ -94,7 +94,7 @@ class ListenerSettings(Section):
 
     @property
     def requires_login(self) -> bool | None:
-        """Whether clients have to log in before anything else; None: as the brokers show it."""
+        """True: clients have to log in before anything else; None: as the brokers show it."""
         return None if self.authentication is None else self.authentication == "required"
 
     @property

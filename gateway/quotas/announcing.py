@@ -62,7 +62,7 @@ def log_changes(
 
 
 def log_inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> None:
-    """Warn of each mechanism whose users cannot be told apart and merely inherit what holds for any one user."""
+    """Warn of each mechanism whose users cannot be distinguished and merely inherit what holds for any one user."""
     for mechanism in mechanisms:
         user = unidentified(mechanism)
         if mechanism not in READABLE_MECHANISMS and user not in quotas.users:

@@ -254,7 +254,7 @@ class ApiContext(ABC):
         self._sensors = NO_SENSORS
         self.muted_until_ms = 0
         self.awaits_size = False
-        """An answer is under way whose bytes count against a rate, and the head that tells how many is not here yet."""
+        """The size of an answer under way that counts against a byte rate is unknown: its head is not here yet."""
         self.pending: PendingDecision | None = None
         """The question about the first of the held requests; who has its answer puts it in and calls `release`."""
         self.passed: list[PendingDecision] = []

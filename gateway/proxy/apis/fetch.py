@@ -2,7 +2,7 @@
 
 One answer may bring as much as the rate allows in its whole window, as Kafka has it: the request's max_bytes is lowered
 to that. Above the rate the channel is muted from then on (KIP-13, KIP-219). The next one leaves when the head of the
-answer before it has told its size: a pipeline of them would be in flight before the first is counted.
+answer before it shows its size: a pipeline of them would be in flight before the first is counted.
 """
 
 from __future__ import annotations
