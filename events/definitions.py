@@ -32,6 +32,7 @@ ReasonWord = Literal[
     "inherited",
     "fail_open",
     "blocked",
+    "busy",
 ]
 ModeWord = Literal["observe", "enforce"]
 LifecyclePhase = Literal["start", "caught_up", "alive", "stop", "worker_lost", "member_seen", "member_gone"]
@@ -115,7 +116,7 @@ class DecisionEvent(Event):
         "batch is still refused; established: first sight above sequence 0; queue: by its place among those "
         "that came back; deadline: back before its throttle was over; observe: nothing is refused; exempt; "
         "grace: uncharged after a cold start; inherited: handed out to a remembered id; fail_open: the quota "
-        "code was in trouble; blocked: the user's rate is 0",
+        "code was in trouble; blocked: the user's rate is 0; busy: nobody could decide in time",
     ]
     would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
     tokens_before: Annotated[

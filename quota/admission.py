@@ -324,7 +324,7 @@ class Admission:
         for decision in answer.decisions if verdict is refusal else ():
             # Coming back too early keeps the deadline: with the shortest throttle added each time, two
             # connections of one id could put it off for each other without end.
-            if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE):
+            if decision.reason not in (Reason.ESTABLISHED, Reason.DEADLINE, Reason.BUSY):
                 until_ms = now_ms + decision.throttle_time_ms
                 self.sticky.throttled(session.user, decision.producer_id, until_ms)
         return verdict

@@ -16,6 +16,9 @@ from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GaveUp, UserStatus, UserTable
 from pidgate.quota.verdicts import Bound, Decision, Reason
 
+BUSY_THROTTLE_MS = 1_000
+"""Until a client whose request was refused unanswered comes back."""
+
 NO_PRODUCER_ID = -1
 """RecordBatch.NO_PRODUCER_ID."""
 
@@ -183,6 +186,14 @@ def complete(question: Question, refusals: RefusedIds, now_ms: int) -> None:
             asked.first_refused_ms = known.first_refused_ms
         refused_at = known.batches.get((asked.epoch, asked.topic, asked.partition))
         asked.came_back |= refused_at == asked.base_sequence
+
+
+def busy(question: Question, now_ms: int) -> Answer:
+    """Refuse for a moment, as the state is too busy to answer. Without ids nothing is at stake: it passes."""
+    decisions = [decision_of(question, asked, False, Reason.BUSY, now_ms) for asked in question.ids]
+    for decision in decisions:
+        decision.throttle_time_ms = BUSY_THROTTLE_MS
+    return Answer(bool(decisions), tuple(decisions))
 
 
 def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Answer, int]:

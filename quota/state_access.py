@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pidgate.quota.entities import User, enforces
+from pidgate.quota.fail_open import FailOpenCeiling
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import (
     Answer,
@@ -17,6 +18,7 @@ from pidgate.quota.state import (
     PendingDecision,
     Question,
     QuotaState,
+    busy,
     failed_open,
 )
 from pidgate.quota.users import GaveUp, UserStatus
@@ -43,6 +45,7 @@ class StateAccess:
         self.local = local
         self.failures = 0
         self._on_failure = on_failure
+        self._ceiling = FailOpenCeiling()
         self._quotas = quotas
         self._wait_until_ms = now_ms + WAITS_ON_MS
 
@@ -83,7 +86,12 @@ class StateAccess:
             return answer
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:
-        """Admit every id because nobody answers; the caller counts it in `failures`."""
+        """Admit every id because nobody answers; the caller counts it in `failures`.
+
+        Where the state is elsewhere, who made it go away is not to profit: what passes has a ceiling per user.
+        """
+        if self.local is None and not self._ceiling.admits(self._quotas, question, now_ms):
+            return busy(question, now_ms)
         answer, failures = failed_open(self.state, question, now_ms)
         self.failures += failures
         return answer

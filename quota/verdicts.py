@@ -62,6 +62,7 @@ class Reason(StrEnum):
     EXEMPT = "exempt"
     INHERITED = "inherited"  # handed out by EndTxn v5+ to an id that is remembered
     FAIL_OPEN = "fail_open"
+    BUSY = "busy"  # nobody could decide about it in time
     GRACE = "grace"  # unseen during a cold start: let in uncharged
 
 

@@ -1,7 +1,7 @@
-"""A worker's end of the socket to the state owner: questions out, answers in, at most 50 ms apart.
+"""A worker's end of the socket to the state owner: questions out, answers in.
 
-Whatever becomes of the state owner, traffic goes on: a question that is not answered in time, or cannot be sent, is
-answered here by letting the request pass; the id is sent as uncharged when the state owner reads again.
+When the state owner is gone (no link, or its progress counter stands still), questions are answered here by letting
+the requests pass, and the ids are sent as uncharged when it reads again. One that is busy is waited for.
 """
 
 from __future__ import annotations
@@ -11,33 +11,35 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, Protocol, cast
 
 from pidgate.events import Heard
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire
+from pidgate.gateway.process.progress import ProgressWatch, progress_path
 from pidgate.gateway.process.wire import Kind, WireError
 from pidgate.gateway.quotas.administration import OnChanged
 from pidgate.quota.changes import Change
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, PendingDecision, Question
+from pidgate.quota.state import Answer, PendingDecision, Question, busy
 
 log = logger()
 
-PATIENCE_S: Final = 0.05
-"""Longest wait for one unseen id when the state owner is silent."""
-LONGEST_PATIENCE_MS: Final = 1_000
-"""Longest wait when the state owner answers others all the time: it is behind, and a client with thousands of ids
-does not get around the quota by that.
-"""
-LOOK_S: Final = 0.002
+LOOK_S: Final = 0.05
+"""So often an unanswered question looks whether the state owner still moves."""
+UNREAD_S: Final = 0.002
+LONGEST_HOLD_MS: Final = 5_000
+"""Longest wait for a state owner that is busy; then the request is refused, and its client tries again."""
+LONGEST_QUESTION_BYTES: Final = 1024 * 1024
+"""A request names few ids, and Kafka's topics have short names; one that asks more is refused, not sent."""
 CHANGE_PATIENCE_S: Final = 10.0
 """A state owner that hangs must not keep an administrator's connection; it waits for the topic for 3 s itself."""
 RECONNECT_S: Final = 0.05
 MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
-"""Beyond it the state owner counts as silent: nothing more is written until it reads."""
+"""Beyond it nothing more is written until the state owner reads."""
 WATCHED_PORTION: Final = 10_000
 """Ids in one message."""
 MOST_KEPT: Final = 100_000
@@ -72,7 +74,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._is_closing = False
         self._number = 0
-        self._answered_s = 0.0
+        self._progress = ProgressWatch(progress_path(Path(path)))
         self._asked: dict[int, tuple[PendingDecision, Answered, asyncio.TimerHandle]] = {}
         self._passed: deque[tuple[User, int, bool]] = deque(maxlen=MOST_KEPT)
         self._events: deque[bytes] = deque()
@@ -104,32 +106,43 @@ class StateOwnerLink(asyncio.Protocol):
     # ---- asking ----------------------------------------------------------------------------------------
 
     def ask(self, asked: PendingDecision, answered: Answered) -> None:
-        """Put a question; `answered` is called once, within PATIENCE_S of silence, and never before this returns."""
-        if not self._can_write:
+        """Put a question; `answered` is called once, and never before this returns.
+
+        It passes when the state owner is gone; for one that is busy it waits for LONGEST_HOLD_MS, then it is refused.
+        """
+        if self._transport is None:
             self._loop.call_soon(self._pass, asked, answered)
             return
         self._number += 1
-        number = self._number
-        timer = self._loop.call_later(PATIENCE_S, self._not_answered, number)
-        self._asked[number] = (asked, answered, timer)
-        self._write(wire.encoded(Kind.ASK, (number, asked.asked_ms, asked.question)))
+        message = wire.encoded(Kind.ASK, (self._number, asked.asked_ms, asked.question))
+        if not self._can_write or len(message) > LONGEST_QUESTION_BYTES:
+            self._loop.call_soon(self._go_without, asked, answered)
+            return
+        timer = self._loop.call_later(LOOK_S, self._look, self._number)
+        self._asked[self._number] = (asked, answered, timer)
+        self._write(message)
 
-    def _not_answered(self, number: int) -> None:
-        # Timers come before sockets: what lies there unread has come in time.
-        self._wait(number, LOOK_S, self._still_not_answered)
-
-    def _still_not_answered(self, number: int) -> None:
+    def _look(self, number: int) -> None:
         asked, answered, _ = self._asked[number]
         now_s = self._loop.time()
-        if now_s - self._answered_s < PATIENCE_S and now_s * 1000 - asked.asked_ms < LONGEST_PATIENCE_MS:
-            self._wait(number, PATIENCE_S, self._not_answered)
+        is_late = not asked.question.passed and now_s * 1000 - asked.asked_ms >= LONGEST_HOLD_MS
+        if is_late or self._progress.stands_still(now_s):
+            # Timers come before sockets: what lies there unread has come in time.
+            timer = self._loop.call_later(UNREAD_S, self._give_up, number)
         else:
-            del self._asked[number]
-            self._pass(asked, answered)
+            timer = self._loop.call_later(LOOK_S, self._look, number)
+        self._asked[number] = (asked, answered, timer)
 
-    def _wait(self, number: int, delay_s: float, then: Callable[[int], None]) -> None:
-        asked, answered, _ = self._asked[number]
-        self._asked[number] = (asked, answered, self._loop.call_later(delay_s, then, number))
+    def _give_up(self, number: int) -> None:
+        asked, answered, _ = self._asked.pop(number)
+        self._go_without(asked, answered)
+
+    def _go_without(self, asked: PendingDecision, answered: Answered) -> None:
+        if asked.question.passed or self._transport is None or self._progress.stands_still(self._loop.time()):
+            self._pass(asked, answered)
+        else:
+            asked.answer = busy(asked.question, asked.asked_ms)
+            answered(asked)
 
     def _pass(self, asked: PendingDecision, answered: Answered) -> None:
         asked.answer = self._listener.failed_open(asked.question, asked.asked_ms)
@@ -159,10 +172,13 @@ class StateOwnerLink(asyncio.Protocol):
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
         """Send an id that counts as admitted, or keep it until there is a connection."""
-        if self._can_write:
-            self._write(wire.encoded(Kind.UNCHARGED, [(user, producer_id, transactional)]))
-        else:
-            self._passed.append((user, producer_id, transactional))
+        self._passed.append((user, producer_id, transactional))
+        self._write_passed()
+
+    def _write_passed(self) -> None:
+        if self._passed and self._can_write:
+            self._write(wire.encoded(Kind.UNCHARGED, list(self._passed)))
+            self._passed.clear()
 
     def watched(self, ids: list[tuple[User, int]]) -> None:
         """Send the ids that this worker watches, which a new state owner does not know."""
@@ -195,7 +211,12 @@ class StateOwnerLink(asyncio.Protocol):
         return []
 
     def report(self, report: Report) -> None:
-        """Send what was counted; dropped when the state owner does not read, as the next report holds it too."""
+        """Send what was counted; dropped when the state owner does not read, as the next report holds it too.
+
+        What was kept while it did not read leaves with the first report that it takes.
+        """
+        self._write_passed()
+        self._write_events()
         if self._can_write:
             self._write(wire.encoded(Kind.REPORT, report))
 
@@ -214,14 +235,14 @@ class StateOwnerLink(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._decoder = wire.Decoder()
         self._write(wire.encoded(Kind.HELLO, (wire.WIRE_VERSION, self._worker, os.getpid())))
-        if self._passed:
-            self._write(wire.encoded(Kind.UNCHARGED, list(self._passed)))
-            self._passed.clear()
+        self._progress.moved(self._loop.time())
+        self._write_passed()
         self._write_events()
         log.info(Event.HOLDER_CONNECTED, worker=self._worker)
         self._listener.connected()
 
     def data_received(self, data: bytes) -> None:
+        self._progress.moved(self._loop.time())
         try:
             for message in self._decoder.feed(data):
                 self._take(message)
@@ -233,7 +254,6 @@ class StateOwnerLink(asyncio.Protocol):
     def _take(self, message: wire.Message) -> None:
         if message.kind is Kind.ANSWER:
             number, answer = message.body
-            self._answered_s = self._loop.time()
             waiting = self._asked.pop(number, None)
             if waiting is not None:  # else it came too late, and the request has passed
                 asked, answered, timer = waiting

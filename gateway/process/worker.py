@@ -46,6 +46,7 @@ class Worker:
         self._background: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
         self._reported_ms = 0
+        self._is_new_owner = True
 
     async def start(self) -> None:
         """Listen on the ports of all workers. Raises CannotListen."""
@@ -78,6 +79,7 @@ class Worker:
     # ---- StateListener ---------------------------------------------------------------------------------
 
     def connected(self) -> None:
+        self._is_new_owner = True
         self._link.watched(self._traffic.watched_ids())
         self._reported_ms = 0
         self._traffic.byte_quota.report_all()
@@ -87,7 +89,9 @@ class Worker:
         return self._traffic.failed_open(question, now_ms)
 
     def quotas_changed(self, quotas: Quotas, version: int) -> None:
-        if quotas != self._traffic.quotas:
+        # A new state owner may not know what the connections' caches do: all ask anew, whatever the quotas are.
+        if self._is_new_owner or quotas != self._traffic.quotas:
+            self._is_new_owner = False
             self._traffic.set_quotas(quotas)
         if self._recorder is not None:
             self._recorder.quotas, self._recorder.quota_version = quotas, version

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from pathlib import Path
 from typing import Final, cast
 
 from pidgate.gateway.clock import monotonic_ms
@@ -13,6 +14,7 @@ from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState, Reports
 from pidgate.gateway.process import wire
+from pidgate.gateway.process.progress import BEAT_S, Progress, progress_path
 from pidgate.gateway.process.wire import Kind, Message, WireError
 from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
@@ -35,7 +37,7 @@ TICK_S: Final = 1.0
 MOST_REFUSED_KEPT: Final = 50_000
 """Refused ids that are sent to a worker that connects later."""
 MOST_UNREAD_BYTES: Final = 16 * 1024 * 1024
-"""A worker that reads nothing is sent nothing more; its questions answer themselves."""
+"""A worker that reads nothing for so long is cut off; when it connects again it is sent all that holds."""
 
 
 class Workers:
@@ -72,11 +74,18 @@ class Workers:
         """Answer workers. Raises OSError."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._socket_path)
+        self._progress = Progress(progress_path(Path(self._socket_path)))
+        self._beat()
         self._server = await self._loop.create_unix_server(lambda: WorkerSession(self), self._socket_path)
         self._ticking = self._loop.create_task(self._tick())
 
+    def _beat(self) -> None:
+        self._progress.advance()
+        self._beating = self._loop.call_later(BEAT_S, self._beat)
+
     async def drain(self) -> None:
         """Stop answering."""
+        self._beating.cancel()
         if self._ticking is not None:
             self._ticking.cancel()
         self._server.close()
@@ -147,6 +156,7 @@ class Workers:
 
     def take(self, session: WorkerSession, message: Message) -> None:
         """Handle one message of a worker."""
+        self._progress.advance()
         body = message.body
         if message.kind is Kind.EVENT:
             self._events.publish(*body)
@@ -279,10 +289,15 @@ class WorkerSession(asyncio.Protocol):
         self._workers.worker_lost(self)
 
     def send(self, kind: Kind, body: object) -> None:
-        """Send a message, unless the worker reads nothing."""
+        """Send a message. None is left out: a worker that does not read is cut off, and begins anew."""
         transport = self._transport
-        if transport is not None and transport.get_write_buffer_size() < MOST_UNREAD_BYTES:
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() < MOST_UNREAD_BYTES:
             transport.write(wire.encoded(kind, body))
+        else:
+            log.error(Event.WORKER_LOST, worker=self.worker, pid=self.process)
+            transport.abort()
 
     def send_offsets(self, offsets: list[int]) -> None:
         """Send how far others' events are applied, if that has changed."""
