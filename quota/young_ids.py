@@ -21,12 +21,12 @@ MOST_YOUNG: Final = 200_000
 
 
 class YoungIds:
-    """Table of the state owner: when a request that brought an id's first batch of a partition waited for an answer."""
+    """Table of the state owner: which worker asked when about an id's first batch of a partition."""
 
     def __init__(self) -> None:
-        self._noted_ms: OrderedDict[tuple[User, int], int] = OrderedDict()
+        self._asked_ms: OrderedDict[tuple[User, int], dict[int, int]] = OrderedDict()
 
-    def name(self, question: Question, answer: Answer, now_ms: int) -> None:
+    def name(self, question: Question, answer: Answer, worker: int, now_ms: int) -> None:
         """Put into the answer which of the question's ids are young, those that begin with it included.
 
         A request that has passed already waits nowhere; a refused one is watched for its refusal.
@@ -35,24 +35,30 @@ class YoungIds:
             return
         for asked in question.ids:
             if asked.begins_partition:
-                self.note(question.user, asked.producer_id, now_ms)
-        if self._noted_ms:
+                self.note(question.user, asked.producer_id, worker, now_ms)
+        if self._asked_ms:
             answer.young = tuple(
                 asked.producer_id
                 for asked in question.ids
-                if (question.user, asked.producer_id) in self._noted_ms
+                if (question.user, asked.producer_id) in self._asked_ms
             )
+
+    def note(self, user: User, producer_id: int, worker: int, now_ms: int) -> None:
+        """Note an id that begins to use a partition, or that a worker watches: this state owner may be a new one."""
+        key = (user, producer_id)
+        self._asked_ms.setdefault(key, {})[worker] = now_ms
+        self._asked_ms.move_to_end(key)
+        if len(self._asked_ms) > MOST_YOUNG:
+            self._asked_ms.popitem(last=False)
+
+    def worker_lost(self, worker: int) -> None:
+        """Forget what this worker asked: nothing waits in it any more."""
+        for key, workers in list(self._asked_ms.items()):
+            if workers.pop(worker, None) is not None and not workers:
+                del self._asked_ms[key]
 
     def sweep(self, now_ms: int) -> None:
         """Forget those noted WATCH_MS ago."""
-        noted_ms = self._noted_ms
-        while noted_ms and now_ms - next(iter(noted_ms.values())) >= WATCH_MS:
-            noted_ms.popitem(last=False)
-
-    def note(self, user: User, producer_id: int, now_ms: int) -> None:
-        """Note an id that has begun to use a partition, or that a worker watches: this state owner may be a new one."""
-        key = (user, producer_id)
-        self._noted_ms[key] = now_ms
-        self._noted_ms.move_to_end(key)
-        if len(self._noted_ms) > MOST_YOUNG:
-            self._noted_ms.popitem(last=False)
+        asked_ms = self._asked_ms
+        while asked_ms and now_ms - max(next(iter(asked_ms.values())).values()) >= WATCH_MS:
+            asked_ms.popitem(last=False)

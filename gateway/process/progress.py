@@ -1,6 +1,6 @@
 """Progress counter of the state owner, in a file that all workers map: it moves as long as its event loop turns.
 
-By it a worker tells a state owner that is busy, for which requests wait, from one that is gone.
+Its reader knows a state owner that is busy, for which requests wait, from one that is gone.
 """
 
 from __future__ import annotations

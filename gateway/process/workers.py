@@ -148,6 +148,7 @@ class Workers:
     def worker_lost(self, session: WorkerSession) -> None:
         """Keep what the worker had counted."""
         self._sessions.discard(session)
+        self._young.worker_lost(session.worker)
         if session.process:
             self._reports.retire(session.process)
         if session.process and not session.is_leaving:
@@ -172,10 +173,10 @@ class Workers:
             for user, producer_id, transactional in body:
                 now_ms = self._now_ms(0)
                 self._manager.state.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
-                self._young.note(user, producer_id, now_ms)
+                self._young.note(user, producer_id, session.worker, now_ms)
         elif message.kind is Kind.WATCHED:
             for user, producer_id in body:
-                self._young.note(user, producer_id, self._now_ms(0))
+                self._young.note(user, producer_id, session.worker, self._now_ms(0))
         elif message.kind is Kind.INHERIT:
             user, old, new = body
             self._manager.state.inherit(user, old, new, self._now_ms(0))
@@ -189,7 +190,7 @@ class Workers:
         now_ms = self._now_ms(asked_ms)
         complete(question, self._refusals, now_ms)
         answer = self._decide(question, now_ms)
-        self._young.name(question, answer, now_ms)
+        self._young.name(question, answer, session.worker, now_ms)
         if answer.decisions:
             # Its event holds what the decision knew of other gateways; the worker writes it.
             session.send_offsets(self._events.applied_offsets)

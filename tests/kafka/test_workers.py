@@ -110,7 +110,7 @@ def test_a_killed_worker_is_replaced_and_its_producers_go_on(cluster: Cluster, t
 
 
 @pytest.mark.parametrize("trouble", [signal.SIGKILL, signal.SIGSTOP])
-def test_without_its_holder_a_worker_lets_ids_pass_after_50_ms(
+def test_without_its_holder_a_worker_lets_ids_pass(
     cluster: Cluster, topic: str, trouble: signal.Signals
 ) -> None:
     async def scenario(gateway: GatewayProcess) -> None:
@@ -126,8 +126,8 @@ def test_without_its_holder_a_worker_lets_ids_pass_after_50_ms(
         finally:
             if trouble is signal.SIGSTOP:
                 os.kill(state_owner, signal.SIGCONT)
-        # The broker's own answer takes a millisecond or two; the machine is busy.
-        assert sorted(waits_s)[len(waits_s) // 2] < 0.1, waits_s
+        # One that hangs is known to be gone after a second, and then at the next look.
+        assert sorted(waits_s)[len(waits_s) // 2] < 0.5, waits_s
         if trouble is signal.SIGKILL:
             until(lambda: process_of(gateway, "holder") != state_owner)
         until(lambda: gateway.status("/readyz") == 200)

@@ -24,9 +24,9 @@ def question(*producer_ids: int, begins: bool = True, passed: bool = False) -> Q
     return Question("alice", "10.0.0.1", "app", False, len(asked), asked, passed=passed)
 
 
-def named(table: YoungIds, asked: Question, now_ms: int = 0) -> tuple[int, ...]:
+def named(table: YoungIds, asked: Question, now_ms: int = 0, worker: int = 1) -> tuple[int, ...]:
     answer = replace(PASSED)
-    table.name(asked, answer, now_ms)
+    table.name(asked, answer, worker, now_ms)
     return answer.young
 
 
@@ -40,7 +40,7 @@ def test_who_begins_a_partition_is_young_for_all_who_ask_after_it() -> None:
 def test_who_waits_nowhere_is_not() -> None:
     table = YoungIds()
     assert named(table, question(7, passed=True)) == ()
-    table.name(question(7), Answer(True, ()), 0)
+    table.name(question(7), Answer(True, ()), 1, 0)
     assert named(table, question(7, begins=False)) == ()
 
 
@@ -51,6 +51,16 @@ def test_it_ends() -> None:
     assert named(table, question(7, begins=False)) == (7,)
     table.sweep(WATCH_MS)
     assert named(table, question(7, begins=False)) == ()
+
+
+def test_nothing_waits_in_a_worker_that_is_gone() -> None:
+    table = YoungIds()
+    for worker, producer_id in ((1, 6), (1, 7), (2, 7)):
+        named(table, question(producer_id), worker=worker)
+    table.worker_lost(1)
+    assert named(table, question(6, 7, begins=False)) == (7,)
+    table.worker_lost(2)
+    assert named(table, question(6, 7, begins=False)) == ()
 
 
 def test_there_is_an_end_to_how_many(monkeypatch: pytest.MonkeyPatch) -> None:

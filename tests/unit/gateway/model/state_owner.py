@@ -52,8 +52,9 @@ class Asked:
 class StateElsewhere:
     """A worker's QuotaState: questions are put by who finds one pending; ids that pass arrive at once."""
 
-    def __init__(self, owner: StateOwner) -> None:
+    def __init__(self, owner: StateOwner, worker: int) -> None:
         self._owner = owner
+        self._worker = worker
 
     def decide(self, question: Question, now_ms: int) -> Answer | None:
         return None
@@ -62,7 +63,7 @@ class StateElsewhere:
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
         self._owner.state.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
-        self._owner.young.note(user, producer_id, now_ms)
+        self._owner.young.note(user, producer_id, self._worker, now_ms)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         return self._owner.state.inherit(user, old_producer_id, new_producer_id, now_ms)
@@ -79,14 +80,15 @@ class StateOwner:
 
     def attach(self, admission: Admission, worker: int, quotas: Quotas, now_ms: int) -> None:
         """A worker begins: it asks here from now on, and is sent what it has to know."""
-        admission.access.state, admission.access.local = StateElsewhere(self), None
+        admission.access.state, admission.access.local = StateElsewhere(self, worker), None
         while len(self.sent) <= worker:
             self.sent.append(deque())
         self.asked = deque(asked for asked in self.asked if asked.worker != worker)
         self.sent[worker].clear()
+        self.young.worker_lost(worker)
         for user, records in admission.sticky.watched.items():
             for producer_id in records:
-                self.young.note(user, producer_id, now_ms)
+                self.young.note(user, producer_id, worker, now_ms)
         self._send(worker, Kind.QUOTAS, quotas, now_ms)
         for user, producer_id in self.state.table.refusals.to_watch(now_ms):
             self._send(worker, Kind.REFUSED, (user, producer_id), now_ms)
@@ -108,7 +110,7 @@ class StateOwner:
         question = pending.question
         complete(question, self.state.table.refusals, now_ms)
         answer = self.state.decide(question, now_ms)
-        self.young.name(question, answer, now_ms)
+        self.young.name(question, answer, worker, now_ms)
         if answer.refused:
             for other in range(len(self.sent)):
                 for one in question.ids if other != worker else ():
