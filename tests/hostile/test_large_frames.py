@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
-from tests.hostile.attack import ONE_RECORD, WITH_SASL, Attack, Case, Target, cases
+from tests.hostile.attack import ONE_RECORD, WITH_SASL, Attack, Case, Delivery, Target, cases
 from tests.hostile.attacker import authenticate, handshake
 from tests.hostile.cost import MiB
 from tests.hostile.site import Site, carry_out
 from tests.support.frames import record_batch
+from tests.support.raw import request
 
+DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
+USER = "user"
 FIRST_TOPIC_ID = 13
 SOME_ID = UUID(int=1)
 
@@ -38,6 +41,17 @@ def topics_of_one_name(target: Target) -> list[bytes]:
     name = "n" * 32_000
     data: Partitions = [(0, record_batch(target.new_id(), records=ONE_RECORD))]
     return [target.produce_of([(name, data)] * 30, version=target.version)]
+
+
+def alterations(target: Target) -> list[bytes]:
+    entity = [{"entity_type": USER, "entity_name": "u"}]
+    entry = {"entity": entity, "ops": [{"key": "producer_ids_rate", "value": 1.0, "remove": False}]}
+    return [request(ALTER_QUOTAS, target.version, {"entries": [entry] * 60_000, "validate_only": True})]
+
+
+def filters(target: Target) -> list[bytes]:
+    component = {"entity_type": USER, "match_type": 0, "match": "u"}
+    return [request(DESCRIBE_QUOTAS, target.version, {"components": [component] * 60_000, "strict": False})]
 
 
 ATTACKS = [
@@ -88,6 +102,18 @@ ATTACKS = [
         name="topic names of 32 kB",
         frames=topics_of_one_name,
         versions=(9, 3, 8, 12),
+    ),
+    Attack(
+        name="60,000 alterations of quotas",
+        frames=alterations,
+        versions=(1, 0),
+        deliveries=(Delivery.PIPELINED, Delivery.ODD_BYTES),
+    ),
+    Attack(
+        name="a filter of 60,000 components",
+        frames=filters,
+        versions=(1, 0),
+        deliveries=(Delivery.PIPELINED, Delivery.ODD_BYTES),
     ),
 ]
 
