@@ -261,7 +261,7 @@ def _same_small(data: bytes, found: object) -> None:
         )
         assert all(speaks(key, edge) for key, edges in offered.items() for edge in edges)
     elif api_key == _HANDSHAKE:
-        assert ours == entity.error_code
+        assert (ours.error_code, ours.mechanisms) == (entity.error_code, entity.mechanisms)
     elif api_key == _AUTHENTICATE:
         assert ours == (entity.error_code, entity.auth_bytes)
     elif api_key == client_quotas.ALTER_CLIENT_QUOTAS:
