@@ -12,7 +12,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
-from pidgate.quota.entities import EffectiveQuota, resolve
+from pidgate.quota.entities import EffectiveQuota, resolve, shown
 from pidgate.quota.grace import GRACE_TIMES_RATE
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas
 from pidgate.units import about_size, show_duration, show_milli, show_size
@@ -129,7 +129,7 @@ def ids_at_most(rate_milli: int, ids: ProducerIdSettings, expiry_ms: int) -> int
 
 def worst_case(quotas: Quotas, assumed: Assumptions, *, cold_start_grace: bool) -> WorstCase:
     """Compute the worst case of these quotas."""
-    shares = [_share(quotas, user, resolve(quotas, user), 1, assumed) for user in quotas.users]
+    shares = [_share(quotas, shown(user), resolve(quotas, user), 1, assumed) for user in quotas.users]
     anybody = resolve(quotas, _ANYBODY)
     if assumed.unnamed_users:
         shares.append(_share(quotas, "users not named", anybody, assumed.unnamed_users, assumed))
@@ -303,8 +303,8 @@ def _states(worst: WorstCase) -> Iterator[str]:
 
 def _beyond(worst: WorstCase, *, shares_quota: bool) -> Iterator[str]:
     """Yield what the number does not contain."""
-    yield "  On top: ids that have been in use for longer (producers that really run), and users who"
-    yield "  cannot be identified."
+    yield "  On top: ids that have been in use for longer (producers that really run). A SASL mechanism whose users"
+    yield "  cannot be identified counts as one user."
     if not worst.transactional_is_bounded:
         yield "  Transactional producers are not refused (producer_ids.transactional: observe): nothing bounds them."
     if worst.grace_ids is None:

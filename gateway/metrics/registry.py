@@ -87,7 +87,7 @@ class GatewayCollector(Collector):
         yield counter("bytes", "Bytes moved.", by_direction, "direction")
         yield gauge("buffered_bytes", "Frames held in memory, all connections.", counters.buffered_bytes)
         yield counter("reads_paused", "Times reading from a peer was paused.", counters.reads_paused)
-        late = "How late a timer came that runs twenty times a second, over all processes with clients."
+        late = "How late a timer came that runs ten times a second, over all processes with clients."
         buckets, late_s = counters.lateness, counters.lateness_seconds
         yield histogram("event_loop_lateness_seconds", late, LATENESS_BOUNDS_S, buckets, late_s)
         yield counter("event_loop_stalls", "Times the event loop came later than 0.1 s.", counters.stalls)

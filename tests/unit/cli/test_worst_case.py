@@ -115,6 +115,13 @@ def test_users_that_are_not_named_count_as_often_as_they_are_expected() -> None:
     assert of(quotas, unnamed_users=0).ids == 2_501
 
 
+def test_those_without_a_readable_name_are_shown_as_everywhere() -> None:
+    quotas = "mode: enforce, unidentified: {OAUTHBEARER: {producer_ids_rate: 100}}"
+
+    assert "  (unidentified OAUTHBEARER): 1 x 100 + 100 x 24h / 1h + 1 = 2,501 ids" in words(quotas)
+    assert not any("\0" in line for line in words(quotas))
+
+
 def test_the_ceiling_holds_over_all_users() -> None:
     # 1 x 500 + 500 x 24 + 1 = 12,501 of what would be 10 x 25,001
     quotas = "mode: enforce, cluster_producer_ids_rate: 500, default: {producer_ids_rate: 1000}"
