@@ -31,6 +31,7 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/apis/producer_ids.py",
     "pidgate/gateway/proxy/apis/table.py",
     "pidgate/gateway/proxy/apis/topics.py",
+    "pidgate/gateway/proxy/apis/transaction_parts.py",
     "pidgate/gateway/proxy/broker_channel.py",
     "pidgate/gateway/proxy/broker_side.py",
     "pidgate/gateway/proxy/buffers.py",

@@ -17,8 +17,8 @@ from pidgate.protocol.frames import Reader, encode_string, framed, uvarint
 from pidgate.protocol.messages import END_TXN, INIT_PRODUCER_ID, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.produce_answers import may_hold_errors
+from pidgate.protocol.transaction_parts import ADD_PARTITIONS_TO_TXN
 
-ADD_PARTITIONS_TO_TXN: Final = 24
 FIND_COORDINATOR: Final = 10
 
 PRODUCE_VERSION: Final = 11

@@ -22,7 +22,7 @@ from pidgate.protocol.headers import peek_request
 GUARDED: Final = frozenset(
     {
         *(1, 2, 3),  # Fetch, ListOffsets, Metadata
-        *(8, 9, 19, 20, 21, 23, 24, 27, 28),  # offsets, topics, epochs, transactions
+        *(8, 9, 19, 20, 21, 23, 24, 28),  # offsets, topics, epochs, transactions
         *(29, 30, 31),  # ACLs, by resource name
         *(32, 33, 34, 35, 37, 43, 44, 45, 46, 47),  # administration
         *(55, 61, 68, 75, 76, 78, 79, 88, 90, 91, 92),  # descriptions, group protocols, share groups
@@ -48,7 +48,6 @@ _REPEATED: Final = {
     "topics": ("topics",),
     "partitions": ("partitions", "partition_indexes"),
     "groups": ("groups",),
-    "markers": ("markers",),
     "replica_election_results": ("topic_partitions",),
     "partition_result": ("partitions",),
     "results_by_transaction": ("transactions",),

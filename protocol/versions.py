@@ -56,11 +56,9 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
     21: SpokenApi("DeleteRecords", 0, 2, BROKER, 2),
     22: SpokenApi("InitProducerId", 0, 5, BROKER, 2),
     23: SpokenApi("OffsetForLeaderEpoch", 0, 4, BROKER, 4),
-    24: SpokenApi("AddPartitionsToTxn", 0, 5, BROKER, 3),
+    24: SpokenApi("AddPartitionsToTxn", 0, 3, BROKER, 3),
     25: SpokenApi("AddOffsetsToTxn", 0, 4, BROKER, 3),
     26: SpokenApi("EndTxn", 0, 5, BROKER, 3),
-    # Not only between brokers: an admin client's abortTransaction sends it.
-    27: SpokenApi("WriteTxnMarkers", 0, 2, BROKER, 1),
     28: SpokenApi("TxnOffsetCommit", 0, 5, BROKER, 3),
     29: SpokenApi("DescribeAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
     30: SpokenApi("CreateAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
@@ -116,9 +114,13 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
 
 _EARLY_ACCESS: Final = "early access of KIP-932 in Kafka 3.9 and 4.0, another layout, removed in Kafka 4.1"
 
+_OF_BROKERS: Final = "between brokers (needs CLUSTER_ACTION), of many transactions at once: clients send v3"
+
 WITHHELD_VERSIONS: Final[dict[tuple[int, int], str]] = {
     (17, 0): "is followed by raw tokens without Kafka headers, so the identity could not be read",
     (22, 6): "unstable in Kafka 4.3 (two-phase commit, KIP-939): its layout may still change",
+    (24, 4): _OF_BROKERS,
+    (24, 5): _OF_BROKERS,
     (55, 2): "shows controllers' addresses, to which no port of the gateway leads",
     (76, 0): _EARLY_ACCESS,
     (77, 0): _EARLY_ACCESS,
@@ -145,6 +147,8 @@ NOT_OFFERED: Final[dict[int, str]] = {
     5: _BETWEEN_BROKERS,  # StopReplica
     6: _BETWEEN_BROKERS,  # UpdateMetadata
     7: _BETWEEN_BROKERS,  # ControlledShutdown; also the only request header v0
+    # WriteTxnMarkers; not only between brokers: an admin client's abortTransaction sends it.
+    27: "makes producer state of any id in any partition: abort a hanging transaction at the brokers",
     52: _CONTROLLER_ONLY,  # Vote
     53: _CONTROLLER_ONLY,  # BeginQuorumEpoch
     54: _CONTROLLER_ONLY,  # EndQuorumEpoch

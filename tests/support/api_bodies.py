@@ -88,7 +88,6 @@ def bodies(scene: Scene) -> Mapping[int, Mapping[str, Any]]:
         },
         25: {**no_transaction, "group_id": _NOBODY},
         26: {**no_transaction, "committed": True},
-        27: {},
         28: {**no_transaction, "group_id": _NOBODY, "topics": [{**topic, "partitions": [offset]}]},
         29: {**any_acl, **any_acl_names},
         30: {"creations": [{**an_acl, "permission_type": 3}]},

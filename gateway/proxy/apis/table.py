@@ -6,6 +6,7 @@ never offered.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from pidgate.gateway.proxy.apis.api import Api
@@ -20,6 +21,7 @@ from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.producer_ids import EndTxnApi, InitProducerIdApi
 from pidgate.gateway.proxy.apis.topics import AddressesApi, GuardedApi, MetadataApi, TopicListApi
+from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
 from pidgate.protocol.gateway_topics import CONSUMER_GROUP_HEARTBEAT, DESCRIBE_TOPIC_PARTITIONS
 from pidgate.protocol.topic_refusals import GUARDED
@@ -27,6 +29,7 @@ from pidgate.protocol.versions import SPOKEN
 
 _ADDRESSES: Final = AddressesApi()
 _TOPIC_LIST: Final = TopicListApi()
+_TRANSACTION_PART: Final = TransactionPartApi()
 
 ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (0, 0, PRODUCE_API),
@@ -36,7 +39,10 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (17, 0, SaslHandshakeApi()),
     (18, 0, ApiVersionsApi()),
     (22, 0, InitProducerIdApi()),
+    (24, 0, _TRANSACTION_PART),  # AddPartitionsToTxn
+    (25, 0, _TRANSACTION_PART),  # AddOffsetsToTxn
     (26, 5, EndTxnApi()),  # KIP-890 part 2: answers with the producer id to go on with
+    (28, 0, _TRANSACTION_PART),  # TxnOffsetCommit
     (36, 0, SaslAuthenticateApi()),
     (48, 0, DescribeQuotasApi()),
     (49, 0, AlterQuotasApi()),
@@ -45,6 +51,31 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (78, 0, FETCH_WITH_ENDPOINTS),  # ShareFetch
 )
 """(api key, first version, what is done); a later row of the same key stands for later versions."""
+
+
+class Standing(StrEnum):
+    """Treatment of an API that could make producer state on brokers."""
+
+    JUDGED = "judged"  # an id that is new here costs a token, or is refused
+    WITHHELD = "withheld"  # neither offered nor forwarded
+    MAKES_NONE = "makes none"
+
+
+PRODUCER_STATE: Final[dict[int, tuple[Standing, str]]] = {
+    0: (Standing.JUDGED, "each batch's producer id, by partition"),
+    22: (Standing.JUDGED, "gives the id: where that is asked for, or above the rate of transactional ids"),
+    24: (Standing.JUDGED, "the transaction's end writes a marker into each partition that it adds"),
+    25: (Standing.JUDGED, "the same for the group's partition of __consumer_offsets"),
+    26: (
+        Standing.MAKES_NONE,
+        "its markers go where a judged request added the id; a new id inherits (KIP-890)",
+    ),
+    27: (Standing.WITHHELD, "makes any id known in any partition, for whoever may alter the cluster"),
+    28: (Standing.JUDGED, "a transactional batch in __consumer_offsets, since v5 added by itself"),
+    66: (Standing.MAKES_NONE, "lists transactions, filtered by ids"),
+}
+"""Every API whose request holds records or a producer id. A test takes the list from the schemas, and so fails when
+Kafka has another one."""
 
 NOT_OFFERED: Final = NotOffered()
 _GUARDED: Final = GuardedApi()

@@ -4,6 +4,7 @@ from pidgate.protocol import codec, messages, producer_requests
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.produce import walk
 from pidgate.protocol.record_batch import RecordBatch
+from pidgate.protocol.transaction_parts import ADD_PARTITIONS_TO_TXN
 from tests.support import raw
 
 BATCH = RecordBatch([b"value"])
@@ -80,7 +81,7 @@ def test_add_partition_to_txn_and_its_answer() -> None:
             }
         ],
     }
-    answer = body(raw.response(producer_requests.ADD_PARTITIONS_TO_TXN, 2, told))
+    answer = body(raw.response(ADD_PARTITIONS_TO_TXN, 2, told))
     assert producer_requests.add_partition_to_txn_answer(answer) == 51
 
 

@@ -1,13 +1,22 @@
 """The table of APIs keeps the promises of each: no address leaks, no gateway topic is reached, a later row is later."""
 
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
+
+import pytest
 
 from pidgate.gateway.proxy.apis.api import UNREAD
-from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, ROWS
+from pidgate.gateway.proxy.apis.produce import ProduceApi
+from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
+from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, PRODUCER_STATE, ROWS, Standing
 from pidgate.gateway.proxy.apis.topics import GuardedApi
+from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
 from pidgate.protocol.topic_refusals import GUARDED
+from pidgate.protocol.versions import NOT_OFFERED as WITHHELD
 from pidgate.protocol.versions import SPOKEN
+from tests.unit.protocol.test_versions import JSON_SCHEMAS
 
 
 def test_every_version_that_is_offered_is_handled_and_no_other() -> None:
@@ -37,3 +46,63 @@ def test_every_request_that_may_name_a_gateway_topic_is_looked_at() -> None:
 def test_rows_stand_in_order() -> None:
     keys = [(api_key, first) for api_key, first, _ in ROWS]
     assert all(before < after for before, after in pairwise(keys))
+
+
+# APIs that could make producer state
+
+Schemas = dict[tuple[int, str], dict[str, Any]]
+JUDGES = (ProduceApi, InitProducerIdApi, TransactionPartApi)
+
+
+def fields(of: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for field in of.get("fields", ()):
+        yield field
+        yield from fields(field)
+
+
+def holds_producer_ids(schema: dict[str, Any]) -> bool:
+    """Return whether a message has a field for a producer id, or for records, which have one."""
+    return any(
+        "producerid" in field["name"].lower()
+        or field.get("entityType") == "producerId"
+        or field.get("type") == "records"
+        for one in (schema, *schema.get("commonStructs", ()))
+        for field in fields(one)
+    )
+
+
+def missing(schemas: Schemas, table: dict[int, tuple[Standing, str]]) -> set[int]:
+    """Return the APIs whose request could make producer state, and which the table does not mention."""
+    return {
+        api_key
+        for (api_key, kind), schema in schemas.items()
+        if kind == "request" and api_key not in table and holds_producer_ids(schema)
+    }
+
+
+def test_every_api_that_could_make_producer_state_is_in_the_table() -> None:
+    assert missing(JSON_SCHEMAS, PRODUCER_STATE) == set()
+    assert all(holds_producer_ids(JSON_SCHEMAS[api_key, "request"]) for api_key in PRODUCER_STATE)
+
+
+@pytest.mark.parametrize("api_key", sorted(PRODUCER_STATE))
+def test_each_is_treated_as_the_table_says(api_key: int) -> None:
+    standing, why = PRODUCER_STATE[api_key]
+    handlers = {type(api) for index, api in APIS.items() if index >> 16 == api_key}
+    assert why
+    assert (standing is Standing.WITHHELD) == (not handlers) == (api_key in WITHHELD)
+    if standing is Standing.JUDGED:
+        assert all(issubclass(handler, JUDGES) for handler in handlers)
+
+
+@pytest.mark.parametrize("api_key", sorted(PRODUCER_STATE))
+def test_one_that_is_left_out_would_be_noticed(api_key: int) -> None:
+    table = {key: row for key, row in PRODUCER_STATE.items() if key != api_key}
+    assert missing(JSON_SCHEMAS, table) == {api_key}
+
+
+def test_a_new_api_of_kafka_would_be_noticed() -> None:
+    """Whatever its field is called, and however deep it lies."""
+    one = {"name": "Ids", "type": "[]int64", "entityType": "producerId"}
+    schema = {"fields": [{"name": "Topics", "type": "[]Topic", "fields": [one]}]}
+    assert missing({(99, "request"): schema, (98, "response"): schema}, PRODUCER_STATE) == {99}

@@ -1,0 +1,65 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit: judged by their producer id, like a batch at sequence 0. PURE.
+
+Where transactions are enforced, an id that is new here is refused before the transaction's clock runs.
+"""
+
+from __future__ import annotations
+
+from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
+from pidgate.gateway.proxy.apis.api import HOLD, ApiContext, Request, Step
+from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
+from pidgate.protocol.errors import FrameTooLarge
+from pidgate.protocol.transaction_parts import part_refused, transaction_part
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Close, ProducerBatch, Refuse
+
+_NO_PARTITION = -1
+"""Of the batch as which such a request is judged: no real batch comes before it or behind it."""
+
+
+class TransactionPartApi(GuardedApi):
+    """Refused with COORDINATOR_LOAD_IN_PROGRESS and a mute: every client sends it again."""
+
+    def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        pending, context.pending = context.pending, None
+        if request.api_key in context.guarded:
+            step = refused(context, request)
+            if step is not None:
+                return step
+        part = transaction_part(request.buf, request.start, request.end)
+        if part.producer_id < 0:
+            return context.forward(request)  # of no producer: brokers refuse it
+        batch: ProducerBatch = (part.producer_id, part.producer_epoch, 0, part.topic, _NO_PARTITION)
+        verdict = context.admission.judge(
+            context.session, [batch], transactional=True, now_ms=now_ms, pending=pending
+        )
+        recorder = context.recorder
+        if isinstance(verdict, PendingDecision):
+            if not verdict.question.passed:
+                context.pending = verdict
+                return HOLD
+            verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, part.transactional_id)
+            context.passed.append(verdict)
+            context.wants_attention = True
+            return context.forward(request)
+        if isinstance(verdict, Close):
+            return context.close("quota", verdict.reason)
+        if recorder is not None and verdict.decisions:
+            of_transaction = pseudonym(TRANSACTIONAL_ID, part.transactional_id)
+            recorder.decided_later(verdict.decisions, of_transaction, now_ms)
+        if isinstance(verdict, Refuse):
+            return _refuse(context, request, verdict, now_ms)
+        return context.forward(request)
+
+
+def _refuse(context: ApiContext, request: Request, verdict: Refuse, now_ms: int) -> Step:
+    context.counters.requests_refused[verdict.reason] += 1
+    context.refused.append(verdict)
+    throttle_ms = verdict.throttle_time_ms
+    context.mute(now_ms + throttle_ms)
+    try:
+        return context.respond(part_refused(request.buf, request.start, request.end, throttle_ms))
+    except FrameTooLarge:
+        return context.close(
+            "limit", "a refused part of a transaction names too many partitions to be answered"
+        )
