@@ -65,9 +65,9 @@ def part_refused(buf: Buffer, start: int, end: int, throttle_time_ms: int) -> by
     """
     api_key, version, correlation_id, reader = _opened(buf, start, end)
     no_tags = b"\x00" if reader.flexible else b""
-    parts = [_I32.pack(correlation_id), no_tags, _I32.pack(throttle_time_ms)]
+    answer = bytearray(_I32.pack(correlation_id) + no_tags + _I32.pack(throttle_time_ms))
     if api_key == ADD_OFFSETS_TO_TXN:
-        return framed(*parts, _REFUSED, no_tags)
+        return framed(answer, _REFUSED, no_tags)
     reader.skip_string()
     if api_key == TXN_OFFSET_COMMIT:
         reader.skip_string()
@@ -77,22 +77,22 @@ def part_refused(buf: Buffer, start: int, end: int, throttle_time_ms: int) -> by
         reader.skip_string()
         reader.skip_string()
     topics = reader.count(2)
-    parts.append(array_count(topics, flexible=reader.flexible))
+    answer += array_count(topics, flexible=reader.flexible)
     for _ in range(topics):
         at = reader.pos
         reader.skip_string()
-        parts.append(reader.since(at))  # in the same form in the answer: both became flexible together
+        answer += reader.since(at)  # in the same form in the answer: both became flexible together
         partitions = reader.count(4)
-        parts.append(array_count(partitions, flexible=reader.flexible))
+        answer += array_count(partitions, flexible=reader.flexible)
         for _ in range(partitions):
-            parts += (reader.take(4), _REFUSED, no_tags)
+            answer += reader.take(4) + _REFUSED + no_tags
             if api_key == TXN_OFFSET_COMMIT:
                 reader.skip(12 if version >= _FIRST_WITH_LEADER_EPOCHS else 8)
                 reader.skip_string()  # metadata
                 reader.skip_tags()
         reader.skip_tags()
-        parts.append(no_tags)
-    return framed(*parts, no_tags)
+        answer += no_tags
+    return framed(answer, no_tags)
 
 
 def _opened(buf: Buffer, start: int, end: int) -> tuple[int, int, int, Reader]:

@@ -14,6 +14,12 @@ from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.produce import FIRST_TOPIC_ID, ForbiddenTopic, transactional_id, walk, walk_counting
 from pidgate.protocol.repeated_produce import RepeatedProduce
+from pidgate.protocol.transaction_parts import (
+    TRANSACTION_PARTS,
+    TransactionPart,
+    part_refused,
+    transaction_part,
+)
 from pidgate.protocol.versions import SPOKEN, speaks
 from tests.fuzz.kafka_oracle import Refused, kafka
 from tests.fuzz.target import Target
@@ -169,9 +175,17 @@ def _own_topic_seeds() -> Iterator[bytes]:
 
 # ---- the small ones -------------------------------------------------------------------------------------
 
+
+def _transaction_part(buf: bytes, start: int, end: int) -> TransactionPart:
+    """Refuse it, too, which reads all of it."""
+    part_refused(buf, start, end, 9)
+    return transaction_part(buf, start, end)
+
+
 _SMALL: Final[dict[int, Read]] = {
     messages.INIT_PRODUCER_ID: messages.init_producer_id_request,
     26: messages.end_txn_request,
+    **dict.fromkeys(TRANSACTION_PARTS, _transaction_part),
     17: messages.sasl_mechanism,
     36: messages.sasl_token,
     messages.API_VERSIONS: messages.client_software,
@@ -198,6 +212,8 @@ def _same_small(data: bytes, found: object) -> None:
         )
     elif api_key == 26:
         assert ours.producer_id == body["producerId"]
+    elif api_key in TRANSACTION_PARTS:
+        assert ours.producer_id == body.get("producerId", body.get("v3AndBelowProducerId"))
     elif api_key == 17:
         assert ours == body["mechanism"]
     elif api_key == client_quotas.ALTER_CLIENT_QUOTAS:
@@ -210,6 +226,14 @@ def _same_small(data: bytes, found: object) -> None:
         assert all(one["entityType"] == "user" for one in body["components"])
 
 
+def _a_transaction_part() -> dict[str, Any]:
+    of = {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 1}
+    added = [{"name": TOPIC, "partitions": [3]}]
+    committed = [{"name": TOPIC, "partitions": [{"partition_index": 3, "committed_offset": 5}]}]
+    v3_and_below = {f"v3_and_below_{name}": value for name, value in {**of, "topics": added}.items()}
+    return {**of, **v3_and_below, "group_id": "g", "member_id": "m", "topics": committed}
+
+
 def _small_seeds() -> Iterator[bytes]:
     entity = [{"entity_type": "user", "entity_name": "alice"}]
     ops = [{"key": "producer_ids_rate", "value": 5.0, "remove": False}]
@@ -219,6 +243,7 @@ def _small_seeds() -> Iterator[bytes]:
             **{"enable2_pc": False, "keep_prepared_txn": False},
         },
         26: {"transactional_id": "tx", "producer_id": 7, "producer_epoch": 1, "committed": True},
+        **dict.fromkeys(TRANSACTION_PARTS, _a_transaction_part()),
         17: {"mechanism": "PLAIN"},
         36: {"auth_bytes": b"\0bob\0pw"},
         messages.API_VERSIONS: {"client_software_name": "raw", "client_software_version": "1"},
