@@ -144,6 +144,7 @@ class Workers:
         # It may be a successor, or the others were faster: what was refused before it came holds for it, too.
         for user, producer_id in self._refusals.to_watch(self._clock_ms())[-MOST_REFUSED_KEPT:]:
             session.send(Kind.REFUSED, (user, producer_id))
+        session.may_lag_from_here()
 
     def worker_lost(self, session: WorkerSession) -> None:
         """Keep what the worker had counted."""
@@ -263,6 +264,8 @@ class WorkerSession(asyncio.Protocol):
         self.process = 0
         self.is_leaving = False
         self._sent_offsets: list[int] = []
+        self._most_unread_bytes: int | None = None
+        """None: what is sent at the beginning always finds room, or a worker would be cut off for ever."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -294,11 +297,17 @@ class WorkerSession(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if transport.get_write_buffer_size() < MOST_UNREAD_BYTES:
+        most_unread_bytes = self._most_unread_bytes
+        if most_unread_bytes is None or transport.get_write_buffer_size() < most_unread_bytes:
             transport.write(wire.encoded(kind, body))
         else:
             log.error(Event.WORKER_LOST, worker=self.worker, pid=self.process)
             transport.abort()
+
+    def may_lag_from_here(self) -> None:
+        """Cut the worker off for what it leaves unread from now on; what it has to know at the beginning is sent."""
+        if self._transport is not None:
+            self._most_unread_bytes = self._transport.get_write_buffer_size() + MOST_UNREAD_BYTES
 
     def send_offsets(self, offsets: list[int]) -> None:
         """Send how far others' events are applied, if that has changed."""

@@ -1,0 +1,308 @@
+"""State between state owner and worker is never left out: whoever lags begins anew, and what was unsent leaves later.
+
+A real state owner and a real worker, on one event loop. Each rule has a mutant that breaks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pidgate.gateway.config.loading import parse
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.process import link, wire, workers
+from pidgate.gateway.process.link import StateOwnerLink
+from pidgate.gateway.process.server import Gateway
+from pidgate.gateway.process.wire import Kind
+from pidgate.gateway.process.worker import Worker
+from pidgate.gateway.process.workers import Workers, WorkerSession
+from pidgate.quota.layered_filter import Sighting
+from pidgate.quota.settings import Mode
+from pidgate.quota.state import PendingDecision
+from pidgate.quota.verdicts import Forward, Session
+from pidgate.sandbox.ports import free_block
+from tests.support.loopback import HOST, ScriptedBroker, run, until
+
+USER = "alice"
+LITTLE_BYTES = 64 * 1024
+MANY_IDS = 20_000
+"""More of their messages than the socket's buffers and LITTLE_BYTES hold."""
+
+
+class Site:
+    """A state owner, which may be replaced, and its only worker."""
+
+    def __init__(self, broker: str, socket_path: Path) -> None:
+        first = free_block(16)
+        config = {
+            "cluster": {"bootstrap_servers": [broker]},
+            "listeners": [
+                {
+                    "bind": f"{HOST}:{first + 1}",
+                    "node_ports": {"first": first + 2},
+                    "authentication": "none",
+                }
+            ],
+            "admin": {"bind": f"{HOST}:{first}"},
+            "events": {"enabled": False},
+            "quotas": {
+                "mode": "enforce",
+                "default": {"producer_ids_rate": 5},
+                "producer_ids": {"cold_start": "enforce"},
+            },
+        }
+        self._settings: Settings = parse(yaml.safe_dump(config))
+        self._path = str(socket_path)
+
+    async def start(self) -> None:
+        await self.start_owner(1)
+        self.worker = Worker(self._settings, 1, self._path, "run.1")
+        await self.worker.start()
+        await self.settled()
+
+    async def start_owner(self, number: int) -> None:
+        self.owner = Gateway(self._settings, incarnation=f"run.0.{number}", socket_path=self._path)
+        await self.owner.start()
+
+    async def settled(self) -> None:
+        """Wait until the worker is connected, and has what the state owner sends at the beginning."""
+        await until(lambda: self.sessions and not self.worker._is_new_owner)
+
+    async def stop(self) -> None:
+        await self.worker.drain()
+        await self.owner.drain()
+
+    @property
+    def workers(self) -> Workers:
+        assert isinstance(self.owner.traffic, Workers)
+        return self.owner.traffic
+
+    @property
+    def sessions(self) -> list[WorkerSession]:
+        return [session for session in self.workers._sessions if session._transport is not None]
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        transport = self.worker._link._transport
+        assert transport is not None
+        return transport
+
+    def now_ms(self) -> int:
+        return self.worker._traffic.shared.now_ms()
+
+    def knows(self, producer_id: int) -> bool:
+        """Whether the state owner has admitted the id."""
+        live = self.owner._manager._quota.table.live(USER, self.now_ms())
+        sighting = live.filter.find(live.filter.hashed(producer_id), self.now_ms())
+        return sighting is not Sighting.UNSEEN
+
+
+@asynccontextmanager
+async def site_at(path: Path) -> AsyncIterator[Site]:
+    async with ScriptedBroker() as broker:
+        site = Site(broker.address, path / "socket")
+        await site.start()
+        try:
+            yield site
+        finally:
+            await site.stop()
+
+
+async def lasts(holds: Callable[[], bool]) -> bool:
+    """Whether it is still so after a second: two reports of the worker."""
+    for _ in range(25):
+        if not holds():
+            return False
+        await asyncio.sleep(0.05)
+    return True
+
+
+# A worker that lags
+
+
+async def _lag_then_read(site: Site) -> None:
+    """Let much be sent that the worker does not read, and then, in an emergency, that all is to be observed."""
+    site.transport.pause_reading()
+    for producer_id in range(MANY_IDS):
+        site.workers.refused_elsewhere(USER, producer_id, site.now_ms())
+        if producer_id % 500 == 0:
+            await asyncio.sleep(0)
+    site.workers.set_quotas(replace(site.workers._quotas, mode=Mode.OBSERVE))
+    await asyncio.sleep(0.05)
+    site.transport.resume_reading()
+
+
+def _mode(site: Site) -> Mode:
+    return site.worker._traffic.quotas.mode
+
+
+def test_a_worker_that_lags_is_cut_off_and_gets_all_of_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "MOST_UNREAD_BYTES", LITTLE_BYTES)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            (before,) = site.sessions
+            await _lag_then_read(site)
+            await until(lambda: _mode(site) is Mode.OBSERVE)
+            await until(lambda: site.sessions and site.sessions != [before])
+            await site.settled()
+            await until(lambda: (USER, MANY_IDS - 1) in site.worker._traffic.watched_ids())
+
+    run(scenario())
+
+
+def test_mutant_what_finds_no_room_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emergency does not reach the worker."""
+    monkeypatch.setattr(workers, "MOST_UNREAD_BYTES", LITTLE_BYTES)
+
+    def send(session: WorkerSession, kind: Kind, body: object) -> None:
+        transport = session._transport
+        if transport is not None and transport.get_write_buffer_size() < LITTLE_BYTES:
+            transport.write(wire.encoded(kind, body))
+
+    monkeypatch.setattr(WorkerSession, "send", send)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            await _lag_then_read(site)
+            assert await lasts(lambda: _mode(site) is Mode.ENFORCE)
+
+    run(scenario())
+
+
+def test_mutant_the_beginning_has_to_find_room_like_what_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut off each time before it has begun, the worker never learns what was refused."""
+    monkeypatch.setattr(workers, "MOST_UNREAD_BYTES", LITTLE_BYTES)
+    connection_made = WorkerSession.connection_made
+
+    def limited(session: WorkerSession, transport: asyncio.BaseTransport) -> None:
+        connection_made(session, transport)
+        session.may_lag_from_here()
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            monkeypatch.setattr(WorkerSession, "connection_made", limited)
+            await _lag_then_read(site)
+            assert await lasts(lambda: (USER, MANY_IDS - 1) not in site.worker._traffic.watched_ids())
+
+    run(scenario())
+
+
+# Ids that passed unsent
+
+
+async def _pass_unsent(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an id pass while nothing more can be written to the state owner; then it reads again."""
+    with monkeypatch.context() as patched:
+        patched.setattr(link, "MOST_UNSENT_BYTES", 0)
+        site.worker._link.insert_uncharged(USER, 7, site.now_ms())
+        await asyncio.sleep(0.05)
+        assert not site.knows(7)
+
+
+def test_ids_that_passed_unsent_leave_with_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            await _pass_unsent(site, monkeypatch)
+            site.worker._link.insert_uncharged(USER, 8, site.now_ms())
+            await until(lambda: site.knows(7) and site.knows(8))
+
+    run(scenario())
+
+
+def test_they_leave_within_a_second_when_nothing_else_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            await _pass_unsent(site, monkeypatch)
+            await until(lambda: site.knows(7))
+
+    run(scenario())
+
+
+def test_mutant_ids_that_cannot_be_sent_at_once_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_passed = StateOwnerLink._write_passed
+
+    def forgets(to_owner: StateOwnerLink) -> None:
+        write_passed(to_owner)
+        to_owner._passed.clear()
+
+    monkeypatch.setattr(StateOwnerLink, "_write_passed", forgets)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            await _pass_unsent(site, monkeypatch)
+            assert await lasts(lambda: not site.knows(7))
+
+    run(scenario())
+
+
+# A new state owner
+
+
+async def _admitted_before_a_restart(site: Site) -> Callable[[], bool]:
+    """Admit an id, and replace the state owner; return whether the worker answers for the id without asking."""
+    admission, session = site.worker._traffic._admission, Session(USER, "app", HOST, 1)
+    batch, now_ms = (7, 0, 0, b"orders", 0), site.now_ms()
+    asked = admission.judge(session, [batch], transactional=False, now_ms=now_ms)
+    assert isinstance(asked, PendingDecision)
+    answered = asyncio.Event()
+    site.worker._link.ask(asked, lambda _asked: answered.set())
+    await answered.wait()
+    verdict = admission.judge(session, [batch], transactional=False, now_ms=now_ms, pending=asked)
+    assert isinstance(verdict, Forward)
+    admission.sticky.watched.clear()  # as new it is watched for five minutes, and no cache answers
+
+    def is_cached() -> bool:
+        return admission.knows(session, 7, 0, b"orders", [0], False, now_ms)
+
+    assert is_cached()
+    (before,) = site.sessions
+    await site.owner.drain()
+    assert before._transport is not None
+    before._transport.abort()
+    await site.start_owner(2)
+    await until(lambda: site.sessions)
+    return is_cached
+
+
+def test_after_a_restart_of_the_state_owner_equal_quotas_empty_the_caches(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            is_cached = await _admitted_before_a_restart(site)
+            await until(lambda: not is_cached())
+            assert not site.knows(7), "the new one has to be asked"
+
+    run(scenario())
+
+
+def test_mutant_equal_quotas_leave_the_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected: Callable[[Worker], None] = Worker.connected
+
+    def as_before(worker: Worker) -> None:
+        was_new = worker._is_new_owner
+        connected(worker)
+        worker._is_new_owner = was_new
+
+    monkeypatch.setattr(Worker, "connected", as_before)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            assert await lasts(await _admitted_before_a_restart(site))
+
+    run(scenario())
