@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.transaction_parts import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    TXN_OFFSET_COMMIT,
+)
 from pidgate.sandbox import Cluster
 from tests.hostile.attack import HOSTILE_USER, ONE_RECORD, Attack, Case, Delivery, Place, Target, cases
 from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
@@ -83,3 +89,38 @@ def _is_refused(answer: bytes) -> bool:
     found = raw.decoded(INIT_PRODUCER_ID, 4, answer)
     error_code, throttle_time_ms = found["error_code"], found["throttle_time_ms"]
     return bool(error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and throttle_time_ms > 0)
+
+
+ENFORCED = {
+    "users": {HONEST_USER: {"producer_ids_rate": 1_000_000}, HOSTILE_USER: {"producer_ids_rate": RATE}},
+    "producer_ids": {"transactional": "enforce", "max_throttle": "100ms", "cold_start": "enforce"},
+}
+VERSIONS = {ADD_PARTITIONS_TO_TXN: 3, ADD_OFFSETS_TO_TXN: 3, TXN_OFFSET_COMMIT: 3}
+
+
+def _part(api_key: int, producer_id: int) -> bytes:
+    of: dict[str, Any] = {"transactional_id": "tx", "producer_id": producer_id, "producer_epoch": 0}
+    if api_key == ADD_PARTITIONS_TO_TXN:
+        of = {f"v3_and_below_{name}": value for name, value in of.items()}
+        of["v3_and_below_topics"] = [{"name": "orders", "partitions": [0]}]
+    else:
+        of["group_id"] = "readers"
+        offset = {"partition_index": 0, "committed_offset": 1, "committed_metadata": ""}
+        of["topics"] = [{"name": "orders", "partitions": [offset]}]
+    return raw.request(api_key, VERSIONS[api_key], of)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_a_transaction_without_a_record_makes_no_state_for_free(sasl_cluster: Cluster, workers: int) -> None:
+    with running_site(sasl_cluster, Place(workers=workers), quotas=ENFORCED) as site:
+        refused = 0
+        with site.under_attack(log_lines=6):
+            for first in range(0, MANY, 5):
+                keys = [list(VERSIONS)[number % 3] for number in range(5)]
+                frames = [_part(key, 900_000 + first + at) for at, key in enumerate(keys)]
+                with site.connect(HOSTILE_USER) as attacker:
+                    outcome = attacker.attack(frames, Delivery.PIPELINED)
+                for key, answer in zip(keys, outcome.answers, strict=True):
+                    refused += raw.decoded(key, VERSIONS[key], answer)["throttle_time_ms"] > 0
+    assert refused == MANY - (RATE + 1)
