@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -76,7 +77,9 @@ class StateOwnerLink(asyncio.Protocol):
         self._number = 0
         self._progress = ProgressWatch(progress_path(Path(path)))
         self._asked: dict[int, tuple[PendingDecision, Answered, asyncio.TimerHandle]] = {}
-        self._passed: deque[tuple[User, int, bool]] = deque(maxlen=MOST_KEPT)
+        self._passed: deque[tuple[int, User, int, bool]] = deque(maxlen=MOST_KEPT)
+        self._passed_number = 0
+        self._passed_written = 0
         self._events: deque[bytes] = deque()
         self.events_dropped = 0
         self.applied_offsets: list[int] = []
@@ -171,14 +174,25 @@ class StateOwnerLink(asyncio.Protocol):
     def insert_uncharged(
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
-        """Send an id that counts as admitted, or keep it until there is a connection."""
-        self._passed.append((user, producer_id, transactional))
+        """Send an id that counts as admitted; it is kept, and sent to the next state owner, until one has inserted it.
+
+        What is written is not yet received: a process that was killed accepts connections for a moment.
+        """
+        self._passed_number += 1
+        self._passed.append((self._passed_number, user, producer_id, transactional))
         self._write_passed()
 
     def _write_passed(self) -> None:
-        if self._passed and self._can_write:
-            self._write(wire.encoded(Kind.UNCHARGED, list(self._passed)))
-            self._passed.clear()
+        """Write the ids that were not written on this connection."""
+        if self._passed and self._can_write and self._passed_written < self._passed_number:
+            unwritten = [*takewhile(lambda kept: kept[0] > self._passed_written, reversed(self._passed))]
+            ids = [kept[1:] for kept in reversed(unwritten)]
+            self._write(wire.encoded(Kind.UNCHARGED, (self._passed_number, ids)))
+            self._passed_written = self._passed_number
+
+    def _inserted(self, last_number: int) -> None:
+        while self._passed and self._passed[0][0] <= last_number:
+            self._passed.popleft()
 
     def watched(self, ids: list[tuple[User, int]]) -> None:
         """Send the ids that this worker watches, which a new state owner does not know."""
@@ -190,7 +204,7 @@ class StateOwnerLink(asyncio.Protocol):
         if self._can_write:
             self._write(wire.encoded(Kind.INHERIT, (user, old_producer_id, new_producer_id)))
         else:
-            self._passed.append((user, new_producer_id, True))
+            self.insert_uncharged(user, new_producer_id, now_ms, transactional=True)
         return True
 
     def publish(self, key: str, value: bytes) -> None:
@@ -236,6 +250,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._decoder = wire.Decoder()
         self._write(wire.encoded(Kind.HELLO, (wire.WIRE_VERSION, self._worker, os.getpid())))
         self._progress.moved(self._loop.time())
+        self._passed_written = 0
         self._write_passed()
         self._write_events()
         log.info(Event.HOLDER_CONNECTED, worker=self._worker)
@@ -273,6 +288,8 @@ class StateOwnerLink(asyncio.Protocol):
                 done, timer = waiting_change
                 timer.cancel()
                 done(problems, kept)
+        elif message.kind is Kind.INSERTED:
+            self._inserted(message.body)
         elif message.kind is Kind.OFFSETS:
             self.applied_offsets = message.body
 

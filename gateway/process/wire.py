@@ -20,7 +20,7 @@ from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.verdicts import Decision
 
-WIRE_VERSION: Final = 3
+WIRE_VERSION: Final = 4
 LONGEST_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 _HEAD: Final = Struct(">IB")
@@ -37,8 +37,8 @@ class Kind(IntEnum):
     ANSWER = 3
     """State owner: (number, Answer)."""
     UNCHARGED = 4
-    """Worker: [(user, producer id, whether in a transaction), ...] count as admitted: they passed while nobody
-    answered.
+    """Worker: (number of the last, [(user, producer id, whether in a transaction), ...]) count as admitted: they
+    passed while nobody answered.
     """
     INHERIT = 5
     """Worker: (user, old producer id, new producer id)."""
@@ -62,6 +62,8 @@ class Kind(IntEnum):
     """State owner: (number, for each change None or why not, where they are kept)."""
     WATCHED = 15
     """Worker: [(user, producer id), ...] it watches, when it has connected: they are young."""
+    INSERTED = 16
+    """State owner: the number of the last UNCHARGED id that its state holds."""
 
 
 class WireError(Exception):

@@ -171,16 +171,18 @@ class Workers:
         elif message.kind is Kind.BYE:
             session.is_leaving = True
         elif message.kind is Kind.UNCHARGED:
-            for user, producer_id, transactional in body:
-                now_ms = self._now_ms(0)
+            last_number, ids = body
+            for user, producer_id, transactional in ids:
+                now_ms = self._now_ms(self._clock_ms())
                 self._manager.state.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
                 self._young.note(user, producer_id, session.worker, now_ms)
+            session.send(Kind.INSERTED, last_number)
         elif message.kind is Kind.WATCHED:
             for user, producer_id in body:
-                self._young.note(user, producer_id, session.worker, self._now_ms(0))
+                self._young.note(user, producer_id, session.worker, self._now_ms(self._clock_ms()))
         elif message.kind is Kind.INHERIT:
             user, old, new = body
-            self._manager.state.inherit(user, old, new, self._now_ms(0))
+            self._manager.state.inherit(user, old, new, self._now_ms(self._clock_ms()))
 
     def _now_ms(self, asked_ms: int) -> int:
         """Never goes back: workers read the machine's one monotonic clock, but their messages overtake each other."""

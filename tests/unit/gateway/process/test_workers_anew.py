@@ -252,6 +252,50 @@ def test_mutant_ids_that_cannot_be_sent_at_once_are_lost(
     run(scenario())
 
 
+async def _pass_to_one_who_dies(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write an id to a state owner that is gone before it reads; the worker then finds the next one."""
+
+    def dies(_: Workers, session: WorkerSession, message: wire.Message) -> None:
+        assert session._transport is not None
+        session._transport.abort()
+
+    (before,) = site.sessions
+    with monkeypatch.context() as patched:
+        patched.setattr(Workers, "take", dies)
+        site.worker._link.insert_uncharged(USER, 7, site.now_ms())
+        await until(lambda: before._transport is None)
+    await until(lambda: site.sessions)
+
+
+def test_ids_written_to_a_state_owner_that_dies_reach_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            await _pass_to_one_who_dies(site, monkeypatch)
+            await until(lambda: site.knows(7))
+            await until(lambda: not site.worker._link._passed)
+
+    run(scenario())
+
+
+def test_mutant_what_is_written_counts_as_received(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_passed = StateOwnerLink._write_passed
+
+    def forgets_once_written(to_owner: StateOwnerLink) -> None:
+        write_passed(to_owner)
+        to_owner._inserted(to_owner._passed_written)
+
+    monkeypatch.setattr(StateOwnerLink, "_write_passed", forgets_once_written)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            await _pass_to_one_who_dies(site, monkeypatch)
+            assert await lasts(lambda: not site.knows(7))
+
+    run(scenario())
+
+
 # A new state owner
 
 
