@@ -188,7 +188,6 @@ class QuotaStateManager:
             self._share_grace(loaded.grace_until_wall_ms, "a grace that had begun before the restart goes on")
         if restored_from == "nothing":
             self._begin_grace_when_cold()
-        # No turn of the event loop between the last one and taking over: who passed in it would be forgotten.
         while self._interim.hand_over(self._restored, self._now_ms(), PORTION):  # noqa: ASYNC110
             await asyncio.sleep(0)
         self._take_over(restored_from, self._loop.time() - began_s)
@@ -278,6 +277,8 @@ class QuotaStateManager:
                 self._share_grace(event.grace_until_wall_ms, f"{event.gateway_id} is in its grace")
 
     def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
+        # In one turn of the event loop, or who passes in between is forgotten. Workers connect before `start`.
+        self._interim.hand_over(self._restored, self._now_ms())
         self.state = self._restored
         self.is_restored = True
         self._observer.state_restored(self._restored)

@@ -22,6 +22,7 @@ from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.process.wire import Kind
 from pidgate.gateway.process.worker import Worker
 from pidgate.gateway.process.workers import Workers, WorkerSession
+from pidgate.quota.interim import InterimState
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.settings import Mode
 from pidgate.quota.state import PendingDecision
@@ -66,8 +67,10 @@ class Site:
         await self.worker.start()
         await self.settled()
 
-    async def start_owner(self, number: int) -> None:
+    async def start_owner(self, number: int, *, passed_before: int | None = None) -> None:
         self.owner = Gateway(self._settings, incarnation=f"run.0.{number}", socket_path=self._path)
+        if passed_before is not None:
+            self.owner._manager.state.insert_uncharged(USER, passed_before, self.now_ms())
         await self.owner.start()
 
     async def settled(self) -> None:
@@ -292,6 +295,30 @@ def test_mutant_what_is_written_counts_as_received(tmp_path: Path, monkeypatch: 
         async with site_at(tmp_path) as site:
             await _pass_to_one_who_dies(site, monkeypatch)
             assert await lasts(lambda: not site.knows(7))
+
+    run(scenario())
+
+
+async def _passed_before_the_start(path: Path) -> bool:
+    """Have a new state owner take an id from a worker that connects before it begins; return whether it knows it."""
+    async with site_at(path) as site:
+        await site.owner.drain()
+        await site.start_owner(2, passed_before=7)
+        return site.knows(7)
+
+
+def test_a_state_owner_knows_what_workers_sent_before_it_began(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        assert await _passed_before_the_start(tmp_path)
+
+    run(scenario())
+
+
+def test_mutant_taking_over_forgets_what_came_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InterimState, "hand_over", lambda *_: 0)
+
+    async def scenario() -> None:
+        assert not await _passed_before_the_start(tmp_path)
 
     run(scenario())
 
