@@ -172,21 +172,25 @@ class Workers:
             session.is_leaving = True
         elif message.kind is Kind.UNCHARGED:
             last_number, ids = body
+            now_ms = self._now_ms()
             for user, producer_id, transactional in ids:
-                now_ms = self._now_ms(self._clock_ms())
                 self._manager.state.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
                 self._young.note(user, producer_id, session.worker, now_ms)
             session.send(Kind.INSERTED, last_number)
         elif message.kind is Kind.WATCHED:
+            now_ms = self._now_ms()
             for user, producer_id in body:
-                self._young.note(user, producer_id, session.worker, self._now_ms(self._clock_ms()))
+                self._young.note(user, producer_id, session.worker, now_ms)
         elif message.kind is Kind.INHERIT:
             user, old, new = body
-            self._manager.state.inherit(user, old, new, self._now_ms(self._clock_ms()))
+            self._manager.state.inherit(user, old, new, self._now_ms())
 
-    def _now_ms(self, asked_ms: int) -> int:
-        """Never goes back: workers read the machine's one monotonic clock, but their messages overtake each other."""
-        self._latest_ms = max(self._latest_ms, asked_ms)
+    def _now_ms(self, asked_ms: int | None = None) -> int:
+        """Return the time at which a worker asked, or the present.
+
+        Never goes back: workers read the machine's one monotonic clock, but their messages overtake each other.
+        """
+        self._latest_ms = max(self._latest_ms, self._clock_ms() if asked_ms is None else asked_ms)
         return self._latest_ms
 
     def _answer(self, session: WorkerSession, number: int, asked_ms: int, question: Question) -> None:
@@ -240,7 +244,7 @@ class Workers:
         """Once a second: forget what is over, publish who gave up, send applied offsets."""
         while True:
             await asyncio.sleep(TICK_S)
-            now_ms = self._now_ms(self._clock_ms())
+            now_ms = self._now_ms()
             try:
                 gave_up = self._manager.state.sweep(now_ms)
                 self._young.sweep(now_ms)
