@@ -291,6 +291,11 @@ class ApiContext(ABC):
     def mute(self, until_ms: int) -> None:
         """Hand nothing on until then, or for as long as the channel is muted already."""
 
+    def count_later(self, passed: PendingDecision) -> None:
+        """Have the question put about a request that goes on without waiting for its answer."""
+        self.passed.append(passed)
+        self.wants_attention = True
+
     def forward(self, request: Request) -> Step:
         """Send the request as it is and wait for its answer. Returns FORWARD."""
         request.buf = b""

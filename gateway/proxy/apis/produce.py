@@ -67,8 +67,7 @@ class ProduceApi(Api):
                     return HOLD
                 if recorder is not None and transactional:
                     verdict.of_transaction = recorder.transaction_of(buf, start, end)
-                context.passed.append(verdict)
-                context.wants_attention = True
+                context.count_later(verdict)
             if recorder is not None:
                 if isinstance(verdict, Forward) and verdict.decisions:
                     recorder.decided(verdict.decisions, buf, start, end, now_ms)

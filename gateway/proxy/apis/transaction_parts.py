@@ -39,8 +39,7 @@ class TransactionPartApi(GuardedApi):
                 context.pending = verdict
                 return HOLD
             verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, part.transactional_id)
-            context.passed.append(verdict)
-            context.wants_attention = True
+            context.count_later(verdict)
             return context.forward(request)
         if isinstance(verdict, Close):
             return context.close("quota", verdict.reason)
