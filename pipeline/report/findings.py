@@ -105,7 +105,7 @@ def _headline(user: UserRow, worst: PatternFound) -> str:
     also = [pattern_words(one.pattern).name.lower() for one in user.harmful[1:]]
     return (
         f"{name_of(user.user)}{where} {pattern_words(worst.pattern).does}: "
-        f"{counted(round(worst.ids), 'new id')}, {share(worst.share)} of all it opened"
+        f"{counted(worst.new_ids, 'new id')}, {share(worst.share)} of all it opened"
         f"{'; also ' + listed(also) if also else ''}"
     )
 

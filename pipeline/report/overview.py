@@ -162,6 +162,6 @@ def _columns(pages: Mapping[str, int]) -> Sequence[Column[UserRow]]:
 
 def patterns_of(user: UserRow) -> Html:
     """A badge for each pattern, what harms first."""
-    ordered = sorted(user.patterns, key=lambda one: (not one.harmful, -one.ids))
+    ordered = sorted(user.patterns, key=lambda one: (not one.harmful, -one.new_ids))
     badges = [badge(pattern_words(one.pattern).name, "bad" if one.harmful else "plain") for one in ordered]
     return joined(*(joined(" ", one) for one in badges))

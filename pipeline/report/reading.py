@@ -92,9 +92,9 @@ def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
     parts = [
         part
         for part in (
-            _ranked(source, "offenders", f.expr("if(harmful, new_ids * share, 0D)")),
-            _ranked(source, "rates_users", f.lit(0.0)),
-            _ranked(source, "recommendations", f.lit(0.0)),
+            _ranked(source, "offenders", f.expr("if(harmful, new_ids, 0)")),
+            _ranked(source, "rates_users", f.lit(0)),
+            _ranked(source, "recommendations", f.lit(0)),
         )
         if part is not None
     ]
@@ -103,7 +103,7 @@ def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
     ranked = (
         reduce(lambda one, other: one.unionByName(other), parts)
         .groupBy("user")
-        .agg(f.max("burnt").alias("burnt"), f.max("new_ids").alias("new_ids"))
+        .agg(f.sum("burnt").alias("burnt"), f.max("new_ids").alias("new_ids"))
     )
     order = [f.desc("burnt"), f.desc("new_ids"), f.asc("user")]
     names = [row["user"] for row in ranked.orderBy(*order).limit(at_most).collect()]
@@ -116,7 +116,7 @@ def _ranked(source: Source, name: str, burnt: Column) -> DataFrame | None:
         return None
     new_ids = f.col("new_ids") if "new_ids" in frame.columns else f.lit(0)
     return frame.where("user is not null").select(
-        "user", burnt.cast("double").alias("burnt"), new_ids.cast("long").alias("new_ids")
+        "user", burnt.cast("long").alias("burnt"), new_ids.cast("long").alias("new_ids")
     )
 
 

@@ -56,16 +56,13 @@ class PatternFound:
     pattern: str
     harmful: bool
     new_ids: int
+    """That came by this pattern."""
     share: float
+    """Of all new ids of the user."""
     client_id: str | None
     address: str | None
     evidence: Mapping[str, str] | None
     sentence: str
-
-    @property
-    def ids(self) -> float:
-        """New ids that came by this pattern."""
-        return self.new_ids * self.share
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +287,12 @@ class UserRow:
     @property
     def harmful(self) -> Sequence[PatternFound]:
         """Return the harmful patterns, the most ids first."""
-        return sorted((one for one in self.patterns if one.harmful), key=lambda one: -one.ids)
+        return sorted((one for one in self.patterns if one.harmful), key=lambda one: -one.new_ids)
 
     @property
-    def burnt_ids(self) -> float:
-        """New ids that came by harmful patterns; these may overlap."""
-        return min(
-            sum(one.ids for one in self.harmful), max((one.new_ids for one in self.harmful), default=0)
-        )
+    def burnt_ids(self) -> int:
+        """New ids that came by harmful patterns; each came by one."""
+        return sum(one.new_ids for one in self.harmful)
 
 
 @dataclass(frozen=True, slots=True)

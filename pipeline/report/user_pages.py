@@ -131,7 +131,7 @@ def _counted_over(times: Times, window_ms: int) -> tuple[str, str]:
 
 
 def _worst_first(user: UserRow) -> list[PatternFound]:
-    return sorted(user.patterns, key=lambda one: (not one.harmful, -one.ids))
+    return sorted(user.patterns, key=lambda one: (not one.harmful, -one.new_ids))
 
 
 def _no_pattern(found: Found) -> Html:
@@ -153,7 +153,7 @@ def _pattern(found: PatternFound) -> Html:
         "div",
         tag("h4", badge("harmful" if found.harmful else "harmless", look), " ", words.name),
         tag("p", sentence(found.sentence)),
-        tag("p", f"{share(found.share)} of its {count(found.new_ids)} new ids."),
+        tag("p", f"{counted(found.new_ids, 'new id')}, {share(found.share)} of all it opened."),
         tag("dl", origin, shown, class_="evidence") if origin or shown else None,
         tag("p", tag("strong", "What to do: "), words.remedy) if found.harmful and words.remedy else None,
         class_=f"pattern {look}",

@@ -1,21 +1,25 @@
-"""Events written down by hand or by a seeded random generator, as the Parquet folders that jobs read."""
+"""Events written down by hand or by a seeded random generator, as the tables that jobs read."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, asdict, fields
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pidgate.events import EVENT_TYPES
+from pidgate.events import EVENT_TYPES, Event
+from pidgate.pipeline.offenders.stages import Events
 from pidgate.pipeline.schemas import PARTITIONS, table_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 MONDAY = 1_790_553_600_000
@@ -38,6 +42,18 @@ def write_events(root: str, event_type: str, rows: Iterable[Row]) -> None:
     schema = to_arrow_schema(type(PARTITIONS)([*table_schema(event_type).fields, *PARTITIONS.fields]))
     table = pa.Table.from_pylist([{**row, **_folder(row["wall_time_ms"])} for row in rows], schema=schema)
     pq.write_to_dataset(table, Path(root) / "events" / event_type, partition_cols=["day", "hour"])
+
+
+def events_of(spark: SparkSession, events: Iterable[Event]) -> Events:
+    """What `offenders` reads of events, without folders."""
+    rows = [{"schema_version": 2, "type": event.type, **asdict(event)} for event in events]
+    assert {row["type"] for row in rows} <= set(EVENT_TYPES)
+    tables = []
+    for word in ("decision", "id_usage", "produce_error", "connection"):
+        schema = table_schema(word)
+        mine = [tuple(row.get(name) for name in schema.names) for row in rows if row["type"] == word]
+        tables.append(spark.createDataFrame(mine, schema))
+    return Events(*tables)
 
 
 def _folder(wall_time_ms: int) -> Mapping[str, str]:

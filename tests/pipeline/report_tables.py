@@ -241,7 +241,7 @@ OFFENDERS = (
 
 def _offenders() -> Iterator[tuple[Any, ...]]:
     yield (
-        *(ROGUE, "producer_per_batch", True, 160_000, 0.994, "etl-loader", "10.4.7.19"),
+        *(ROGUE, "producer_per_batch", True, 159_040, 0.994, "etl-loader", "10.4.7.19"),
         {"median life of an id": "1.9 s", "requests per id": "1", "ids per connection": "212"},
         "159,040 of its 160,000 new ids were used for a single request, 212 of them over one connection.",
     )
@@ -249,19 +249,19 @@ def _offenders() -> Iterator[tuple[Any, ...]]:
         ROGUE,
         "shared_client_id",
         False,
-        160_000,
-        0.3,
+        960,
+        0.006,
         "etl-loader",
         None,
         None,
         "41 processes share a name.",
     )
     yield (
-        *("carol", "restart_loop", True, 8_900, 0.8, "nightly", "10.4.9.2", {"between starts": "58 s"}),
+        *("carol", "restart_loop", True, 7_120, 0.8, "nightly", "10.4.9.2", {"between starts": "58 s"}),
         "A process at 10.4.9.2 starts every 58 s with a new id and ends after its first record.",
     )
     yield (
-        *(HOSTILE, "random_transactional_ids", True, 3_060, 0.5, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),
+        *(HOSTILE, "random_transactional_ids", True, 1_530, 0.5, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),
         f"A sentence with {HOSTILE} in it.",
     )
     for user in QUIET:

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pidgate.events import EVENT_TYPES, Event
 from pidgate.events.patterns import Pattern
-from pidgate.pipeline.offenders.stages import Events, offenders, scratch
-from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.offenders.stages import offenders, scratch
 from pidgate.pipeline.tables import Tables
+from tests.pipeline.made_events import events_of
 from tests.support.offender_events import Scenes
 from tests.support.who_events import HOUR_MS, START_MS, Client
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Row, SparkSession
 
 
 Found = dict[str, dict[str, "Row"]]
-
-
-def table(spark: SparkSession, word: str, events: Iterable[Event]) -> DataFrame:
-    names = table_schema(word).names
-    rows = [{"schema_version": 2, **asdict(event)} for event in events if event.type == word]
-    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], table_schema(word))
-
-
-def events_of(spark: SparkSession, events: list[Event]) -> Events:
-    assert {event.type for event in events} <= set(EVENT_TYPES)
-    return Events(
-        decisions=table(spark, "decision", events),
-        usage=table(spark, "id_usage", events),
-        errors=table(spark, "produce_error", events),
-        connections=table(spark, "connection", events),
-    )
 
 
 def scenes() -> Scenes:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from pidgate.events import Event
-from pidgate.pipeline.offenders.stages import Events, offenders, scratch
-from pidgate.pipeline.schemas import table_schema
+from pidgate.pipeline.offenders.stages import offenders, scratch
 from pidgate.pipeline.tables import Tables
+from tests.pipeline.made_events import events_of
 from tests.support.recordings import load
 from tests.support.stretched import stretched
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 PACE = 60.0
@@ -22,19 +19,10 @@ NOT_TOLD_APART = {"scaling-app"}
 """Two minutes hold one rise and fall of its load: too few to be called a habit."""
 
 
-def table(spark: SparkSession, word: str, events: Iterable[Event]) -> DataFrame:
-    names = table_schema(word).names
-    rows = [{"schema_version": 2, **asdict(event)} for event in events if event.type == word]
-    return spark.createDataFrame([tuple(row.get(name) for name in names) for row in rows], table_schema(word))
-
-
 def test_real_clients_are_told_apart(spark: SparkSession, tables: Tables) -> None:
     recording = load("patterns")
     begin_ms = min(event.wall_time_ms for event in recording.events)
-    told = list(stretched(recording.events, PACE, begin_ms=begin_ms))
-    events = Events(
-        *(table(spark, word, told) for word in ("decision", "id_usage", "produce_error", "connection"))
-    )
+    events = events_of(spark, stretched(recording.events, PACE, begin_ms=begin_ms))
     found: dict[str, set[str]] = {}
     with scratch(tables) as keep:
         for row in offenders(events, keep).select("user", "pattern").collect():

@@ -20,11 +20,14 @@ from typer.testing import CliRunner
 from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.report import publish
 from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
+from pidgate.pipeline.offenders.stages import offenders, scratch
+from pidgate.pipeline.report.findings import findings
 from pidgate.pipeline.report.page import page as page_of
 from pidgate.pipeline.report.reading import found as read
 from pidgate.pipeline.report.rows import Found, PatternFound
 from pidgate.pipeline.report.source import Source
 from pidgate.pipeline.tables import Tables
+from tests.pipeline.made_events import events_of
 from tests.pipeline.report_tables import (
     HOSTILE,
     HOUR_MS,
@@ -36,6 +39,8 @@ from tests.pipeline.report_tables import (
     write,
     write_all,
 )
+from tests.support.offender_events import Scenes
+from tests.support.who_events import Client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,6 +122,20 @@ def test_a_user_known_to_one_job_alone_is_shown(tables: Tables) -> None:
     assert [user.user for user in found.users] == ["eve"]
     assert (found.totals, found.times, found.advice, found.blocks) == (None, None, None, None)
     assert "eve crashes and is started again" in page_of(found)
+
+
+def test_ids_of_a_pattern_are_those_that_offenders_counted(spark: SparkSession, tables: Tables) -> None:
+    scenes = Scenes()
+    scenes.per_batch(Client(user="both", client_id="export", address="10.1.0.1"))
+    scenes.steady("both", producers=50)
+    with scratch(tables) as keep:
+        tables.write_result("offenders", offenders(events_of(spark, scenes.stream.events()), keep))
+
+    found = read(tables, pages=1, made_ms=0)
+
+    assert [(user.user, user.burnt_ids) for user in found.users] == [("both", 200)]
+    assert findings(found)[0].headline.endswith(": 200 new ids, 80 % of all it opened")
+    assert "200 new ids, 80 % of all it opened." in page_of(found)
 
 
 def test_without_results_it_says_what_to_run(tables: Tables) -> None:

@@ -166,7 +166,7 @@ def _advice(user: str, action: str, rate: float | None) -> Recommendation:
 
 ROGUE = UserRow(
     "mallory",
-    patterns=[_pattern("mallory", Pattern.PRODUCER_PER_BATCH, 90, 0.9, harmful=True)],
+    patterns=[_pattern("mallory", Pattern.PRODUCER_PER_BATCH, 81, 0.9, harmful=True)],
     recommendation=_advice("mallory", "set", 20.0),
 )
 QUIET = UserRow("alice", patterns=[_pattern("alice", Pattern.CRON_JOB, 10, 1.0, harmful=False)])
@@ -201,7 +201,7 @@ def test_the_innocent_are_not_accused() -> None:
 
 def test_one_user_with_two_harmful_patterns_is_not_counted_twice() -> None:
     both = replace(
-        ROGUE, patterns=[*ROGUE.patterns, _pattern("mallory", Pattern.RESTART_LOOP, 90, 0.4, harmful=True)]
+        ROGUE, patterns=[*ROGUE.patterns, _pattern("mallory", Pattern.RESTART_LOOP, 9, 0.1, harmful=True)]
     )
 
     assert both.burnt_ids == 90
