@@ -15,7 +15,7 @@ from pidgate.cli.options import (
     PromoteOptions,
     RunOptions,
     WhoOptions,
-    command,
+    add_commands,
 )
 
 app = typer.Typer(
@@ -26,72 +26,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-
-@command(app)
-def run(options: RunOptions) -> int:
-    """Run the gateway in the foreground until SIGTERM or SIGINT."""
-    from pidgate.cli import running
-
-    return running.run(options)
-
-
-@command(app)
-def check(options: CheckOptions) -> int:
-    """Validate a file, say in plain words what it means, and what its quotas allow at most on the brokers."""
-    from pidgate.cli import checking
-
-    return checking.check(options)
-
-
-@command(app)
-def who(options: WhoOptions) -> int:
-    """Show who brings new producer ids, from the events topic, and what to do about it."""
-    from pidgate.cli import who as work
-
-    return work.who(options)
-
-
-@command(app)
-def load(options: LoadOptions) -> int:
-    """Send with synthetic producers, good and bad ones, and measure what comes back."""
-    from pidgate.cli import load as sending
-
-    return sending.load(options)
-
-
-@command(app)
-def health(options: HealthOptions) -> int:
-    """Ask a running gateway whether it lives; exit code 0 or 1. Made for container health checks."""
-    from pidgate.cli import health as work
-
-    return work.health(options)
-
-
-@command(app)
-def promote(options: PromoteOptions) -> int:
-    """Show what enforcing a user's quota would have refused lately, then ask whether to enforce it."""
-    from pidgate.cli import promote as work
-
-    return work.promote(options)
-
-
+COMMANDS = {
+    "run": (RunOptions, "running.run"),
+    "check": (CheckOptions, "checking.check"),
+    "who": (WhoOptions, "who.who"),
+    "load": (LoadOptions, "load.load"),
+    "health": (HealthOptions, "health.health"),
+    "promote": (PromoteOptions, "promote.promote"),
+    "mode": (ModeOptions, "quota_change.mode"),
+    "explain": (ExplainOptions, "explain.explain"),
+}
+add_commands(app, COMMANDS)
 app.add_typer(quotas.app, name="quotas")
-
-
-@command(app)
-def mode(options: ModeOptions) -> int:
-    """Observe or enforce, for a user or for all of them, on every gateway; file: what the file says."""
-    from pidgate.cli import quota_change
-
-    return quota_change.mode(options)
-
-
-@command(app)
-def explain(options: ExplainOptions) -> int:
-    """Show why a user is refused, or is not: tokens, ids in line, the last refusal and until when."""
-    from pidgate.cli import explain as work
-
-    return work.explain(options)
 
 
 @app.command(

@@ -1,13 +1,15 @@
 """The options of each command, declared once: name, type, help and default.
 
-A new option is a field of the command's dataclass here; the command's work gets the dataclass as it is.
+A new option is a field of the command's dataclass here; the command's work gets the dataclass as it is. A dataclass's
+docstring is the help of its command.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn, TypeVar, get_type_hints
 
@@ -15,38 +17,46 @@ import typer
 
 USAGE_ERROR: Final = 2
 
-_Options = TypeVar("_Options")
-_Work = Callable[[_Options], int]
+_T = TypeVar("_T")
 
 
-def command(app: typer.Typer, name: str | None = None) -> Callable[[_Work[_Options]], _Work[_Options]]:
-    """Register a function from one of the dataclasses below to an exit code; its docstring is the help."""
+def add_commands(app: typer.Typer, commands: Mapping[str, tuple[type[Any], str]]) -> None:
+    """Register commands by name: one of the dataclasses below, whose docstring is the help, and "module.function".
 
-    def register(work: _Work[_Options]) -> _Work[_Options]:
-        hints = get_type_hints(work)
-        del hints["return"]
-        (options,) = hints.values()
-        types = get_type_hints(options, include_extras=True)
+    The function is of this folder; it takes the options and returns the exit code. Its module is imported when the
+    command runs.
+    """
+    for name, (options, work) in commands.items():
+        app.command(name, help=inspect.getdoc(options))(_callback(options, work))
 
-        def run(**values: Any) -> None:
-            raise typer.Exit(work(options(**values)))
 
-        run.__name__, run.__doc__, run.__annotations__ = work.__name__, work.__doc__, types
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=inspect.Parameter.empty if field.default is MISSING else field.default,
-                    annotation=types[field.name],
-                )
-                for field in fields(options)
-            ]
-        )
-        app.command(name)(run)
-        return work
+def _callback(options: type[Any], work: str) -> Callable[..., None]:
+    """Return the function whose signature typer reads the options from."""
+    types = get_type_hints(options, include_extras=True)
 
-    return register
+    def run(**values: Any) -> None:
+        module, _, function = work.partition(".")
+        raise typer.Exit(getattr(import_module(f"pidgate.cli.{module}"), function)(options(**values)))
+
+    parameters = [_parameter(one, types[one.name]) for one in fields(options)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _parameter(one: Field[Any], annotation: Any) -> inspect.Parameter:
+    if _OPTION in one.metadata:
+        annotation = Annotated[annotation, one.metadata[_OPTION]]
+    default = inspect.Parameter.empty if one.default is MISSING else one.default
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_OPTION: Final = "option"
+
+
+def option(default: _T, help: str, *names: str, **more: Any) -> _T:
+    """Return a field that is an option; `more` is passed on to typer, which finds a name where none is given."""
+    return field(default=default, metadata={_OPTION: typer.Option(*names, help=help, **more)})
 
 
 def complain(command: str, text: str) -> NoReturn:
@@ -55,176 +65,125 @@ def complain(command: str, text: str) -> NoReturn:
     raise typer.Exit(USAGE_ERROR)
 
 
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="The YAML file.", show_default=False, metavar="FILE")
-]
+ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="The YAML file.", metavar="FILE")]
 AdminOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--admin",
         metavar="HOST:PORT",
-        show_default=False,
         help="The gateway to ask (default: admin.bind of --config, 127.0.0.1:9290); again for each further one.",
     ),
 ]
 TokenOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        show_default=False,
-        help="Holds what admin.token_file of the gateway holds.",
-    ),
+    Path | None, typer.Option(metavar="FILE", help="Holds what admin.token_file of the gateway holds.")
 ]
-UserOption = Annotated[
-    str | None, typer.Option("--user", "--entity-name", metavar="USER", show_default=False, help="This user.")
-]
+UserOption = Annotated[str | None, typer.Option("--user", "--entity-name", metavar="USER", help="This user.")]
 NeededUserOption = Annotated[str, typer.Option("--user", "--entity-name", metavar="USER", show_default=False)]
 UserArgument = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
 ForOption = Annotated[
     str, typer.Option("--for", metavar="2h", show_default=False, help="Ends by itself after 30m, 2h, 1d.")
 ]
-NoteOption = Annotated[
-    str, typer.Option("--note", show_default=False, help="Why, for whoever reads it later.")
-]
+NoteOption = Annotated[str, typer.Option(show_default=False, help="Why, for whoever reads it later.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """`pidgate run`; what is None is left to loading.from_options."""
+    """Run the gateway in the foreground until SIGTERM or SIGINT."""
 
+    # What is None is left to loading.from_options.
     config: ConfigOption = None
-    bootstrap_servers: Annotated[
-        str | None, typer.Option(help="Run without a file, before these brokers: host:port,host:port")
-    ] = None
-    bind: Annotated[str | None, typer.Option(help="Where clients bootstrap (default: 127.0.0.1:9292).")] = (
-        None
+    bootstrap_servers: str | None = option(
+        None, "Run without a file, before these brokers: host:port,host:port"
     )
-    advertise: Annotated[
-        str | None, typer.Option(help="The host shown to clients (default: the host of --bind).")
-    ] = None
-    node_ports_first: Annotated[
-        int | None, typer.Option(help="The port of node 0; node n is n ports above (default: 9300).")
-    ] = None
-    admin: Annotated[str | None, typer.Option(help="Health and metrics (default: 127.0.0.1:9290).")] = None
-    default_producer_ids_rate: Annotated[
-        float | None, typer.Option(help="New producer ids per hour for each user (default: no limit).")
-    ] = None
-    mode: Annotated[str | None, typer.Option(help="observe or enforce (default: observe).")] = None
-    log_format: Annotated[str | None, typer.Option(help="json or console (default: console).")] = None
+    bind: str | None = option(None, "Where clients bootstrap (default: 127.0.0.1:9292).")
+    advertise: str | None = option(None, "The host shown to clients (default: the host of --bind).")
+    node_ports_first: int | None = option(
+        None, "The port of node 0; node n is n ports above (default: 9300)."
+    )
+    admin: str | None = option(None, "Health and metrics (default: 127.0.0.1:9290).")
+    default_producer_ids_rate: float | None = option(
+        None, "New producer ids per hour for each user (default: no limit)."
+    )
+    mode: str | None = option(None, "observe or enforce (default: observe).")
+    log_format: str | None = option(None, "json or console (default: console).")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """`pidgate check`."""
+    """Validate a file, say in plain words what it means, and what its quotas allow at most on the brokers."""
 
     config: ConfigOption = None
-    partitions_per_id: Annotated[
-        int, typer.Option(min=1, help="Partitions that one producer writes to, for the worst case.")
-    ] = 50
-    replication_factor: Annotated[int, typer.Option(min=1, help="Of the topics.")] = 3
-    brokers: Annotated[int, typer.Option(min=1, help="Brokers in the cluster.")] = 3
-    expiry: Annotated[str, typer.Option(help="The brokers' producer.id.expiration.ms: 24h, 7d.")] = "24h"
-    bytes_per_state: Annotated[int, typer.Option(min=1, help="What one producer state takes.")] = 250
-    users: Annotated[int, typer.Option(min=0, help="How many users to expect that are not named.")] = 1
-    heap: Annotated[
-        str | None,
-        typer.Option(help="What the states may take on one broker: 512MiB. Warns if it is too small."),
-    ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False
+    partitions_per_id: int = option(50, "Partitions that one producer writes to, for the worst case.", min=1)
+    replication_factor: int = option(3, "Of the topics.", min=1)
+    brokers: int = option(3, "Brokers in the cluster.", min=1)
+    expiry: str = option("24h", "The brokers' producer.id.expiration.ms: 24h, 7d.")
+    bytes_per_state: int = option(250, "What one producer state takes.", min=1)
+    users: int = option(1, "How many users to expect that are not named.", min=0)
+    heap: str | None = option(
+        None, "What the states may take on one broker: 512MiB. Warns if it is too small."
+    )
+    as_json: bool = option(False, "For programs.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WhoOptions:
-    """`pidgate who`; `since` as people write durations."""
+    """Show who brings new producer ids, from the events topic, and what to do about it."""
 
     config: ConfigOption = None
-    bootstrap_servers: Annotated[
-        str | None, typer.Option(help="Read without a file, from these brokers: host:port,host:port")
-    ] = None
-    topic: Annotated[
-        str | None, typer.Option(help="The events topic (default: events.topic, __pidgate_events).")
-    ] = None
-    since: Annotated[str, typer.Option(help="How far back: 30m, 1h, 7d.")] = "1h"
-    user: Annotated[str | None, typer.Option(help="This user only.")] = None
-    top: Annotated[int, typer.Option(min=1, help="How many users to show, most new ids first.")] = 20
-    as_json: Annotated[bool, typer.Option("--json", help="For programs; docs/who.md says what is in it.")] = (
-        False
+    bootstrap_servers: str | None = option(
+        None, "Read without a file, from these brokers: host:port,host:port"
     )
+    topic: str | None = option(None, "The events topic (default: events.topic, __pidgate_events).")
+    since: str = option("1h", "How far back: 30m, 1h, 7d.")
+    user: str | None = option(None, "This user only.")
+    top: int = option(20, "How many users to show, most new ids first.", min=1)
+    as_json: bool = option(False, "For programs; docs/who.md says what is in it.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """`pidgate load`; durations and sizes as people write them."""
+    """Send with synthetic producers, good and bad ones, and measure what comes back."""
 
     topic: Annotated[str, typer.Option(help="Where to produce to.", show_default=False)]
-    bootstrap_servers: Annotated[
-        str | None, typer.Option(help="A gateway, or brokers without one: host:port,host:port")
-    ] = None
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", "-c", help="Send to the gateway on this machine that has this file.", metavar="FILE"
-        ),
-    ] = None
-    producers: Annotated[int, typer.Option(min=0, help="Well-behaved ones (1 if no other kind).")] = 0
-    crash_loops: Annotated[
-        int, typer.Option(min=0, help="Loops of: connect, take an id, send one batch, die.")
-    ] = 0
-    id_per_batch: Annotated[int, typer.Option(min=0, help="Loops that make a producer for each batch.")] = 0
-    new_on_error: Annotated[
-        int, typer.Option(min=0, help="Producers that are made anew after each error.")
-    ] = 0
-    transactional: Annotated[
-        int, typer.Option(min=0, help="Transactional ones, a batch in each transaction.")
-    ] = 0
-    rate: Annotated[
-        float | None, typer.Option(help="Batches a second of all producers in sum.", show_default=False)
-    ] = None
-    rate_each: Annotated[
-        float | None, typer.Option(help="Batches a second of each producer (default: 10).")
-    ] = None
-    rate_of: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Of one kind in sum: crash-loops=5. More than once for more kinds.", metavar="KIND=RATE"
-        ),
-    ] = None
-    duration: Annotated[str, typer.Option(help="How long: 30s, 5m.")] = "10s"
-    record_size: Annotated[str, typer.Option(help="Bytes of a record's value: 1000, 10KiB.")] = "1000"
-    records_per_batch: Annotated[int, typer.Option(min=1, help="Records in each batch.")] = 1
-    acks: Annotated[str, typer.Option(help="all or 1.")] = "all"
-    seed: Annotated[int, typer.Option(help="Of the records and of when each kind begins.")] = 1
-    client_id: Annotated[str, typer.Option(help="Transactional ids are this and a number.")] = "pidgate-load"
-    user: Annotated[str | None, typer.Option(help="Log in with SASL.", show_default=False)] = None
-    password_file: Annotated[Path | None, typer.Option(help="Holds the password.", show_default=False)] = None
-    mechanism: Annotated[
-        str | None, typer.Option(help="PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512.")
-    ] = None
-    create_topic: Annotated[bool, typer.Option("--create-topic", help="Make the topic if it is missing.")] = (
-        False
+    bootstrap_servers: str | None = option(None, "A gateway, or brokers without one: host:port,host:port")
+    config: Path | None = option(
+        None, "Send to the gateway on this machine that has this file.", "--config", "-c", metavar="FILE"
     )
-    partitions: Annotated[int | None, typer.Option(min=1, help="Of a topic that is made (default: 1).")] = (
-        None
+    producers: int = option(0, "Well-behaved ones (1 if no other kind).", min=0)
+    crash_loops: int = option(0, "Loops of: connect, take an id, send one batch, die.", min=0)
+    id_per_batch: int = option(0, "Loops that make a producer for each batch.", min=0)
+    new_on_error: int = option(0, "Producers that are made anew after each error.", min=0)
+    transactional: int = option(0, "Transactional ones, a batch in each transaction.", min=0)
+    rate: float | None = option(None, "Batches a second of all producers in sum.")
+    rate_each: float | None = option(None, "Batches a second of each producer (default: 10).")
+    rate_of: list[str] | None = option(
+        None, "Of one kind in sum: crash-loops=5. More than once for more kinds.", metavar="KIND=RATE"
     )
-    delivery_timeout: Annotated[str, typer.Option(help="When a batch is given up.")] = "120s"
-    drain: Annotated[str, typer.Option(help="How long to wait for the last answers.")] = "5s"
-    as_json: Annotated[
-        bool, typer.Option("--json", help="For programs; docs/load.md says what is in it.")
-    ] = False
+    duration: str = option("10s", "How long: 30s, 5m.")
+    record_size: str = option("1000", "Bytes of a record's value: 1000, 10KiB.")
+    records_per_batch: int = option(1, "Records in each batch.", min=1)
+    acks: str = option("all", "all or 1.")
+    seed: int = option(1, "Of the records and of when each kind begins.")
+    client_id: str = option("pidgate-load", "Transactional ids are this and a number.")
+    user: str | None = option(None, "Log in with SASL.")
+    password_file: Path | None = option(None, "Holds the password.")
+    mechanism: str | None = option(None, "PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512.")
+    create_topic: bool = option(False, "Make the topic if it is missing.", "--create-topic")
+    partitions: int | None = option(None, "Of a topic that is made (default: 1).", min=1)
+    delivery_timeout: str = option("120s", "When a batch is given up.")
+    drain: str = option("5s", "How long to wait for the last answers.")
+    as_json: bool = option(False, "For programs; docs/load.md says what is in it.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HealthOptions:
-    """`pidgate health`."""
+    """Ask a running gateway whether it lives; exit code 0 or 1. Made for container health checks."""
 
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", help="Take admin.bind from this file, if it exists.", metavar="FILE"),
-    ] = None
-    admin: Annotated[str | None, typer.Option(help="The admin address (default: 127.0.0.1:9290).")] = None
-    ready: Annotated[bool, typer.Option("--ready", help="Ask /readyz instead of /livez.")] = False
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.")] = 3.0
+    config: Path | None = option(
+        None, "Take admin.bind from this file, if it exists.", "--config", "-c", metavar="FILE"
+    )
+    admin: str | None = option(None, "The admin address (default: 127.0.0.1:9290).")
+    ready: bool = option(False, "Ask /readyz instead of /livez.", "--ready")
+    timeout_s: float = option(3.0, "Seconds to wait for an answer.", "--timeout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,32 +193,30 @@ class GatewayOptions:
     config: ConfigOption = None
     admin: AdminOption = None
     token_file: TokenOption = None
-    as_json: Annotated[
-        bool, typer.Option("--json", help="For programs: a list, one object for each gateway.")
-    ] = False
+    as_json: bool = option(False, "For programs: a list, one object for each gateway.", "--json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromoteOptions:
-    """`pidgate promote`."""
+    """Show what enforcing a user's quota would have refused lately, then ask whether to enforce it."""
 
     user: UserArgument
     config: ConfigOption = None
     admin: AdminOption = None
     token_file: TokenOption = None
-    since: Annotated[str, typer.Option(help="How far back to look: 1h, 1d, 7d.")] = "1d"
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False
+    since: str = option("1d", "How far back to look: 1h, 1d, 7d.")
+    yes: bool = option(False, "Do not ask.", "--yes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntityOptions(GatewayOptions):
-    """`pidgate quotas describe`, `diff` and `reset`; the entity is spelled as kafka-configs does."""
+    """An entity, spelled as kafka-configs does."""
 
     user: UserOption = None
-    entity_default: Annotated[
-        bool, typer.Option("--entity-default", "--user-defaults", help="The default user: who is not named.")
-    ] = False
-    entity_type: Annotated[str, typer.Option("--entity-type", help="users; there is nothing else.")] = "users"
+    entity_default: bool = option(
+        False, "The default user: who is not named.", "--entity-default", "--user-defaults"
+    )
+    entity_type: str = option("users", "users; there is nothing else.", "--entity-type")
 
     def entity(self, *, needed: bool = True) -> str | None:
         """Return the user; None for the default user and, unless one is `needed`, when none is named.
@@ -280,39 +237,43 @@ class EntityOptions(GatewayOptions):
         return self.user
 
 
+class DescribeOptions(EntityOptions):
+    """Show what is in force, where it comes from, who set it and when."""
+
+
+class DiffOptions(EntityOptions):
+    """Show what was set at run time, beside the file's quotas."""
+
+
+class ResetOptions(EntityOptions):
+    """Forget what was set at run time: the file holds again."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeleteOptions(EntityOptions):
-    """`pidgate quotas delete`."""
+    """Remove the rate: what holds for the default user holds, whatever the file says."""
 
     note: NoteOption = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlterOptions(EntityOptions):
-    """`pidgate quotas alter`."""
+    """Set or remove producer_ids_rate and mode, as kafka-configs does."""
 
-    add: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--add-config", metavar="producer_ids_rate=100", show_default=False, help="Or mode=enforce."
-        ),
-    ] = None
-    delete: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--delete-config",
-            metavar="producer_ids_rate",
-            show_default=False,
-            help="Nothing is said about it any more, whatever the file says.",
-        ),
-    ] = None
+    add: list[str] | None = option(None, "Or mode=enforce.", "--add-config", metavar="producer_ids_rate=100")
+    delete: list[str] | None = option(
+        None,
+        "Nothing is said about it any more, whatever the file says.",
+        "--delete-config",
+        metavar="producer_ids_rate",
+    )
     lasts: ForOption = ""
     note: NoteOption = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockOptions(GatewayOptions):
-    """`pidgate quotas block`."""
+    """Refuse every new producer id of a user; its running producers go on."""
 
     user: UserArgument
     lasts: ForOption = ""
@@ -321,14 +282,14 @@ class BlockOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RaiseOptions(BlockOptions):
-    """`pidgate quotas raise`."""
+    """Give a user more than it has, for a while: raise alice 500 --for 2h."""
 
     rate: Annotated[str, typer.Argument(metavar="RATE", show_default=False, help="New ids per window.")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseOptions(GatewayOptions):
-    """`pidgate quotas release`."""
+    """Let one producer id in, uncharged, when it comes back."""
 
     user: NeededUserOption
     producer_id: Annotated[int, typer.Option("--producer-id", min=0, metavar="ID", show_default=False)]
@@ -336,19 +297,17 @@ class ReleaseOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RefillOptions(GatewayOptions):
-    """`pidgate quotas refill`."""
+    """Fill a user's bucket: all of its burst, now."""
 
     user: UserArgument
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModeOptions(GatewayOptions):
-    """`pidgate mode`."""
+    """Observe or enforce, for a user or for all of them, on every gateway; file: what the file says."""
 
     to: Annotated[str, typer.Argument(metavar="observe|enforce|file", show_default=False)]
-    of_all: Annotated[
-        bool, typer.Option("--all", help="Every user, whatever is said of it elsewhere. Has to be typed.")
-    ] = False
+    of_all: bool = option(False, "Every user, whatever is said of it elsewhere. Has to be typed.", "--all")
     user: UserOption = None
     lasts: ForOption = ""
     note: NoteOption = ""
@@ -356,9 +315,7 @@ class ModeOptions(GatewayOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(GatewayOptions):
-    """`pidgate explain`."""
+    """Show why a user is refused, or is not: tokens, ids in line, the last refusal and until when."""
 
     user: NeededUserOption
-    producer_id: Annotated[
-        int | None, typer.Option("--producer-id", min=0, metavar="ID", show_default=False)
-    ] = None
+    producer_id: int | None = option(None, "", "--producer-id", min=0, metavar="ID")

@@ -17,10 +17,12 @@ from pidgate.cli.options import (
     AlterOptions,
     BlockOptions,
     DeleteOptions,
-    EntityOptions,
     GatewayOptions,
     ModeOptions,
     RaiseOptions,
+    RefillOptions,
+    ReleaseOptions,
+    ResetOptions,
     complain,
 )
 from pidgate.cli.quota_words import MODE, RATE
@@ -63,7 +65,7 @@ def delete(options: DeleteOptions) -> int:
     return _change(options, "quotas delete", user, lambda _current: [_removed(options, user, RATE)])
 
 
-def raise_rate(options: RaiseOptions) -> int:
+def raise_(options: RaiseOptions) -> int:
     """Set a higher rate than the one in force; return the exit code."""
     user = options.user
 
@@ -90,7 +92,7 @@ def block(options: BlockOptions) -> int:
     return _change(options, "quotas block", user, lambda _current: [_set(options, user, RATE, 0)])
 
 
-def reset(options: EntityOptions) -> int:
+def reset(options: ResetOptions) -> int:
     """Let the file hold again for everything of an entity; return the exit code."""
     user = options.entity()
 
@@ -123,8 +125,17 @@ def mode(options: ModeOptions) -> int:
     return _change(options, "mode", user, changes)
 
 
-def execute(options: GatewayOptions, command: str, user: str, producer_id: int | None) -> int:
-    """Refill the user's bucket, or release one producer id; return the exit code."""
+def release(options: ReleaseOptions) -> int:
+    """Release one producer id; return the exit code."""
+    return _execute(options, "release", options.user, options.producer_id)
+
+
+def refill(options: RefillOptions) -> int:
+    """Refill the user's bucket; return the exit code."""
+    return _execute(options, "refill", options.user, None)
+
+
+def _execute(options: GatewayOptions, command: str, user: str, producer_id: int | None) -> int:
     content: JsonObject = {"deed": command, "user": user, "set_by": set_by()}
     if producer_id is not None:
         content["producer_id"] = producer_id

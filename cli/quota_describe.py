@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, JsonObject, for_each
-from pidgate.cli.options import EntityOptions
+from pidgate.cli.options import DescribeOptions, DiffOptions
 from pidgate.cli.quota_words import MODE, RATE
 from pidgate.cli.terminal import plain_console
 from pidgate.units import moment, printable
@@ -20,7 +20,7 @@ from pidgate.units import moment, printable
 WIDTH_WITHOUT_TERMINAL: Final = 140
 
 
-def describe(options: EntityOptions) -> int:
+def describe(options: DescribeOptions) -> int:
     """Show the quotas in force; return the exit code."""
     user = options.entity(needed=False)
 
@@ -33,7 +33,7 @@ def describe(options: EntityOptions) -> int:
     return for_each(options, "quotas describe", call, lambda answer: _show_described(answer, user))
 
 
-def diff(options: EntityOptions) -> int:
+def diff(options: DiffOptions) -> int:
     """Show what was changed at run time, beside the file's values; return the exit code."""
     user = options.entity(needed=False)
 

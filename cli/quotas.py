@@ -15,11 +15,13 @@ from pidgate.cli.options import (
     AlterOptions,
     BlockOptions,
     DeleteOptions,
-    EntityOptions,
+    DescribeOptions,
+    DiffOptions,
     RaiseOptions,
     RefillOptions,
     ReleaseOptions,
-    command,
+    ResetOptions,
+    add_commands,
 )
 
 _IN_KAFKA: Final = {"--describe": "describe", "--alter": "alter"}
@@ -44,73 +46,15 @@ app = typer.Typer(
 )
 
 
-@command(app)
-def describe(options: EntityOptions) -> int:
-    """Show what is in force, where it comes from, who set it and when."""
-    from pidgate.cli import quota_describe
-
-    return quota_describe.describe(options)
-
-
-@command(app)
-def diff(options: EntityOptions) -> int:
-    """Show what was set at run time, beside the file's quotas."""
-    from pidgate.cli import quota_describe
-
-    return quota_describe.diff(options)
-
-
-@command(app)
-def alter(options: AlterOptions) -> int:
-    """Set or remove producer_ids_rate and mode, as kafka-configs does."""
-    from pidgate.cli import quota_change
-
-    return quota_change.alter(options)
-
-
-@command(app)
-def delete(options: DeleteOptions) -> int:
-    """Remove the rate: what holds for the default user holds, whatever the file says."""
-    from pidgate.cli import quota_change
-
-    return quota_change.delete(options)
-
-
-@command(app)
-def reset(options: EntityOptions) -> int:
-    """Forget what was set at run time: the file holds again."""
-    from pidgate.cli import quota_change
-
-    return quota_change.reset(options)
-
-
-@command(app, "raise")
-def raise_(options: RaiseOptions) -> int:
-    """Give a user more than it has, for a while: raise alice 500 --for 2h."""
-    from pidgate.cli import quota_change
-
-    return quota_change.raise_rate(options)
-
-
-@command(app)
-def block(options: BlockOptions) -> int:
-    """Refuse every new producer id of a user; its running producers go on."""
-    from pidgate.cli import quota_change
-
-    return quota_change.block(options)
-
-
-@command(app)
-def release(options: ReleaseOptions) -> int:
-    """Let one producer id in, uncharged, when it comes back."""
-    from pidgate.cli import quota_change
-
-    return quota_change.execute(options, "release", options.user, options.producer_id)
-
-
-@command(app)
-def refill(options: RefillOptions) -> int:
-    """Fill a user's bucket: all of its burst, now."""
-    from pidgate.cli import quota_change
-
-    return quota_change.execute(options, "refill", options.user, None)
+COMMANDS = {
+    "describe": (DescribeOptions, "quota_describe.describe"),
+    "diff": (DiffOptions, "quota_describe.diff"),
+    "alter": (AlterOptions, "quota_change.alter"),
+    "delete": (DeleteOptions, "quota_change.delete"),
+    "reset": (ResetOptions, "quota_change.reset"),
+    "raise": (RaiseOptions, "quota_change.raise_"),
+    "block": (BlockOptions, "quota_change.block"),
+    "release": (ReleaseOptions, "quota_change.release"),
+    "refill": (RefillOptions, "quota_change.refill"),
+}
+add_commands(app, COMMANDS)
