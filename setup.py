@@ -57,6 +57,7 @@ HOT_MODULES = [
     "pidgate/quota/sticky_entries.py",
     "pidgate/quota/topic_names.py",
     "pidgate/quota/verdicts.py",
+    "pidgate/quota/watch_room.py",
 ]
 SHARED_LIBRARY = "pidgate._hot_path"
 """mypyc puts all modules into one library, `<this>__mypyc`; the dot keeps it inside the package."""

@@ -22,6 +22,9 @@ TRANSACTIONAL_ID: Final = "transactional_id"
 
 _HASH_BYTES = 8  # among a million names two are alike with a chance of 3 in 100 million
 
+MOST_MET: Final = 100_000
+"""Users whose names are found by their hashes. State of those beyond stays under the hash until they come again."""
+
 _E = TypeVar("_E", bound=Event)
 
 
@@ -108,15 +111,17 @@ class UserNames:
         return self._users.get(name, name)
 
     def meet(self, user: str) -> str | None:
-        """Note that this user is known. The first time return the name under which its state may have been kept so
-        far, otherwise None.
+        """Note that this user is known, if there is room.
+
+        Return the name under which its state may have been kept so far; None when it was known.
         """
         if not self._redacts or not user:
             return None
         name = pseudonym("user", user)
         if name in self._users:
             return None
-        self._users[name] = user
+        if len(self._users) < MOST_MET:
+            self._users[name] = user
         return name
 
     def forget(self, user: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from pidgate.quota.byte_bucket import ByteBucket, ByteSnapshot, Cells, Share
 from pidgate.quota.byte_rates import Bound, BucketName, Kind, rate_of_bucket, resolve_rate, throttles_bytes
-from pidgate.quota.entities import User
+from pidgate.quota.entities import MOST_USERS, OTHER_USERS, User
 from pidgate.quota.settings import Quotas
 
 __all__ = [
@@ -33,9 +33,12 @@ IDLE_MS: Final = 3_600_000
 """After so long without a record a bucket is dropped, as Kafka drops its sensors."""
 
 MAX_CLIENT_BUCKETS: Final = 20_000
-"""Client ids are chosen by clients: without a bound they would fill the memory. Buckets of whole users are not
-bounded: a user has authenticated.
+"""Client ids are chosen by clients: without a bound they would fill the memory. So may names of users be where brokers
+let in whatever a token holds: beyond MOST_USER_BUCKETS those without a rate of their own share a bucket.
 """
+
+MOST_USER_BUCKETS: Final = 2 * MOST_USERS
+"""One for each kind."""
 
 REPORTED_AGAIN_MS: Final = 30_000
 """Every bucket is reported again after this time, which repairs a lost report."""
@@ -158,6 +161,8 @@ class ByteQuota:
             self.no_room += 1
             table = self._of_users
             name = (user, OTHER_CLIENTS)
+        if table is self._of_users:
+            name = self._of_user(name)
             found = table.get((kind, name))
             if found is not None:
                 found.rate_bytes_per_s = max(found.rate_bytes_per_s or 0, rate or 0) or None
@@ -166,6 +171,11 @@ class ByteQuota:
         made.rate_bytes_per_s = rate
         table[kind, name] = made
         return made
+
+    def _of_user(self, name: BucketName) -> BucketName:
+        """Return the name under which a user's bucket is kept: that of all others, where there is no room for more."""
+        has_room = len(self._of_users) < MOST_USER_BUCKETS or (name[0], None) in self._quotas.bytes.rates
+        return name if has_room else (OTHER_USERS, name[1])
 
     def sweep(self, now_ms: int) -> None:
         """Drop buckets idle for an hour. To be called about once a minute."""

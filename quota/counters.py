@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pidgate.quota.entities import EffectiveQuota, User, unidentified
-from pidgate.quota.users import MOST_USERS, UserStatus
+from pidgate.quota.entities import EffectiveQuota, User, kept_as
+from pidgate.quota.users import UserStatus
 from pidgate.quota.verdicts import Decision, Reason
 
 SAMPLE_MS = 30_000
@@ -186,13 +186,17 @@ class UserCountersTable:
     def of(self, user: User, now_ms: int) -> UserCounters:
         """Return the user's counters, to count something now. Beyond MOST_USERS, newcomers are counted together."""
         counters = self._users.get(user)
-        if counters is None and len(self._users) >= MOST_USERS:
-            user = unidentified("")
+        if counters is None:
+            user = kept_as(user, self._users)
             counters = self._users.get(user)
         if counters is None:
             counters = self._users[user] = UserCounters()
         counters.last_ms = now_ms
         return counters
+
+    def find(self, user: User) -> UserCounters | None:
+        """Return the user's counters, read-only; None when nothing was counted."""
+        return self._users.get(user)
 
     def users(self, *, since_ms: int = 0) -> dict[User, UserCounters]:
         """Return the users of whom something was counted since that time."""

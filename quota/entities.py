@@ -5,6 +5,7 @@ A client id never plays a part (KIP-936: user principals only).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +35,20 @@ def is_unidentified(user: User) -> bool:
 def shown(user: User) -> str:
     """Return a user's name for people: "(unidentified OAUTHBEARER)" for such an entity."""
     return f"(unidentified {user[1:]})" if is_unidentified(user) else user
+
+
+MOST_USERS: Final = 20_000
+"""With something of their own in a table. Brokers say who is let in, but some let in whatever name a token holds: what
+a name costs is then bounded, and nobody's state is forgotten for it.
+"""
+
+OTHER_USERS: Final = unidentified("")
+"""All users together for whom a table has no room of their own."""
+
+
+def kept_as(user: User, table: Collection[User]) -> User:
+    """Return the key under which a table by user keeps this one: its own, while there are fewer than MOST_USERS."""
+    return user if user in table or len(table) < MOST_USERS else OTHER_USERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pidgate.quota.entities import User, enforces, resolve
+from pidgate.quota.entities import User, enforces, kept_as, resolve
 from pidgate.quota.grace import GRACE_TIMES_RATE
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import Question
@@ -28,7 +28,8 @@ class FailOpenCeiling:
             self._passed.clear()
         rates_milli = (resolve(quotas, user).rate_milli, quotas.cluster_rate_milli)
         rate_milli = min(rate for rate in rates_milli if rate is not None)
-        if (self._passed[user] + len(question.ids)) * 1000 > GRACE_TIMES_RATE * rate_milli:
+        name = kept_as(user, self._passed)
+        if (self._passed[name] + len(question.ids)) * 1000 > GRACE_TIMES_RATE * rate_milli:
             return False
-        self._passed[user] += len(question.ids)
+        self._passed[name] += len(question.ids)
         return True

@@ -51,13 +51,12 @@ class InterimState:
         return decision_of(question, asked, True, Reason.OBSERVE, now_ms)
 
     def _keep(self, user: User, key: int, reason: Reason) -> bool:
-        ids = self._ids.setdefault(user, {})
-        if key in ids:
+        if key in self._ids.get(user, ()):
             return True
         if self._kept >= MOST_INTERIM_IDS:
             self.not_kept += 1
             return False
-        ids[key] = reason
+        self._ids.setdefault(user, {})[key] = reason
         self._kept += 1
         return True
 

@@ -17,27 +17,13 @@ from pidgate.quota.entities import User
 from pidgate.quota.sticky_entries import NO_ENTRIES, PartitionKey, RefusedId, StickyEntry
 from pidgate.quota.topic_names import TopicNames
 from pidgate.quota.verdicts import ProducerBatch
+from pidgate.quota.watch_room import WatchRoom
 
 WATCH_MS = 300_000
 """Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
 
 MOST_FURTHER_REFUSALS = 5
 """No client has more requests in flight for an idempotent producer."""
-
-MOST_WATCHED_WHEN_ADMITTED = 5_000
-"""Of one user; admissions beyond it are not watched, so that they leave room for refusals."""
-
-MOST_ADMITTED_WATCHED = 10_000
-"""Of all users, in `WATCH_MS`: about 9 MB. Thousands of users may bring millions of ids in an hour, each paid for."""
-
-WATCHED_IDS_PER_USER = 50_000
-"""About 20 MB. Beyond it a user's connections are closed instead of answered."""
-
-MOST_YOUNG_WATCHED = 50_000
-"""Ids that are watched only because they are young, of all users, in `WATCH_MS`: about 45 MB."""
-
-MOST_WATCHED_ELSEWHERE = WATCHED_IDS_PER_USER // 2
-"""Ids that other processes refused are watched up to here: what is refused here needs the other half."""
 
 MOST_REFUSED_PARTITIONS = 1_000
 """Of one request, each of which has an entry: that takes its time, while all others wait."""
@@ -72,8 +58,7 @@ class StickyRefusals:
         self.topics = TopicNames()
         self._entries_of_user: dict[User, int] = {}
         self._by_connection: dict[int, dict[tuple[User, int, PartitionKey], None]] = {}
-        self._admitted_watched = self._young_watched = 0
-        self._admitted_period = 0
+        self._room = WatchRoom(self.watched)
 
     # The rules
 
@@ -192,9 +177,8 @@ class StickyRefusals:
                 new_ids += 1
             if record is None or self._key_in(record, topic, partition) not in record.entries:
                 new_entries += 1
-        return (
-            self._entries_of_user.get(user, 0) + new_entries > self.entries_per_user
-            or len(watched) + new_ids > WATCHED_IDS_PER_USER
+        return self._entries_of_user.get(user, 0) + new_entries > self.entries_per_user or (
+            new_ids > 0 and not self._room.has(user, new_ids)
         )
 
     def too_many_further(self, user: User, batch: ProducerBatch) -> bool:
@@ -249,27 +233,18 @@ class StickyRefusals:
         Another process may have refused it just before, and hold its first batch of another partition; when the leader
         moves, the client sends the next one here.
         """
-        self._begin_period(now_ms)
-        has_room = len(self.watched.get(user, {})) < MOST_WATCHED_WHEN_ADMITTED
-        if has_room and self._admitted_watched < MOST_ADMITTED_WATCHED:
-            self._admitted_watched += 1
+        if self._room.take_admitted(user, now_ms // WATCH_MS):
             self._watch(user, producer_id, now_ms)
 
     def are_young(self, user: User, producer_ids: Sequence[int], now_ms: int) -> None:
         """Watch ids that began to use a partition a short while ago, here or elsewhere (see YoungIds)."""
-        self._begin_period(now_ms)
-        records = self.watched.get(user, {})
         for producer_id in producer_ids:
-            if producer_id in records or (
-                len(records) < MOST_WATCHED_ELSEWHERE and self._young_watched < MOST_YOUNG_WATCHED
-            ):
-                self._young_watched += producer_id not in records
+            if producer_id in self.watched.get(user, ()) or self._room.take_young(user, now_ms // WATCH_MS):
                 self._watch(user, producer_id, now_ms)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:
         """Watch an id refused by another process or gateway: its client may send what comes after to this one first."""
-        records = self.watched.get(user, {})
-        if producer_id in records or len(records) < MOST_WATCHED_ELSEWHERE:
+        if producer_id in self.watched.get(user, {}) or self._room.has(user, 1, elsewhere=True):
             record = self._watch(user, producer_id, now_ms)
             if record.first_refused_ms is None:
                 record.first_refused_ms = now_ms
@@ -329,6 +304,7 @@ class StickyRefusals:
                     over.append(producer_id)
             for producer_id in over:
                 del records[producer_id]
+            self._room.ids -= len(over)
             if not records:
                 del self.watched[user]
 
@@ -338,11 +314,6 @@ class StickyRefusals:
 
     # Inside
 
-    def _begin_period(self, now_ms: int) -> None:
-        if now_ms // WATCH_MS != self._admitted_period:
-            self._admitted_period = now_ms // WATCH_MS
-            self._admitted_watched = self._young_watched = 0
-
     @staticmethod
     def _comes_later(entry: StickyEntry, base_sequence: int) -> None:
         if base_sequence not in entry.later and len(entry.later) < MOST_FURTHER_REFUSALS:
@@ -351,6 +322,7 @@ class StickyRefusals:
     def _watch(self, user: User, producer_id: int, now_ms: int) -> RefusedId:
         records = self.watched.setdefault(user, {})
         record = records.pop(producer_id, None)
+        self._room.ids += record is None
         if record is None or self.watch_is_over(record, now_ms):
             record = RefusedId(refused_at_ms=now_ms)
         record.refused_at_ms = now_ms

@@ -6,10 +6,10 @@ It must not know questions and decides nothing: see producer_ids.py. Restoring i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pidgate.quota.entities import EffectiveQuota, User, limits_transactional_ids, resolve, unidentified
+from pidgate.quota.entities import EffectiveQuota, User, kept_as, limits_transactional_ids, resolve
 from pidgate.quota.grace import Grace
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, kept_ms, usable_seed
 from pidgate.quota.refused_ids import RefusedIds
@@ -19,11 +19,6 @@ from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.transactional_ids import TransactionalIds, remembering
 
 _FLOOR_WITHOUT_LIMIT = 1_000
-
-MOST_USERS = 20_000
-"""With state of their own. Brokers say who is let in, but some let in whatever name a token holds: what a name costs
-is then bounded, and nobody's state is forgotten for it.
-"""
 
 BROUGHT_WITHIN_MS = 5_000
 """From being given an id to its first batch: a producer with data to send takes less. Slower ones have no token
@@ -132,12 +127,16 @@ class LiveUser:
         """The filter of ids in plain use, and that of ids in transactions."""
         return self.filter, self.transactional_filter
 
+    def all_filters(self) -> Iterator[LayeredFilter]:
+        """Yield those of producer ids, and that of transactional ids if there is one."""
+        yield from self.filters
+        if self.transactional_ids is not None:
+            yield self.transactional_ids.filter
+
     def clear(self) -> None:
         """Forget all ids."""
-        for ids in self.filters:
+        for ids in self.all_filters():
             ids.clear()
-        if self.transactional_ids is not None:
-            self.transactional_ids.filter.clear()
 
     def sight(self, producer_id: int, now_ms: int, *, transactional: bool = False) -> Sighting:
         """Look the id up in the filter of that use."""
@@ -230,8 +229,8 @@ class UserTable:
     def live(self, user: User, now_ms: int) -> LiveUser:
         """Return the user's state, created when there is none. Beyond MOST_USERS, newcomers are one user together."""
         live = self._users.get(user)
-        if live is None and len(self._users) >= MOST_USERS:
-            user = unidentified("")
+        if live is None:
+            user = kept_as(user, self._users)
             live = self._users.get(user)
         if live is None:
             live = self._users[user] = self.new(user, usable_seed(self._seed_source()))
@@ -373,7 +372,7 @@ class UserTable:
     @property
     def filter_bytes(self) -> int:
         """Memory of all filters."""
-        return sum(ids.size_bytes for live in self._users.values() for ids in live.filters)
+        return sum(ids.size_bytes for live in self._users.values() for ids in live.all_filters())
 
     @property
     def overfull_inserts(self) -> int:

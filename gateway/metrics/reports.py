@@ -7,16 +7,16 @@ share their windows, so each of them reports the rate of all.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pidgate.gateway.metrics.counters import NAMES, Counters
 from pidgate.quota.byte_quota import IDLE_MS, OTHER_CLIENTS, ByteQuota, ByteSnapshot
 from pidgate.quota.byte_rates import Kind, rate_of_bucket
-from pidgate.quota.counters import UserSnapshot
-from pidgate.quota.entities import User
+from pidgate.quota.counters import COUNTERS_KEPT_MS, UserSnapshot
+from pidgate.quota.entities import MOST_USERS, User
 from pidgate.quota.settings import ByteQuotas
 
 LEVELS: Final = ("connections_open", "muted_connections", "buffered_bytes")
@@ -34,6 +34,9 @@ REPORT_ROWS: Final = 2_000
 
 REPORT_LATE_MS: Final = 2_000
 """A rate that was not reported again for a window and as long is over."""
+
+MOST_REPORTED_USERS: Final = 2 * MOST_USERS
+"""More than any worker knows at a time, so that of nobody in use the counts fall."""
 
 _Key = tuple[Kind, str | None, str | None]
 
@@ -92,14 +95,13 @@ class Reports:
         self._latest: dict[int, Report] = {}
         self._kept = Counters()
         """Counts of ended workers, and of the state owner itself."""
-        self._users: dict[int, dict[User, UserSnapshot]] = {}
-        self._users_gone: dict[User, UserSnapshot] = {}
+        self._users = UserReports()
         self.bytes = ByteReports()
 
     def take(self, process: int, report: Report, now_ms: int) -> None:
         """Replace the report of this process id."""
         self._latest[process] = report
-        self._users.setdefault(process, {}).update((user.user, user) for user in report.users)
+        self._users.take(process, report.users, now_ms)
         self.bytes.take(process, report.bytes, now_ms)
         self._sum()
 
@@ -115,10 +117,7 @@ class Reports:
             return
         self.bytes.retire(process)
         _add(self._kept, {**report.counters, **dict.fromkeys(LEVELS, 0)})
-        for user, snapshot in self._users.pop(process, {}).items():
-            ended = replace(snapshot, admitted_per_s=0.0, throttle_time_ms=0.0, sticky_entries=0)
-            before = self._users_gone.get(user)
-            self._users_gone[user] = ended if before is None else _together(before, ended)
+        self._users.retire(process)
         self._sum()
 
     @property
@@ -135,16 +134,8 @@ class Reports:
 
     def users(self, of_state: Callable[[User], UserSnapshot], known: Iterable[User]) -> list[UserSnapshot]:
         """Return every user that the state or a worker knows; `of_state` gives the state's part of one."""
-        tables = [*self._users.values(), self._users_gone]
-        found = dict.fromkeys([*known, *(user for table in tables for user in table)])
-        whole = []
-        for user in found:
-            snapshot = of_state(user)
-            for table in tables:
-                if user in table:
-                    snapshot = _together(snapshot, table[user])
-            whole.append(snapshot)
-        return whole
+        found = dict.fromkeys([*known, *self._users])
+        return [self._users.added_to(of_state(user)) for user in found]
 
     def _sum(self) -> None:
         fresh = Counters()
@@ -178,6 +169,62 @@ def _together(one: UserSnapshot, other: UserSnapshot) -> UserSnapshot:
     return replace(one, throttle_time_ms=max(one.throttle_time_ms, other.throttle_time_ms), **fields)
 
 
+class UserReports:
+    """Sum of what all workers counted by user.
+
+    Names come from clients, and over the days there may be any number. A user without a report for COUNTERS_KEPT_MS is
+    forgotten, as in its worker; and of more than MOST_REPORTED_USERS those that are silent for longest.
+    """
+
+    def __init__(self) -> None:
+        self._latest: dict[int, dict[User, UserSnapshot]] = {}
+        """By process id."""
+        self._gone: dict[User, UserSnapshot] = {}
+        """Counts of ended workers."""
+        self._reported_ms: OrderedDict[User, int] = OrderedDict()
+        """The longest silent one first."""
+
+    def __iter__(self) -> Iterator[User]:
+        return iter(self._reported_ms)
+
+    def take(self, process: int, users: Iterable[UserSnapshot], now_ms: int) -> None:
+        """Replace the snapshots of the users that changed in this process."""
+        latest = self._latest.setdefault(process, {})
+        for user in users:
+            latest[user.user] = user
+            self._reported_ms[user.user] = now_ms
+            self._reported_ms.move_to_end(user.user)
+        self._forget(now_ms)
+
+    def retire(self, process: int) -> None:
+        """The worker has ended: keep its totals."""
+        for user, snapshot in self._latest.pop(process, {}).items():
+            ended = replace(snapshot, admitted_per_s=0.0, throttle_time_ms=0.0, sticky_entries=0)
+            before = self._gone.get(user)
+            self._gone[user] = ended if before is None else _together(before, ended)
+
+    def added_to(self, snapshot: UserSnapshot) -> UserSnapshot:
+        """Return the state's part of a user with what all workers counted."""
+        for table in self._tables():
+            if snapshot.user in table:
+                snapshot = _together(snapshot, table[snapshot.user])
+        return snapshot
+
+    def _tables(self) -> list[dict[User, UserSnapshot]]:
+        return [*self._latest.values(), self._gone]
+
+    def _forget(self, now_ms: int) -> None:
+        reported_ms = self._reported_ms
+        while reported_ms:
+            user = next(iter(reported_ms))
+            is_over = now_ms - reported_ms[user] >= COUNTERS_KEPT_MS
+            if not is_over and len(reported_ms) <= MOST_REPORTED_USERS:
+                return
+            del reported_ms[user]
+            for table in self._tables():
+                table.pop(user, None)
+
+
 @dataclass(slots=True)
 class _Row:
     """One bucket: each worker's latest snapshot and its time, and the sum of ended workers."""
@@ -198,13 +245,15 @@ class ByteReports:
     def take(self, process: int, report: ByteState, now_ms: int) -> None:
         """Replace the snapshots of the buckets that changed in this process."""
         self._counts[process] = (report.no_room, report.not_shared)
+        self._forget(now_ms)
         for part in report.rows:
-            row = self._rows.setdefault((part.kind, part.user, part.client_id), _Row())
+            row = self._rows.pop((part.kind, part.user, part.client_id), None) or _Row()
             before = row.parts.get(process)
             if before is not None and before[0].total_bytes > part.total_bytes:
                 _leave(row, before[0])  # the worker had dropped the bucket and counts from 0 again
             row.parts[process] = (part, now_ms)
             row.last_ms = now_ms
+            self._rows[part.kind, part.user, part.client_id] = row  # behind all others
 
     def retire(self, process: int) -> None:
         """The worker has ended: keep its totals."""
@@ -216,9 +265,8 @@ class ByteReports:
                 _leave(row, part[0])
 
     def state(self, quotas: ByteQuotas, now_ms: int) -> ByteState:
-        """Return the sums with the bounds in force now; drop buckets idle for an hour."""
-        for key in [key for key, row in self._rows.items() if now_ms - row.last_ms >= IDLE_MS]:
-            del self._rows[key]
+        """Return the sums with the bounds in force now."""
+        self._forget(now_ms)
         fresh_ms = now_ms - quotas.samples * quotas.sample_ms - REPORT_LATE_MS
         rows = []
         for (kind, user, client_id), row in self._rows.items():
@@ -231,6 +279,14 @@ class ByteReports:
             rows.append(joined)
         counts = [*self._counts.values(), self._counts_gone]
         return ByteState(rows, sum(count[0] for count in counts), sum(count[1] for count in counts))
+
+    def _forget(self, now_ms: int) -> None:
+        """Drop buckets idle for an hour; the longest idle come first."""
+        while self._rows:
+            key = next(iter(self._rows))
+            if now_ms - self._rows[key].last_ms < IDLE_MS:
+                return
+            del self._rows[key]
 
 
 def join(snapshots: list[ByteSnapshot]) -> ByteSnapshot:

@@ -21,7 +21,7 @@ from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Change
-from pidgate.quota.counters import UserCounters, UserSnapshot
+from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, resolve
 from pidgate.quota.refused_ids import MOST_SHARED
 from pidgate.quota.settings import Quotas
@@ -66,7 +66,7 @@ class Workers:
         self._reports = Reports()
         self._sessions: set[WorkerSession] = set()
         self._topic_ids: list[bytes] = []
-        self._gave_up: dict[User, int] = {}
+        self._gave_up = UserCountersTable()
         self._latest_ms = 0
         self._ticking: asyncio.Task[None] | None = None
 
@@ -235,7 +235,7 @@ class Workers:
                     session.send(Kind.REFUSED, (user, producer_id))
 
     def _snapshot(self, user: User) -> UserSnapshot:
-        counted = UserCounters(gave_up=self._gave_up.get(user, 0))
+        counted = self._gave_up.find(user) or UserCounters()
         now_ms = self._clock_ms()
         status = self._manager.state.status(user, now_ms)
         return counted.snapshot(user, resolve(self._quotas, user), status, 0, now_ms)
@@ -252,7 +252,8 @@ class Workers:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
                 continue
             for gone in gave_up:
-                self._gave_up[gone.user] = self._gave_up.get(gone.user, 0) + 1
+                self._gave_up.of(gone.user, now_ms).gave_up += 1
+            self._gave_up.drop_idle(set(self._manager.state.users()), now_ms)
             if gave_up and self._recorder is not None:
                 self._recorder.gave_up(gave_up)
             for session in self._sessions:

@@ -10,10 +10,17 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-from pidgate.events import ConfigEvent, EventUnreadable, LifecycleEvent, TransactionalIdEvent, from_json
+from pidgate.events import (
+    ConfigEvent,
+    Event,
+    EventUnreadable,
+    LifecycleEvent,
+    TransactionalIdEvent,
+    from_json,
+)
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.topics.records import EventRecord
-from pidgate.quota.entities import User
+from pidgate.quota.entities import User, kept_as
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.restoring import Restorer
 from pidgate.quota.sticky import WATCH_MS
@@ -125,7 +132,7 @@ class EventApplier:
                 self._skip(error)
                 continue
             if decision is None:
-                self._other_event(value, now_ms, at_ms, wall_ms, state, is_past=True)
+                self._restore_other(value, state, at_ms, now_ms, wall_ms)
                 continue
             incarnation, seq, written_ms, name, producer_id, transactional = decision[:6]
             admitted, reason, units, token_units = decision[6:]
@@ -148,6 +155,7 @@ class EventApplier:
                 watch(user, producer_id, now_ms)
             if units is None:
                 continue
+            user = kept_as(user, balances)
             known = balances.get(user)
             if known is None:
                 balances[user] = _Balance(incarnation, seq, units, token_units or own_units, at_ms)
@@ -178,7 +186,9 @@ class EventApplier:
                 self._skip(error)
                 continue
             if decision is None:
-                self._other_event(record.value, now_ms, now_ms, 0, state.restorer, is_past=False)
+                event = self._read_whole(record.value)
+                if event is not None and not self._is_own(event.incarnation.encode()):
+                    self._take(event, state.restorer, now_ms, now_ms)
             elif not self._is_own(decision[0]):
                 self._follow(decision, state, watch, now_ms)
 
@@ -196,32 +206,29 @@ class EventApplier:
 
     # Transactional ids, gateways
 
-    def _other_event(
-        self,
-        value: bytes,
-        now_ms: int,
-        at_ms: int | None,
-        wall_ms: int,
-        state: Restorer,
-        *,
-        is_past: bool,
-    ) -> None:
-        """Take in what is no decision. `at_ms` None: its age is by the wall clock that wrote it, as of `wall_ms`."""
+    def _read_whole(self, value: bytes) -> Event | None:
+        """Return an event that is no decision; None when it is of no use here."""
         try:
-            if type_of(value) not in _READ_WHOLE:
-                return
-            event = from_json(value)
+            return from_json(value) if type_of(value) in _READ_WHOLE else None
         except EventUnreadable as error:
             self._skip(error)
-            return
+            return None
+
+    def _restore_other(
+        self, value: bytes, state: Restorer, at_ms: int | None, now_ms: int, wall_ms: int
+    ) -> None:
+        """Take in what is no decision. `at_ms` None: its age is by the wall clock that wrote it, as of `wall_ms`."""
+        event = self._read_whole(value)
+        if event is not None:
+            past_ms = now_ms - wall_ms + event.wall_time_ms if at_ms is None else at_ms
+            self._take(event, state, min(now_ms, past_ms), now_ms)
+
+    def _take(self, event: Event, state: Restorer, at_ms: int, now_ms: int) -> None:
         is_own = self._is_own(event.incarnation.encode())
         if isinstance(event, TransactionalIdEvent):
-            if at_ms is None:
-                at_ms = min(now_ms, now_ms - wall_ms + event.wall_time_ms)
-            if is_past or not is_own:
-                _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
+            _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
         elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:
-            self._on_gateway(event, now_ms if at_ms is None else at_ms)
+            self._on_gateway(event, at_ms)
 
     def _skip(self, error: EventUnreadable) -> None:
         self.unreadable += 1

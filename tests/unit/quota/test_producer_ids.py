@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota import Forward, Refuse, users
+from pidgate.quota import Forward, Refuse, entities
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import UserQuota
 from pidgate.quota.state import AskedId, Question
@@ -178,7 +178,7 @@ def test_what_is_known_under_another_name_becomes_the_users() -> None:
 class _UserForEachName(UserTable):
     def live(self, user: str, now_ms: int) -> LiveUser:
         """Mutant: every name gets a state of its own."""
-        users.MOST_USERS = 1 << 60
+        entities.MOST_USERS = 1 << 60  # type: ignore[misc]
         return super().live(user, now_ms)
 
 
@@ -189,7 +189,7 @@ def _users_of(quota: ProducerIdQuota) -> int:
 
 
 def test_no_number_of_names_makes_the_table_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(users, "MOST_USERS", 10)
+    monkeypatch.setattr(entities, "MOST_USERS", 10)
     quota = ProducerIdQuota(enforcing(1), seeds(), 0)
     quota.decide(question(asked(9)), 0)
     assert _users_of(quota) == 11

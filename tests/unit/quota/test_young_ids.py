@@ -6,8 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from pidgate.quota import Admission, Answer, AskedId, Forward, Mode, ProducerIdQuota, Question, Refuse
-from pidgate.quota import sticky as sticky_module
+from pidgate.quota import (
+    Admission,
+    Answer,
+    AskedId,
+    Forward,
+    Mode,
+    ProducerIdQuota,
+    Question,
+    Refuse,
+    watch_room,
+)
 from pidgate.quota import young_ids as young_module
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.state_access import WAITS_ON_MS
@@ -107,7 +116,7 @@ def test_a_young_id_above_0_is_refused_once_and_then_known() -> None:
 
 
 def test_for_whom_the_watch_has_no_room_no_cache_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sticky_module, "MOST_YOUNG_WATCHED", 0)
+    monkeypatch.setattr(watch_room, "MOST_YOUNG_WATCHED", 0)
     worker = Worker()
     young = Answer(False, (), young=(7,))
     assert isinstance(worker.judge(batch(7, 0), young), Forward)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pidgate.gateway.metrics import reports as reports_module
 from pidgate.gateway.metrics.counters import NAMES, Counters
-from pidgate.gateway.metrics.reports import LEVELS, Report, Reports, report_of
+from pidgate.gateway.metrics.reports import LEVELS, Report, Reports, UserReports, report_of
 from pidgate.gateway.process.wire import Decoder, Kind, encoded
 from pidgate.quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.counters import UserCounters, UserSnapshot
+from pidgate.quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
 from pidgate.quota.entities import resolve
 from pidgate.quota.verdicts import Session
 
@@ -111,6 +114,23 @@ def test_a_user_is_the_sum_of_what_its_workers_counted_and_what_the_state_knows(
     user = alice(reports)
     assert (sum(user.admitted.values()), sum(user.refused.values())) == (4, 1)
     assert user.sticky_entries == 0, "the table of a process ends with it"
+
+
+def test_of_many_users_the_longest_silent_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports_module, "MOST_REPORTED_USERS", 3)
+    reports = UserReports()
+    (seen,) = worked(1).user_snapshots(1_000)
+    for number in range(10):
+        reports.take(
+            11 + number % 2, [replace(seen, user=name) for name in ("alice", f"user-{number}")], number
+        )
+    assert list(reports) == ["user-8", "alice", "user-9"]
+    assert sum(map(len, reports._tables())) == 4, "alice in both"
+    assert sum(reports.added_to(seen).admitted.values()) == 3
+    reports.retire(11)
+    reports.take(12, [], 9 + COUNTERS_KEPT_MS)
+    assert not list(reports)
+    assert not any(reports._tables())
 
 
 def test_what_the_holder_itself_let_pass_stays_in_the_sum() -> None:

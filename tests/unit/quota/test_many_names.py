@@ -1,0 +1,176 @@
+"""Names that clients choose: no number of them makes a table grow, and nobody's state is forgotten for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from pidgate.quota import (
+    AskedId,
+    Mode,
+    ProducerIdQuota,
+    Question,
+    Quotas,
+    UserQuota,
+    byte_quota,
+    counters,
+    entities,
+    fail_open,
+    interim,
+)
+from pidgate.quota import watch_room as watch_room_module
+from pidgate.quota.byte_quota import ByteQuota
+from pidgate.quota.byte_rates import Kind
+from pidgate.quota.counters import UserCountersTable
+from pidgate.quota.entities import OTHER_USERS, User, kept_as
+from pidgate.quota.fail_open import FailOpenCeiling
+from pidgate.quota.interim import InterimState
+from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates
+from pidgate.quota.sticky import StickyRefusals
+from pidgate.quota.watch_room import WatchRoom
+from tests.unit.quota.world import batch, enforcing
+
+MOST = 10
+MANY = 50
+
+Add = Callable[[User], object]
+Table = tuple[Add, Callable[[], Collection[object]]]
+
+
+def asked(user: User) -> Question:
+    return Question(user, "", "", False, 1, [AskedId(1, 0, 0, b"t", 0)])
+
+
+def counted() -> Table:
+    table = UserCountersTable()
+    return lambda user: table.of(user, 0), table.users
+
+
+def passed_undecided() -> Table:
+    ceiling = FailOpenCeiling()
+    return lambda user: ceiling.admits(enforcing(1_000), asked(user), 0), lambda: ceiling._passed
+
+
+def byte_buckets() -> Table:
+    rates: dict[ByteEntity, ByteRates] = {
+        ("", None): ByteRates(1_000, 1_000),
+        ("alice", None): ByteRates(1, 1),
+    }
+    quotas = Quotas(mode=Mode.ENFORCE, bytes=ByteQuotas(rates=rates))
+    quota = ByteQuota(quotas, 0)
+
+    def add(user: User) -> None:
+        sensors = quota.sensors(Kind.PRODUCE, user, "app", 0)
+        assert sensors is not None
+        sensors.record(1, 0)
+
+    return add, lambda: [name for _, name in quota._of_users]
+
+
+def refused() -> Table:
+    sticky = StickyRefusals(100)
+
+    def add(user: User) -> None:
+        if not sticky.holds_too_many(user, [batch(1)]):  # else the connection is closed
+            sticky.refused(user, batch(1), 1, 0)
+
+    return add, lambda: sticky.watched
+
+
+def refused_elsewhere() -> Table:
+    sticky = StickyRefusals(100)
+
+    def add(user: User) -> None:
+        sticky.refused_elsewhere(user, 1, 0)
+        sticky.are_young(user, [2], 0)
+        sticky.admitted(user, 3, 0)
+
+    return add, lambda: sticky.watched
+
+
+TABLES = [counted, passed_undecided, byte_buckets, refused, refused_elsewhere]
+
+
+def size_after_many(table: Callable[[], Table]) -> int:
+    add, names = table()
+    for number in range(MANY):
+        add(f"user-{number}")
+    add("alice")
+    return len(names())
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entities, "MOST_USERS", MOST)
+    monkeypatch.setattr(byte_quota, "MOST_USER_BUCKETS", MOST)
+    monkeypatch.setattr(watch_room_module, "MOST_WATCHED_USERS", MOST)
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
+def test_a_table_is_bounded(table: Callable[[], Table]) -> None:
+    assert size_after_many(table) <= MOST + 2  # with one for all others, and one that the configuration names
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
+def test_a_mutant_with_room_for_everybody_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, table: Callable[[], Table]
+) -> None:
+    for module in (counters, fail_open):
+        monkeypatch.setattr(module, "kept_as", lambda user, _table: user)
+    monkeypatch.setattr(ByteQuota, "_of_user", lambda _quota, name: name)
+    monkeypatch.setattr(WatchRoom, "has", lambda *_, **__: True)
+    assert size_after_many(table) >= MANY
+
+
+def test_who_is_in_a_table_stays_himself() -> None:
+    table = {f"user-{number}": 0 for number in range(MOST)}
+    assert kept_as("user-3", table) == "user-3"
+    assert kept_as("one more", table) == OTHER_USERS
+    del table["user-0"]
+    assert kept_as("one more", table) == "one more"
+
+
+def test_a_user_with_a_rate_of_its_own_shares_no_bucket() -> None:
+    add, names = byte_buckets()
+    for number in range(MANY):
+        add(f"user-{number}")
+    add("alice")
+    assert ("alice", None) in names()
+    assert (OTHER_USERS, None) in names()
+
+
+def test_an_interim_state_that_is_full_keeps_no_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interim, "MOST_INTERIM_IDS", MOST)
+    state = InterimState()
+    for number in range(MANY):
+        state.decide(asked(f"user-{number}"), 0)
+    assert len(state.users()) == MOST
+    assert state.not_kept == MANY - MOST
+
+
+def test_of_all_watched_ids_a_user_leaves_as_many_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_room_module, "MOST_WATCHED", 20)
+    sticky = StickyRefusals(100)
+    held = 0
+    while not sticky.holds_too_many("mallory", [batch(held)]):
+        sticky.refused("mallory", batch(held), 1, 0)
+        held += 1
+    assert held == 10
+    assert not sticky.holds_too_many("alice", [batch(1)])
+    assert not sticky.holds_too_many("mallory", [batch(0, 5)]), "what is watched goes on to be"
+    sticky.connection_closed(1)
+    sticky.sweep(300_000)
+    assert sticky._room.ids == 0
+    assert not sticky.holds_too_many("mallory", [batch(held)])
+
+
+def test_filters_of_transactional_ids_are_counted() -> None:
+    quotas = Quotas(Mode.ENFORCE, default=UserQuota(transactional_ids_rate_milli=1_000))
+    state = ProducerIdQuota(quotas, lambda: 1, 0)
+    before = state.table.filter_bytes
+    state.decide(Question("alice", "", "", True, 0, (), transactional_id=7), 0)
+    live = state.table.find("alice")
+    assert live is not None
+    assert live.transactional_ids is not None
+    assert state.table.filter_bytes - before == live.transactional_ids.filter.size_bytes > 0
