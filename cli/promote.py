@@ -17,7 +17,7 @@ from pidgate import units
 from pidgate.cli import quota_change
 from pidgate.cli.options import USAGE_ERROR, ModeOptions, PromoteOptions
 from pidgate.cli.would_refuse import Count, History, WouldRefuse, would_refuse
-from pidgate.events import ConfigEvent
+from pidgate.events.definitions import ConfigEvent
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import loading

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pidgate.events import ConfigEvent, DecisionEvent
+from pidgate.events.definitions import ConfigEvent, DecisionEvent
 from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.settings import Mode, ProducerIdSettings

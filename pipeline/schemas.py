@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pyspark.sql import types as spark
 
-from pidgate.events import EVENT_TYPES
+from pidgate.events.definitions import EVENT_TYPES
 
 _SIMPLE: dict[object, spark.DataType] = {
     int: spark.LongType(),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from pidgate.events import Event
+from pidgate.events.definitions import Event
 from pidgate.events.reading import EventUnreadable, fields_of, from_json
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.who.span import Span

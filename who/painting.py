@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from pidgate.events import ConfigEvent
+from pidgate.events.definitions import ConfigEvent
 from pidgate.quota.entities import EffectiveQuota, resolve
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.who.bounded import Names, spread

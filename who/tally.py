@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from zlib import crc32
 
-from pidgate.events import (
+from pidgate.events.definitions import (
     ConfigEvent,
     DecisionEvent,
     Event,

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from pidgate.events import Event
+from pidgate.events.definitions import Event
 from pidgate.who.bounded import Names, Sample
 from pidgate.who.id_marks import Mark
 

@@ -15,7 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Final, Protocol, cast
 
-from pidgate.events import Heard
+from pidgate.events.definitions import Heard
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire

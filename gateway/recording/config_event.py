@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pidgate.events import ConfigEvent, QuotaInForce
+from pidgate.events.definitions import ConfigEvent, QuotaInForce
 from pidgate.quota.settings import Quotas
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pidgate.events import (
+from pidgate.events.definitions import (
     ConnectionEvent,
     DecisionEvent,
     InitProducerIdEvent,

@@ -12,18 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pidgate.events import (
+from pidgate.events.definitions import (
     Event,
     Heard,
     IdUsageEvent,
     LifecycleEvent,
+    LifecyclePhase,
     RefusalOutcomeEvent,
     TopologyEvent,
-    key_of,
-    to_json,
 )
-from pidgate.events.definitions import LifecyclePhase
 from pidgate.events.redaction import redacted
+from pidgate.events.writing import key_of, to_json
 from pidgate.gateway.recording.config_event import Provenance, config_event
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.sampling import EventSampler, RefusalSamples, RefusedIds, Summed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from pidgate.events import ConnectionEvent, InitProducerIdEvent
+from pidgate.events.definitions import ConnectionEvent, InitProducerIdEvent
 from pidgate.quota.entities import User
 
 Summed = ConnectionEvent | InitProducerIdEvent

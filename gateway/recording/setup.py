@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from pidgate.events import Heard
+from pidgate.events.definitions import Heard
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from pidgate.events import BrokerPlace, TopicPlaces
+from pidgate.events.definitions import BrokerPlace, TopicPlaces
 from pidgate.gateway.seen_answers import SeenAnswers
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.metadata_places import Broker, Cluster, TopicPartitions, places

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from pidgate.events import Heard
+from pidgate.events.definitions import Heard
 from pidgate.gateway.topics.records import EventRecord
 
 MOST_RANGES: Final = 64

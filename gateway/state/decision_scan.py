@@ -11,8 +11,8 @@ import re
 from dataclasses import fields
 from typing import Final, Literal, get_origin, get_type_hints
 
-from pidgate.events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, UnknownEventType, fields_of
-from pidgate.events.reading import OLDEST_READ
+from pidgate.events.definitions import SCHEMA_VERSION, DecisionEvent
+from pidgate.events.reading import OLDEST_READ, EventUnreadable, UnknownEventType, fields_of
 from pidgate.quota.verdicts import Reason
 
 _ADDED: Final = "token_units"

@@ -10,14 +10,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-from pidgate.events import (
-    ConfigEvent,
-    Event,
-    EventUnreadable,
-    LifecycleEvent,
-    TransactionalIdEvent,
-    from_json,
-)
+from pidgate.events.definitions import ConfigEvent, Event, LifecycleEvent, TransactionalIdEvent
+from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User, kept_as

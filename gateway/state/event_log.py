@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pidgate.events import Heard
+from pidgate.events.definitions import Heard
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.state.applied_ranges import AppliedRanges
 from pidgate.gateway.state.events_topic import EventTopic

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pidgate.events import ConfigEvent, LifecycleEvent
+from pidgate.events.definitions import ConfigEvent, LifecycleEvent
 
 GONE_AFTER_MS: Final = 90_000
 """Three "alive" events are missing."""

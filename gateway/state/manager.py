@@ -15,8 +15,7 @@ from collections.abc import Coroutine, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from pidgate.events import ConfigEvent, LifecycleEvent
-from pidgate.events.definitions import LifecyclePhase, RestoredFrom
+from pidgate.events.definitions import ConfigEvent, LifecycleEvent, LifecyclePhase, RestoredFrom
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from pyarrow import fs
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pidgate.events import EVENT_TYPES, TransactionalIdEvent
-from pidgate.events.definitions import SCHEMA_VERSION
+from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, TransactionalIdEvent
 from pidgate.pipeline.history import gateways, observed, refusals
 from pidgate.pipeline.history.observed import Columns
 from pidgate.pipeline.history.own_columns import OWN_COLUMNS, array_of, coded, same, schema_of

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pidgate.events import Heard
+from pidgate.events.definitions import Heard
 from pidgate.pipeline.history import observed, refusals
 from pidgate.pipeline.history.observed import Columns
 from pidgate.pipeline.history.sessions import Sessions

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.events import EVENT_TYPES
+from pidgate.events.definitions import EVENT_TYPES
 from pidgate.pipeline.errors import TableUnreadable, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import reading, seqs

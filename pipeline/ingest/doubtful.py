@@ -14,14 +14,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from pidgate.events import (
+from pidgate.events.reading import (
     EventUnreadable,
     UnknownEventType,
     UnsupportedSchemaVersion,
     fields_of,
     from_json,
-    to_json,
 )
+from pidgate.events.writing import to_json
 from pidgate.pipeline.ingest.columns import RECORDS, Reason
 
 ANSWERS = StructType(

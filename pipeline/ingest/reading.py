@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pidgate.events import EVENT_TYPES, SCHEMA_VERSION
+from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION
 from pidgate.pipeline.ingest.columns import Reason
 from pidgate.pipeline.schemas import event_schema
 

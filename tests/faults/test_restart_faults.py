@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pidgate.events import to_json
+from pidgate.events.writing import to_json
 from pidgate.gateway.state.state_dir import files
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess

@@ -10,7 +10,9 @@ from typing import Any, Final, cast
 
 import duckdb
 
-from pidgate.events import Event, EventUnreadable, from_json, to_json
+from pidgate.events.definitions import Event
+from pidgate.events.reading import EventUnreadable, from_json
+from pidgate.events.writing import to_json
 from pidgate.gateway.process.wire import Decoder, Kind, WireError, encoded
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.frames import read_uvarint

@@ -20,7 +20,7 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewPartitions
 from structlog.testing import capture_logs
 
-from pidgate.events import to_json
+from pidgate.events.writing import to_json
 from pidgate.gateway.config.settings import SaslSettings
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.events_topic import EventTopic

@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from pidgate.events import (
+from pidgate.events.definitions import (
     ConfigEvent,
     ConnectionEvent,
     DecisionEvent,
@@ -22,8 +22,8 @@ from pidgate.events import (
     ProduceErrorEvent,
     RefusalOutcomeEvent,
     TopologyEvent,
-    from_json,
 )
+from pidgate.events.reading import from_json
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.topics import create_topic

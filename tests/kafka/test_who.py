@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from pidgate.events import Event, key_of, to_json
+from pidgate.events.definitions import Event
+from pidgate.events.writing import key_of, to_json
 from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.topics import create_topic

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pidgate.events import EVENT_TYPES, Event
+from pidgate.events.definitions import EVENT_TYPES, Event
 from pidgate.pipeline.offenders.stages import Events
 from pidgate.pipeline.schemas import PARTITIONS, table_schema
 

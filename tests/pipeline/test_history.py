@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pidgate.events import EVENT_TYPES
+from pidgate.events.definitions import EVENT_TYPES
 from pidgate.events.patterns import HARMFUL
 from pidgate.pipeline.history import events_of_day, job, loops
 from pidgate.pipeline.history.cast import STORIES, cast

@@ -7,18 +7,19 @@ from typing import TypeVar
 
 import pytest
 
-from pidgate import events
-from pidgate.events import EVENT_TYPES, Event
 from pidgate.events.definitions import (
+    EVENT_TYPES,
     ConfigEvent,
     ConnectionEvent,
     DecisionEvent,
+    Event,
     InitProducerIdEvent,
     LifecycleEvent,
     ProduceErrorEvent,
     RefusalOutcomeEvent,
 )
 from pidgate.events.patterns import HARMFUL
+from pidgate.events.writing import to_json
 from pidgate.pipeline.offenders.rules import PATTERNS
 from tests.support.recordings import Recording, load, names
 
@@ -77,7 +78,7 @@ def test_a_lost_record_would_be_noticed() -> None:
 
 def test_values_are_those_of_the_topic(recording: Recording) -> None:
     for record in recording.records[:200]:
-        assert events.to_json(record.event) == record.value
+        assert to_json(record.event) == record.value
         assert -5_000 < record.append_time_ms - record.event.wall_time_ms < 60_000
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pidgate.events import Event, LifecycleEvent, to_json
+from pidgate.events.definitions import Event, LifecycleEvent
+from pidgate.events.writing import to_json
 from pidgate.pipeline.commands.common import duration_ms
 from pidgate.pipeline.errors import BadOption, TableUnreadable, TopicLostData
 from pidgate.pipeline.ingest.accounts import settle

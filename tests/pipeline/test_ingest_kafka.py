@@ -23,7 +23,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import TopicPartition
 
-from pidgate.events import key_of, to_json
+from pidgate.events.writing import key_of, to_json
 from pidgate.pipeline.errors import TopicLostData, TopicMissing
 from pidgate.pipeline.ingest.batches import Rules, Taken
 from pidgate.pipeline.ingest.columns import GAPS, LOSSES

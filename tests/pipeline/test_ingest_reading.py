@@ -12,7 +12,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as f
 
-from pidgate.events import EVENT_TYPES, SCHEMA_VERSION, EventUnreadable, from_json, to_json
+from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION
+from pidgate.events.reading import EventUnreadable, from_json
+from pidgate.events.writing import to_json
 from pidgate.pipeline.ingest import reading
 from pidgate.pipeline.ingest.batches import Rules, read_batch
 from pidgate.pipeline.ingest.columns import RECORDS, Reason

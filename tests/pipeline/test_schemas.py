@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import functions as f
 
-from pidgate.events import EVENT_TYPES, Event, to_json
+from pidgate.events.definitions import EVENT_TYPES, Event
+from pidgate.events.writing import to_json
 from pidgate.pipeline.schemas import event_schema, table_schema
 from tests.unit.events.made_up import any_event
 

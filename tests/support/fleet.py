@@ -13,8 +13,8 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
-from pidgate import events
 from pidgate.events.definitions import DecisionEvent, LifecycleEvent
+from pidgate.events.reading import from_json
 from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.log_checker import read_log
@@ -101,13 +101,13 @@ def wait_until_heard(cluster: Cluster, topic: str, gateway: GatewayProcess) -> N
 
 def lifecycle_in(cluster: Cluster, topic: str) -> list[LifecycleEvent]:
     read = read_log(cluster.bootstrap_servers(), topic)
-    told = (events.from_json(record.value) for record in read)
+    told = (from_json(record.value) for record in read)
     return [event for event in told if isinstance(event, LifecycleEvent)]
 
 
 def decisions_in(cluster: Cluster, topic: str) -> list[tuple[int, int, DecisionEvent]]:
     read = read_log(cluster.bootstrap_servers(), topic)
-    told = [(record.partition, record.offset, events.from_json(record.value)) for record in read]
+    told = [(record.partition, record.offset, from_json(record.value)) for record in read]
     return [(at, offset, event) for at, offset, event in told if isinstance(event, DecisionEvent)]
 
 

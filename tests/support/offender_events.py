@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from pidgate.events import ConnectionEvent, ProduceErrorEvent
+from pidgate.events.definitions import ConnectionEvent, ProduceErrorEvent
 from tests.support.who_events import HOUR_MS, START_MS, Client, Stream
 
 DAY_MS = 24 * HOUR_MS

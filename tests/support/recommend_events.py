@@ -7,8 +7,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from pidgate.events import ConfigEvent, DecisionEvent, QuotaInForce, TopologyEvent
-from pidgate.events.definitions import BrokerPlace
+from pidgate.events.definitions import BrokerPlace, ConfigEvent, DecisionEvent, QuotaInForce, TopologyEvent
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -14,8 +14,8 @@ from typing import Final
 
 import structlog
 
-from pidgate import events
 from pidgate.events.definitions import DecisionEvent
+from pidgate.events.writing import to_json
 from pidgate.gateway.state.state_dir import LOCK_FILE, StateDir
 from pidgate.quota import Mode, Quotas, UserQuota
 from pidgate.quota.entities import unidentified
@@ -59,7 +59,7 @@ def recorded_quota(now_ms: int) -> ProducerIdQuota:
 
 
 def decision(producer_id: int, seq: int) -> bytes:
-    return events.to_json(
+    return to_json(
         DecisionEvent(
             cluster="Fq3fQZrsQZq1",
             gateway_id="gw-1",

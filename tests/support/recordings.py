@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pidgate import events
-from pidgate.events import Event
+from pidgate.events.definitions import Event
+from pidgate.events.reading import from_json
 
 FOLDER = Path(__file__).parents[1] / "pipeline" / "recordings"
 
@@ -34,7 +34,7 @@ class Record:
 
     @property
     def event(self) -> Event:
-        return events.from_json(self.value)
+        return from_json(self.value)
 
 
 @dataclass(frozen=True, slots=True)

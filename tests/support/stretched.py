@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from pidgate.events import Event
+from pidgate.events.definitions import Event
 
 _E = TypeVar("_E", bound=Event)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pidgate.events import (
+from pidgate.events.definitions import (
     ConfigEvent,
     DecisionEvent,
+    DecisionWord,
     Event,
     IdUsageEvent,
     InitProducerIdEvent,
     LifecycleEvent,
     QuotaInForce,
-    to_json,
+    ReasonWord,
 )
-from pidgate.events.definitions import DecisionWord, ReasonWord
+from pidgate.events.writing import to_json
 
 HOUR_MS = 3_600_000
 START_MS = 1_795_268_400_000

@@ -9,7 +9,13 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from pidgate.events import ConfigEvent, ConnectionEvent, DecisionEvent, LifecycleEvent, QuotaInForce
+from pidgate.events.definitions import (
+    ConfigEvent,
+    ConnectionEvent,
+    DecisionEvent,
+    LifecycleEvent,
+    QuotaInForce,
+)
 from pidgate.quota import (
     Admission,
     Close,

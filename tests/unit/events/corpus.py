@@ -9,7 +9,7 @@ is run before SCHEMA_VERSION is raised; the file is kept for ever, and test_vers
 from collections.abc import Iterator
 from typing import Any, TypeVar, get_args
 
-from pidgate.events import (
+from pidgate.events.definitions import (
     BrokerPlace,
     ConfigEvent,
     ConnectionEvent,
@@ -18,16 +18,18 @@ from pidgate.events import (
     IdUsageEvent,
     InitProducerIdEvent,
     LifecycleEvent,
+    LifecyclePhase,
     ProduceErrorEvent,
     QuotaInForce,
+    ReasonWord,
     RefusalOutcomeEvent,
+    RestoredFrom,
     TopicPlaces,
     TopologyEvent,
     TransactionalIdEvent,
-    redacted,
-    to_json,
 )
-from pidgate.events.definitions import LifecyclePhase, ReasonWord, RestoredFrom
+from pidgate.events.redaction import redacted
+from pidgate.events.writing import to_json
 from tests.unit.events.recorded import recorded
 
 WINDOW_MS = 3_600_000

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from pidgate.events import EVENT_TYPES, DecisionEvent, Event
+from pidgate.events.definitions import EVENT_TYPES, DecisionEvent, Event
 
 _SIMPLE: dict[object, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**63), 2**63 - 1),

@@ -7,19 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.events import (
-    SCHEMA_VERSION,
-    ConfigEvent,
-    Event,
+from pidgate.events.definitions import SCHEMA_VERSION, ConfigEvent, Event, QuotaInForce
+from pidgate.events.reading import (
+    OLDEST_READ,
+    UPGRADES,
     EventUnreadable,
-    QuotaInForce,
     UnknownEventType,
     UnsupportedSchemaVersion,
     fields_of,
     from_json,
-    to_json,
 )
-from pidgate.events.reading import OLDEST_READ, UPGRADES
+from pidgate.events.writing import to_json
 from tests.unit.events.made_up import a_decision, any_event, events_of
 
 json_values = st.recursive(

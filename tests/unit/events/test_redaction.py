@@ -7,18 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.events import (
-    REDACTABLE,
-    ConfigEvent,
-    Event,
-    QuotaInForce,
-    UserNames,
-    from_json,
-    key_of,
-    pseudonym,
-    redacted,
-    to_json,
-)
+from pidgate.events.definitions import ConfigEvent, Event, QuotaInForce
+from pidgate.events.reading import from_json
+from pidgate.events.redaction import REDACTABLE, UserNames, pseudonym, redacted
+from pidgate.events.writing import key_of, to_json
 from tests.unit.events.made_up import a_decision, any_event
 
 some_fields = st.sets(st.sampled_from(REDACTABLE))

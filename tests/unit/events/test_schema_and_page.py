@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import given
 
-from pidgate.events import EVENT_TYPES, Event, to_json
+from pidgate.events.definitions import EVENT_TYPES, Event
+from pidgate.events.writing import to_json
 from tests.support.events_page import PAGE, SCHEMA_FILE, json_schema, page, schema_file
 from tests.unit.events.made_up import a_decision, any_event
 

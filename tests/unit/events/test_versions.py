@@ -13,18 +13,9 @@ from typing import Any, get_type_hints
 import pytest
 from hypothesis import given
 
-from pidgate.events import (
-    EVENT_TYPES,
-    SCHEMA_VERSION,
-    DecisionEvent,
-    Event,
-    EventUnreadable,
-    fields_of,
-    from_json,
-    prefix_of,
-    to_json,
-)
-from pidgate.events.reading import OLDEST_READ, UPGRADES, _reader
+from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, DecisionEvent, Event
+from pidgate.events.reading import OLDEST_READ, UPGRADES, EventUnreadable, _reader, fields_of, from_json
+from pidgate.events.writing import prefix_of, to_json
 from tests.support.events_page import json_schema
 from tests.unit.events.corpus import corpus
 from tests.unit.events.made_up import any_event

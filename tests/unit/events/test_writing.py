@@ -6,18 +6,16 @@ from dataclasses import asdict
 import pytest
 from hypothesis import given
 
-from pidgate.events import (
+from pidgate.events.definitions import (
     EVENT_TYPES,
     SCHEMA_VERSION,
     ConnectionEvent,
     DecisionEvent,
     Event,
     LifecycleEvent,
-    from_json,
-    key_of,
-    prefix_of,
-    to_json,
 )
+from pidgate.events.reading import from_json
+from pidgate.events.writing import key_of, prefix_of, to_json
 from pidgate.quota.verdicts import Reason
 from tests.unit.events.made_up import a_decision, any_event
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from pidgate import units
-from pidgate.events import to_json
+from pidgate.events.writing import to_json
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.who import words

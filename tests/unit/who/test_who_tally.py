@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.events import Event, InitProducerIdEvent
+from pidgate.events.definitions import Event, InitProducerIdEvent
 from pidgate.who.bounded import Names, Sample, quantile, spread
 from pidgate.who.coverage import Coverage, Gap
 from pidgate.who.id_marks import IdMarks, Mark

@@ -9,7 +9,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.events import InitProducerIdEvent, from_json
+from pidgate.events.definitions import InitProducerIdEvent
+from pidgate.events.reading import from_json
 from pidgate.gateway.logs import Event
 from pidgate.gateway.metrics.counters import INIT_REFUSED, Counters
 from pidgate.gateway.process import wire

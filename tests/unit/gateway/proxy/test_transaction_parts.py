@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pidgate.events import DecisionEvent, from_json
+from pidgate.events.definitions import DecisionEvent
+from pidgate.events.reading import from_json
 from pidgate.gateway.proxy.apis import table
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
 from pidgate.gateway.proxy.apis.topics import GuardedApi

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pidgate.events import (
+from pidgate.events.definitions import (
     ConfigEvent,
     ConnectionEvent,
     DecisionEvent,
@@ -17,9 +17,9 @@ from pidgate.events import (
     RefusalOutcomeEvent,
     TopologyEvent,
     TransactionalIdEvent,
-    from_json,
-    pseudonym,
 )
+from pidgate.events.reading import from_json
+from pidgate.events.redaction import pseudonym
 from pidgate.gateway.recording import recorder as recorder_module
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from pidgate.events import ConnectionEvent, DecisionEvent, Event, IdUsageEvent, ProduceErrorEvent, from_json
+from pidgate.events.definitions import ConnectionEvent, DecisionEvent, Event, IdUsageEvent, ProduceErrorEvent
+from pidgate.events.reading import from_json
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
 from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
 from pidgate.gateway.proxy.conversation import Conversation

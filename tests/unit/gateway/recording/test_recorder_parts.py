@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
-from pidgate.events import ConnectionEvent, InitProducerIdEvent
+from pidgate.events.definitions import ConnectionEvent, InitProducerIdEvent
 from pidgate.gateway.recording import sampling, topology, usage
 from pidgate.gateway.recording.sampling import (
     PER_SECOND,

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.events import SCHEMA_VERSION, DecisionEvent, EventUnreadable, LifecycleEvent, fields_of, to_json
+from pidgate.events.definitions import SCHEMA_VERSION, DecisionEvent, LifecycleEvent
+from pidgate.events.reading import EventUnreadable, fields_of
+from pidgate.events.writing import to_json
 from pidgate.gateway.state import decision_scan
 from pidgate.gateway.state.decision_scan import scan, type_of
 from pidgate.quota.verdicts import Reason

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from pidgate.events import ConfigEvent, LifecycleEvent, TransactionalIdEvent, UserNames, pseudonym, to_json
-from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
+from pidgate.events.definitions import ConfigEvent, LifecycleEvent, TransactionalIdEvent
+from pidgate.events.redaction import TRANSACTIONAL_ID, UserNames, hash64, pseudonym
+from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User, unidentified

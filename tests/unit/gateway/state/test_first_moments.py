@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pidgate.events import to_json
+from pidgate.events.writing import to_json
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.interim import InterimState

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pidgate.events import ConfigEvent
+from pidgate.events.definitions import ConfigEvent
 from pidgate.gateway.state.fleet import GONE_AFTER_MS, SPREADS_MS, Fleet, FleetChange, OwnSettings
 from tests.unit.gateway.state.test_event_applier import HOUR_MS, lifecycle
 

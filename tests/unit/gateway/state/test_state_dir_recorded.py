@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
-from pidgate import events
 from pidgate.events.definitions import DecisionEvent
+from pidgate.events.reading import from_json
 from pidgate.gateway.state.state_dir import Loaded, frames, snapshot
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.state import new_id_question
@@ -48,7 +48,7 @@ def test_a_recorded_directory_is_read_and_means_what_it_meant(recorded: Path, tm
     assert loaded.written_wall_ms == expected["written_wall_ms"]
     assert loaded.grace_until_wall_ms == expected["grace_until_wall_ms"]
     assert loaded.offsets == {int(partition): offset for partition, offset in expected["offsets"].items()}
-    decisions = [events.from_json(value) for value in journal]
+    decisions = [from_json(value) for value in journal]
     assert [d.producer_id for d in decisions if isinstance(d, DecisionEvent)] == expected["journalled_ids"]
 
     # The machine booted an hour before the snapshot was taken: times before its clock's 0 occur.
