@@ -1,5 +1,6 @@
 """`pidgate check`: a configuration file in plain words, and the most that its quotas allow."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -9,10 +10,12 @@ from pidgate import units
 from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
 from pidgate.cli.worst_case import Assumptions, WorstCase, as_json, heap_warnings, in_words, worst_case
 from pidgate.gateway.cluster.nodes import NodePorts
+from pidgate.gateway.cluster.probe import mechanisms_of
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, read_yaml
+from pidgate.gateway.quotas.inherited import inherited_quotas
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
 from pidgate.quota.settings import (
     DEFAULT,
@@ -28,6 +31,9 @@ VALID: Final = 0
 # A name that nobody has: resolves to what holds for users that are not named.
 _ANYBODY: Final = ""
 _LISTED_NODES: Final = 20
+_SHARED_MECHANISMS: Final = ("OAUTHBEARER", "GSSAPI", "SCRAM-SHA-512")
+_ASKED_S: Final = 5.0
+"""For brokers to answer: a file may be checked where there are none."""
 _ONE_OF: Final = {60_000: "minute", 3_600_000: "hour", 86_400_000: "day"}
 
 
@@ -99,7 +105,20 @@ def _worst_case(settings: Settings, assumed: Assumptions) -> WorstCase:
 def _warnings(settings: Settings, source: Source, worst: WorstCase) -> Iterator[str]:
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
+    yield from _shared_quota_warnings(settings)
     yield from heap_warnings(worst, settings.to_quotas().producer_ids)
+
+
+def _shared_quota_warnings(settings: Settings) -> Iterator[str]:
+    """Ask the brokers for their mechanisms where quotas may be shared without the file's writer having chosen it.
+
+    The file alone shows neither whether they require a login, nor by what. Without an answer it is all there is.
+    """
+    quotas = settings.to_quotas()
+    has_login = any(listener.requires_login is not False for listener in settings.listeners)
+    if has_login and any(inherited_quotas(quotas, _SHARED_MECHANISMS)):
+        mechanisms = asyncio.run(mechanisms_of(settings.cluster.bootstrap_servers, _ASKED_S))
+        yield from (f"{key}: {text}" for key, text in inherited_quotas(quotas, mechanisms or ()))
 
 
 def explanation(settings: Settings) -> Iterator[str]:

@@ -9,6 +9,8 @@ the gateway topics that exist; of one with authentication both are learnt from t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from struct import Struct
 
 from pidgate.gateway.cluster.authentication import Authentication
@@ -23,6 +25,8 @@ log = logger()
 _SIZE = Struct(">i")
 PROBE_CLIENT_ID = "pidgate"
 PROBE_ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
+_NO_BROKER = (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError)
+"""ValueError and OverflowError: what is no host name or no port."""
 RETRY_S = 0.5
 GATEWAY_TOPICS_RETRY_S = 5.0
 """Wait between two looks for the gateway's own topic until it exists: the first gateway to come makes it."""
@@ -76,14 +80,8 @@ class Probe:
         try:
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await asyncio.open_connection(host, port)
-                writer.write(messages.api_versions_request(1, PROBE_CLIENT_ID))
-                await _read_frame(reader)
-                # PLAIN: a broker without it answers too, and one with it takes nothing amiss.
-                writer.write(producer_requests.sasl_handshake_request(2, PROBE_CLIENT_ID, "PLAIN"))
-                answer = await _read_frame(reader)
-                found = messages.sasl_handshake_answer(answer, 0, len(answer), 1)
-        except (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError) as error:
-            # ValueError and OverflowError: what is no host name or no port.
+                found = await _handshake(reader, writer)
+        except _NO_BROKER as error:
             self.last_failure = f"{host}:{port}: {str(error) or type(error).__name__}"
             log.warning(
                 Event.CLUSTER_NOT_REACHED,
@@ -124,6 +122,36 @@ class Probe:
     def _learn(self, node_id: int, host: str, port: int) -> Address:
         self._nodes.learn(node_id, host, port)
         return host, port
+
+
+async def mechanisms_of(servers: Iterable[Address], timeout_s: float) -> Sequence[str] | None:
+    """Return the SASL mechanisms that the first broker that answers offers; None: no broker has answered in time."""
+    authentication, found = Authentication(), list[str]()
+    authentication.on_learnt = found.extend
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            for host, port in servers:
+                with suppress(*_NO_BROKER):
+                    reader, writer = await asyncio.open_connection(host, port)
+                    try:
+                        answer = await _handshake(reader, writer)
+                    finally:
+                        writer.close()
+                    authentication.learn(answer.error_code, answer.mechanisms)
+                    return found
+    return None
+
+
+async def _handshake(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> messages.SaslHandshakeAnswer:
+    """Ask a broker for its mechanisms. Raises OSError, EOFError, ValueError, KafkaProtocolError."""
+    writer.write(messages.api_versions_request(1, PROBE_CLIENT_ID))
+    await _read_frame(reader)
+    # PLAIN: a broker without it answers too, and one with it takes nothing amiss.
+    writer.write(producer_requests.sasl_handshake_request(2, PROBE_CLIENT_ID, "PLAIN"))
+    answer = await _read_frame(reader)
+    return messages.sasl_handshake_answer(answer, 0, len(answer), 1)
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> bytes:

@@ -74,7 +74,8 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
     quotas = settings.quotas
     default = quotas.default
     has_rate = default.producer_ids_rate_milli is not None or default.to_byte_rates() != ByteRates()
-    if settings.own_client.sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
+    has_sasl = settings.own_client.sasl or any(listener.requires_login for listener in settings.listeners)
+    if has_sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
         yield (
             ("quotas", "unidentified"),
             "names no mechanism: all who log in by OAUTHBEARER share one quota, that of quotas.default, and so do "

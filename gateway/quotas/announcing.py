@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from pidgate.gateway.cluster.authentication import READABLE_MECHANISMS
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.quotas.administration import InForce, Kept
+from pidgate.gateway.quotas.inherited import inherited_quotas
 from pidgate.quota.changes import Change, Setting, Target
-from pidgate.quota.entities import is_bounded, resolve, unidentified
 from pidgate.quota.in_force import has_ended, value_in_force
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.units import show_milli
@@ -63,17 +62,8 @@ def log_changes(
 
 def log_inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> None:
     """Warn of each mechanism whose users cannot be distinguished and merely inherit what holds for any one user."""
-    for mechanism in mechanisms:
-        user = unidentified(mechanism)
-        if mechanism not in READABLE_MECHANISMS and user not in quotas.users:
-            quota = resolve(quotas, user)
-            if quota.enforces and is_bounded(quotas, quota):
-                log.warning(
-                    Event.CONFIG_WARNING,
-                    key=f"quotas.unidentified.{mechanism}",
-                    text=f"is missing, and the brokers offer {mechanism}: all who log in by it share the one quota "
-                    "that quotas.default gives to each user; write a rate for all of them, or mode: observe",
-                )
+    for key, text in inherited_quotas(quotas, mechanisms):
+        log.warning(Event.CONFIG_WARNING, key=key, text=text)
 
 
 def log_not_kept(change: Change, kept: Kept, cause: str) -> None:

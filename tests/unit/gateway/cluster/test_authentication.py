@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pidgate.cli.checking import VALID, check
+from pidgate.cli.options import CheckOptions
 from pidgate.gateway.cluster.authentication import Authentication
+from pidgate.gateway.quotas.inherited import inherited_quotas
 from pidgate.protocol.headers import RequestHead
+from pidgate.quota.entities import unidentified
+from pidgate.quota.settings import ByteQuotas, ByteRates, Mode, Quotas, UserQuota
 from tests.support import raw
 from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run, until
 
@@ -63,7 +70,7 @@ def test_where_they_require_a_login_whoever_waited_without_one_is_closed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def scenario() -> None:
-        handshake = Handshake(0, "PLAIN", "OAUTHBEARER")
+        handshake = Handshake(0, "PLAIN", "OAUTHBEARER", "SCRAM-SHA-512")
         async with (
             ScriptedBroker({SASL_HANDSHAKE: handshake}) as broker,
             gateway_before(broker.address, listener=BY_THE_BROKERS, quotas=QUOTAS) as gateway,
@@ -81,6 +88,49 @@ def test_where_they_require_a_login_whoever_waited_without_one_is_closed(
     warned = capsys.readouterr().out
     assert warned.count("quotas.unidentified.OAUTHBEARER") == 1
     assert "quotas.unidentified.PLAIN" not in warned
+    assert warned.count("all with delegation tokens (by SCRAM-SHA-512), if there are any,") == 1
+
+
+def test_only_what_holds_many_to_the_quota_of_one_is_inherited() -> None:
+    def keys(**quotas: Any) -> list[str]:
+        offered = ("PLAIN", "GSSAPI", "SCRAM-SHA-256")
+        return [key.rpartition(".")[2] for key, _ in inherited_quotas(Quotas(**quotas), offered)]
+
+    ids = UserQuota.per_window(10)
+    bytes_per_s = ByteQuotas(rates={("", None): ByteRates(producer_byte_rate=1_000)})
+    assert keys(mode=Mode.ENFORCE, default=ids) == ["GSSAPI", "SCRAM-SHA-256"]
+    assert keys(mode=Mode.ENFORCE, bytes=bytes_per_s) == ["GSSAPI", "SCRAM-SHA-256"]
+    assert keys(mode=Mode.ENFORCE, default=ids, users={unidentified("GSSAPI"): ids}) == ["SCRAM-SHA-256"]
+    assert keys(mode=Mode.OBSERVE, default=ids, bytes=bytes_per_s) == []
+    assert keys(mode=Mode.ENFORCE) == []
+
+
+def test_a_check_asks_the_brokers_what_they_offer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether a login is required, and by what, stands in no file."""
+
+    def checked(server: str, more: str = "") -> str:
+        file = tmp_path / "pidgate.yaml"
+        file.write_text(
+            f"cluster: {{bootstrap_servers: ['{server}']}}\n"
+            "quotas: {mode: enforce, default: {producer_ids_rate: 10}}\n" + more
+        )
+        assert check(CheckOptions(config=file)) == VALID
+        return capsys.readouterr().out
+
+    async def scenario() -> None:
+        handshake = Handshake(0, "PLAIN", "OAUTHBEARER")
+        handshake.may_come.set()
+        async with ScriptedBroker({SASL_HANDSHAKE: handshake}) as broker:
+            assert "warning: quotas.unidentified.OAUTHBEARER: " in await asyncio.to_thread(
+                checked, broker.address
+            )
+            none = "listeners: [{authentication: none}]\n"
+            assert "unidentified" not in await asyncio.to_thread(checked, broker.address, none)
+        assert "unidentified" not in await asyncio.to_thread(checked, broker.address)
+        required = "listeners: [{authentication: required}]\n"
+        assert "names no mechanism" in await asyncio.to_thread(checked, broker.address, required)
+
+    run(scenario())
 
 
 @pytest.mark.parametrize(("authentication", "passes"), [("none", True), ("required", False)])

@@ -1,0 +1,39 @@
+"""Quotas that many share without anybody having chosen it: of those whose name cannot be read. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pidgate.gateway.cluster.authentication import READABLE_MECHANISMS
+from pidgate.quota.byte_rates import Kind, resolve_rate, throttles_bytes
+from pidgate.quota.entities import User, is_bounded, resolve, unidentified
+from pidgate.quota.settings import Quotas
+
+
+def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield (key, sentence) for each mechanism whose users merely inherit what holds for any one user, all together.
+
+    `mechanisms`: those that the brokers offer. By the readable ones only delegation tokens cannot be read (their owner
+    is the brokers' secret), and whether there are any the brokers do not show.
+    """
+    for mechanism in mechanisms:
+        user = unidentified(mechanism)
+        if user in quotas.users or not _is_held(quotas, user):
+            continue
+        who, given = f"all who log in by {mechanism}", ""
+        if mechanism in READABLE_MECHANISMS:
+            if not mechanism.startswith("SCRAM"):
+                continue
+            who, given = f"all with delegation tokens (by {mechanism})", ", if there are any,"
+        yield (
+            f"quotas.unidentified.{mechanism}",
+            f"is missing, and the brokers offer {mechanism}: {who}{given} share the one quota that quotas.default "
+            "gives to each user; write a rate for all of them, or mode: observe",
+        )
+
+
+def _is_held(quotas: Quotas, user: User) -> bool:
+    """Return whether anything of the user may be refused or delayed."""
+    quota = resolve(quotas, user)
+    has_byte_rate = any(resolve_rate(quotas.bytes, kind, user, None) is not None for kind in Kind)
+    return (quota.enforces and is_bounded(quotas, quota)) or (has_byte_rate and throttles_bytes(quotas, user))
