@@ -184,11 +184,12 @@ KEYS_KEPT: Final = 10_000
 class LogLimit:
     """The limit of log lines that a client can provoke: a storm of them must not become a storm of lines.
 
-    A key (a user, a cause, a place in the code) has one line a second, and all keys together MOST_LINES_A_SECOND; what
-    is left out is counted, and the key's next line has the number. All times are monotonic milliseconds.
+    A key (a user, a cause, a place in the code) has one line in `quiet_ms`, and all keys together MOST_LINES_A_SECOND;
+    what is left out is counted, and the key's next line has the number. All times are monotonic milliseconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, quiet_ms: int = QUIET_MS) -> None:
+        self._quiet_ms = quiet_ms
         self._quiet_until_ms: dict[str | None, int] = {}
         self._left_out: Counter[str | None] = Counter()
         self._second = -1
@@ -199,23 +200,19 @@ class LogLimit:
         if key in self._left_out or len(self._left_out) < KEYS_KEPT:
             self._left_out[key] += count
 
-    def may_log(self, key: str | None, now_ms: int) -> bool:
-        """Return True when a line may be logged now; otherwise it is counted as left out."""
-        second = now_ms // QUIET_MS
+    def take(self, key: str | None, now_ms: int) -> int | None:
+        """Return how many lines were left out since this key's last one; None: leave this one out, too."""
+        second = now_ms // 1_000
         if second != self._second:
             self._second, self._lines = second, 0
         if self._lines >= MOST_LINES_A_SECOND or now_ms < self._quiet_until_ms.get(key, now_ms):
             self.leave_out(key)
-            return False
+            return None
         if len(self._quiet_until_ms) >= KEYS_KEPT:
             self._quiet_until_ms.clear()
             self._left_out.clear()
-        self._quiet_until_ms[key] = now_ms + QUIET_MS
+        self._quiet_until_ms[key] = now_ms + self._quiet_ms
         self._lines += 1
-        return True
-
-    def suppressed_count(self, key: str | None) -> int:
-        """Return and reset the number of lines left out, to be logged with the next one."""
         return self._left_out.pop(key, 0)
 
 
@@ -227,6 +224,7 @@ def log_mistake(where: str, **about: object) -> None:
 
     Whoever has found one can have it as often as he likes, so that a place has one traceback a second.
     """
-    if _mistakes.may_log(where, int(time.monotonic() * 1000)):
+    left_out = _mistakes.take(where, int(time.monotonic() * 1000))
+    if left_out is not None:
         log = logger()
-        log.exception(Event.UNEXPECTED_ERROR, suppressed_count=_mistakes.suppressed_count(where), **about)
+        log.exception(Event.UNEXPECTED_ERROR, suppressed_count=left_out, **about)

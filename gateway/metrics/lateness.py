@@ -53,8 +53,8 @@ class LatenessWatch:
         if late_s > STALL_S:
             counters.stalls += 1
             counters.stalled_seconds += late_s
-            if self._lines.may_log(None, round(self._clock() * 1000)):
-                left_out = self._lines.suppressed_count(None)
+            left_out = self._lines.take(None, round(self._clock() * 1000))
+            if left_out is not None:
                 stalled_ms = round(late_s * 1000)
                 log.warning(Event.EVENT_LOOP_STALLED, stalled_ms=stalled_ms, suppressed_count=left_out)
         self.start()

@@ -209,8 +209,7 @@ class Workers:
         try:
             answer = self._manager.state.decide(question, now_ms)
         except Exception as problem:
-            if _undecided.may_log(None, now_ms):
-                left_out = _undecided.suppressed_count(None)
+            if (left_out := _undecided.take(None, now_ms)) is not None:
                 log.exception(Event.QUOTA_FAILED_OPEN, reason=str(problem), suppressed_count=left_out)
             answer = None
         if answer is None:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.connection_quotas import ConnectionQuotas
 
@@ -75,7 +75,7 @@ class Accepting:
         self._ports: list[Port] = []
         self._resuming: set[asyncio.Task[None]] = set()
         self._is_paused = False
-        self._quiet_until_ms = 0
+        self._lines = LogLimit(QUIET_MS)
 
     async def add(self, port: Port) -> None:
         self._ports.append(port)
@@ -90,8 +90,7 @@ class Accepting:
             return
         self._is_paused = True
         self._counters.connections_delayed["all"] += 1
-        if now_ms >= self._quiet_until_ms:
-            self._quiet_until_ms = now_ms + QUIET_MS
+        if self._lines.take(None, now_ms) is not None:
             log.warning(
                 Event.ACCEPTING_PAUSED, connections=self._counters.connections_open, pause_ms=pause_ms
             )

@@ -29,15 +29,15 @@ class RefusalLog:
         for refusal in refusals:
             if refusal.reason in BEHIND_ANOTHER:
                 self._lines.leave_out(refusal.user)
-            elif self._lines.may_log(refusal.user, now_ms):
-                self._log(refusal, describe)
+            elif (left_out := self._lines.take(refusal.user, now_ms)) is not None:
+                self._log(refusal, left_out, describe())
 
-    def _log(self, refusal: Refuse, describe: Callable[[], Mapping[str, object]]) -> None:
+    def _log(self, refusal: Refuse, left_out: int, client: Mapping[str, object]) -> None:
         about: dict[str, object] = {
             "reason": refusal.reason,
             "throttle_time_ms": refusal.throttle_time_ms,
-            "suppressed_count": self._lines.suppressed_count(refusal.user),
-            **describe(),
+            "suppressed_count": left_out,
+            **client,
         }
         if refusal.producer_id == NO_PRODUCER_ID:
             log.warning(Event.INIT_PRODUCER_ID_REFUSED, **about)
@@ -56,11 +56,12 @@ class GatewayTopicLog:
     ) -> None:
         """Log the first of one connection's requests, or count them."""
         self._lines.leave_out(None, len(api_keys) - 1)
-        if self._lines.may_log(None, now_ms):
+        left_out = self._lines.take(None, now_ms)
+        if left_out is not None:
             log.warning(
                 Event.GATEWAY_TOPIC_REFUSED,
                 api=SPOKEN[api_keys[0]].name,
-                suppressed_count=self._lines.suppressed_count(None),
+                suppressed_count=left_out,
                 **describe(),
             )
 
@@ -75,11 +76,12 @@ class CloseLog:
         self, cause: str, reason: str, describe: Callable[[], Mapping[str, object]], now_ms: int
     ) -> None:
         """Log that one connection was closed, or count it."""
-        if self._lines.may_log(cause, now_ms):
+        left_out = self._lines.take(cause, now_ms)
+        if left_out is not None:
             log.warning(
                 Event.CONNECTION_CLOSED,
                 cause=cause,
                 reason=reason,
-                suppressed_count=self._lines.suppressed_count(cause),
+                suppressed_count=left_out,
                 **describe(),
             )

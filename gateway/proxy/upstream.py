@@ -13,9 +13,6 @@ from pidgate.gateway.proxy.connection import ConnectionContext
 
 log = logger()
 
-QUIET_MS = 1_000
-"""Failures to connect are logged once in so many."""
-
 
 class Upstream:
     """The brokers behind one listening port."""
@@ -67,8 +64,7 @@ class Upstream:
             self._shared.nodes.forget(self._context.node_id, address)
         # A client that is refused comes back at once: one line a second is enough, the counter has them all.
         server, limit = f"{address[0]}:{address[1]}", self._shared.upstream_log
-        if limit.may_log(None, self._shared.now_ms()):
-            left_out = limit.suppressed_count(None)
+        if (left_out := limit.take(None, self._shared.now_ms())) is not None:
             log.warning(
                 Event.UPSTREAM_FAILED,
                 server=server,

@@ -14,7 +14,6 @@ PROVOKED_BY_CLIENTS = ("proxy", "cluster", "metrics", "logs.py")
 """Rooms in which every line above debug level is asked for at a LogLimit."""
 
 NOT_AT_WILL = {
-    "proxy/accepting.py": "all connections together have one line in ten seconds",
     "cluster/probe.py": "the probe asks every few seconds, and logs changes",
     "proxy/listeners.py": "once for each broker that comes",
 }
@@ -31,14 +30,14 @@ def unlimited(source: str) -> list[str]:
                 if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
             }
             logs = {name for owner, name in calls if owner == "log"} - {"debug"}
-            if logs and not any(name == "may_log" for _, name in calls):
+            if logs and not any(name == "take" for _, name in calls):
                 found.append(function.name)
     return found
 
 
 def callers_ask(source: str, function: str) -> bool:
-    """Return whether every call of this method stands behind `may_log`."""
-    return f"self.{function}(" in source and "may_log" in source
+    """Return whether every call of this method stands behind `take`."""
+    return f"self.{function}(" in source and ".take(" in source
 
 
 def test_every_line_that_a_client_can_provoke_is_behind_the_limit() -> None:
@@ -58,22 +57,21 @@ def test_a_line_without_limit_is_noticed() -> None:
 
 def test_a_key_has_one_line_a_second() -> None:
     limit = LogLimit()
-    assert [limit.may_log("mallory", now_ms) for now_ms in (0, 1, 999, QUIET_MS)] == [
-        True,
-        False,
-        False,
-        True,
-    ]
-    assert limit.suppressed_count("mallory") == 2
-    assert limit.suppressed_count("mallory") == 0
+    left_out = [limit.take("mallory", now_ms) for now_ms in (0, 1, 999, QUIET_MS, 2 * QUIET_MS)]
+    assert left_out == [0, None, None, 2, 0]
+
+
+def test_a_limit_may_be_quiet_for_longer() -> None:
+    limit = LogLimit(10 * QUIET_MS)
+    assert [limit.take(None, second * QUIET_MS) for second in (5, 6, 14, 15)] == [0, None, None, 2]
 
 
 def test_made_up_keys_do_not_get_round_it() -> None:
     limit = LogLimit()
-    lines = sum(limit.may_log(f"user-{n}", 5) for n in range(3 * KEYS_KEPT))
+    lines = sum(limit.take(f"user-{n}", 5) is not None for n in range(3 * KEYS_KEPT))
     assert lines == MOST_LINES_A_SECOND
     assert len(limit._left_out) <= KEYS_KEPT
-    assert limit.may_log("alice", 5 + QUIET_MS)
+    assert limit.take("alice", 5 + QUIET_MS) is not None
 
 
 def test_a_mistake_of_ours_is_one_traceback_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
