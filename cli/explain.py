@@ -9,7 +9,7 @@ from typing import Final
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import JsonObject, for_each
 from pidgate.cli.options import ExplainOptions
-from pidgate.cli.quota_words import MODE, RATE
+from pidgate.cli.quota_words import MODE, RATE, TRANSACTIONAL_RATE
 from pidgate.units import about_duration, clock, counted, moment, number, printable
 
 _SOON_MS: Final = 1_000
@@ -49,8 +49,10 @@ def sentences(answer: JsonObject) -> Iterator[str]:
 
 
 def _settings(answer: JsonObject) -> Iterator[str]:
-    for setting, title in ((RATE, "quota"), (MODE, "mode")):
+    for setting, title in ((RATE, "quota"), (TRANSACTIONAL_RATE, "new transactional ids"), (MODE, "mode")):
         origin = answer[setting]
+        if setting == TRANSACTIONAL_RATE and origin["value"] is None:
+            continue
         by = words.set_by(origin)
         source = words.source(origin) + (f", by {by}" if by else "")
         value = words.value(setting, origin["value"], answer["window_ms"])
@@ -70,6 +72,8 @@ def _balance(answer: JsonObject) -> Iterator[str]:
             "a new id is admitted at once" if not wait_ms else f"the next new id in {about_duration(wait_ms)}"
         )
         yield f"Tokens: {words.tokens(answer)}: {soon}."
+    if answer["transactional_tokens"] is not None:
+        yield f"Tokens of transactional ids: {words.tokens(answer, TRANSACTIONAL_RATE)}."
     if answer["cluster_tokens"] is not None:
         yield f"All users together: {number(answer['cluster_tokens'])} tokens left."
     if answer["waiting"]:

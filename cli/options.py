@@ -251,16 +251,21 @@ class ResetOptions(EntityOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOptions(EntityOptions):
-    """Remove the rate: what holds for the default user holds, whatever the file says."""
+    """Remove producer_ids_rate: what holds for the default user holds, whatever the file says."""
 
     note: NoteOption = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlterOptions(EntityOptions):
-    """Set or remove producer_ids_rate and mode, as kafka-configs does."""
+    """Set or remove a rate or a mode, as kafka-configs does."""
 
-    add: list[str] | None = option(None, "Or mode=enforce.", "--add-config", metavar="producer_ids_rate=100")
+    add: list[str] | None = option(
+        None,
+        "Or transactional_ids_rate=50, or mode=enforce.",
+        "--add-config",
+        metavar="producer_ids_rate=100",
+    )
     delete: list[str] | None = option(
         None,
         "Nothing is said about it any more, whatever the file says.",

@@ -25,7 +25,7 @@ from pidgate.cli.options import (
     ResetOptions,
     complain,
 )
-from pidgate.cli.quota_words import MODE, RATE
+from pidgate.cli.quota_words import MODE, RATE, RATES
 from pidgate.quota.settings import rate_milli
 from pidgate.units import moment, printable
 
@@ -100,7 +100,7 @@ def reset(options: ResetOptions) -> int:
         return [
             _reset(one)
             for one in current["changes"]
-            if one["user"] == user and (user is not None or one["setting"] == RATE)
+            if one["user"] == user and (user is not None or one["setting"] in RATES)
         ]
 
     return _change(options, "quotas reset", user, changes)
@@ -223,7 +223,7 @@ def added(texts: Iterable[str], user: str | None) -> list[tuple[str, float | str
             raise BadUsage(f"{text!r} sets nothing; write {setting}=VALUE, or --delete-config {setting}")
         if setting == MODE and value not in _MODES:
             raise BadUsage(f"{value!r} is no mode; write mode=observe or mode=enforce")
-        found.append((setting, _rate(value) if setting == RATE else value))
+        found.append((setting, _rate(value) if setting in RATES else value))
     return found
 
 
@@ -245,8 +245,10 @@ def _check_setting(setting: str, user: str | None) -> None:
             f"{setting} is not set at run time: write it into the gateway's file (quotas.users), or set the "
             "brokers' own with kafka-configs"
         )
-    if setting not in (RATE, MODE):
-        raise BadUsage(f"{setting!r} cannot be set; write producer_ids_rate=100 or mode=enforce")
+    if setting not in (*RATES, MODE):
+        raise BadUsage(
+            f"{setting!r} cannot be set; write producer_ids_rate=100, transactional_ids_rate=50 or mode=enforce"
+        )
     if setting == MODE and user is None:
         raise BadUsage(
             "there is no mode of the default user; pidgate mode observe --all sets that of all users"

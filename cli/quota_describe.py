@@ -13,7 +13,7 @@ from rich.text import Text
 from pidgate.cli import quota_words as words
 from pidgate.cli.admin_client import Gateway, JsonObject, for_each
 from pidgate.cli.options import DescribeOptions, DiffOptions
-from pidgate.cli.quota_words import MODE, RATE
+from pidgate.cli.quota_words import MODE, RATE, RATES, TRANSACTIONAL_RATE
 from pidgate.cli.terminal import plain_console
 from pidgate.units import moment, printable
 
@@ -46,7 +46,7 @@ def diff(options: DiffOptions) -> int:
 
     def is_wanted(row: JsonObject) -> bool:
         if options.entity_default:
-            return row["user"] is None and row["setting"] == RATE
+            return row["user"] is None and row["setting"] in RATES
         return user is None or row["user"] == user
 
     return for_each(options, "quotas diff", call, _show_diff)
@@ -82,16 +82,12 @@ def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Itera
     """Yield a row for each setting of an entity; for the one `user` that was named, the effective settings."""
     name = words.entity(entry["user"])
     if entry["user"] is None:
-        settings = {RATE: entry["producer_ids_rate"]}
+        settings = {RATE: entry[RATE], **_set({TRANSACTIONAL_RATE: entry[TRANSACTIONAL_RATE]})}
     elif user is not None:
-        settings = {RATE: entry["effective_rate"], MODE: entry["effective_mode"]}
+        of_names = {TRANSACTIONAL_RATE: entry["effective_transactional_ids_rate"]}
+        settings = {RATE: entry["effective_rate"], **_set(of_names), MODE: entry["effective_mode"]}
     else:
-        own = {RATE: entry["producer_ids_rate"], MODE: entry["mode"]}
-        settings = {
-            setting: one
-            for setting, one in own.items()
-            if one["source"] != "nothing" or one["in_file"] is not None
-        }
+        settings = _set({setting: entry[setting] for setting in (*RATES, MODE)})
         settings = settings or ({} if entry["byte_rates"] else {RATE: entry["effective_rate"]})
     nothing = "no limit" if user is not None else words.unset(entry["user"])
     exempt = " (exempt)" if entry.get("is_exempt") else ""
@@ -100,14 +96,23 @@ def rows_of(entry: Mapping[str, Any], window_ms: int, user: str | None) -> Itera
         yield (
             name if place == 0 else "",
             setting,
-            words.value(setting, one["value"], window_ms, nothing) + (exempt if setting == RATE else ""),
+            words.value(setting, one["value"], window_ms, nothing) + (exempt if setting in RATES else ""),
             words.source({**one, "of": "user"} if entry["user"] is None else one),
             words.set_by(one),
-            words.tokens(entry) if setting == RATE else "",
+            words.tokens(entry, setting),
             printable(entry["owner"]) if place == 0 else "",
             printable(one["note"] or (entry["note"] if place == 0 else "")),
         )
     yield from _byte_rows(entry, "" if place >= 0 else name)
+
+
+def _set(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those for which the file or somebody at run time has set something."""
+    return {
+        setting: one
+        for setting, one in settings.items()
+        if one["source"] != "nothing" or one["in_file"] is not None
+    }
 
 
 def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]:
@@ -128,7 +133,7 @@ def _byte_rows(entry: Mapping[str, Any], name: str) -> Iterator[tuple[str, ...]]
 def differences(answer: JsonObject) -> list[JsonObject]:
     """Return each change made at run time, with the value in force and the file's."""
     entries = answer["entries"]
-    origins = {(RATE, entry["user"]): entry["producer_ids_rate"] for entry in entries}
+    origins = {(rate, entry["user"]): entry[rate] for entry in entries for rate in RATES}
     origins |= {(MODE, entry["user"]): entry["mode"] for entry in entries if entry["user"] is not None}
     origins[MODE, None] = answer["mode"]
     found = []

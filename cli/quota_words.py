@@ -13,6 +13,8 @@ from pidgate.units import moment, number, printable
 DEFAULT_USER: Final = "(default)"
 ALL_USERS: Final = "(all users)"
 RATE: Final = "producer_ids_rate"
+TRANSACTIONAL_RATE: Final = "transactional_ids_rate"
+RATES: Final = (RATE, TRANSACTIONAL_RATE)
 MODE: Final = "mode"
 
 _SOURCES: Final = {"file": "file", "run_time": "run time", "nothing": "not set"}
@@ -66,9 +68,10 @@ def set_by(origin: Mapping[str, Any]) -> str:
     return f"{by} at {moment(origin['set_wall_ms'])}"
 
 
-def tokens(entry: Mapping[str, Any]) -> str:
-    """Write the balance: 41.5 of 100; nothing without a limit."""
-    left, full = entry.get("tokens"), entry.get("full_tokens")
+def tokens(entry: Mapping[str, Any], setting: str = RATE) -> str:
+    """Write the balance under a rate: 41.5 of 100; nothing without a limit."""
+    name = {RATE: "tokens", TRANSACTIONAL_RATE: "transactional_tokens"}.get(setting, "")
+    left, full = entry.get(name), entry.get(f"full_{name}")
     return "" if left is None or full is None else f"{number(left)} of {number(full)}"
 
 

@@ -167,6 +167,9 @@ class UserFilter:
         return self.names is None or user in self.names
 
 
+UserValues = Mapping[str | None, Mapping[str, float]]
+"""By user (None: the default user) the value of each key."""
+
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 
@@ -195,19 +198,15 @@ def read_user_filter(buf: Buffer, start: int, end: int) -> UserFilter | None:
     return UserFilter(frozenset((None,)) if match_type == _DEFAULT else None)
 
 
-def adding_user_values(
-    buf: Buffer, start: int, end: int, api_version: int, key: str, values: Mapping[str | None, float]
-) -> Walk:
-    """Return a DescribeClientQuotas answer, framed, with this key's value for each user (None: the default user).
+def adding_user_values(buf: Buffer, start: int, end: int, api_version: int, values: UserValues) -> Walk:
+    """Return a DescribeClientQuotas answer, framed, with these values in it.
 
     The walk's result is None when the broker answered an error: then it stays as it came. Raises KafkaProtocolError.
     """
-    return Walk(_adding_user_values(_answer(buf, start, end, api_version), start, key, values))
+    return Walk(_adding_user_values(_answer(buf, start, end, api_version), start, values))
 
 
-def _adding_user_values(
-    reader: Reader, start: int, key: str, values: Mapping[str | None, float]
-) -> Iterator[bytes | None]:
+def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Iterator[bytes | None]:
     buf, flexible = reader.buf, reader.flexible
     reader.skip(4)  # throttle_time_ms
     if reader.i16() != 0:
@@ -228,16 +227,17 @@ def _adding_user_values(
             reader.skip(_F64.size)
             reader.skip_tags()
         if len(entity) == 1 and entity[0][0] == USER and entity[0][1] in missing:
-            ours = _value(key, missing.pop(entity[0][1]), flexible)
-            parts += (bytes(buf[kept:at]), array_count(value_count + 1, flexible=flexible), ours)
+            ours = missing.pop(entity[0][1])
+            parts += (bytes(buf[kept:at]), array_count(value_count + len(ours), flexible=flexible))
+            parts.append(_values(ours, flexible))
             kept = to
         reader.skip_tags()
         yield None
     parts.append(reader.since(kept))
     tail = reader.pos
     _finish(reader)
-    for user, value in missing.items():
-        parts.append(_user_entry(user, _value(key, value, flexible), flexible))
+    for user, ours in missing.items():
+        parts.append(_user_entry(user, ours, flexible))
         yield None
     new_count = array_count(count + len(missing), flexible=flexible)
     yield framed(buf[start:head_end], new_count, *parts, buf[tail : reader.end])
@@ -259,15 +259,19 @@ def describe_refused(buf: Buffer, start: int, api_version: int, error_code: int,
     )
 
 
-def _user_entry(user: str | None, value: bytes, flexible: bool) -> bytes:
+def _user_entry(user: str | None, values: Mapping[str, float], flexible: bool) -> bytes:
     tags = b"\x00" if flexible else b""
-    one = array_count(1, flexible=flexible)
+    one, count = array_count(1, flexible=flexible), array_count(len(values), flexible=flexible)
     name = encode_string(user, flexible=flexible)
-    return b"".join((one, encode_string(USER, flexible=flexible), name, tags, one, value, tags))
+    head = (one, encode_string(USER, flexible=flexible), name, tags, count)
+    return b"".join((*head, _values(values, flexible), tags))
 
 
-def _value(key: str, value: float, flexible: bool) -> bytes:
-    return encode_string(key, flexible=flexible) + _F64.pack(value) + (b"\x00" if flexible else b"")
+def _values(values: Mapping[str, float], flexible: bool) -> bytes:
+    tags = b"\x00" if flexible else b""
+    return b"".join(
+        encode_string(key, flexible=flexible) + _F64.pack(value) + tags for key, value in values.items()
+    )
 
 
 # Both

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from pidgate.quota.settings import Mode
 
@@ -16,7 +17,14 @@ class Setting(StrEnum):
     """A setting that can be changed at run time."""
 
     PRODUCER_IDS_RATE = "producer_ids_rate"
+    TRANSACTIONAL_IDS_RATE = "transactional_ids_rate"
     MODE = "mode"
+
+
+RATES: Final = (Setting.PRODUCER_IDS_RATE, Setting.TRANSACTIONAL_IDS_RATE)
+"""Settings whose value is a rate of ids per window, for a user or the default user. Named as in a file, and as in
+Kafka's own API.
+"""
 
 
 class Action(StrEnum):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
+from typing import Any, Final
 
 from pidgate.names import bounded
-from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.changes import RATES, Action, Change, Setting, Target
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 
 Deciding = dict[tuple[Setting, str | None], Change]
@@ -18,6 +20,15 @@ Deciding = dict[tuple[Setting, str | None], Change]
 
 ALL_MODES = (Setting.MODE, None)
 """The mode of every user: above what the file and other changes say of single users."""
+
+_FIELDS: Final = {
+    Setting.PRODUCER_IDS_RATE: "producer_ids_rate_milli",
+    Setting.TRANSACTIONAL_IDS_RATE: "transactional_ids_rate_milli",
+    Setting.MODE: "mode",
+}
+"""The field of a UserQuota that holds a setting."""
+
+_RATE_FIELDS: Final = attrgetter(*(_FIELDS[setting] for setting in RATES))
 
 
 def merged(in_file: Quotas, changes: Iterable[Change], *, file_wins: bool, wall_ms: int) -> Quotas:
@@ -48,7 +59,7 @@ def applied(in_file: Quotas, found: Mapping[tuple[Setting, str | None], Change])
     for (setting, named), change in found.items():
         user = None if named is None else bounded(named)
         if user is None:
-            if setting is Setting.PRODUCER_IDS_RATE:
+            if setting in RATES:
                 default = _with(default, change)
             continue
         changed = _with(users.get(user, UserQuota()), change)
@@ -71,21 +82,28 @@ def is_said(in_file: Quotas, setting: Setting, user: str | None) -> bool:
     Never for the mode of all users: the emergency switch works whatever a file sets.
     """
     if user is None:
-        return setting is Setting.PRODUCER_IDS_RATE and in_file.default.producer_ids_rate_milli is not None
+        return setting in RATES and value_of(in_file.default, setting) is not None
     quota = in_file.users.get(user)
     return quota is not None and value_of(quota, setting) is not None
 
 
 def value_of(quota: UserQuota, setting: Setting) -> int | Mode | None:
     """Return a user quota's value of one setting."""
-    return quota.mode if setting is Setting.MODE else quota.producer_ids_rate_milli
+    value: int | Mode | None = getattr(quota, _FIELDS[setting])
+    return value
+
+
+def rates_of(quota: UserQuota) -> tuple[int | None, ...]:
+    """Return a user quota's rates, in the order of RATES; there may be thousands of users."""
+    rates: tuple[int | None, ...] = _RATE_FIELDS(quota)
+    return rates
 
 
 def value_in_force(quotas: Quotas, setting: Setting, user: str | None) -> int | Mode | None:
     """Return the value set for just this entity; of all users' mode, `quotas.mode`."""
     if user is not None:
         return value_of(quotas.users.get(user, UserQuota()), setting)
-    return quotas.mode if setting is Setting.MODE else quotas.default.producer_ids_rate_milli
+    return value_of(quotas.default, setting) if setting in RATES else quotas.mode
 
 
 def has_ended(change: Change, wall_ms: int) -> bool:
@@ -99,8 +117,5 @@ def next_end(changes: Iterable[Change], wall_ms: int) -> int | None:
 
 
 def _with(quota: UserQuota, change: Change) -> UserQuota:
-    if change.target.setting is Setting.MODE:
-        return replace(quota, mode=change.value if isinstance(change.value, Mode) else None)
-    # Mode is a str: what is an int is a rate, and REMOVE has none.
-    rate = change.value if isinstance(change.value, int) else None
-    return replace(quota, producer_ids_rate_milli=rate)
+    value: dict[str, Any] = {_FIELDS[change.target.setting]: change.value}  # of its type: see Change
+    return replace(quota, **value)

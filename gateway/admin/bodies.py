@@ -75,7 +75,7 @@ class _PostedChange(_Posted):
 class RateChange(_PostedChange):
     """`user` null: the default user. `value`: ids per window."""
 
-    setting: Literal["producer_ids_rate"]
+    setting: Literal["producer_ids_rate", "transactional_ids_rate"]
     value: Annotated[float, PlainValidator(_rate)] | None = None
 
     @model_validator(mode="after")
@@ -85,7 +85,7 @@ class RateChange(_PostedChange):
 
     @property
     def target(self) -> Target:
-        return Target(Setting.PRODUCER_IDS_RATE, self.user, self.temporary or self.for_ms is not None)
+        return Target(Setting(self.setting), self.user, self.temporary or self.for_ms is not None)
 
     @property
     def new_value(self) -> int | None:

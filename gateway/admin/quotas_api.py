@@ -22,7 +22,7 @@ from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import Administration, InForce, NotAllowed
 from pidgate.gateway.quotas.explain import Moment, QuotaOrigins, explanation, rate_or_mode
-from pidgate.quota.changes import Change, Setting
+from pidgate.quota.changes import RATES, Change, Setting
 from pidgate.quota.entities import User
 from pidgate.quota.settings import DEFAULT, ByteQuotas
 from pidgate.quota.state import LocalState
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _AT_ONCE: Final = 20
+TOKENS: Final = ("tokens", "full_tokens", "transactional_tokens", "full_transactional_tokens")
+"""Balances of a user, and what they are at most."""
 
 JsonObject = dict[str, Any]
 
@@ -142,11 +144,10 @@ class QuotasApi:
         self, origins: QuotaOrigins, in_force: InForce, user: str | None, byte_rates: list[JsonObject]
     ) -> JsonObject:
         """Return one user, or the default user (None), which has no live state."""
-        rate = origins.own(Setting.PRODUCER_IDS_RATE, user)
         provenance = in_force.provenance.get(user or "")
         entry: JsonObject = {
             "user": user,
-            "producer_ids_rate": rate.as_json(),
+            **{str(rate): origins.own(rate, user).as_json() for rate in RATES},
             "owner": provenance.owner if provenance else "",
             "note": provenance.note if provenance else "",
             "byte_rates": byte_rates,
@@ -154,12 +155,13 @@ class QuotasApi:
         if user is None:
             return entry
         live = self._explanation(user, None, origins)
-        for key in ("is_exempt", "tokens", "full_tokens", "next_token_in_ms", "waiting", "live_ids"):
+        for key in ("is_exempt", "next_token_in_ms", "waiting", "live_ids", *TOKENS):
             entry[key] = live[key]
         return {
             **entry,
             "mode": origins.own(Setting.MODE, user).as_json(),
             "effective_rate": live["producer_ids_rate"],
+            "effective_transactional_ids_rate": live["transactional_ids_rate"],
             "effective_mode": live["mode"],
         }
 

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
@@ -36,6 +36,10 @@ from pidgate.quota.state import LocalState
 from pidgate.version import version
 
 log = logger()
+
+QUOTAS_PATIENCE_S: Final = 5.0
+"""Longest wait of the state for the quotas topic, once the cluster is reached."""
+_LOOK_S: Final = 0.02
 
 
 class GatewayTraffic(Protocol):
@@ -150,6 +154,12 @@ class Gateway:
 
     def topic_id_learnt(self, topic_id: bytes) -> None:
         self.traffic.learn_topic_id(topic_id)
+
+    async def quotas_read(self) -> None:
+        waited_s = 0.0
+        while not self._quotas.is_read and waited_s < QUOTAS_PATIENCE_S:
+            await asyncio.sleep(_LOOK_S)
+            waited_s += _LOOK_S if self.is_reached else 0.0
 
     def state_restored(self, state: LocalState) -> None:
         self.traffic.use_state(state)

@@ -131,4 +131,4 @@ def _is_emergency_switch(change: Change) -> bool:
 def _named(target: Target) -> str:
     if target.setting is Setting.MODE:
         return f"which mode user {target.user} has"
-    return "the default user's rate" if target.user is None else f"the rate of user {target.user}"
+    return f"{target.setting} of {'the default user' if target.user is None else f'user {target.user}'}"

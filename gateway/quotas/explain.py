@@ -13,7 +13,7 @@ from typing import Any, Final
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.recording.config_event import Provenance
-from pidgate.quota.changes import Change, Setting
+from pidgate.quota.changes import RATES, Change, Setting
 from pidgate.quota.entities import resolve
 from pidgate.quota.in_force import ALL_MODES, deciding, value_in_force
 from pidgate.quota.refused_ids import Refusal
@@ -98,10 +98,10 @@ class QuotaOrigins:
             value, Source.FILE, of, note=provenance.note if provenance else "", in_file=in_file
         )
 
-    def effective_rate(self, user: str) -> QuotaOrigin:
+    def effective_rate(self, setting: Setting, user: str) -> QuotaOrigin:
         """Return the user's own rate, else the default user's."""
-        own = self.own(Setting.PRODUCER_IDS_RATE, user)
-        return own if own.value is not None else self.own(Setting.PRODUCER_IDS_RATE, None)
+        own = self.own(setting, user)
+        return own if own.value is not None else self.own(setting, None)
 
     def effective_mode(self, user: str) -> QuotaOrigin:
         """Return the mode set for all at run time, else the user's own, else the file's for all."""
@@ -120,7 +120,7 @@ class QuotaOrigins:
 def _of(setting: Setting, user: str | None) -> Of:
     if user is not None:
         return Of.USER
-    return Of.DEFAULT if setting is Setting.PRODUCER_IDS_RATE else Of.ALL
+    return Of.DEFAULT if setting in RATES else Of.ALL
 
 
 def _from_change(change: Change, in_file: int | Mode | None) -> QuotaOrigin:
@@ -193,19 +193,22 @@ def explanation(
     cluster = table.cluster if table is not None else None
     provenance = in_force.provenance.get(user) or Provenance()
     bucket = _bucket(live, in_force, user, now_ms)
+    of_names = _bucket_of_transactional_ids(live, in_force, user, now_ms)
     return {
         "user": user,
         "wall_ms": moment.wall_ms,
         "window_ms": quotas.producer_ids.window_ms,
         "is_restored": table is not None,
         "is_known": live is not None,
-        "producer_ids_rate": origins.effective_rate(user).as_json(),
+        **{str(rate): origins.effective_rate(rate, user).as_json() for rate in RATES},
         "mode": origins.effective_mode(user).as_json(),
         "is_exempt": resolve(quotas, user).exempt,
         "owner": provenance.owner,
         "note": provenance.note,
         "tokens": _tokens(bucket, now_ms),
-        "full_tokens": round(bucket.capacity_units / bucket.token_units, 3) if bucket else None,
+        "full_tokens": _full_tokens(bucket),
+        "transactional_tokens": _tokens(of_names, now_ms),
+        "full_transactional_tokens": _full_tokens(of_names),
         "next_token_in_ms": _wait_ms(bucket, cluster, len(live.queue) if live else 0, now_ms),
         "cluster_producer_ids_rate": rate_or_mode(quotas.cluster_rate_milli),
         "cluster_tokens": _tokens(cluster, now_ms),
@@ -224,9 +227,25 @@ def _bucket(live: LiveUser | None, in_force: InForce, user: str, now_ms: int) ->
     """Return the user's bucket; for a user who has not been seen, the full one that it would get."""
     if live is not None:
         return live.active_bucket
-    rate_milli = resolve(in_force.quotas, user).rate_milli
+    return _full_bucket(in_force, resolve(in_force.quotas, user).rate_milli, now_ms)
+
+
+def _bucket_of_transactional_ids(
+    live: LiveUser | None, in_force: InForce, user: str, now_ms: int
+) -> TokenBucket | None:
+    rate_milli = resolve(in_force.quotas, user).transactional_ids_rate_milli
+    if rate_milli and live is not None and live.transactional_ids is not None:
+        return live.transactional_ids.bucket
+    return _full_bucket(in_force, rate_milli, now_ms)
+
+
+def _full_bucket(in_force: InForce, rate_milli: int | None, now_ms: int) -> TokenBucket | None:
     ids = in_force.quotas.producer_ids
     return TokenBucket(rate_milli, ids.window_ms, ids.burst, now_ms) if rate_milli else None
+
+
+def _full_tokens(bucket: TokenBucket | None) -> float | None:
+    return None if bucket is None else round(bucket.capacity_units / bucket.token_units, 3)
 
 
 def _tokens(bucket: TokenBucket | None, now_ms: int) -> float | None:

@@ -1,7 +1,7 @@
 """Quotas over Kafka's own API: AlterClientQuotas and DescribeClientQuotas. PURE.
 
-An AlterClientQuotas without an operation named `producer_ids_rate` is forwarded as it is. Any other becomes a
-QuotaExchange, whose owner goes on like this until `is_over`, and then sends `answer()`:
+An AlterClientQuotas without an operation on a key of KEYS is forwarded as it is. Any other becomes a QuotaExchange,
+whose owner goes on like this until `is_over`, and then sends `answer()`:
 
     frame = exchange.next_frame()     not None: send it to the broker, call answered() with its answer
     exchange.changes                  not empty: with `only_check` ask Administration.check for each of them, else make
@@ -37,11 +37,13 @@ from pidgate.protocol.client_quotas import (
 )
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge
 from pidgate.protocol.work import MOST_SEARCHED_BYTES, Walk
-from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.changes import RATES, Action, Change, Target
 from pidgate.quota.entities import User, is_unidentified, shown
-from pidgate.quota.settings import Quotas, rate_milli
+from pidgate.quota.in_force import rates_of
+from pidgate.quota.settings import Quotas, UserQuota, rate_milli
 
-OURS: Final = b"producer_ids_rate"
+KEYS: Final = {setting.value: setting for setting in RATES}
+"""The gateway's own quota keys: in a request, an answer, a file and a change they have one name."""
 
 MOST_RATE: Final = 1e12
 """More ids in a window than a gateway can count; leaves room for exact arithmetic."""
@@ -51,7 +53,7 @@ CHANGES_AT_ONCE: Final = 100
 
 Buffer = bytes | bytearray | memoryview
 
-_KEY: Final = OURS.decode()
+_OURS: Final = tuple(key.encode() for key in KEYS)
 _MILLI: Final = 1000
 _PASSED: Final = Outcome(ErrorCode.NONE, None)
 _SILENT: Final = Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, "The broker did not say what became of this entity.")
@@ -73,7 +75,7 @@ class _Part:
 
     entry: Entry
     others: list[Operation]
-    change: Change | None = None
+    changes: tuple[Change, ...] = ()
     outcome: Outcome = _PASSED
 
     @property
@@ -91,7 +93,7 @@ class QuotaExchange:
         self._throttle_time_ms = 0
         self._frame: bytes | None = None
         self._asked: list[_Part] = []
-        self._changing: list[_Part] = []
+        self._changing: list[tuple[_Part, Change]] = []
         self.changes: list[Change] = []
         """Changes to check or make now: at most CHANGES_AT_ONCE, then the next ones."""
         self.only_check = True
@@ -113,7 +115,7 @@ class QuotaExchange:
         if not _mentions(buf, start, end):
             return None
         request = client_quotas.read_alter(buf, start, end)
-        if not any(operation.key == _KEY for entry in request.entries for operation in entry.operations):
+        if not any(operation.key in KEYS for entry in request.entries for operation in entry.operations):
             return None
         set_by = shown(user) if is_unidentified(user) else f"User:{user}"
         times = Counter(entry.entity for entry in request.entries)
@@ -149,7 +151,7 @@ class QuotaExchange:
 
         Being kept in memory alone is no failure: the change is in force.
         """
-        for part, problem in zip(self._changing[: len(self.changes)], problems, strict=True):
+        for (part, _), problem in zip(self._changing[: len(self.changes)], problems, strict=True):
             if problem is not None:
                 part.outcome = Outcome(POLICY_VIOLATION, problem)
         del self._changing[: len(self.changes)]
@@ -158,7 +160,7 @@ class QuotaExchange:
 
     def not_made(self, why: str) -> None:
         """End the changes: they could not be made, or their outcome is unknown."""
-        for part in self._changing:
+        for part, _ in self._changing:
             part.outcome = Outcome(ErrorCode.REQUEST_TIMED_OUT, why)
         self._changing = []
         self._offer_changes()
@@ -195,16 +197,17 @@ class QuotaExchange:
             self._ask([part for part in self._parts if part.is_alive and part.others], validate_only=False)
         elif self._stage in (_Stage.CHECK, _Stage.CHANGE):
             self.only_check = self._stage is _Stage.CHECK
-            self._changing = [part for part in self._parts if part.is_alive and part.change is not None]
+            self._changing = [
+                (part, change) for part in self._parts if part.is_alive for change in part.changes
+            ]
             self._offer_changes()
             return
         if not self.is_over and not self._asked:
             self._go_on()
 
     def _offer_changes(self) -> None:
-        offered = self._changing[:CHANGES_AT_ONCE]
-        self.changes = [part.change for part in offered if part.change is not None]
-        if not offered:
+        self.changes = [change for _, change in self._changing[:CHANGES_AT_ONCE]]
+        if not self.changes:
             self._go_on()
 
     def _ask(self, parts: list[_Part], *, validate_only: bool) -> None:
@@ -216,47 +219,52 @@ class QuotaExchange:
 
 def _mentions(buf: Buffer, start: int, end: int) -> bool:
     if isinstance(buf, memoryview):
-        return OURS in bytes(buf[start:end])
-    return buf.find(OURS, start, end) >= 0
+        buf, start, end = bytes(buf[start:end]), 0, end - start
+    return any(buf.find(key, start, end) >= 0 for key in _OURS)
 
 
 def _part(entry: Entry, times: int, set_by: str, wall_ms: int) -> _Part:
-    ours = [operation for operation in entry.operations if operation.key == _KEY]
+    ours = [operation for operation in entry.operations if operation.key in KEYS]
     if times > 1:
         # Kafka, too, answers an error; it applies the first one all the same, which nobody can have meant.
         return _failed(entry, f"Ignoring duplicate entity {_shown(entry.entity)}")
     if not ours:
         return _Part(entry, entry.operations)
-    if len(ours) > 1:
+    key, given = Counter(operation.key for operation in ours).most_common(1)[0]
+    if given > 1:
         return _failed(
-            entry, f"Duplicate quota key {_KEY} not updating quota for this entity {_shown(entry.entity)}"
+            entry, f"Duplicate quota key {key} not updating quota for this entity {_shown(entry.entity)}"
         )
     if entry.components != 1 or entry.entity[0][0] != client_quotas.USER:
         return _failed(
-            entry, f"{_KEY} is set for a user or for the default user, not for {_shown(entry.entity)}"
+            entry, f"{key} is set for a user or for the default user, not for {_shown(entry.entity)}"
         )
     user = entry.entity[0][1]
     if user == "":
         return _failed(entry, "Empty user not supported")
-    wanted = ours[0]
-    # NaN is neither.
-    if not wanted.remove and not 0 < wanted.value <= MOST_RATE:
-        return _failed(
-            entry, f"{_KEY} must be a number above 0 and at most {MOST_RATE:.0f}, not {wanted.value}"
-        )
-    others = [operation for operation in entry.operations if operation.key != _KEY]
-    change = Change(
-        target=Target(Setting.PRODUCER_IDS_RATE, user),
+    for wanted in ours:
+        # NaN is neither.
+        if not wanted.remove and not 0 < wanted.value <= MOST_RATE:
+            return _failed(
+                entry,
+                f"{wanted.key} must be a number above 0 and at most {MOST_RATE:.0f}, not {wanted.value}",
+            )
+    others = [operation for operation in entry.operations if operation.key not in KEYS]
+    return _Part(entry, others, tuple(_change(wanted, user, set_by, wall_ms) for wanted in ours))
+
+
+def _change(wanted: Operation, user: User | None, set_by: str, wall_ms: int) -> Change:
+    return Change(
+        target=Target(KEYS[wanted.key], user),
         action=Action.REMOVE if wanted.remove else Action.SET,
         value=None if wanted.remove else _rate_milli(wanted.value),
         set_by=set_by,
         set_wall_ms=wall_ms,
     )
-    return _Part(entry, others, change)
 
 
 def _failed(entry: Entry, problem: str) -> _Part:
-    return _Part(entry, [], None, Outcome(ErrorCode.INVALID_REQUEST, problem))
+    return _Part(entry, [], (), Outcome(ErrorCode.INVALID_REQUEST, problem))
 
 
 def _shown(entity: Entity) -> str:
@@ -292,21 +300,27 @@ def described(
     if not values:
         return None
     try:
-        return client_quotas.adding_user_values(buf, start, end, api_version, _KEY, values)
+        return client_quotas.adding_user_values(buf, start, end, api_version, values)
     except FrameTooLarge as problem:
         # Without ours the answer would be wrong, and nobody would notice.
         why = f"{problem}; ask for one user"
         return client_quotas.describe_refused(buf, start, api_version, ErrorCode.INVALID_REQUEST, why)
 
 
-def _rates(wanted: UserFilter, quotas: Quotas) -> dict[str | None, float]:
-    found: dict[str | None, float] = {}
-    if wanted.matches(None) and quotas.default.producer_ids_rate_milli is not None:
-        found[None] = quotas.default.producer_ids_rate_milli / _MILLI
+def _rates(wanted: UserFilter, quotas: Quotas) -> dict[str | None, dict[str, float]]:
+    found: dict[str | None, dict[str, float]] = {}
+    if wanted.matches(None) and (of_default := _set_rates(quotas.default)):
+        found[None] = of_default
     for name in quotas.users if wanted.names is None else wanted.names:
         own = quotas.users.get(name) if name is not None else None
         if own is None or name is None or is_unidentified(name):
             continue  # no principal of Kafka's is named so
-        if own.producer_ids_rate_milli is not None:
-            found[name] = own.producer_ids_rate_milli / _MILLI
+        if rates := _set_rates(own):
+            found[name] = rates
     return found
+
+
+def _set_rates(quota: UserQuota) -> dict[str, float]:
+    """Return the rates that are set, by key, in ids per window."""
+    rates_milli = zip(KEYS, rates_of(quota), strict=True)
+    return {key: rate_milli / _MILLI for key, rate_milli in rates_milli if rate_milli is not None}

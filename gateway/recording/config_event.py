@@ -48,6 +48,7 @@ def config_event(
         queue=ids.queue,
         sticky_entries=ids.sticky_entries,
         default_rate_milli=quotas.default.producer_ids_rate_milli,
+        default_transactional_ids_rate_milli=quotas.default.transactional_ids_rate_milli,
         default_source=provenance.get("", _FROM_FILE).source,
         cluster_rate_milli=quotas.cluster_rate_milli,
         quotas=[_in_force(quotas, user, provenance.get(user, _FROM_FILE)) for user in sorted(quotas.users)],
@@ -59,6 +60,7 @@ def _in_force(quotas: Quotas, user: str, provenance: Provenance) -> QuotaInForce
     return QuotaInForce(
         user=user,
         rate_milli=quota.producer_ids_rate_milli,
+        transactional_ids_rate_milli=quota.transactional_ids_rate_milli,
         mode=None if quota.mode is None else quota.mode.value,
         exempt=quota.exempt,
         source=provenance.source,

@@ -59,6 +59,9 @@ class StateObserver(Protocol):
     def is_reached(self) -> bool:
         """True once the cluster has answered: before that nothing is served, and waiting costs nothing."""
 
+    async def quotas_read(self) -> None:
+        """Wait for what was set at run time: it says how far back to read, and what an id has cost."""
+
     def state_restored(self, state: LocalState) -> None: ...
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None: ...
 
@@ -175,6 +178,7 @@ class QuotaStateManager:
     async def _restore(self) -> None:
         began_s = self._loop.time()
         try:
+            await self._observer.quotas_read()
             loaded = await self._restore_from_directory()
             await self._restore_from_topic(loaded)
         except Exception as error:
@@ -206,8 +210,7 @@ class QuotaStateManager:
         loaded = await asyncio.to_thread(self.events.state_dir.load)
         written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
         restorer = self._quota.restorer
-        if loaded.cluster_bucket is not None:
-            restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
+        restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
         for number, user in enumerate(loaded.users):
             restorer.import_user(user, written_ms)
             if number % PORTION == 0:
@@ -225,17 +228,14 @@ class QuotaStateManager:
             return
         self.progress = "the events topic is being read"
         # Further back than `remember`: an id published then may have been used since without an event.
-        kept = self._quota.table.history_ms
-        start = StartAt(dict(loaded.offsets) if loaded else {}, wall_ms() - kept)
+        start = StartAt(dict(loaded.offsets) if loaded else {}, wall_ms() - self._quota.table.history_ms)
         following = follower.run(start, self._records_arrived, self._topic_caught_up)
         self._background.append(self._loop.create_task(self._guarded(following)))
         seen = -1
         while not self._caught_up.is_set():
             if follower.followed == seen and self._observer.is_reached:
                 reason = follower.last_failure or f"nothing came for {TOPIC_PATIENCE_S:.0f} s"
-                remedy = (
-                    "see the line about the events topic; until then the gateway goes on with what it knows"
-                )
+                remedy = "see the line about the events topic"
                 log.error(Event.STATE_NOT_RESTORED, reason=reason, remedy=remedy)
                 return
             seen = follower.followed

@@ -53,6 +53,7 @@ def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
         {
             "user": name,
             "rate_milli": user.producer_ids_rate_milli,
+            "transactional_ids_rate_milli": None,
             "mode": "enforce",
             "exempt": False,
             "source": "file",
@@ -78,6 +79,7 @@ def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
         "queue": SETTINGS.queue,
         "sticky_entries": SETTINGS.sticky_entries,
         "default_rate_milli": None,
+        "default_transactional_ids_rate_milli": None,
         "default_source": "file",
         "cluster_rate_milli": None,
         "quotas": users,

@@ -77,8 +77,10 @@ def _quotas(config: InForce | None, changes: Mapping[str, NewRate]) -> list[str]
         lines += [f"  mode: {config['mode']}", *_shape(config)]
         if config["cluster_rate_milli"] is not None:
             lines.append(f"  cluster_producer_ids_rate: {_rate(config['cluster_rate_milli'] / 1000)}")
-        if config["default_rate_milli"] is not None:
-            lines += ["  default:", f"    producer_ids_rate: {_rate(config['default_rate_milli'] / 1000)}"]
+        of_default = _rates(config["default_rate_milli"], config["default_transactional_ids_rate_milli"])
+        lines += (
+            ["  default:", *(f"    {key}: {rate}" for key, rate in of_default.items())] if of_default else []
+        )
     named: dict[str, Any] = {one["user"]: one for one in config["quotas"]} if config is not None else {}
     users = sorted({*named, *changes})
     if users:
@@ -102,17 +104,15 @@ def _shape(config: InForce) -> Iterator[str]:
 
 
 def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator[str]:
-    milli = now.get("rate_milli")
-    rate = None if milli is None else milli / 1000
-    mode = now.get("mode")
+    rate_milli, mode = now.get("rate_milli"), now.get("mode")
     if change is not None:
         yield from _comment(change.reasons, "    ")
         if change.headroom is not None:
             yield f"    # headroom: {change.headroom:.2g} times the least rate tried that refuses nobody healthy"
-        rate, mode = change.rate, change.mode or mode
+        rate_milli, mode = change.rate * 1000, change.mode or mode
     keys = {
         "mode": mode,
-        "producer_ids_rate": None if rate is None else _rate(rate),
+        **_rates(rate_milli, now.get("transactional_ids_rate_milli")),
         "owner": _scalar(now["owner"]) if now.get("owner") else None,
         "note": _scalar(now["note"]) if now.get("note") else None,
         "exempt": "[producer_ids]" if now.get("exempt") else None,
@@ -120,6 +120,12 @@ def _user(user: str, now: Mapping[str, Any], change: NewRate | None) -> Iterator
     found = [f"      {key}: {value}" for key, value in keys.items() if value is not None]
     yield f"    {_scalar(user)}:" if found else f"    {_scalar(user)}: {{}}"
     yield from found
+
+
+def _rates(rate_milli: float | None, of_transactional_ids_milli: int | None) -> dict[str, str]:
+    """Return the rates that are set, by key; nothing is recommended for that of transactional ids."""
+    rates = {"producer_ids_rate": rate_milli, "transactional_ids_rate": of_transactional_ids_milli}
+    return {key: _rate(milli / 1000) for key, milli in rates.items() if milli is not None}
 
 
 def _rate(rate: float) -> str:

@@ -232,7 +232,7 @@ _SMALL: Final[dict[int, Callable[[bytes, int, int, int], object]]] = {
     _AUTHENTICATE: messages.sasl_answer,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter_answer,
     client_quotas.DESCRIBE_CLIENT_QUOTAS: lambda buf, start, end, version: client_quotas.adding_user_values(
-        buf, start, end, version, "producer_ids_rate", {"alice": 5.0, None: 1.0}
+        buf, start, end, version, {"alice": {"producer_ids_rate": 5.0}, None: {"producer_ids_rate": 1.0}}
     ).finish(),
 }
 

@@ -42,6 +42,7 @@ from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.topics import create_topic
 from pidgate.sandbox.wire import ProducerStates
 from tests.support.fleet import until as until_true
+from tests.support.raw import RawClient
 from tests.support.swarm import SwarmProducer
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 from tests.unit.gateway.quotas.test_change_log import ByWallClock
@@ -392,6 +393,31 @@ def test_an_order_by_clocks_would_be_noticed(
     run(test())
 
 
+def test_a_rate_of_transactional_ids_that_was_set_at_run_time_is_kept_with_what_it_remembers(
+    cluster: Cluster, topic_name: TopicName
+) -> None:
+    """Without a directory all comes from topics: the rate says that the ids are to be remembered."""
+    gateway = process_of(cluster, topic_name("quotas"), 0)
+    gateway.config["quotas"]["producer_ids"]["cold_start"] = "enforce"
+    with gateway:
+        assert post(gateway, None, 1, "transactional_ids_rate") == "topic"
+        assert [is_refused(gateway, name) for name in ("a", "b", "c")] == [False, False, True]
+        time.sleep(0.5)  # 200 ms of decisions may be lost
+        gateway.kill()
+        gateway.start()
+        assert [is_refused(gateway, name) for name in ("a", "b", "c")] == [False, False, True]
+        assert post(gateway, None, None, "transactional_ids_rate") == "topic"
+        assert not is_refused(gateway, "c")
+
+
+def is_refused(gateway: GatewayProcess, transactional_id: str) -> bool:
+    """Return whether the gateway refuses an InitProducerId: it names a throttle, for which the broker has no reason."""
+    asked = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
+    with RawClient(gateway.bootstrap_servers) as client:
+        answer = client.call(22, 4, {**asked, "producer_id": -1, "producer_epoch": -1})
+    return bool(answer["throttle_time_ms"])
+
+
 # Restarts and outages
 
 
@@ -591,9 +617,11 @@ def process_of(cluster: Cluster, topic: str, number: int, **settings: Any) -> Ga
     return gateway
 
 
-def post(gateway: GatewayProcess, user: str, value: float | None) -> str:
+def post(
+    gateway: GatewayProcess, user: str | None, value: float | None, setting: str = "producer_ids_rate"
+) -> str:
     """A rate, None: reset. Where it is kept."""
-    change = {"setting": "producer_ids_rate", "user": user, "action": "reset" if value is None else "set"}
+    change = {"setting": setting, "user": user, "action": "reset" if value is None else "set"}
     body = {"changes": [change if value is None else {**change, "value": value}], "set_by": "operator"}
     request = urllib.request.Request(
         f"{gateway.admin_url}/v1/quotas/changes",

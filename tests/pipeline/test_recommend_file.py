@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.config.loading import parse
 from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
-from pidgate.quota import Mode
+from pidgate.quota import Mode, UserQuota
 from tests.support.recommend_events import config
 
 SERVERS = ["127.0.0.1:19092"]
@@ -36,6 +36,17 @@ def test_the_difference_is_one_rate_and_its_reasons() -> None:
     changed = [line for line in diff.splitlines() if line[0] in "+-" and not line.startswith(("+++", "---"))]
     assert changed == ["+    # why", "-      producer_ids_rate: 100", "+      producer_ids_rate: 43"]
     assert changes_diff(config(), []) == ""
+
+
+def test_a_rate_of_transactional_ids_is_carried_over() -> None:
+    """Nothing is recommended for it, and the file must not turn it off."""
+    named = config()["quotas"]
+    named[0]["transactional_ids_rate_milli"] = 50_000
+    now = config(default_transactional_ids_rate_milli=2_500, default_rate_milli=None, quotas=named)
+    found = parse(quotas_yaml(now, [NewRate("batches", 43.0)], bootstrap_servers=SERVERS)).to_quotas()
+    assert found.users["batches"].transactional_ids_rate_milli == 50_000
+    assert found.users["batches"].producer_ids_rate_milli == 43_000
+    assert found.default == UserQuota(transactional_ids_rate_milli=2_500)
 
 
 _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)

@@ -16,7 +16,7 @@ from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.quota.changes import Command
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.state import Answer, AskedId, Question
+from pidgate.quota.state import Answer, AskedId, Question, new_id_question
 from pidgate.units import Address
 
 FILE = """
@@ -65,6 +65,10 @@ class Gateway:
         asked = AskedId(producer_id, 0, 0, b"topic", 0, came_back=came_back)
         question = Question(user, "10.0.0.7", "app", False, 1, [asked])
         return self.quota.decide(question, self.now_ms)
+
+    def ask_name(self, number: int) -> Answer:
+        """Ask about a transactional id of alice's, by its hash."""
+        return self.quota.decide(new_id_question("alice", "10.0.0.7", "app", number), self.now_ms)
 
 
 def served(use: Callable[[str, Gateway], Any], text: str = FILE) -> None:

@@ -137,6 +137,35 @@ def test_what_was_set_at_run_time_is_shown_with_who_when_and_why() -> None:
     run(use)
 
 
+def test_a_rate_of_transactional_ids_is_set_shown_explained_and_removed() -> None:
+    def use(typed: Typed, gateway: Gateway) -> None:
+        assert "transactional_ids_rate" not in typed("quotas").stdout
+        one, of_all = "transactional_ids_rate=3", "transactional_ids_rate=50"
+        typed("quotas", "alter", "--user", "alice", "--add-config", f"{one},producer_ids_rate=7")
+        typed("quotas", "alter", "--entity-default", "--add-config", of_all)
+        assert gateway.book.in_force.quotas.users["alice"].transactional_ids_rate_milli == 3_000
+        assert [gateway.ask_name(name).refused for name in range(5)] == [False] * 4 + [True]
+        shown = flat(typed("quotas").stdout)
+        assert "transactional_ids_rate 3 per 1h run time" in shown
+        assert "-1 of 3" in shown
+        assert "transactional_ids_rate 50 per 1h run time" in shown
+        of_bob = flat(typed("quotas", "--user", "bob").stdout)
+        assert "transactional_ids_rate 50 per 1h run time, of the default user" in of_bob
+        explained = flat(typed("explain", "--user", "alice").stdout)
+        assert "alice: new transactional ids 3 per 1h (run time, by " in explained
+        assert "Tokens of transactional ids: -1 of 3." in explained
+        difference = flat(typed("quotas", "diff", "--entity-default").stdout)
+        assert "transactional_ids_rate 50 per 1h 50 per 1h no limit" in difference
+        typed("quotas", "alter", "--user", "alice", "--delete-config", "transactional_ids_rate")
+        assert gateway.book.in_force.quotas.users["alice"].transactional_ids_rate_milli is None
+        assert rate(gateway) == 7
+        typed("quotas", "reset", "--entity-default")
+        assert gateway.book.in_force.quotas.default.transactional_ids_rate_milli is None
+        assert "transactional" not in typed("explain", "--user", "alice").stdout
+
+    run(use)
+
+
 def test_without_changes_diff_says_so() -> None:
     run(lambda typed, _gateway: assert_in(typed("quotas", "diff"), "what the file says holds"))
 

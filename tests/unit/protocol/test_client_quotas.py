@@ -169,14 +169,15 @@ def test_values_are_added_to_the_entity_they_belong_to(version: int, data: st.Da
             for entity, values in shown.items()
         ),
     )
-    values: dict[str | None, float] = data.draw(st.dictionaries(NAMES, st.floats(0, 1e6)))
+    rates = st.dictionaries(st.sampled_from([KEY, "transactional_ids_rate"]), st.floats(0, 1e6), min_size=1)
+    values: dict[str | None, dict[str, float]] = data.draw(st.dictionaries(NAMES, rates))
     frame = response_frame(answer)
-    added = adding_user_values(b"xx" + frame, 2, 2 + len(frame), version, KEY, values).finish()
+    added = adding_user_values(b"xx" + frame, 2, 2 + len(frame), version, values).finish()
     assert added is not None
     found = read_response(cls, unframed(added))
     expected = {entity: dict(keys) for entity, keys in shown.items()}
-    for user, value in values.items():
-        expected.setdefault((("user", user),), {})[KEY] = value
+    for user, added_values in values.items():
+        expected.setdefault((("user", user),), {}).update(added_values)
     assert {
         tuple((part.entity_type, part.entity_name) for part in entry.entity): {
             value.key: value.value for value in entry.values
@@ -193,7 +194,7 @@ def test_values_are_added_to_the_entity_they_belong_to(version: int, data: st.Da
 def test_an_error_stays_as_it_came(version: int, data: st.DataObject) -> None:
     code = data.draw(st.sampled_from([code for code in ErrorCode if code is not ErrorCode.none]))
     frame = response_frame(replace(data.draw(entities(entity_class(DESCRIBE, version))), error_code=code))
-    assert adding_user_values(frame, 0, len(frame), version, KEY, {"alice": 1.0}).finish() is None
+    assert adding_user_values(frame, 0, len(frame), version, {"alice": {KEY: 1.0}}).finish() is None
 
 
 @versions
@@ -312,7 +313,7 @@ def _read(what: str, frame: bytes, version: int) -> Any:
         return read_user_filter(frame, 0, len(frame))
     if what == "altered":
         return read_alter_answer(frame, 0, len(frame), version)
-    return adding_user_values(frame, 0, len(frame), version, KEY, {"alice": 1.0}).finish()
+    return adding_user_values(frame, 0, len(frame), version, {"alice": {KEY: 1.0}}).finish()
 
 
 def _frame(what: str, version: int) -> bytes:

@@ -81,6 +81,22 @@ def test_what_is_reset_is_the_file_again() -> None:
     assert in_force(standing, temporary, end).users["alice"].producer_ids_rate_milli == 1
 
 
+def test_each_setting_changes_itself_and_no_other() -> None:
+    of_names = Setting.TRANSACTIONAL_IDS_RATE
+    quotas = in_force(
+        setting(of_names, "alice", 4), setting(of_names, None, 5), setting(of_names, "carol", 6)
+    )
+
+    assert quotas.users["alice"] == replace(FILE.users["alice"], transactional_ids_rate_milli=4)
+    assert quotas.default == replace(FILE.default, transactional_ids_rate_milli=5)
+    assert quotas.users["carol"] == UserQuota(transactional_ids_rate_milli=6)
+    assert resolve(quotas, "bob").transactional_ids_rate_milli == 5
+    assert value_in_force(quotas, of_names, None) == 5
+    assert not is_said(FILE, of_names, "alice")
+    assert is_said(quotas, of_names, None)
+    assert in_force(setting(of_names, "alice", 4), file=quotas, file_wins=True) == quotas
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_temporary_change_holds_until_its_end_then_the_standing_one_does(order: int) -> None:
     changes = [setting(RATE, "alice", 1), setting(RATE, "alice", 2, until_ms=NOW_MS + 10)][::order]

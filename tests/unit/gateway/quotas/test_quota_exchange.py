@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import (
     CHANGES_AT_ONCE,
-    OURS,
     QuotaExchange,
     describe_note,
     described,
@@ -51,6 +50,7 @@ ALICE, BOB, CAROL = {"user": "alice"}, {"user": "bob"}, {"user": "carol"}
 DEFAULT_USER = {"user": None}
 CLIENT = {"client-id": "app"}
 NOW_MS = 1_700_000_000_000
+OF_NAMES = "transactional_ids_rate"
 
 Entries = Sequence[tuple[EntityWords, Operations]]
 Verdict = Callable[[frozenset[tuple[str, str | None]]], int]
@@ -107,7 +107,7 @@ class Played:
         head = peek_request(frame, 4, len(frame))
         assert (head.api_key, head.api_version, head.correlation_id) == (ALTER, version, raw.CORRELATION_ID)
         assert head.client_id == "raw"
-        assert OURS not in frame
+        assert KEY.encode() not in frame
         validate_only = codec.decode_request(frame, 4, len(frame)).validate_only
         asked = operations_in(frame)
         self.log.append("validate" if validate_only else "forward")
@@ -137,7 +137,9 @@ def test_without_ours_the_frame_is_not_for_us(version: int) -> None:
 def test_what_has_no_ours_in_it_is_not_even_read() -> None:
     assert QuotaExchange.begin(b"\x00" * 30, 0, 30, "root", NOW_MS) is None
     with pytest.raises(MalformedFrame):
-        QuotaExchange.begin(b"\x00\x31\x00\x01" + b"\x00" * 30 + OURS, 0, 34 + len(OURS), "root", NOW_MS)
+        QuotaExchange.begin(
+            b"\x00\x31\x00\x01" + b"\x00" * 30 + KEY.encode(), 0, 34 + len(KEY), "root", NOW_MS
+        )
 
 
 @versions
@@ -172,6 +174,25 @@ def test_other_keys_go_to_the_broker_and_ours_are_made_last(version: int) -> Non
     answer = unframed(exchange.answer())
     assert raw.decoded(ALTER, version, answer)["throttle_time_ms"] == 30
     assert answer[:4] == raw.CORRELATION_ID.to_bytes(4, "big")
+
+
+def test_both_keys_of_a_user_are_set_together_or_not_at_all() -> None:
+    entries: Entries = [
+        (ALICE, {KEY: 5.0, OF_NAMES: 2.0, "producer_byte_rate": 1.0}),
+        (BOB, {KEY: 5.0, OF_NAMES: 0.0}),
+        (DEFAULT_USER, {OF_NAMES: None}),
+    ]
+    played = Played()
+    assert played.to_the_end(begun(entries)) == [
+        (key_of(ALICE), 0),
+        (key_of(BOB), INVALID),
+        (key_of(DEFAULT_USER), 0),
+    ]
+    assert [(change.target.setting, change.target.user, change.value) for change in played.made] == [
+        (KEY, "alice", 5_000),
+        (OF_NAMES, "alice", 2_000),
+        (OF_NAMES, None, None),
+    ]
 
 
 @versions
@@ -446,7 +467,8 @@ def test_when_nobody_answers_no_more_is_asked() -> None:
 
 ENTITY = st.sampled_from((ALICE, BOB, CAROL, DEFAULT_USER, CLIENT, {"user": "alice", "client-id": "app"}))
 OPERATIONS = st.dictionaries(
-    st.sampled_from((KEY, KEY, "producer_byte_rate", "nonsense")), st.none() | st.sampled_from((5.0, -1.0))
+    st.sampled_from((KEY, OF_NAMES, "producer_byte_rate", "nonsense")),
+    st.none() | st.sampled_from((5.0, -1.0)),
 )
 
 
@@ -468,24 +490,28 @@ def test_nothing_is_changed_that_is_answered_with_an_error_and_all_else_is(
     frame = alter(entries, validate_only=validate_only)
     exchange = QuotaExchange.begin(frame, 4, len(frame), "root", NOW_MS)
     if exchange is None:
-        assert not any(KEY in operations for _, operations in entries)
+        assert not any({KEY, OF_NAMES} & operations.keys() for _, operations in entries)
         return
     played = Played(validated, forwarded, not_allowed)
     outcomes = played.to_the_end(exchange)
     first_of_each = list(dict.fromkeys(key_of(entity) for entity, _ in entries))
     assert [entity for entity, _ in outcomes] == first_of_each
     fine = {entity for entity, code in outcomes if code == 0}
-    made = {key_of({"user": change.target.user}): change.value for change in played.made}
+    made = {
+        (key_of({"user": change.target.user}), str(change.target.setting)): change.value
+        for change in played.made
+    }
     ours = {
-        key_of(entity): None if operations[KEY] is None else 5_000
+        (key_of(entity), key): None if operations[key] is None else 5_000
         for entity, operations in entries
-        if KEY in operations and key_of(entity) in fine
+        for key in (KEY, OF_NAMES)
+        if key in operations and key_of(entity) in fine
     }
     assert made == ({} if validate_only else ours)
     really = [asked for validated_only, asked in played.asked if not validated_only]
     done = {entity: operations for asked in really for entity, operations in asked.items()}
     for entity, operations in entries:
-        others = {key: value for key, value in operations.items() if key != KEY}
+        others = {key: value for key, value in operations.items() if key not in (KEY, OF_NAMES)}
         if key_of(entity) in fine and others and not validate_only:
             assert done[key_of(entity)] == others
     # What the broker did for real and the client hears an error about can only be what the broker itself failed.
@@ -498,7 +524,11 @@ def test_nothing_is_changed_that_is_answered_with_an_error_and_all_else_is(
 
 QUOTAS = Quotas(
     default=UserQuota(100_500),
-    users={"alice": UserQuota(5_000), "bob": UserQuota(None, exempt=True), "carol": UserQuota(0)},
+    users={
+        "alice": UserQuota(5_000, transactional_ids_rate_milli=7_500),
+        "bob": UserQuota(None, exempt=True),
+        "carol": UserQuota(0),
+    },
 )
 
 
@@ -537,7 +567,7 @@ def test_all_rates_are_shown_merged_with_what_the_broker_says(version: int) -> N
     answer = seen([], broker, version)
     assert answer is not None
     assert shown_in(unframed(answer), version=version) == {
-        key_of(ALICE): {"x": 1.0, KEY: 5.0},
+        key_of(ALICE): {"x": 1.0, KEY: 5.0, OF_NAMES: 7.5},
         key_of(BOB): {"x": 2.0},
         key_of(both): {"x": 3.0},
         key_of(DEFAULT_USER): {KEY: 100.5},

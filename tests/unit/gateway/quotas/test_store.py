@@ -269,7 +269,7 @@ ENDS = START_MS + 1
         ("{allow: false}", mode("alice", Mode.OBSERVE), "allow is false"),
         ("{allow: false}", without_value(RATE, "alice", Action.RESET), "allow is false"),
         ("{on_conflict: file_wins}", rate("alice", 1), "file_wins"),
-        ("{on_conflict: file_wins}", rate(None, 1), "the default user's rate"),
+        ("{on_conflict: file_wins}", rate(None, 1), "producer_ids_rate of the default user"),
         ("{on_conflict: file_wins}", mode("bob", Mode.ENFORCE), "which mode user bob has"),
         ("{on_conflict: file_wins}", rate("alice", 1, until_ms=ENDS), "file_wins"),
         ("{on_conflict: file_wins}", without_value(RATE, "alice", Action.REMOVE), "file_wins"),

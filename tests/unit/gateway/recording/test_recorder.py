@@ -415,7 +415,8 @@ def test_names_of_any_length_are_cut() -> None:
 def test_quotas_are_told_with_their_provenance_and_a_version_that_grows() -> None:
     told = Told()
     told.recorder.quotas_set(QUOTAS, 5_000, {"alice": Provenance(owner="team-a", note="batch")})
-    told.recorder.quotas_set(Quotas(mode=Mode.OBSERVE), 6_000)
+    of_names = UserQuota(transactional_ids_rate_milli=3_000)
+    told.recorder.quotas_set(Quotas(mode=Mode.OBSERVE, default=of_names, users={"etl": of_names}), 6_000)
     decide(told.connection(), decision())
     first, second = told.of(ConfigEvent)
     assert (first.quota_version, second.quota_version) == (1, 2)
@@ -424,6 +425,8 @@ def test_quotas_are_told_with_their_provenance_and_a_version_that_grows() -> Non
     alice, etl = first.quotas
     assert (alice.user, alice.rate_milli, alice.owner, alice.note) == ("alice", 10_000, "team-a", "batch")
     assert (etl.user, etl.rate_milli, etl.exempt, etl.source) == ("etl", None, True, "file")
+    assert second.default_transactional_ids_rate_milli == 3_000
+    assert second.quotas[0].transactional_ids_rate_milli == 3_000
     assert told.of(DecisionEvent)[0].quota_version == 2
     assert told.values[0][0] == "gw-1"
 
