@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from pidgate.events.patterns import HARMFUL, Pattern
-from pidgate.pipeline.history.world import World, dice
+from pidgate.pipeline.history.world import DAY_MS, World, dice
 
 
 class Kind(StrEnum):
@@ -118,7 +118,6 @@ class Deployment:
     """0: each new pod has a new one; else all processes share so many."""
     is_transactional: bool
     begin_day: float
-    end_day: float
     requests_per_hour: float
     records_per_request: float
     partitions: int
@@ -126,6 +125,9 @@ class Deployment:
     evenness: float
     """1: nights are as busy as days."""
     habit: dict[str, float] = field(default_factory=dict)
+
+    def begin_ms(self, world: World) -> int:
+        return world.begin_ms + int(self.begin_day * DAY_MS)
 
     @property
     def pattern(self) -> Pattern:
@@ -145,10 +147,6 @@ class User:
     deployments: tuple[Deployment, ...]
     rate_per_hour: float | None
     topics: tuple[str, ...]
-
-    @property
-    def patterns(self) -> frozenset[Pattern]:
-        return frozenset(deployment.pattern for deployment in self.deployments)
 
 
 def cast(world: World, number: int) -> User:
@@ -199,7 +197,6 @@ def _deployment(
         client_id = f"{stem}-{{pod}}"
     late = kind is not Kind.STEADY and roll.random() < 0.25
     begin_day = float(roll.uniform(0, 0.8) * world.days) if late else 0.0
-    end_day = float(world.days)
     if kind is Kind.BY_HAND:
         begin_day = float(roll.uniform(0, 0.9) * world.days)
     return Deployment(
@@ -212,7 +209,6 @@ def _deployment(
         addresses=int(roll.integers(1, 3)) if kind is Kind.NAT else 0,
         is_transactional=kind is Kind.RANDOM_TXN or (kind in (Kind.STEADY, Kind.ROLLING) and roll.random() < 0.2),
         begin_day=begin_day,
-        end_day=end_day,
         requests_per_hour=_log_normal(roll, 600, 1.8, 4, 200_000),
         records_per_request=_log_normal(roll, 8, 1.2, 1, 2_000),
         partitions=int(_log_normal(roll, 6, 0.9, 1, 64)),

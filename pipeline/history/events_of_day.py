@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, TransactionalIdEvent
 from pidgate.pipeline.history import gateways, observed, refusals
 from pidgate.pipeline.history.observed import Columns
-from pidgate.pipeline.history.own_columns import OWN_COLUMNS, array_of, coded, same, schema_of
+from pidgate.pipeline.history.own_columns import OWN_COLUMNS, array_of, coded
 from pidgate.pipeline.history.sessions import Incarnation, Sessions, incarnations, sessions
 from pidgate.pipeline.history.shard import Day, day_of
 from pidgate.pipeline.history.world import HOUR_MS, World, dice
@@ -110,56 +110,40 @@ def _enforced(
 ) -> tuple[Columns, Columns]:
     """Replace first sights of users under enforcement by the quota's decisions; add how refusals ended."""
     session, refresh = sights["session"], sights["is_refresh"]
-    size = len(session)
+    unknown = np.full(len(session), np.nan)
     full: Columns = {
         **sights,
-        "admitted": np.ones(size, bool),
+        "admitted": np.ones(len(session), bool),
         "reason": np.where(refresh, "refresh", "observe").astype(object),
-        **{
-            name: np.full(size, np.nan)
-            for name in ("tokens_before", "tokens_after", "queue_position", "waited_ms")
-        },
-        "throttle_time_ms": np.zeros(size, np.int64),
+        **dict.fromkeys((*refusals.BALANCE, "waited_ms"), unknown),
+        "throttle_time_ms": np.zeros(len(session), np.int64),
     }
-    dropped = np.zeros(size, bool)
-    decided: list[Any] = []
-    outcomes: list[Any] = []
+    dropped = np.zeros(len(session), bool)
+    decided: list[refusals.Row] = []
+    outcomes: list[refusals.Row] = []
     user_of = day.user_place[seen.life[session]]
     for place, user in enumerate(day.users):
-        if user.rate_per_hour is None:
-            continue
         first = (user_of == place) & ~refresh & (sights["base_sequence"] == 0)
-        if not first.any():
+        if user.rate_per_hour is None or not first.any():
             continue
-        mine = session[first]
-        verdicts = refusals.judged(day, seen, user, mine, roll)
-        refusals.apply(seen, verdicts, mine)
+        verdicts = refusals.judged(day, seen, user, session[first], roll)
+        refusals.apply(seen, verdicts, session[first])
         dropped |= first
         decided += verdicts.decisions
         outcomes += verdicts.outcomes
     # A refresh follows an admission, and a process that has ended writes nothing.
     dropped |= refresh & (full["at_ms"] <= seen.first_use_ms[session])
     ends = np.array([process.end_ms for process in processes])
-    decided = [one for one in decided if one[1] < ends[seen.incarnation[one[0]]]]
-    outcomes = [one for one in outcomes if one[1] < ends[seen.incarnation[one[0]]]]
-    kept = {name: column[~dropped] for name, column in full.items()}
-    names = ("session", "at_ms", "admitted", "reason", "tokens_before", "tokens_after", "throttle_time_ms",
-             "queue_position", "waited_ms")  # fmt: skip
-    more: Columns = {
-        name: _column([one[at] for one in decided], kept[name].dtype) for at, name in enumerate(names)
-    }
-    more["is_refresh"] = np.zeros(len(decided), bool)
-    more["base_sequence"] = np.zeros(len(decided), np.int64)
-    ended = {
-        name: _column([one[at] for one in outcomes], np.dtype(np.int64))
-        for at, name in enumerate(("session", "at_ms", "attempts", "waited_ms", "admitted"))
-    }
-    return {name: np.concatenate([kept[name], more[name]]) for name in kept}, ended
 
+    def columns(rows: list[refusals.Row], kinds: dict[str, np.dtype[Any]]) -> Columns:
+        written = [row for row in rows if row["at_ms"] < ends[seen.incarnation[row["session"]]]]
+        return {name: np.array([row[name] for row in written], kind) for name, kind in kinds.items()}
 
-def _column(values: list[Any], kind: np.dtype[Any]) -> NDArray[Any]:
-    return np.array(
-        [np.nan if value is None else value for value in values] if kind.kind == "f" else values, kind
+    more = columns(decided, {name: column.dtype for name, column in full.items()})
+    of_outcomes = ("session", "at_ms", "attempts", "waited_ms", "admitted")
+    return (
+        {name: np.concatenate([full[name][~dropped], more[name]]) for name in full},
+        columns(outcomes, dict.fromkeys(of_outcomes, np.dtype(np.int64))),
     )
 
 
@@ -170,7 +154,7 @@ def _truth(day: Day, decisions: Columns, seen: Sessions) -> pa.Table:
     return pa.table(
         [
             pa.array([user.name for user in day.users]).take(pa.array(day.user_place[life])),
-            pa.array(day.producer_id[life]),
+            pa.array(day.lives.producer_id[life]),
             pa.array(day.lives.healthy[life]),
             pa.array(patterns).take(pa.array(day.deployment_place[life])),
         ],
@@ -196,26 +180,23 @@ class _Envelope:
         incarnation, gateway, wall_ms, seq = incarnation[order], gateway[order], wall_ms[order], seq[order]
         size = len(order)
         columns: dict[str, Any] = {
-            "schema_version": np.full(size, SCHEMA_VERSION),
-            "cluster": same(CLUSTER, size),
+            "schema_version": SCHEMA_VERSION,
+            "cluster": CLUSTER,
             "gateway_id": coded(gateway, [f"gw-{number}" for number in range(self.day.world.gateways)]),
             "incarnation": coded(incarnation, [process.name for process in self.processes]),
             "seq": seq,
             "wall_time_ms": wall_ms,
             "decision_time_ms": rows.at_ms[order] - self.day.world.boots_ms[gateway],
-            "worker": np.full(size, self.processes[0].worker),
+            "worker": self.processes[0].worker,
         }
         if rows.own:
             own = [rows.own[place][2] for place in order]
-            of_nobody = {name: same("", size) for name in _OF_A_CLIENT}
-            columns |= of_nobody | {name: [one[name] for one in own] for name in own[0]}
+            columns |= dict.fromkeys(_OF_A_CLIENT, "") | {name: [one[name] for one in own] for name in own[0]}
         else:
             mine = {name: column[order] for name, column in rows.columns.items()}
             columns |= self._client(mine) | OWN_COLUMNS[kind](self.day, self.seen, mine)
-        return pa.table(
-            [array_of(columns.get(field.name), field, size) for field in schema],
-            schema=schema_of(schema, columns),
-        )
+        arrays = [array_of(columns.get(field.name), field, size) for field in schema]
+        return pa.table(arrays, names=schema.names)
 
     def _client(self, rows: Columns) -> dict[str, Any]:
         day, session = self.day, rows["session"]
@@ -224,7 +205,7 @@ class _Envelope:
         bootstrap = rows.get("bootstrap", 0)
         return {
             "connection_id": 1 + 2 * session + bootstrap,
-            "listener": same(LISTENER, len(session)),
+            "listener": LISTENER,
             "user": coded(day.user_place[life], [user.name for user in day.users]),
             "client_id": coded(day.client_code[life], day.client_words),
             "software_name": coded(deployment, [one.software[0] for one in day.deployments]),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pidgate.pipeline.history.cast import Deployment, Kind, User
-from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity
+from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
 from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, Times, World, dice
 
 _STEP_MS = 5 * MINUTE_MS
@@ -25,33 +25,26 @@ def planned(world: World, user: User) -> Lives:
         for deployment in user.deployments
         if deployment.kind in _PLANS
     ]
-    lives = Lives.together(plans)
-    return lives.where(
-        (lives.end_ms > world.begin_ms) & (lives.start_ms < world.end_ms) & (lives.end_ms > lives.start_ms)
-    )
+    lives = together(plans)
+    lives.is_lasting = True
+    overlaps = (lives.end_ms > world.begin_ms) & (lives.start_ms < world.end_ms)
+    return chosen(lives, overlaps & (lives.end_ms > lives.start_ms))
 
 
 def rollouts(world: World, deployment: Deployment) -> Times:
     """Return times of roll-outs: mostly in the hours of work, sometimes at night."""
     roll = dice(world.seed, "rollouts", deployment.user, deployment.number)
-    begin_ms, end_ms = _span(world, deployment)
+    begin_ms, end_ms = deployment.begin_ms(world), world.end_ms
     number = roll.poisson(deployment.habit["per_day"] * (end_ms - begin_ms) / DAY_MS)
     times = np.sort(roll.integers(begin_ms, end_ms, number))
     busy = activity(world, deployment.busy_hour, 0.15, times)
     return times[roll.random(number) < np.clip(busy, 0.1, 1)]
 
 
-def _span(world: World, deployment: Deployment) -> tuple[int, int]:
-    return (
-        world.begin_ms + int(deployment.begin_day * DAY_MS),
-        world.begin_ms + int(deployment.end_day * DAY_MS),
-    )
-
-
 def _began_ms(world: World, deployment: Deployment, roll: np.random.Generator) -> int:
     """Before the history, unless it came later."""
     if deployment.begin_day > 0:
-        return _span(world, deployment)[0]
+        return deployment.begin_ms(world)
     return world.begin_ms - int(roll.uniform(0.5, 12) * DAY_MS)
 
 
@@ -65,7 +58,7 @@ def _chain(
     pause_s: float,
 ) -> Lives:
     """Each process ends now and then and is started again after a pause; `moves`: how often in a new pod."""
-    began_ms, end_ms = _began_ms(world, deployment, roll), _span(world, deployment)[1]
+    began_ms, end_ms = _began_ms(world, deployment, roll), world.end_ms
     days = (end_ms - began_ms) / DAY_MS
     parts = []
     for process in range(deployment.processes):
@@ -76,7 +69,7 @@ def _chain(
         pods = process + deployment.processes * np.cumsum(roll.random(len(starts)) < moves)
         kept = deployment.is_transactional and deployment.kind is not Kind.RANDOM_TXN
         parts.append(
-            Lives.of(
+            lives_of(
                 deployment,
                 starts,
                 ends,
@@ -87,7 +80,7 @@ def _chain(
                 epoch=np.arange(len(starts)) if kept else 0,
             )
         )
-    return Lives.together(parts)
+    return together(parts)
 
 
 def _steady(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
@@ -114,7 +107,7 @@ def _rolling(world: World, deployment: Deployment, roll: np.random.Generator) ->
     ends = np.concatenate([starts[1:] + overlap[1:], last])
     pods = np.arange(len(times))[:, None] * _PODS_OF_A_ROLLOUT + np.arange(size)
     kept = deployment.is_transactional
-    return Lives.of(
+    return lives_of(
         deployment,
         starts.ravel(),
         ends.ravel(),
@@ -127,10 +120,10 @@ def _rolling(world: World, deployment: Deployment, roll: np.random.Generator) ->
 
 def _scaling(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     """A Horizontal Pod Autoscaler: up at once, down when the need was low for five minutes and more."""
-    begin_ms, end_ms = _span(world, deployment)
-    times = np.arange(begin_ms, end_ms, _STEP_MS)
+    begin_ms = deployment.begin_ms(world)
+    times = np.arange(begin_ms, world.end_ms, _STEP_MS)
     if not len(times):
-        return Lives.together([])
+        return together([])
     low, size = int(deployment.habit["low"]), deployment.processes
     load = activity(world, deployment.busy_hour, deployment.evenness, times) / 2
     drift = np.convolve(
@@ -146,22 +139,23 @@ def _scaling(world: World, deployment: Deployment, roll: np.random.Generator) ->
     stops = np.append(times, times[-1] + _STEP_MS)[ends] + roll.integers(1_000, 45_000, len(ends))
     # Who runs from the first step on has run before.
     starts = np.where((begins == 0) & (deployment.begin_day == 0), begin_ms - DAY_MS, starts)
-    return Lives.of(deployment, starts, stops, np.arange(len(slots)), 1)
+    return lives_of(deployment, starts, stops, np.arange(len(slots)), 1)
 
 
 def _by_hand(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     """Someone starts something, a few times, within a day or two."""
-    begin_ms, _ = _span(world, deployment)
     number = int(deployment.habit["lives"])
-    starts = begin_ms + np.sort(roll.integers(0, int(DAY_MS * roll.uniform(0.05, 1.5)), number))
+    starts = deployment.begin_ms(world) + np.sort(
+        roll.integers(0, int(DAY_MS * roll.uniform(0.05, 1.5)), number)
+    )
     lengths = deployment.habit["lasts_minutes"] * MINUTE_MS * np.exp(roll.normal(0, 0.7, number))
-    return Lives.of(deployment, starts, starts + lengths.astype(np.int64) + 1_000, 0, np.arange(number) + 1)
+    return lives_of(deployment, starts, starts + lengths.astype(np.int64) + 1_000, 0, np.arange(number) + 1)
 
 
 def _per_error(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
     """A process that makes a new producer after each error: few in quiet times, one after the other in an incident."""
     habit = deployment.habit
-    began_ms, end_ms = _began_ms(world, deployment, roll), _span(world, deployment)[1]
+    began_ms, end_ms = _began_ms(world, deployment, roll), world.end_ms
     parts = []
     for process in range(deployment.processes):
         times, codes = _errors(world, deployment, roll, max(began_ms, world.begin_ms), end_ms)
@@ -171,7 +165,7 @@ def _per_error(world: World, deployment: Deployment, roll: np.random.Generator) 
             [times + roll.integers(0, 5, len(times)) + lingers.astype(np.int64), [world.end_ms + DAY_MS]]
         )
         parts.append(
-            Lives.of(
+            lives_of(
                 deployment,
                 starts,
                 ends,
@@ -181,7 +175,7 @@ def _per_error(world: World, deployment: Deployment, roll: np.random.Generator) 
                 healthy=np.arange(len(starts)) == 0,
             )
         )
-    return Lives.together(parts)
+    return together(parts)
 
 
 def _errors(

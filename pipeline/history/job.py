@@ -38,7 +38,7 @@ def _events_of_day(world: World, number: int) -> int:
     day = day_of(replace(world, shards=1), 0, number)
     begin_ms = world.midnight_ms(number)
     lasting = np.minimum(day.lives.end_ms, begin_ms + DAY_MS) - np.maximum(day.lives.start_ms, begin_ms)
-    slices = np.where(day.is_lasting, lasting / USAGE_MS, 0)
+    slices = np.where(day.lives.is_lasting, lasting / USAGE_MS, 0)
     sent = 1 - np.exp(-day.of_deployment("requests_per_hour") / 4)
     return int(_EVENTS_A_LIFE * len(day.lives) + (slices * sent).sum())
 

@@ -1,4 +1,4 @@
-"""A producer's life as numbers: one row each, columns beside each other, because there are millions.
+"""A producer's life as numbers: one row each of a numpy record array, because there are millions.
 
 Knows what a life is, not how one comes about (fleets.py, loops.py) nor what a gateway sees of it (observed.py).
 """
@@ -6,8 +6,7 @@ Knows what a life is, not how one comes about (fleets.py, loops.py) nor what a g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,70 +17,72 @@ from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, World
 CLOSE_REASONS = ("client", "reset", "idle", "drain", "upstream")
 CLIENT, RESET, IDLE, DRAIN = 0, 1, 2, 3
 
-
-@dataclass
-class Lives:
-    """`identity`: lives of one number have one producer id (a transactional id that is kept), else -1.
-    `requests`: what it sends in all; -1: it goes on at the pace of its deployment. `error`: the code that ended it.
-    `n`: number of the producer in its process. `pod`: which pod, and so which address.
-    """
-
-    start_ms: NDArray[np.int64]
-    end_ms: NDArray[np.int64]
-    user: NDArray[np.int32]
-    deployment: NDArray[np.int16]
-    pod: NDArray[np.int64]
-    n: NDArray[np.int64]
-    identity: NDArray[np.int64]
-    epoch: NDArray[np.int32]
-    requests: NDArray[np.int64]
-    error: NDArray[np.int16]
-    close: NDArray[np.int8]
-    healthy: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.start_ms)
-
-    @classmethod
-    def of(
-        cls, deployment: Deployment, start_ms: Any, end_ms: Any, pod: Any, n: Any = 0, **more: Any
-    ) -> Self:
-        """Return lives of one deployment; defaults are those of a healthy process that ends in peace."""
-        size = len(start_ms)
-        given: dict[str, Any] = {
-            "identity": -1,
-            "epoch": 0,
-            "requests": -1,
-            "error": 0,
-            "close": CLIENT,
-            "healthy": not deployment.is_harmful,
-            **more,
-            "start_ms": start_ms,
-            "end_ms": end_ms,
-            "user": deployment.user,
-            "deployment": deployment.number,
-            "pod": pod,
-            "n": n,
-        }
-        return cls(
-            **{name: np.broadcast_to(np.asarray(given[name]), size).astype(kind) for name, kind in _KINDS}
-        )
-
-    def where(self, chosen: Any) -> Self:
-        return type(self)(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
-
-    @classmethod
-    def together(cls, parts: Sequence[Self]) -> Self:
-        if not parts:
-            return cls(**{name: np.zeros(0, kind) for name, kind in _KINDS})
-        return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name, _ in _KINDS})
+Lives = np.recarray[Any, np.dtype[np.void]]
+_COLUMNS: list[tuple[str, type]] = [
+    ("start_ms", np.int64),
+    ("end_ms", np.int64),
+    ("user", np.int32),
+    ("deployment", np.int16),
+    ("pod", np.int64),  # which pod, and so which address
+    ("n", np.int64),  # number of the producer in its process
+    (
+        "identity",
+        np.int64,
+    ),  # lives of one number have one producer id (a transactional id that is kept), else -1
+    ("epoch", np.int32),
+    ("requests", np.int64),  # all that it sends; -1: it goes on at the pace of its deployment
+    ("error", np.int16),  # the code that ended it
+    ("close", np.int8),
+    ("healthy", np.bool_),
+    ("is_lasting", np.bool_),  # planned for the whole history, not made up for one day
+    # Known when brokers have handed out ids (shard.py).
+    ("producer_id", np.int64),
+    ("node_id", np.int64),
+    ("opens", np.bool_),  # the first life of its id that anyone can see
+]
 
 
-_KINDS: tuple[tuple[str, Any], ...] = (
-    ("start_ms", np.int64), ("end_ms", np.int64), ("user", np.int32), ("deployment", np.int16), ("pod", np.int64),
-    ("n", np.int64), ("identity", np.int64), ("epoch", np.int32), ("requests", np.int64), ("error", np.int16),
-    ("close", np.int8), ("healthy", np.bool_),
-)  # fmt: skip
+def lives_of(deployment: Deployment, start_ms: Any, end_ms: Any, pod: Any, n: Any = 0, **more: Any) -> Lives:
+    """Return lives of one deployment; defaults are those of a healthy process that ends in peace."""
+    given: dict[str, Any] = {
+        "identity": -1,
+        "epoch": 0,
+        "requests": -1,
+        "error": 0,
+        "close": CLIENT,
+        "healthy": not deployment.is_harmful,
+        **more,
+        "start_ms": start_ms,
+        "end_ms": end_ms,
+        "user": deployment.user,
+        "deployment": deployment.number,
+        "pod": pod,
+        "n": n,
+    }
+    made = _empty(len(start_ms))
+    for name, values in given.items():
+        made[name] = values
+    return made
+
+
+def together(parts: Sequence[Lives]) -> Lives:
+    """All these lives."""
+    return np.concatenate([_empty(0), *parts]).view(np.recarray)
+
+
+def chosen(lives: Lives, which: Any) -> Lives:
+    """These of the lives, by a mask or by their places."""
+    found: Lives = lives[which].view(np.recarray)
+    return found
+
+
+def in_order(lives: Lives) -> Lives:
+    """The lives in order of time."""
+    return chosen(lives, np.lexsort((lives.pod, lives.deployment, lives.user, lives.start_ms)))
+
+
+def _empty(size: int) -> Lives:
+    return np.zeros(size, _COLUMNS).view(np.recarray)
 
 
 def activity(world: World, busy_hour: Any, evenness: Any, at_ms: Any) -> NDArray[np.float64]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pidgate.pipeline.history.cast import Deployment, Kind, User
-from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity
+from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
 from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, World, dice
 
 _BACKOFF_MS, _LONGEST_BACKOFF_MS, _FORGIVEN_MS = 10_000, 300_000, 600_000
@@ -25,11 +25,10 @@ def of_day(world: World, user: User, day: int) -> Lives:
         for deployment in user.deployments
         if deployment.kind in _LOOPS and deployment.begin_day < day + 1
     ]
-    lives = Lives.together(made)
-    begin_ms = {one.number: world.begin_ms + int(one.begin_day * DAY_MS) for one in user.deployments}
-    begins = np.array([begin_ms[number] for number in range(len(user.deployments))], dtype=np.int64)
+    lives = together(made)
+    begins = np.array([max(midnight_ms, one.begin_ms(world)) for one in user.deployments])
     is_in = (lives.start_ms >= begins[lives.deployment]) & (lives.start_ms < midnight_ms + DAY_MS)
-    return lives.where(is_in & (lives.start_ms >= midnight_ms))
+    return chosen(lives, is_in)
 
 
 def is_crashing(world: World, deployment: Deployment, day: int) -> bool:
@@ -62,12 +61,12 @@ def _cron(world: World, deployment: Deployment, day: int, roll: np.random.Genera
     )
     pods = day * _MANY + np.arange(len(starts))
     requests = 1 + roll.poisson(np.minimum(deployment.requests_per_hour * lengths / HOUR_MS, 500))
-    return Lives.of(deployment, starts, starts + lengths.astype(np.int64) + 200, pods, 1, requests=requests)
+    return lives_of(deployment, starts, starts + lengths.astype(np.int64) + 200, pods, 1, requests=requests)
 
 
 def _crashing(world: World, deployment: Deployment, day: int, roll: np.random.Generator) -> Lives:
     if not is_crashing(world, deployment, day):
-        return Lives.together([])
+        return together([])
     habit, parts = deployment.habit, []
     for process in range(deployment.processes):
         shortest_s = 10.0 if habit["kubernetes"] else habit["pause_s"]
@@ -84,7 +83,7 @@ def _crashing(world: World, deployment: Deployment, day: int, roll: np.random.Ge
         # Some crash before they have sent anything.
         requests = np.where(roll.random(most) < 0.08, 0, 1 + roll.poisson(np.minimum(rate, 5_000)))
         parts.append(
-            Lives.of(
+            lives_of(
                 deployment,
                 starts,
                 starts + lasted,
@@ -94,7 +93,7 @@ def _crashing(world: World, deployment: Deployment, day: int, roll: np.random.Ge
                 close=roll.choice((CLIENT, RESET), most, p=(0.6, 0.4)),
             )
         )
-    return Lives.together(parts)
+    return together(parts)
 
 
 def _backoff(lasted_ms: np.ndarray, roll: np.random.Generator) -> np.ndarray:
@@ -124,8 +123,8 @@ def _per_batch(world: World, deployment: Deployment, day: int, roll: np.random.G
         lasted = (habit["lasts_ms"] * np.exp(roll.normal(0, 0.5, len(starts)))).astype(np.int64) + 15
         n = day * int(habit["per_hour"] * 24) + np.arange(len(starts)) + 1
         requests = np.maximum(1, roll.poisson(habit["requests"], len(starts)))
-        parts.append(Lives.of(deployment, starts, starts + lasted, process, n, requests=requests))
-    return Lives.together(parts)
+        parts.append(lives_of(deployment, starts, starts + lasted, process, n, requests=requests))
+    return together(parts)
 
 
 _LOOPS: dict[Kind, Callable[[World, Deployment, int, np.random.Generator], Lives]] = {

@@ -13,12 +13,21 @@ from numpy.typing import NDArray
 
 from pidgate.pipeline.history.lives import CLOSE_REASONS, DRAIN, IDLE
 from pidgate.pipeline.history.sessions import NEVER, Sessions, is_installed
-from pidgate.pipeline.history.shard import Day, mixed
+from pidgate.pipeline.history.shard import Day
 from pidgate.pipeline.history.world import MINUTE_MS, SLICE_MS, USAGE_MS
 
 Columns = dict[str, NDArray[Any]]
 _IDLE_MS = 10 * MINUTE_MS
 _COORDINATOR_LOAD_IN_PROGRESS = 14
+
+
+def stacked(*parts: dict[str, Any]) -> Columns:
+    """The rows of all parts, one after the other. One value stands for all rows of its part; none: 0."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {
+        name: np.concatenate([np.broadcast_to(part.get(name, 0), len(part["session"])) for part in parts])
+        for name in names
+    }
 
 
 @dataclass
@@ -32,49 +41,33 @@ class Usage:
 
 def connections(day: Day, seen: Sessions, usage: Usage, roll: np.random.Generator) -> Columns:
     """One to the broker it writes to; before it, at the beginning of a life, one to a bootstrap address."""
-    place = np.arange(len(seen))
-    begun = place[seen.is_first]
-    node = 1 + (mixed(day.pod_key[seen.life] + np.uint64(3)) % np.uint64(4 * day.world.shards)).astype(
-        np.int64
-    )
+    begun = np.flatnonzero(seen.is_first)
+    node = day.leader_of(seen.life)
     reason = np.where(seen.is_last, day.lives.close[seen.life], DRAIN)
-    length = seen.end_ms - seen.begin_ms
     booted_ms = seen.begin_ms[begun] - 15
     booted_end = np.minimum(seen.end_ms[begun], booted_ms + _IDLE_MS)
-    booted_reason = np.where(booted_end < seen.end_ms[begun], IDLE, reason[begun])
-    zeros, none = np.zeros(len(place), np.int64), np.zeros(len(begun), np.int64)
     requests = 4 + usage.requests
-    parts: list[tuple[Any, ...]] = [
-        (place, seen.begin_ms, zeros, node, zeros - 1, zeros, zeros, zeros, zeros, zeros),
-        (
-            place,
-            seen.end_ms,
-            zeros + 1,
-            node,
-            reason,
-            length,
-            usage.bytes + 380,
-            60 * requests,
-            requests,
-            zeros,
-        ),
-        (begun, booted_ms, none, none - 1, none - 1, none, none, none, none, none + 1),
-        (begun, booted_end + 1, none + 1, none - 1, booted_reason, booted_end - booted_ms, none + 310,
-         none + 2_400, none + 4, none + 1),
-    ]  # fmt: skip
-    names = (
-        "session",
-        "at_ms",
-        "is_close",
-        "node_id",
-        "reason",
-        "ms",
-        "bytes_in",
-        "bytes_out",
-        "requests",
-        "bootstrap",
-    )
-    return {name: np.concatenate([part[at] for part in parts]) for at, name in enumerate(names)}
+    opened = {"session": np.arange(len(seen)), "at_ms": seen.begin_ms, "node_id": node, "reason": -1}
+    closed = {
+        "at_ms": seen.end_ms,
+        "is_close": 1,
+        "reason": reason,
+        "ms": seen.end_ms - seen.begin_ms,
+        "bytes_in": usage.bytes + 380,
+        "bytes_out": 60 * requests,
+        "requests": requests,
+    }
+    booted = {"session": begun, "at_ms": booted_ms, "node_id": -1, "reason": -1, "bootstrap": 1}
+    left = {
+        "at_ms": booted_end + 1,
+        "is_close": 1,
+        "reason": np.where(booted_end < seen.end_ms[begun], IDLE, reason[begun]),
+        "ms": booted_end - booted_ms,
+        "bytes_in": 310,
+        "bytes_out": 2_400,
+        "requests": 4,
+    }
+    return stacked(opened, opened | closed, booted, booted | left)
 
 
 CLOSE_WORDS = ("", *CLOSE_REASONS)
@@ -87,40 +80,44 @@ def answers(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
     life = seen.life[begun]
     at = seen.begin_ms[begun] + roll.integers(2, 15, len(begun))
     waits = roll.random(len(begun)) < 0.002
-    given = day.producer_id[life]
-    session = np.concatenate([begun, begun[waits]])
-    failed = np.arange(len(session)) >= len(begun)
-    of = np.concatenate([life, life[waits]])
-    return {
-        "session": session,
-        "at_ms": np.concatenate([at, at[waits] - 1]),
-        "answered_producer_id": np.where(failed, -1, np.concatenate([given, given[waits]])),
-        "answered_epoch": np.where(failed, -1, day.lives.epoch[of]),
-        "error": np.where(failed, _COORDINATOR_LOAD_IN_PROGRESS, 0),
-        "node_id": day.node_id[of],
-    }
+    node_id = day.lives.node_id[life]
+    return stacked(
+        {
+            "session": begun,
+            "at_ms": at,
+            "answered_producer_id": day.lives.producer_id[life],
+            "answered_epoch": day.lives.epoch[life],
+            "error": 0,
+            "node_id": node_id,
+        },
+        {
+            "session": begun[waits],
+            "at_ms": at[waits] - 1,
+            "answered_producer_id": -1,
+            "answered_epoch": -1,
+            "error": _COORDINATOR_LOAD_IN_PROGRESS,
+            "node_id": node_id[waits],
+        },
+    )
 
 
 def sights(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
     """Return decisions while nothing is refused: each id's first sight, and a refresh in each later slice."""
     used = seen.first_use_ms < NEVER
-    new = used & day.opens[seen.life] & seen.is_first
+    new = used & day.lives.opens[seen.life] & seen.is_first
     new |= used & is_installed(day, seen.life, seen.begin_ms)
     first = np.flatnonzero(new)
     session, slice_ms = _slices(day, seen, np.flatnonzero(used))
     gap = roll.exponential(1, len(session)) / np.maximum(seen.per_ms[session], 1e-12)
     at = slice_ms + np.minimum(gap, 2 * SLICE_MS).astype(np.int64)
     kept = (at < seen.end_ms[session]) & (at < slice_ms + SLICE_MS) & (at > seen.first_use_ms[session])
-    again, again_at = session[kept], at[kept]
-    is_refresh = np.concatenate([np.zeros(len(first), bool), np.ones(len(again), bool)])
-    session = np.concatenate([first, again])
-    began = ~is_refresh & seen.is_first[session]
-    return {
-        "session": session,
-        "at_ms": np.concatenate([seen.first_use_ms[first], again_at]),
-        "is_refresh": is_refresh,
-        "base_sequence": np.where(began, 0, roll.integers(1, 2_000_000, len(session))),
-    }
+    rows = stacked(
+        {"session": first, "at_ms": seen.first_use_ms[first], "is_refresh": False},
+        {"session": session[kept], "at_ms": at[kept], "is_refresh": True},
+    )
+    began = ~rows["is_refresh"] & seen.is_first[rows["session"]]
+    rows["base_sequence"] = np.where(began, 0, roll.integers(1, 2_000_000, len(began)))
+    return rows
 
 
 def _slices(
@@ -170,7 +167,7 @@ def usage(day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
         "requests": requests,
         "records": records,
         "bytes": size,
-        "partitions": np.minimum(day.of_deployment("partitions")[life].astype(np.int64), requests),
+        "partitions": np.minimum(day.of_deployment("partitions")[life], requests),
         "first_ms": first_ms,
         "last_ms": last_ms,
     }
@@ -181,7 +178,9 @@ def usage(day: Day, seen: Sessions, roll: np.random.Generator) -> Usage:
 def errors(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
     """Return the errors that end lives, and those of everyone while brokers are in trouble."""
     ended = np.flatnonzero(seen.is_last & (day.lives.error[seen.life] != 0) & (seen.first_use_ms < NEVER))
-    parts = [(ended, seen.end_ms[ended], day.lives.error[seen.life[ended]], np.ones(len(ended), np.int64))]
+    parts = [
+        {"session": ended, "at_ms": seen.end_ms[ended], "code": day.lives.error[seen.life[ended]], "count": 1}
+    ]
     for begin_ms, end_ms, code in day.world.incidents:
         there = np.flatnonzero((seen.first_use_ms < end_ms) & (seen.end_ms > begin_ms + 1_000))
         there = there[roll.random(len(there)) < 0.5]
@@ -189,6 +188,6 @@ def errors(day: Day, seen: Sessions, roll: np.random.Generator) -> Columns:
             seen.end_ms[there],
             np.maximum(seen.first_use_ms[there] + 1, end_ms + roll.integers(0, 60_000, len(there))),
         )
-        parts.append((there, at, np.full(len(there), code), 1 + roll.poisson(3, len(there))))
-    names = ("session", "at_ms", "code", "count")
-    return {name: np.concatenate([part[at] for part in parts]) for at, name in enumerate(names)}
+        count = 1 + roll.poisson(3, len(there))
+        parts.append({"session": there, "at_ms": at, "code": code, "count": count})
+    return stacked(*parts)

@@ -14,41 +14,31 @@ from pidgate.events.definitions import Heard
 from pidgate.pipeline.history import observed, refusals
 from pidgate.pipeline.history.observed import Columns
 from pidgate.pipeline.history.sessions import Sessions
-from pidgate.pipeline.history.shard import Day, mixed
+from pidgate.pipeline.history.shard import Day, mixed, numbered
 
 SHORT_LIST = 2_000
 
 
 def coded(codes: Any, words: Sequence[str]) -> pa.Array:
     """Return text as places in a list of words: each word is kept once."""
-    distinct: dict[str, int] = {}
-    place = np.array([distinct.setdefault(word, len(distinct)) for word in words] or [0], np.int32)
-    coded = pa.DictionaryArray.from_arrays(place[np.asarray(codes)], pa.array(list(distinct), pa.string()))
+    place, distinct = numbered(words)
+    coded = pa.DictionaryArray.from_arrays(place[np.asarray(codes)], pa.array(distinct, pa.string()))
     # Each hour's file would hold the whole list.
     return coded if len(distinct) < SHORT_LIST else coded.cast(pa.string())
 
 
-def same(word: str, size: int) -> pa.Array:
-    return coded(np.zeros(size, np.int32), [word])
-
-
 def array_of(values: Any, field: pa.Field, size: int) -> pa.Array:
-    if values is None:
-        return pa.nulls(size, field.type)
+    """Return a column for Arrow; one value stands for all rows, None for nothing in any of them."""
     if isinstance(values, pa.Array):
         return values
+    if isinstance(values, str):
+        return coded(np.zeros(size, np.int32), [values])
+    if values is None or isinstance(values, int):
+        return pa.repeat(pa.scalar(values, field.type), size)
     if isinstance(values, np.ndarray) and values.dtype.kind == "f" and pa.types.is_integer(field.type):
         missing = np.isnan(values)
         return pa.array(np.where(missing, 0, values).astype(np.int64), field.type, mask=missing)
     return pa.array(values, field.type)
-
-
-def schema_of(schema: pa.Schema, columns: dict[str, Any]) -> pa.Schema:
-    def of(field: pa.Field) -> pa.Field:
-        given = columns.get(field.name)
-        return field.with_type(given.type) if isinstance(given, pa.DictionaryArray) else field
-
-    return pa.schema([of(field) for field in schema])
 
 
 _HEARD = pa.struct([(field.name, pa.int64()) for field in fields(Heard)])
@@ -62,7 +52,7 @@ def _empty_lists(size: int, of: pa.DataType) -> pa.ListArray:
 def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     session, life = rows["session"], seen.life[rows["session"]]
     size = len(session)
-    transactional = np.array([one.is_transactional for one in day.deployments])[day.deployment_place[life]]
+    transactional = day.of_deployment("is_transactional")[life]
     topics = [f"{user.number}.{topic}" for user in day.users for topic in user.topics]
     begins = np.cumsum([0, *(len(user.topics) for user in day.users)])[:-1]
     sizes = np.array([len(user.topics) for user in day.users])
@@ -73,7 +63,7 @@ def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     spread = np.maximum(1, np.minimum(day.of_deployment("partitions")[life], 8)).astype(np.uint64)
     by_tokens = ~np.isnan(rows["tokens_before"])
     return {
-        "producer_id": day.producer_id[life],
+        "producer_id": day.lives.producer_id[life],
         "epoch": day.lives.epoch[life].astype(np.int64),
         "transactional": transactional,
         "transactional_id_hash": pa.array(_hashes(day, life, transactional), pa.string()),
@@ -83,17 +73,17 @@ def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
         "request_partitions": 1 + ((drawn >> np.uint64(30)) % spread).astype(np.int64),
         "decision": coded(rows["admitted"].astype(np.int32), ["refuse", "admit"]),
         "reason": pa.array(rows["reason"], pa.string()).dictionary_encode(),
-        "would_refuse": np.zeros(size, bool),
+        "would_refuse": False,
         "tokens_before": rows["tokens_before"],
         "tokens_after": rows["tokens_after"],
         "token_units": np.where(by_tokens, float(refusals.TOKEN_UNITS), np.nan),
         "throttle_time_ms": rows["throttle_time_ms"],
         "queue_position": rows["queue_position"],
         "waited_ms": rows["waited_ms"],
-        "quota_version": np.ones(size, np.int64),
+        "quota_version": 1,
         "applied_offsets": _empty_lists(size, pa.int64()),
         "heard": _empty_lists(size, _HEARD),
-        "suppressed_count": np.zeros(size, np.int64),
+        "suppressed_count": 0,
     }
 
 
@@ -102,7 +92,7 @@ def _hashes(day: Day, life: NDArray[np.int64], transactional: NDArray[np.bool_])
     lives = day.lives
     kept = lives.identity[life] >= 0
     own = lives.identity[life].astype(np.uint64) + (day.deployment_place[life] * 1_000_003).astype(np.uint64)
-    key = mixed(np.where(kept, own, day.producer_id[life].astype(np.uint64) + np.uint64(1 << 50)))
+    key = mixed(np.where(kept, own, day.lives.producer_id[life].astype(np.uint64) + np.uint64(1 << 50)))
     return [
         f"h:{one:016x}" if is_so else None
         for one, is_so in zip(key.tolist(), transactional.tolist(), strict=True)
@@ -111,7 +101,7 @@ def _hashes(day: Day, life: NDArray[np.int64], transactional: NDArray[np.bool_])
 
 def _outcome(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     return {
-        "producer_id": day.producer_id[seen.life[rows["session"]]],
+        "producer_id": day.lives.producer_id[seen.life[rows["session"]]],
         "attempts": rows["attempts"],
         "waited_ms": rows["waited_ms"],
         "outcome": coded(rows["admitted"], ["gave_up", "admitted"]),
@@ -123,7 +113,7 @@ def _usage(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     # By the wall clock of the gateway, as all that it writes.
     shift_ms = day.world.skews_ms[seen.gateway[rows["session"]]]
     return {
-        "producer_id": day.producer_id[life],
+        "producer_id": day.lives.producer_id[life],
         "epoch": day.lives.epoch[life].astype(np.int64),
         "requests": rows["requests"],
         "batches": rows["requests"] + rows["partitions"] - 1,
@@ -132,51 +122,46 @@ def _usage(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
         "partitions": rows["partitions"],
         "first_ms": rows["first_ms"] + shift_ms,
         "last_ms": rows["last_ms"] + shift_ms,
-        "connections": np.ones(len(life), np.int64),
+        "connections": 1,
     }
 
 
 def _answer(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     life = seen.life[rows["session"]]
-    none = np.full(len(life), -1)
     return {
-        "asked_producer_id": none,
-        "asked_epoch": none,
+        "asked_producer_id": -1,
+        "asked_epoch": -1,
         "answered_producer_id": rows["answered_producer_id"],
         "answered_epoch": rows["answered_epoch"].astype(np.int64),
         "error": rows["error"],
         "node_id": rows["node_id"],
-        "transactional": np.array([one.is_transactional for one in day.deployments])[
-            day.deployment_place[life]
-        ],
-        "count": np.ones(len(life), np.int64),
+        "transactional": day.of_deployment("is_transactional")[life],
+        "count": 1,
     }
 
 
 def _error(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
     life = seen.life[rows["session"]]
     return {
-        "producer_id": day.producer_id[life],
+        "producer_id": day.lives.producer_id[life],
         "code": rows["code"].astype(np.int64),
         "count": rows["count"],
-        "node_id": 1
-        + (mixed(day.pod_key[life] + np.uint64(3)) % np.uint64(4 * day.world.shards)).astype(np.int64),
+        "node_id": day.leader_of(life),
     }
 
 
 def _connection(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
-    size = len(rows["session"])
     bootstrap = rows["bootstrap"] == 1
     return {
         "phase": coded(rows["is_close"], ["open", "close"]),
         "node_id": np.where(bootstrap, np.nan, rows["node_id"]),
-        "principal_mechanism": same("SCRAM-SHA-512", size),
+        "principal_mechanism": "SCRAM-SHA-512",
         "close_reason": coded(rows["reason"] + 1, observed.CLOSE_WORDS),
         "seconds": rows["ms"] / 1_000,
         "bytes_in": rows["bytes_in"],
         "bytes_out": rows["bytes_out"],
         "requests": rows["requests"],
-        "count": np.ones(size, np.int64),
+        "count": 1,
     }
 
 

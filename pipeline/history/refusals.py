@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,18 +19,19 @@ DELIVERY_TIMEOUT_MS = 120_000
 TOKEN_UNITS = WINDOW_MS * 1_000
 SETTINGS = ProducerIdSettings(window_ms=WINDOW_MS, remember_ms=REMEMBER_MS)
 _TOPIC = b"t"
+BALANCE = ("tokens_before", "tokens_after", "throttle_time_ms", "queue_position")
+"""Fields of a decision about the bucket and the queue."""
+
+
+Row = dict[str, Any]
 
 
 @dataclass
 class Judged:
-    """Decisions and outcomes of one user, row by row. `admitted`: session -> when."""
+    """Rows of decisions and of refusal outcomes. `admitted`: session -> when."""
 
-    decisions: list[tuple[int, int, bool, str, int | None, int | None, int, int | None, int | None]] = field(
-        default_factory=list
-    )
-    """session, at_ms, admitted, reason, tokens before and after, throttle_time_ms, queue_position, waited_ms."""
-    outcomes: list[tuple[int, int, int, int, bool]] = field(default_factory=list)
-    """session, at_ms, attempts, waited_ms, admitted."""
+    decisions: list[Row] = field(default_factory=list)
+    outcomes: list[Row] = field(default_factory=list)
     admitted: dict[int, int] = field(default_factory=dict)
 
 
@@ -53,57 +55,54 @@ def judged(day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.rand
     begin_ms = int(seen.begin_ms.min()) // DAY_MS * DAY_MS
     state = ProducerIdQuota(quotas((user,)), lambda: next(seeds), 0)
     decided = Judged()
-    first_ms: dict[int, int] = {}
-    attempts: dict[int, int] = {}
-    deadline_ms: dict[int, int] = {}
-    due = [(int(seen.first_use_ms[one]), int(one)) for one in mine]
+    lives = day.lives
+    producer_id, epoch, is_lasting = lives.producer_id, lives.epoch, lives.is_lasting
+    # When, who, how often before, and of those that were refused: when first, and until when.
+    due = [(int(seen.first_use_ms[one]), int(one), 0, 0, 0) for one in mine]
     heapq.heapify(due)
     while due:
-        at_ms, session = heapq.heappop(due)
+        at_ms, session, attempts, first_ms, deadline_ms = heapq.heappop(due)
+        came_back = attempts > 0
         life = int(seen.life[session])
         asked = AskedId(
-            int(day.producer_id[life]), int(day.lives.epoch[life]), 0, _TOPIC, 0,
-            came_back=session in first_ms,
-            deadline_ms=deadline_ms.get(session, 0) - begin_ms if session in deadline_ms else 0,
-            first_refused_ms=first_ms[session] - begin_ms if session in first_ms else None,
+            int(producer_id[life]), int(epoch[life]), 0, _TOPIC, 0,
+            came_back=came_back,
+            deadline_ms=deadline_ms - begin_ms if came_back else 0,
+            first_refused_ms=first_ms - begin_ms if came_back else None,
         )  # fmt: skip
-        address, client_id = (
-            day.address_words[day.address_code[life]],
-            day.client_words[day.client_code[life]],
-        )
+        address = day.address_words[day.address_code[life]]
+        client_id = day.client_words[day.client_code[life]]
         transactional = day.deployments[day.deployment_place[life]].is_transactional
         question = Question(user.name, address, client_id, transactional, 1, (asked,))
         answer = state.decide(question, at_ms - begin_ms)
         decision = answer.decisions[0] if answer.decisions else None
-        waited_ms = at_ms - first_ms[session] if session in first_ms else None
+        waited_ms = at_ms - first_ms if came_back else None
+        row = {"session": session, "at_ms": at_ms, "admitted": not answer.refused, "waited_ms": waited_ms}
         if decision is not None:
-            decided.decisions.append(
-                (session, at_ms, not answer.refused, decision.reason.value, decision.tokens_before,
-                 decision.tokens_after, decision.throttle_time_ms, decision.queue_position, waited_ms)
-            )  # fmt: skip
+            balance = {name: getattr(decision, name) for name in BALANCE}
+            own = {"reason": decision.reason.value, "is_refresh": False, "base_sequence": 0}
+            decided.decisions.append(row | balance | own)
         if not answer.refused:
             decided.admitted[session] = at_ms
-            if waited_ms is not None:
-                decided.outcomes.append((session, at_ms, attempts[session], waited_ms, True))
+            if came_back:
+                decided.outcomes.append(row | {"attempts": attempts})
             continue
         assert decision is not None
-        first_ms.setdefault(session, at_ms)
-        attempts[session] = attempts.get(session, 0) + 1
-        deadline_ms[session] = at_ms + decision.throttle_time_ms
-        next_ms = at_ms + decision.throttle_time_ms + int(roll.integers(5, 400))
-        patience_ms = DAY_MS if day.is_lasting[life] else DELIVERY_TIMEOUT_MS
-        if next_ms < min(int(seen.end_ms[session]), first_ms[session] + patience_ms):
-            heapq.heappush(due, (next_ms, session))
-        elif attempts[session] > 1:
+        first_ms = first_ms if came_back else at_ms
+        attempts += 1
+        deadline_ms = at_ms + decision.throttle_time_ms
+        next_ms = deadline_ms + int(roll.integers(5, 400))
+        patience_ms = DAY_MS if is_lasting[life] else DELIVERY_TIMEOUT_MS
+        if next_ms < min(int(seen.end_ms[session]), first_ms + patience_ms):
+            heapq.heappush(due, (next_ms, session, attempts, first_ms, deadline_ms))
+        elif attempts > 1:
             # An id that never comes back never stood in line, and has no refusal_outcome.
             gone_ms = at_ms + SETTINGS.max_throttle_ms + 30_000
-            decided.outcomes.append((session, gone_ms, attempts[session], at_ms - first_ms[session], False))
+            decided.outcomes.append(row | {"at_ms": gone_ms, "attempts": attempts})
     return decided
 
 
 def apply(seen: Sessions, decided: Judged, mine: np.ndarray) -> None:
     """Set the first use of sessions to their admission, or to never."""
-    seen.first_use_ms[mine] = [decided.admitted.get(int(one), NEVER) for one in mine]
-    seen.first_use_ms[mine] = np.where(
-        seen.first_use_ms[mine] >= seen.end_ms[mine], NEVER, seen.first_use_ms[mine]
-    )
+    first_use_ms = np.array([decided.admitted.get(int(one), NEVER) for one in mine])
+    seen.first_use_ms[mine] = np.where(first_use_ms >= seen.end_ms[mine], NEVER, first_use_ms)

@@ -5,8 +5,8 @@ A life that goes on while the gateway's process is replaced is one session befor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +40,6 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self.life)
-
-    def where(self, chosen: Any) -> Self:
-        return type(self)(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
 
 
 @dataclass(frozen=True)
@@ -111,11 +108,8 @@ def sessions(day: Day, processes: list[Incarnation], roll: np.random.Generator) 
 
 def is_installed(day: Day, life: NDArray[np.int64], begin_ms: MS) -> NDArray[np.bool_]:
     """Return whether the producer was there before the gateways: they see it for the first time, in mid-life."""
-    return (
-        day.opens[life]
-        & (day.lives.start_ms[life] < day.world.begin_ms)
-        & (begin_ms < day.world.begin_ms + _SETTLED_MS)
-    )
+    came_before = day.lives.opens[life] & (day.lives.start_ms[life] < day.world.begin_ms)
+    return np.asarray(came_before & (begin_ms < day.world.begin_ms + _SETTLED_MS))
 
 
 def _gateways(day: Day) -> NDArray[np.int64]:
@@ -134,7 +128,7 @@ def _of_process(
         lives.end_ms > process.begin_ms + 2_000
     )
     begins = overlaps & (lives.start_ms >= process.begin_ms - _LAST_MOMENTS_MS)
-    here = (gateway_of == process.gateway) & np.where(day.is_lasting, overlaps, begins)
+    here = (gateway_of == process.gateway) & np.where(day.lives.is_lasting, overlaps, begins)
     life = np.flatnonzero(here)
     start_ms, stop_ms = lives.start_ms[life], lives.end_ms[life]
     is_first = start_ms >= process.begin_ms - _LAST_MOMENTS_MS

@@ -94,17 +94,7 @@ class World:
         ]
 
     @cached_property
-    def holidays(self) -> frozenset[int]:
-        """Days on which little is done, weekends aside."""
-        return frozenset(
-            int(day) for day in np.flatnonzero(dice(self.seed, "holidays").random(self.days) < 0.04)
-        )
-
-    def is_free(self, day: int) -> bool:
-        """Return whether it is a weekend or a holiday. 1970 began on a Thursday."""
-        weekday = (self.midnight_ms(day) // DAY_MS + 3) % 7
-        return weekday >= 5 or day in self.holidays
-
-    @cached_property
     def free_days(self) -> NDArray[np.bool_]:
-        return np.array([self.is_free(day) for day in range(self.days)])
+        """Of each day whether it is a weekend or a holiday, on which little is done. 1970 began on a Thursday."""
+        weekday = (self.begin_ms // DAY_MS + np.arange(self.days) + 3) % 7
+        return (weekday >= 5) | (dice(self.seed, "holidays").random(self.days) < 0.04)
