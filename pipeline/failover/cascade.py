@@ -1,6 +1,6 @@
 """Deaths of brokers hour by hour, as real ones would die.
 
-Replicas hold the states already, so a leader's move adds nothing (KIP-847; bench/results/failover-calibration.md). What
+Replicas hold the states already, so a leader's move adds nothing (KIP-847; measured in docs/pipeline/failover.md). What
 does: clients that open new producers when a broker dies; partitions reassigned to brokers that had no replica of them;
 and restarts: a broker that died of its heap reads the same states again from its snapshots and dies again, with another
 storm of clients each time, until enough of them have expired.
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 MEBIBYTE = 2**20
 
 BYTES_PER_STATE = 300
-"""As measured (bench/failover_calibration.py): one (id, partition) after one batch. Up to 460 after five, since a
+"""As measured (docs/pipeline/failover.md): one (id, partition) after one batch. Up to 460 after five, since a
 broker keeps the places of the last five batches; after a restart it is back at one."""
 
 BASE_BYTES = 34_000_000

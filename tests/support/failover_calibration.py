@@ -1,13 +1,14 @@
 """What one producer id's state costs a real broker, and whether a leader's move adds any.
 
-    python -m bench.failover_calibration [--commit] [--ids 300]
+    python -m tests.support.failover_calibration [--commit] [--ids 300]
 
 Three brokers of the newest Kafka. The topic `two` has each partition on nodes 1 (leader) and 2, `one` on node 3 alone.
 Made-up producer ids write to every partition of both: a state is one (id, partition) pair on one broker. Live heaps are
 taken from class histograms (`jcmd GC.class_histogram`, which collects garbage first): before, after the ids, after
 four more batches of each id, after node 1 has left and node 2 leads, after node 1 is back from its snapshots, and after
 the partitions of `one` have got a second replica on a broker that had none. Then a broker with a small heap is filled
-until it dies. Needs a JDK's `jcmd` on the PATH, of any version. Prints a table; --commit keeps it in bench/results.
+until it dies. Needs a JDK's `jcmd` on the PATH, of any version. Prints a table; --commit keeps it for the test of
+the model's defaults, and for docs/pipeline/failover.md.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from pidgate.protocol.record_batch import record_batch
 from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 
-RESULTS: Final = Path(__file__).parent / "results" / "failover-calibration"
+RESULTS: Final = Path(__file__).parents[1] / "pipeline" / "calibration" / "failover"
 PARTITIONS: Final = 200
 SMALL_HEAP_MB: Final = 96
 # Kafka keeps the metadata of an id's last five batches (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
@@ -286,7 +287,7 @@ def as_markdown(found: Mapping[str, float], heaps: Sequence[Heap], death: Death,
     large = "\n".join(f"| {name} | {value:,.0f} |" for name, value in found.items() if abs(value) >= 100)
     return f"""# What a producer id's state costs a broker
 
-Written by `python -m bench.failover_calibration --commit`; what is measured and how: its head. {machine}
+Written by `python -m tests.support.failover_calibration --commit`; what is measured and how: its head. {machine}
 
 | moment | node | states | live heap MB |
 | --- | ---: | ---: | ---: |
@@ -303,9 +304,9 @@ exit code {death.exit_code} (3: OutOfMemoryError).
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.failover_calibration")
+    parser = argparse.ArgumentParser(prog="python -m tests.support.failover_calibration")
     parser.add_argument("--ids", type=int, default=300, help="producer ids, each with 200 partitions")
-    parser.add_argument("--commit", action="store_true", help="write to bench/results")
+    parser.add_argument("--commit", action="store_true", help="write to tests/pipeline/calibration")
     options = parser.parse_args(arguments)
     if shutil.which("jcmd") is None:
         sys.exit("no jcmd on the PATH: install a JDK (Debian: apt-get install openjdk-17-jdk-headless)")
