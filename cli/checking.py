@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from pidgate import units
@@ -14,7 +14,7 @@ from pidgate.gateway.cluster.probe import mechanisms_of
 from pidgate.gateway.config import conflicts
 from pidgate.gateway.config.loading import ConfigError, Problem, Settings, checked
 from pidgate.gateway.config.settings import ListenerSettings
-from pidgate.gateway.config.source import Source, read_yaml
+from pidgate.gateway.config.source import Source, option_value, read_yaml
 from pidgate.gateway.quotas.inherited import inherited_quotas
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
 from pidgate.quota.settings import (
@@ -76,25 +76,16 @@ def _problem_json(problem: Problem) -> dict[str, str]:
 
 def _assumptions(options: CheckOptions) -> Assumptions:
     """Raises ConfigError, naming the option."""
-    expiry_ms = _option("--expiry", units.duration_ms, options.expiry)
-    heap_bytes = None if options.heap is None else _option("--heap", units.size_bytes, options.heap)
+    heap_bytes = None if options.heap is None else option_value("--heap", units.size_bytes, options.heap)
     return Assumptions(
         partitions_per_id=options.partitions_per_id,
         replication_factor=options.replication_factor,
         brokers=options.brokers,
-        expiry_ms=expiry_ms,
+        expiry_ms=option_value("--expiry", units.duration_ms, options.expiry),
         bytes_per_state=options.bytes_per_state,
         unnamed_users=options.users,
         heap_bytes=heap_bytes,
     )
-
-
-def _option(name: str, read: Callable[[object], int], text: str) -> int:
-    # A size may be a bare number; the command line has only text.
-    try:
-        return read(int(text) if text.isdecimal() else text)
-    except ValueError as error:
-        raise ConfigError([Problem(name, "", str(error))]) from error
 
 
 def _worst_case(settings: Settings, assumed: Assumptions) -> WorstCase:

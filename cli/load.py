@@ -18,7 +18,7 @@ from pidgate import units
 from pidgate.cli.options import USAGE_ERROR, LoadOptions
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError
-from pidgate.gateway.config.source import Problem
+from pidgate.gateway.config.source import option_value
 from pidgate.load.plan import MOST_BATCH_BYTES, RECORD_OVERHEAD_BYTES, Address, Kind, Login, Plan
 from pidgate.load.running import Result, run
 
@@ -90,18 +90,22 @@ def plan_of(options: LoadOptions) -> Plan:
     if not any(counts.values()):
         counts[Kind.WELL_BEHAVED] = 1
     if _TOPIC.fullmatch(options.topic) is None:
-        raise _wrong("--topic", f"{options.topic!r} is not a topic's name")
+        raise ConfigError.at("--topic", f"{options.topic!r} is not a topic's name")
     if options.partitions is not None and not options.create_topic:
-        raise _wrong("--partitions", "is for a topic that is made; add --create-topic, or leave it out")
+        raise ConfigError.at(
+            "--partitions", "is for a topic that is made; add --create-topic, or leave it out"
+        )
     if options.acks not in _ACKS:
-        raise _wrong("--acks", f"{options.acks!r}; write all or 1 (with 0 there is no answer to measure)")
+        raise ConfigError.at(
+            "--acks", f"{options.acks!r}; write all or 1 (with 0 there is no answer to measure)"
+        )
     plan = Plan(
         bootstrap=_bootstrap(options),
         topic=options.topic,
         counts=counts,
         rates_per_s=_rates(options, counts),
         duration_s=_seconds("--duration", options.duration),
-        record_bytes=_size("--record-size", options.record_size),
+        record_bytes=option_value("--record-size", units.size_bytes, options.record_size),
         records_per_batch=options.records_per_batch,
         acks=_ACKS[options.acks],
         seed=options.seed,
@@ -113,36 +117,30 @@ def plan_of(options: LoadOptions) -> Plan:
         drain_s=_seconds("--drain", options.drain, least_s=0.0),
     )
     if (plan.record_bytes + RECORD_OVERHEAD_BYTES) * plan.records_per_batch > MOST_BATCH_BYTES:
-        raise _wrong("--record-size", f"a batch is above {units.show_size(MOST_BATCH_BYTES)}")
+        raise ConfigError.at("--record-size", f"a batch is above {units.show_size(MOST_BATCH_BYTES)}")
     return plan
 
 
 def _bootstrap(options: LoadOptions) -> tuple[Address, ...]:
     if options.config is not None and options.bootstrap_servers is not None:
-        raise _wrong("--bootstrap-servers", "does not go with --config; leave one of them out")
+        raise ConfigError.at("--bootstrap-servers", "does not go with --config; leave one of them out")
     if options.config is not None:
         listener = loading.load(options.config).listeners[0]
         host = "127.0.0.1" if listener.bind_host in _ANYWHERE else listener.bind_host
         return ((host, listener.bind_port),)
     if options.bootstrap_servers is None:
         text = "is missing; name a gateway or broker, or the gateway's file with --config FILE"
-        raise _wrong("--bootstrap-servers", text)
-    found = []
-    for server in options.bootstrap_servers.split(","):
-        try:
-            host, port = units.address(server.strip())
-        except ValueError as error:
-            raise _wrong("--bootstrap-servers", str(error)) from error
-        found.append((host, port))
-    return tuple(found)
+        raise ConfigError.at("--bootstrap-servers", text)
+    servers = options.bootstrap_servers.split(",")
+    return tuple(option_value("--bootstrap-servers", units.address, server.strip()) for server in servers)
 
 
 def _rates(options: LoadOptions, counts: Mapping[Kind, int]) -> dict[Kind, float]:
     if options.rate is not None and options.rate_each is not None:
-        raise _wrong("--rate-each", "does not go with --rate; leave one of them out")
+        raise ConfigError.at("--rate-each", "does not go with --rate; leave one of them out")
     for option, rate in (("--rate", options.rate), ("--rate-each", options.rate_each)):
         if rate is not None and not (math.isfinite(rate) and rate > 0):
-            raise _wrong(option, f"{rate:g} is not a rate above 0")
+            raise ConfigError.at(option, f"{rate:g} is not a rate above 0")
     of_kind = _rates_of_kinds(options.rate_of or (), counts)
     others = sum(count for kind, count in counts.items() if kind not in of_kind)
     each = options.rate_each or (10.0 if options.rate is None else options.rate / max(others, 1))
@@ -154,16 +152,18 @@ def _rates_of_kinds(given: Sequence[str], counts: Mapping[Kind, int]) -> dict[Ki
     for text in given:
         name, _, number = text.partition("=")
         if name not in frozenset(Kind):
-            raise _wrong("--rate-of", f"{text!r}; write for example crash-loops=5, of {', '.join(Kind)}")
+            raise ConfigError.at(
+                "--rate-of", f"{text!r}; write for example crash-loops=5, of {', '.join(Kind)}"
+            )
         try:
             rate = float(number)
         except ValueError:
             rate = 0.0
         if not (math.isfinite(rate) and rate > 0):
-            raise _wrong("--rate-of", f"{text!r}: {number or 'nothing'} is not a rate above 0")
+            raise ConfigError.at("--rate-of", f"{text!r}: {number or 'nothing'} is not a rate above 0")
         kind = Kind(name)
         if not counts[kind]:
-            raise _wrong("--rate-of", f"{text!r}, but there are none; add --{kind} N")
+            raise ConfigError.at("--rate-of", f"{text!r}, but there are none; add --{kind} N")
         found[kind] = rate
     return found
 
@@ -172,37 +172,25 @@ def _login(options: LoadOptions) -> Login | None:
     if options.user is None:
         for option, given in (("--password-file", options.password_file), ("--mechanism", options.mechanism)):
             if given is not None:
-                raise _wrong(option, "is for a login; add --user")
+                raise ConfigError.at(option, "is for a login; add --user")
         return None
     if options.password_file is None:
-        raise _wrong("--password-file", "is missing; a password on the command line could be read by others")
+        raise ConfigError.at(
+            "--password-file", "is missing; a password on the command line could be read by others"
+        )
     try:
         # A newline at the end belongs to the editor, not to the password.
         password = options.password_file.read_text("utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise _wrong("--password-file", str(error)) from error
+        raise ConfigError.at("--password-file", str(error)) from error
     match options.mechanism or "PLAIN":
         case "PLAIN" | "SCRAM-SHA-256" | "SCRAM-SHA-512" as mechanism:
             return Login(options.user, password, mechanism)
-    raise _wrong("--mechanism", f"{options.mechanism!r}; write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+    raise ConfigError.at("--mechanism", f"{options.mechanism!r}; write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 
 
 def _seconds(option: str, text: str, *, least_s: float = 0.001) -> float:
-    try:
-        seconds = units.duration_ms(text) / 1_000
-    except ValueError as error:
-        raise _wrong(option, str(error)) from error
+    seconds = option_value(option, units.duration_ms, text) / 1_000
     if seconds < least_s:
-        raise _wrong(option, f"{text!r} is too short")
+        raise ConfigError.at(option, f"{text!r} is too short")
     return seconds
-
-
-def _size(option: str, text: str) -> int:
-    try:
-        return units.size_bytes(int(text) if text.isdecimal() else text)
-    except ValueError as error:
-        raise _wrong(option, str(error)) from error
-
-
-def _wrong(option: str, text: str) -> ConfigError:
-    return ConfigError([Problem(option, "", text)])

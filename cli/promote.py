@@ -22,6 +22,7 @@ from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError, Settings
+from pidgate.gateway.config.source import option_value
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import EffectiveQuota, resolve
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
@@ -37,12 +38,9 @@ def promote(options: PromoteOptions) -> int:
     """Show, ask, switch; return the exit code."""
     try:
         settings = _settings(options.config)
-        since_ms = units.duration_ms(options.since)
+        since_ms = option_value("--since", units.duration_ms, options.since)
     except ConfigError as error:
         print(error, file=sys.stderr)
-        return USAGE_ERROR
-    except ValueError as error:
-        print(f"--since: {error}", file=sys.stderr)
         return USAGE_ERROR
     if not settings.events.enabled:
         print(
@@ -67,7 +65,7 @@ def promote(options: PromoteOptions) -> int:
 
 def _settings(file: Path | None) -> Settings:
     if file is None:
-        raise ConfigError([loading.Problem("--config", "", "is missing; name the gateway's file")])
+        raise ConfigError.at("--config", "is missing; name the gateway's file")
     return loading.load(file)
 
 

@@ -70,17 +70,15 @@ def _settings(options: RunOptions) -> Settings:
     given = {name: value for name, value in asdict(options).items() if value is not None}
     file = given.pop("config", None)
     if file is None and options.bootstrap_servers is None:
-        raise _usage("--config", "is missing; name a file, or the brokers with --bootstrap-servers host:port")
+        raise ConfigError.at(
+            "--config", "is missing; name a file, or the brokers with --bootstrap-servers host:port"
+        )
     if file is None:
         return loading.from_options(**given)
     if given:
         option = next(iter(given)).replace("_", "-")
-        raise _usage(f"--{option}", "does not go with --config; write it into the file")
+        raise ConfigError.at(f"--{option}", "does not go with --config; write it into the file")
     return loading.load(file)
-
-
-def _usage(option: str, text: str) -> ConfigError:
-    return ConfigError([loading.Problem(option, "", text)])
 
 
 def _where(file: Path | None, setting: str) -> str:

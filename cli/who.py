@@ -16,6 +16,7 @@ from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError, Settings
+from pidgate.gateway.config.source import option_value
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.settings import Quotas
@@ -38,12 +39,9 @@ def who(options: WhoOptions) -> int:
     """Read the topic, print, return the exit code."""
     try:
         settings = _settings(options)
-        since_ms = units.duration_ms(options.since)
+        since_ms = option_value("--since", units.duration_ms, options.since)
     except ConfigError as error:
         print(error, file=sys.stderr)
-        return USAGE_ERROR
-    except ValueError as error:
-        print(f"--since: {error}", file=sys.stderr)
         return USAGE_ERROR
     try:
         picture = asyncio.run(_picture(settings, options, since_ms))
@@ -61,14 +59,12 @@ def who(options: WhoOptions) -> int:
 
 def _settings(options: WhoOptions) -> Settings:
     if options.config is not None and options.bootstrap_servers is not None:
-        raise ConfigError(
-            [loading.Problem("--bootstrap-servers", "", "does not go with --config; leave one of them out")]
-        )
+        raise ConfigError.at("--bootstrap-servers", "does not go with --config; leave one of them out")
     if options.config is not None:
         return loading.load(options.config)
     if options.bootstrap_servers is None:
         text = "is missing; name the gateway's file, or the brokers with --bootstrap-servers host:port"
-        raise ConfigError([loading.Problem("--config", "", text)])
+        raise ConfigError.at("--config", text)
     return loading.from_options(options.bootstrap_servers)
 
 

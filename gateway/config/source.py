@@ -3,12 +3,14 @@
 The meaning of keys is not known here. Keys are always text: YAML 1.1 would read a user called `no` as False.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self, TypeVar
 
 import yaml
 
+T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
 # Real files nest six levels; an alias that contains itself nests without end.
 _DEEPEST = 40
@@ -32,6 +34,19 @@ class ConfigError(Exception):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
+
+    @classmethod
+    def at(cls, where: str, text: str, key: str = "") -> Self:
+        """Return the error of one problem."""
+        return cls([Problem(where, key, text)])
+
+
+def option_value(option: str, read: Callable[[str], T], text: str) -> T:
+    """Return what `read` makes of an option's text. Raises ConfigError naming the option in place of ValueError."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise ConfigError.at(option, str(error)) from error
 
 
 class Source:
@@ -64,11 +79,11 @@ def read_yaml(path: Path) -> Source:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigError(
-            [Problem(name, "", f"cannot be read ({reason}); name an existing file with --config")]
+        raise ConfigError.at(
+            name, f"cannot be read ({reason}); name an existing file with --config"
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError([Problem(name, "", "is not UTF-8 text; save it as UTF-8")]) from error
+        raise ConfigError.at(name, "is not UTF-8 text; save it as UTF-8") from error
     return parse_yaml(text, name)
 
 
@@ -82,13 +97,10 @@ def parse_yaml(text: str, name: str) -> Source:
         mark = error.problem_mark or error.context_mark
         where = name if mark is None else f"{name}:{mark.line + 1}"
         what = " ".join(part for part in (error.context, error.problem) if part)
-        raise ConfigError(
-            [Problem(where, "", f"is not valid YAML ({what}); check indentation, quotes and brackets")]
-        ) from error
+        remedy = f"is not valid YAML ({what}); check indentation, quotes and brackets"
+        raise ConfigError.at(where, remedy) from error
     except yaml.YAMLError as error:
-        raise ConfigError(
-            [Problem(name, "", f"is not valid YAML ({error}); save it as plain UTF-8 text")]
-        ) from error
+        raise ConfigError.at(name, f"is not valid YAML ({error}); save it as plain UTF-8 text") from error
     return Source(name, data, lines)
 
 
@@ -96,9 +108,7 @@ def _plain(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], name: str)
     line = node.start_mark.line + 1
     lines.setdefault(path, line)
     if len(path) > _DEEPEST:
-        raise ConfigError(
-            [Problem(f"{name}:{line}", "", "is nested too deeply; an alias may not contain itself")]
-        )
+        raise ConfigError.at(f"{name}:{line}", "is nested too deeply; an alias may not contain itself")
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, (*path, index), lines, name) for index, item in enumerate(node.value)]
     if isinstance(node, yaml.MappingNode):
@@ -113,11 +123,11 @@ def _plain_mapping(
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            raise ConfigError([Problem(f"{name}:{line}", "", "a key must be a plain word")])
+            raise ConfigError.at(f"{name}:{line}", "a key must be a plain word")
         key = str(key_node.value)
         if key in plain:
             text = f"is written twice (first in line {lines[(*path, key)]}); keep one"
-            raise ConfigError([Problem(f"{name}:{line}", dotted((*path, key)), text)])
+            raise ConfigError.at(f"{name}:{line}", text, dotted((*path, key)))
         lines[(*path, key)] = line
         plain[key] = _plain(value_node, (*path, key), lines, name)
     return plain
@@ -129,9 +139,7 @@ def _scalar(node: yaml.Node, name: str) -> object:
         value: object = constructor.construct_object(node)
     except (ValueError, OverflowError) as error:
         where = f"{name}:{node.start_mark.line + 1}"
-        raise ConfigError(
-            [Problem(where, "", f"{node.value!r} cannot be read ({error}); put it in quotes")]
-        ) from error
+        raise ConfigError.at(where, f"{node.value!r} cannot be read ({error}); put it in quotes") from error
     return value
 
 

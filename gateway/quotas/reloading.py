@@ -223,7 +223,7 @@ class Reloading:
             if await asyncio.to_thread(watch.is_still):
                 break
         else:
-            raise ConfigError([Problem(str(self.file), "", "changes all the time; write it in one go")])
+            raise ConfigError.at(str(self.file), "changes all the time; write it in one go")
         if problem is not None:
             raise problem
         return read
