@@ -16,7 +16,7 @@ ENOUGH_RUNS: Final = 5
 """Fewer decide nothing: their median is any one of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Goal:
     """`target`'s quantity, or its ratio to or difference from that of `than` in the same run, is `bound` `limit`.
 

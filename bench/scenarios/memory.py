@@ -100,21 +100,14 @@ MEMORY: Final = Alone(
         Column("after all MB", _mb("grown_bytes_5"), 1),
     ),
     goals=(
-        Goal(
-            of="RSS grown, at its peak,",
-            quantity=_mb("peak_bytes"),
-            bound="at most",
-            limit=150,
-            unit="MB",
-            target="steady",
-        ),
+        Goal("RSS grown, at its peak,", _mb("peak_bytes"), "at most", 150, "MB", target="steady"),
         # Below it is noise of the allocator.
         Goal(
-            of="a rogue's RSS grown after the first fifth of its ids",
-            quantity=lambda m: (m["grown_bytes_5"] - m["grown_bytes_1"]) / 1e6,
-            bound="at most",
-            limit=5,
-            unit="MB",
+            "a rogue's RSS grown after the first fifth of its ids",
+            lambda m: (m["grown_bytes_5"] - m["grown_bytes_1"]) / 1e6,
+            "at most",
+            5,
+            "MB",
             target="rogue",
         ),
     ),
@@ -136,9 +129,9 @@ FILTER: Final = Alone(
         Column("unknown ones found", measured_as("found_unknown"), 5),
     ),
     goals=(
-        Goal(of="memory", quantity=_mb("grown_bytes"), bound="at most", limit=150, unit="MB"),
-        Goal(of="a check", quantity=_check_us, bound="at most", limit=3, unit="us"),
-        Goal(of="known ids found", quantity=measured_as("found_known"), bound="exactly", limit=1),
+        Goal("memory", _mb("grown_bytes"), "at most", 150, "MB"),
+        Goal("a check", _check_us, "at most", 3, "us"),
+        Goal("known ids found", measured_as("found_known"), "exactly", 1),
     ),
     enough_runs=1,
 )

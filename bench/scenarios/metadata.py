@@ -119,11 +119,11 @@ SCENARIO = Alone(
     ),
     goals=(
         Goal(
-            of="event loop more than 5 ms late",
-            quantity=measured_as("late_5ms"),
-            bound="exactly",
-            limit=0,
-            unit="times",
+            "event loop more than 5 ms late",
+            measured_as("late_5ms"),
+            "exactly",
+            0,
+            "times",
             target="metadata",
         ),
     ),

@@ -86,7 +86,7 @@ SCENARIO = Alone(
         Column("ready s", measured_as("ready_s"), 3),
     ),
     goals=(
-        Goal(of="listening", quantity=measured_as("listening_s"), bound="at most", limit=0.5, unit="s"),
-        Goal(of="cluster reached", quantity=measured_as("reached_s"), bound="at most", limit=1, unit="s"),
+        Goal("listening", measured_as("listening_s"), "at most", 0.5, "s"),
+        Goal("cluster reached", measured_as("reached_s"), "at most", 1, "s"),
     ),
 )

@@ -258,20 +258,13 @@ _COLUMNS: Final = (
 
 _NOTHING_GETS_THROUGH: Final = (
     Goal(
-        of="refused ids with records in the broker's log",
-        quantity=measured_as("refused_in_log"),
-        bound="exactly",
-        limit=0,
+        "refused ids with records in the broker's log",
+        measured_as("refused_in_log"),
+        "exactly",
+        0,
         target=STORM,
     ),
-    Goal(
-        of="refusals",
-        quantity=measured_as("refusals_per_s"),
-        bound="at least",
-        limit=900,
-        unit="per second",
-        target=STORM,
-    ),
+    Goal("refusals", measured_as("refusals_per_s"), "at least", 900, "per second", target=STORM),
 )
 
 SCENARIO = Alone(
@@ -284,7 +277,7 @@ SCENARIO = Alone(
     measure=_measure,
     columns=_COLUMNS,
     goals=(
-        Goal(of="p99 of good producers", quantity=p99_ms, bound="at most", limit=2, target=STORM, than=CALM),
+        Goal("p99 of good producers", p99_ms, "at most", 2, target=STORM, than=CALM),
         *_NOTHING_GETS_THROUGH,
     ),
 )

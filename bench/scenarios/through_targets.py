@@ -62,14 +62,7 @@ def _bulk(partitions_each: int, records: int) -> Plan:
 
 
 def _cpu_per_request(limit: float, than: str = "bare", target: str = "pidgate") -> Goal:
-    return Goal(
-        of="CPU per request",
-        quantity=cpu_us_per_request,
-        bound="at most",
-        limit=limit,
-        target=target,
-        than=than,
-    )
+    return Goal("CPU per request", cpu_us_per_request, "at most", limit, target=target, than=than)
 
 
 SMALL_REQUESTS = Scenario(
@@ -83,10 +76,8 @@ SMALL_REQUESTS = Scenario(
     goals=(
         _cpu_per_request(1.15),
         _cpu_per_request(1.15, than="haproxy"),
-        Goal(
-            of="p50", quantity=p50_ms, bound="at most", limit=0.2, unit="ms", than="direct", by="difference"
-        ),
-        Goal(of="p99", quantity=p99_ms, bound="at most", limit=1, unit="ms", than="direct", by="difference"),
+        Goal("p50", p50_ms, "at most", 0.2, "ms", than="direct", by="difference"),
+        Goal("p99", p99_ms, "at most", 1, "ms", than="direct", by="difference"),
     ),
 )
 BULK_PRODUCE = Scenario(
@@ -98,8 +89,8 @@ BULK_PRODUCE = Scenario(
     cost_per="GB",
     partitions=2,
     goals=(
-        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="at most", limit=1.15, than="bare"),
-        Goal(of="throughput", quantity=mb_per_s, bound="at least", limit=0.95, than="bare"),
+        Goal("CPU per GB", cpu_s_per_gb, "at most", 1.15, than="bare"),
+        Goal("throughput", mb_per_s, "at least", 0.95, than="bare"),
     ),
 )
 IDLE = Scenario(
@@ -130,9 +121,9 @@ BULK_FETCH = Scenario(
     cost_per="GB",
     partitions=_FETCH_PARTITIONS,
     goals=(
-        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="at most", limit=1.2, than="bare"),
-        Goal(of="CPU per GB", quantity=cpu_s_per_gb, bound="below", limit=1, than="haproxy"),
-        Goal(of="throughput", quantity=mb_per_s, bound="at least", limit=0.95, than="bare"),
+        Goal("CPU per GB", cpu_s_per_gb, "at most", 1.2, than="bare"),
+        Goal("CPU per GB", cpu_s_per_gb, "below", 1, than="haproxy"),
+        Goal("throughput", mb_per_s, "at least", 0.95, than="bare"),
     ),
     topic_configs=KEEP,
     prepare=_prepare,
@@ -166,8 +157,8 @@ MANY_IDLE = Scenario(
     cost_per="connection",
     partitions=1,
     goals=(
-        Goal(of="RSS per connection", quantity=rss_kb_per_connection, bound="at most", limit=8, unit="KB"),
-        Goal(of="RSS at start", quantity=start_rss_mb, bound="at most", limit=90, unit="MB"),
+        Goal("RSS per connection", rss_kb_per_connection, "at most", 8, "KB"),
+        Goal("RSS at start", start_rss_mb, "at most", 90, "MB"),
     ),
 )
 
@@ -203,13 +194,7 @@ WORKERS_QUOTA = Scenario(
         "producer_ids": {"window": "10h", "max_throttle": "1s", "cold_start": "enforce"},
     },
     goals=tuple(
-        Goal(
-            of=f"ids admitted by {who}",
-            quantity=admitted_ids,
-            bound="exactly",
-            limit=_ADMITTED,
-            target=target,
-        )
+        Goal(f"ids admitted by {who}", admitted_ids, "exactly", _ADMITTED, target=target)
         for who, target in (("one process", "pidgate"), ("2 workers", TWO_WORKERS))
     ),
 )
