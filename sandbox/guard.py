@@ -11,76 +11,51 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 _PROGRAM = Path(__file__).with_name("guard_process.py")
 
 
-class Guard:
-    """The connection to this process' guard."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def _order(self, line: str) -> None:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_PROGRAM)],
-                stdin=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-                cwd="/",
-            )
-            atexit.register(self.close)
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-
-    def kill_group(self, pgid: int) -> None:
-        """Have this process group killed when we are gone."""
-        self._order(f"kill {pgid}")
-
-    def spare_group(self, pgid: int) -> None:
-        """The group has ended; its number may belong to somebody else soon."""
-        self._order(f"spare {pgid}")
-
-    def remove_directory(self, path: Path) -> None:
-        """Have this directory removed when we are gone."""
-        self._order(f"remove {path}")
-
-    def keep_directory(self, path: Path) -> None:
-        """The directory was removed, or somebody wants to look at it."""
-        self._order(f"keep {path}")
-
-    def close(self) -> None:
-        """Let the guard clean up now, and wait for it."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        assert process.stdin is not None
-        process.stdin.close()
-        process.wait(timeout=30)
+@cache
+def _guard() -> IO[str]:
+    """Start this process' guard; return its input, where orders are written, a line each."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_PROGRAM)],
+        stdin=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd="/",
+    )
+    assert process.stdin is not None
+    # With the input's end it cleans up; waited for, so that nothing is left when we are gone.
+    atexit.register(process.wait, timeout=30)
+    atexit.register(process.stdin.close)
+    return process.stdin
 
 
-_guard = Guard()
+def _order(verb: str, what: object) -> None:
+    """Put a process group or a directory on the guard's list, or take it off (guard_process.py)."""
+    _guard().write(f"{verb} {what}\n")
+    _guard().flush()
 
 
 def temporary_directory(prefix: str) -> Path:
     """A new directory that does not outlive this process."""
     path = Path(tempfile.mkdtemp(prefix=prefix))
-    _guard.remove_directory(path)
+    _order("remove", path)
     return path
 
 
 def remove_directory(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    _guard.keep_directory(path)
+    _order("keep", path)
 
 
 def keep_directory(path: Path) -> None:
     """Leave this temporary directory where it is, even after this process' end."""
-    _guard.keep_directory(path)
+    _order("keep", path)
 
 
 def keep_or_remove(path: Path, *, keep: bool, what: str) -> None:
@@ -114,13 +89,13 @@ def spawn(
         env=env,
         start_new_session=True,
     )
-    _guard.kill_group(process.pid)
+    _order("kill", process.pid)
     return process
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
     """Take a process that was waited for off the guard's list."""
-    _guard.spare_group(process.pid)
+    _order("spare", process.pid)
 
 
 class GuardedProcess:

@@ -8,7 +8,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -102,10 +102,7 @@ class ProducerJournal:
     def from_lines(cls, lines: Iterable[str]) -> Self:
         """Read a journal back. Raises ValueError when it does not begin with a producer line."""
         journal: Self | None = None
-        for line in lines:
-            if not line.endswith("\n"):
-                break
-            event = json.loads(line)
+        for event in whole_lines(lines):
             if event["event"] == "producer":
                 journal = cls(event["producer"], event["topic"], knows_sent=event["knows_sent"])
             elif journal is not None:
@@ -116,7 +113,7 @@ class ProducerJournal:
 
     def sent(self, partition: int | None, n: int, *, at_ms: int | None = None) -> None:
         """Record a sending. Raises ValueError for a number that is used twice."""
-        at_ms = _now_ms() if at_ms is None else at_ms
+        at_ms = now_ms() if at_ms is None else at_ms
         with self._lock:
             if (partition, n) in self.entries:
                 raise ValueError(f"{self.producer}: number {n} is used twice in partition {partition}")
@@ -126,7 +123,7 @@ class ProducerJournal:
     def acknowledged(
         self, partition: int | None, n: int, offset: int | None = -1, *, at_ms: int | None = None
     ) -> None:
-        at_ms = _now_ms() if at_ms is None else at_ms
+        at_ms = now_ms() if at_ms is None else at_ms
         offset = -1 if offset is None else offset
         entry = self._settle((partition, n), Outcome.ACKNOWLEDGED, at_ms)
         entry.offset = offset
@@ -135,7 +132,7 @@ class ProducerJournal:
         )
 
     def failed(self, partition: int | None, n: int, error: object, *, at_ms: int | None = None) -> None:
-        at_ms = _now_ms() if at_ms is None else at_ms
+        at_ms = now_ms() if at_ms is None else at_ms
         entry = self._settle((partition, n), Outcome.FAILED, at_ms)
         entry.error = str(error) or type(error).__name__
         self._write({"event": "failed", "partition": partition, "n": n, "error": entry.error, "at_ms": at_ms})
@@ -182,5 +179,13 @@ class ProducerJournal:
                 self._file.write(line)
 
 
-def _now_ms() -> int:
+def whole_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of all lines that were written to their end: a kill cuts the last one off."""
+    for line in lines:
+        if line.endswith("\n"):
+            yield json.loads(line)
+
+
+def now_ms() -> int:
+    """Return the time of a journal's events: time.monotonic() in ms."""
     return time.monotonic_ns() // 1_000_000

@@ -10,7 +10,7 @@ from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.gclog import HeapSample
 from pidgate.sandbox.node import Node, new_uuid
 from pidgate.sandbox.spec import PLAINTEXT, ClusterSpec
-from pidgate.sandbox.tools import JavaTools, ToolResult
+from pidgate.sandbox.tools import JavaTools
 
 __all__ = ["Cluster", "ClusterSpec"]
 
@@ -86,7 +86,11 @@ class Cluster:
 
     def wait_until_ready(self, node_ids: Sequence[int] | None = None) -> None:
         """Wait until the given nodes (those alive, when not given) are ready and know each other."""
-        wanted = node_ids if node_ids is not None else [node.node_id for node in self._alive()]
+        wanted = (
+            node_ids
+            if node_ids is not None
+            else [node_id for node_id, node in self._nodes.items() if node.is_alive]
+        )
         give_up_s = time.monotonic() + self.spec.ready_within_s
         for node_id in wanted:
             self._node(node_id).wait_until_ready(frozenset(wanted), give_up_s)
@@ -152,19 +156,8 @@ class Cluster:
         """Return the heap after each garbage collection since the node's latest start."""
         return self._node(node_id).heap_samples()
 
-    # Tools
-
-    def java_tool(
-        self, main_class: str, *arguments: str, stdin: str = "", timeout_s: float = 120.0, check: bool = True
-    ) -> ToolResult:
-        """Run one of Kafka's Java programs to its end. Raises ToolFailed."""
-        return self.tools.run(main_class, *arguments, stdin=stdin, timeout_s=timeout_s, check=check)
-
     def _controller_ports(self) -> dict[int, int]:
         return {node.node_id: node.controller_port for node in self._nodes.values()}
-
-    def _alive(self) -> list[Node]:
-        return [node for node in self._nodes.values() if node.is_alive]
 
     def _node(self, node_id: int) -> Node:
         try:

@@ -23,20 +23,20 @@ class BrokerView:
     controller_id: int
 
 
-def broker_view(address: Address, timeout_s: float = 2.0) -> BrokerView:
+def broker_view(address: Address) -> BrokerView:
     """Ask for Metadata without topics. Raises OSError, KafkaProtocolError."""
-    with BlockingConnection(address, client_id="sandbox", timeout_s=timeout_s) as connection:
+    with BlockingConnection(address, client_id="sandbox", timeout_s=2.0) as connection:
         answer = connection.run(call(messages.METADATA, messages.METADATA_PROBE_VERSION, {"topics": []}))
     brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
     return BrokerView(brokers, answer.controller_id)
 
 
-def init_producer_id_error(address: Address, timeout_s: float = 2.0) -> int:
+def init_producer_id_error(address: Address) -> int:
     """Return InitProducerId's error code; 14 for a moment after a start. Spends a producer id.
 
     Raises OSError, KafkaProtocolError.
     """
-    with BlockingConnection(address, client_id="sandbox", timeout_s=timeout_s) as connection:
+    with BlockingConnection(address, client_id="sandbox", timeout_s=2.0) as connection:
         return connection.run(init_producer_id()).error_code
 
 

@@ -4,11 +4,12 @@ Written by the producers' process as JSON lines, read by the demos' checks; know
 """
 
 import json
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
+
+from pidgate.sandbox.journal import now_ms, whole_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class JournalWriter:
 
     def note(self, event: str, **facts: object) -> None:
         """Write an event of a producer id (began, refused, acknowledged, gave_up, lost), or a trouble without one."""
-        self._file.write(json.dumps({"event": event, "at_ms": _now_ms(), **facts}) + "\n")
+        self._file.write(json.dumps({"event": event, "at_ms": now_ms(), **facts}) + "\n")
 
 
 @dataclass(slots=True)
@@ -139,14 +140,3 @@ def _go_on(life: IdLife, kind: str, event: dict[str, Any]) -> None:
             life.lost_ms = at_ms
         case _:
             raise ValueError(f"a journal with an event {kind!r}")
-
-
-def whole_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of all lines that were written to their end."""
-    for line in lines:
-        if line.endswith("\n"):
-            yield json.loads(line)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

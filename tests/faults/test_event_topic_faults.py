@@ -150,7 +150,7 @@ def test_a_topic_that_is_slower_than_the_events_come() -> None:
     """A byte quota of the brokers on the gateway's own client: each answer comes late."""
 
     def limit(*change: str) -> None:
-        cluster.java_tool(
+        cluster.tools.run(
             "kafka.admin.ConfigCommand",
             *("--bootstrap-server", cluster.bootstrap_servers(), "--alter"),
             *("--entity-type", "clients", "--entity-name", "pidgate", *change),

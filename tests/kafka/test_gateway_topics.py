@@ -328,7 +328,7 @@ def test_a_pattern_consumer_of_librdkafka_works_on(gateway: GatewayProcess, topi
 
 
 def test_a_pattern_consumer_of_java_works_on(broker: Cluster, gateway: GatewayProcess, topic: str) -> None:
-    result = broker.java_tool(
+    result = broker.tools.run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", gateway.bootstrap_servers, "--include", ".*", "--from-beginning"),
         *("--timeout-ms", "12000", "--group", f"{topic}-j"),
@@ -368,7 +368,7 @@ def test_clients_are_told_that_they_are_not_authorised(gateway: GatewayProcess) 
 
 
 def test_a_producer_of_java_is_refused_at_once(broker: Cluster, gateway: GatewayProcess) -> None:
-    result = broker.java_tool(
+    result = broker.tools.run(
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", OWN, "--num-records", "1", "--record-size", "10", "--throughput", "-1"),
         *("--producer-props", f"bootstrap.servers={gateway.bootstrap_servers}", "max.block.ms=20000"),

@@ -74,7 +74,7 @@ def test_command_line_tools(
     filled = [argument.format(topic=topic) for argument in arguments]
     if name == "ClusterTool":
         # The only one whose verb comes first.
-        result = either.java_tool(java_tools.ADMIN_TOOLS[name], *filled, "--bootstrap-server", servers)
+        result = either.tools.run(java_tools.ADMIN_TOOLS[name], *filled, "--bootstrap-server", servers)
     else:
         result = java_tools.admin(either.tools, name, servers, *filled)
     assert expected.format(topic=topic) in result.stdout

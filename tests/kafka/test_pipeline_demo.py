@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from pidgate.sandbox.demo.findings import BystanderSaw
-from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.journal import ProducerJournal, record_value, whole_lines
 from pidgate.sandbox.log_checker import LogRecord
 from pidgate.sandbox.pipeline_demo.acts import ActEvidence
 from pidgate.sandbox.pipeline_demo.checks import Evidence, at_most, first_finding, rate_of, verify
 from pidgate.sandbox.pipeline_demo.plan import HEALTHY
-from pidgate.sandbox.producers.batch_journal import BatchJournal, JournalWriter, whole_lines
+from pidgate.sandbox.producers.batch_journal import BatchJournal, JournalWriter
 
 ROOT = Path(__file__).parents[2]
 FINDING = "mallory (mallory-etl) opens a new producer for each batch: 60 new ids"

@@ -196,14 +196,14 @@ def test_transactions(
 def test_the_admin_tools(three_brokers: Cluster, scanned: tuple[str, Recorder, GatewayProcess]) -> None:
     servers, recorder, _ = scanned
     bootstrap = ("--bootstrap-server", servers)
-    cluster = three_brokers.java_tool("org.apache.kafka.tools.ClusterTool", "list-endpoints", *bootstrap)
+    cluster = three_brokers.tools.run("org.apache.kafka.tools.ClusterTool", "list-endpoints", *bootstrap)
     assert RELAY_HOST in cluster.stdout
-    configs = three_brokers.java_tool(
+    configs = three_brokers.tools.run(
         "kafka.admin.ConfigCommand", *bootstrap, "--entity-type", "brokers", "--entity-name", "5", "--all",
         "--describe",
     )  # fmt: skip
     assert "num.io.threads" in configs.stdout
-    quorum = three_brokers.java_tool(
+    quorum = three_brokers.tools.run(
         "org.apache.kafka.tools.MetadataQuorumCommand", *bootstrap, "describe", "--replication"
     )
     assert "Leader" in quorum.stdout

@@ -163,12 +163,12 @@ def test_share_consumer_of_the_tools_reads(cluster: Cluster, topic_name: TopicNa
     servers = cluster.bootstrap_servers()
     topic = create_topic(servers, topic_name("shared"))
     asyncio.run(_produce(servers, ProducerJournal("one", topic), range(3)))
-    cluster.java_tool(
+    cluster.tools.run(
         "kafka.admin.ConfigCommand",
         *("--bootstrap-server", servers, "--alter", "--group", "sharers"),
         *("--add-config", "share.auto.offset.reset=earliest"),
     )
-    read = cluster.java_tool(
+    read = cluster.tools.run(
         "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
         *("--bootstrap-server", servers, "--topic", topic, "--group", "sharers"),
         *("--max-messages", "3", "--timeout-ms", "30000"),
@@ -198,7 +198,7 @@ def test_consumer_groups_commit(cluster: Cluster, topic_name: TopicName) -> None
 
 def test_a_tool_that_fails_says_what_it_printed(cluster: Cluster) -> None:
     with pytest.raises(ToolFailed, match="does not exist"):
-        cluster.java_tool(
+        cluster.tools.run(
             "org.apache.kafka.tools.TopicCommand",
             *("--bootstrap-server", cluster.bootstrap_servers(), "--describe", "--topic", "nowhere"),
         )

@@ -83,7 +83,7 @@ async def transactions(gateway: GatewayProcess, topic: str) -> None:
 def recorded_blocks(cluster: Cluster) -> set[tuple[int, int]]:
     """(first id, broker) of each ProducerIdsRecord in the log of the controllers."""
     (log,) = (cluster.directory / f"node-{NODES[0]}").rglob("__cluster_metadata-0/00000000000000000000.log")
-    dumped = cluster.java_tool(
+    dumped = cluster.tools.run(
         "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(log)
     )
     blocks = set()

@@ -155,7 +155,7 @@ def assign(cluster: Cluster, topic: str, replicas: Sequence[int], via: int) -> N
     places = [{"topic": topic, "partition": n, "replicas": list(replicas)} for n in range(PARTITIONS)]
     plan.write_text(json.dumps({"version": 1, "partitions": places}))
     host, port = cluster.nodes[via]
-    cluster.java_tool(
+    cluster.tools.run(
         "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
         *("--bootstrap-server", f"{host}:{port}", "--reassignment-json-file", str(plan), "--execute"),
     )
@@ -221,7 +221,7 @@ def measure_states(ids: int) -> list[Heap]:
 def elect_first(cluster: Cluster) -> None:
     """Make the first replica of each partition its leader."""
     host, port = cluster.nodes[3]
-    cluster.java_tool(
+    cluster.tools.run(
         "org.apache.kafka.tools.LeaderElectionCommand",
         *("--bootstrap-server", f"{host}:{port}"),
         *("--election-type", "PREFERRED", "--all-topic-partitions"),
