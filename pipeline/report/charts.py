@@ -7,13 +7,13 @@ Knows rows; nothing of HTML.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from pidgate.events.patterns import pattern_words
-from pidgate.pipeline.report.markup import chart_text
-from pidgate.pipeline.report.rows import Candidate, Heaps, PatternAccuracy, Series
-from pidgate.pipeline.report.series import Span
-from pidgate.pipeline.report.words import count, size
+from pidgate.pipeline.report.rows import Candidate, Heaps, PatternAccuracy, Series, Times, UserRow
+from pidgate.pipeline.report.series import HOUR_MS, Span
+from pidgate.pipeline.report.words import count, duration, size
 
 Chart = dict[str, Any]
 OTHERS = "all others"
@@ -40,6 +40,26 @@ def stacked(span: Span, lines: Sequence[Series], unit: str) -> Chart:
     if highest <= _FEW:
         layout["yaxis"]["dtick"] = 1
     return {"data": bars, "layout": layout}
+
+
+def within_window(times: Times, user: UserRow, window_ms: int) -> tuple[Chart, str, str]:
+    """Draw a user's new ids, counted as the quota counts them where the steps allow it; with title and caption."""
+    span, line, advice = times.span, times.within_window[user.user], user.recommendation
+    is_busiest_hour = not times.is_running and span.step_ms > HOUR_MS
+    unit, caption = f"new ids per {span.unit}", f"One value for each {span.step_words}, UTC."
+    if times.is_running and window_ms != span.step_ms:
+        unit = f"new ids within {duration(window_ms)}"
+        caption = f"At each {span.step_words}: all of the {duration(window_ms)} before."
+    elif is_busiest_hour:
+        unit, caption = "new ids in an hour", f"The busiest hour of each {span.step_words}, UTC."
+    compares = times.is_running or (window_ms == HOUR_MS and is_busiest_hour)
+    limit = advice.recommended_rate if advice and compares else None
+    if limit is not None:
+        caption += (
+            " The dashed line is the recommended rate; a user that was quiet may bring a burst of one more window's "
+            "worth at once."
+        )
+    return line_with_limit(span, line, unit, limit), unit.capitalize(), caption
 
 
 def line_with_limit(span: Span, line: Series, unit: str, limit: float | None) -> Chart:
@@ -162,7 +182,7 @@ def accuracy(found: Sequence[PatternAccuracy]) -> Chart:
     layout["yaxis"] = {
         "autorange": "reversed",
         "tickvals": list(range(len(found))),
-        "ticktext": [chart_text(pattern_words(one.pattern).name) for one in found],
+        "ticktext": [_text(pattern_words(one.pattern).name) for one in found],
         **_AXIS,
         "zeroline": False,
     }
@@ -239,7 +259,12 @@ def _short(value: float) -> float:
 def _name(name: str | None) -> str:
     if name is None:
         return OTHERS
-    return chart_text((name if len(name) <= _LONG_NAME else name[: _LONG_NAME - 1] + "…") or "(no user name)")
+    return _text((name if len(name) <= _LONG_NAME else name[: _LONG_NAME - 1] + "…") or "(no user name)")
+
+
+def _text(text: str) -> str:
+    """A name in a chart: plotly reads labels as a little HTML of its own, with links."""
+    return escape(text, quote=False)
 
 
 def _colour(n: int, name: str | None) -> str:

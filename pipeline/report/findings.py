@@ -15,6 +15,7 @@ from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, Us
 from pidgate.pipeline.report.words import (
     count,
     duration,
+    evidence,
     listed,
     moment,
     no,
@@ -138,6 +139,13 @@ def advice_sentence(recommendation: Recommendation | None) -> str:
             f"{no(recommendation.healthy_refused_test or 0, 'healthy one')}."
         )
     return text
+
+
+def facts(found: PatternFound) -> list[tuple[str, str]]:
+    """Return what is known of a pattern's greatest source, by name."""
+    origin = [("client id", found.client_id or ""), ("address", found.address or "")]
+    features = [evidence(name, value) for name, value in sorted((found.evidence or {}).items()) if value]
+    return [(name, value) for name, value in (*origin, *features) if value]
 
 
 def _doubts(found: Found) -> Iterator[Finding]:

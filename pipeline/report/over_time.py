@@ -88,7 +88,7 @@ def held(source: Source) -> Held | None:
 
 
 def blocks(source: Source) -> Blocks | None:
-    frame = source.frame("ids_by_hour", "hour_ms", "node_id", "blocks", "ids_seen", "ids_in_blocks")
+    frame = source.frame("ids_by_hour", "hour_ms", "node_id", "blocks", "ids_in_blocks")
     every = source.frame("ids_blocks", "block_start", "ids_seen")
     if frame is None or every is None:
         return None
@@ -98,11 +98,7 @@ def blocks(source: Source) -> Blocks | None:
         return None
     span = span_between(limits[0], limits[1], finest_ms=HOUR_MS)
     by_step = frame.groupBy(f.col("node_id").cast("string").alias("name"), _step(span, "hour_ms"))
-    rows = by_step.agg(f.sum("blocks").alias("n"), f.sum("ids_seen").alias("seen")).collect()
-    brokers = _dense(span, rows, "name")
-    seen: dict[int, float] = defaultdict(int)
-    for row in rows:
-        seen[row["step"]] += row["seen"]
+    brokers = _dense(span, by_step.agg(f.sum("blocks").alias("n")).collect(), "name")
     together = [sum(values) for values in zip(*(line.values for line in brokers.values()), strict=True)]
     busiest = max(range(span.steps), key=together.__getitem__)
     bumped, exhausted, most = _epochs(source)
@@ -110,8 +106,10 @@ def blocks(source: Source) -> Blocks | None:
         blocks=summed[0],
         ids_seen=summed[1] or 0,
         span=span,
-        by_broker=[brokers[name] for name in sorted(brokers, key=_number)],
-        seen=Series("ids seen", span.dense(seen)),
+        by_broker=[
+            Series(f"broker {name}" if name else "unknown", brokers[name].values)
+            for name in sorted(brokers, key=_number)
+        ],
         in_blocks=limits[2] or 0,
         busiest_ms=span.start_ms + busiest * span.step_ms,
         busiest_blocks=int(together[busiest]),

@@ -71,7 +71,9 @@ def _found(source: Source, has: frozenset[str], pages: int, made_ms: int) -> Fou
         lost=lost,
         dead_letters=None if lost is None else sums.dead_letters(tables),
         advice=sums.advice(source),
-        accuracy=source.rows("detector_accuracy", PatternAccuracy, at_most=100),
+        accuracy=source.rows(
+            "detector_accuracy", PatternAccuracy, at_most=100, where=f.expr("users > 0 or found > 0")
+        ),
         confusion=source.rows("detector_confusion", Confused, at_most=1_000),
         filters=sums.filters(source),
         blocks=over_time.blocks(source),

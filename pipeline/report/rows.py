@@ -23,7 +23,6 @@ class UserRates:
     new_ids_per_hour_p95: float | None
     life_ms_p50: float | None
     life_ms_p95: float | None
-    requests: int | None
     requests_per_id: float | None
     partitions_per_id: float | None
     refusals: int
@@ -81,7 +80,6 @@ class Recommendation:
     rogue_ids_test: int | None
     naive_rate: float | None
     naive_rogue_ids_admitted_test: int | None
-    naive_healthy_refused_test: int | None
     censored: bool | None
 
 
@@ -94,8 +92,6 @@ class Candidate:
     period: str
     healthy_refused: int
     rogue_admitted: int
-    rogue_refused: int
-    longest_wait_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +224,6 @@ class Blocks:
     ids_seen: int
     span: Span
     by_broker: Sequence[Series]
-    seen: Series
     in_blocks: int
     busiest_ms: int
     busiest_blocks: int
@@ -285,9 +280,19 @@ class UserRow:
     candidates: Sequence[Candidate] = ()
 
     @property
+    def worst_first(self) -> Sequence[PatternFound]:
+        """Return the patterns: what harms first, then by new ids."""
+        return sorted(self.patterns, key=lambda one: (not one.harmful, -one.new_ids))
+
+    @property
     def harmful(self) -> Sequence[PatternFound]:
         """Return the harmful patterns, the most ids first."""
-        return sorted((one for one in self.patterns if one.harmful), key=lambda one: -one.new_ids)
+        return [one for one in self.worst_first if one.harmful]
+
+    @property
+    def is_to_change(self) -> bool:
+        """Return whether another quota is recommended."""
+        return self.recommendation is not None and self.recommendation.action in ("set", "block")
 
     @property
     def burnt_ids(self) -> int:

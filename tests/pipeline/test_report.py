@@ -17,6 +17,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from typer.testing import CliRunner
 
+from pidgate.pipeline import report
 from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.report import publish
 from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
@@ -206,11 +207,14 @@ def test_a_place_that_cannot_be_written_is_told(built: Built, tmp_path: Path) ->
         publish(built.tables, "x", tmp_path / "file" / "report.html")
 
 
-def test_style_and_script_are_part_of_the_package() -> None:
+def test_style_script_and_templates_are_part_of_the_package() -> None:
     settings = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["pidgate.pipeline.report"]
 
-    for name in ("page.css", "page.js"):
+    folder = Path(report.__file__).parent
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*") if path.suffix[1:3] != "py"}
+    assert {"page.css", "page.js", "templates/page.html"} <= names
+    for name in names:
         assert any(fnmatch(name, pattern) for pattern in patterns), name
 
 
