@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -14,10 +15,20 @@ def create_topic(
     replication_factor: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> str:
-    """Create a topic and wait until every partition has a leader; return the name. Raises TimeoutError."""
+    """Create a topic anew and wait until every partition has a leader; return the name.
+
+    One of that name is deleted first: what runs a second time on a cluster begins with no records. Raises
+    KafkaException, TimeoutError.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     wanted = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
-    admin.create_topics([wanted], operation_timeout=30)[name].result(timeout=60)
+    try:
+        admin.create_topics([wanted], operation_timeout=30)[name].result(timeout=60)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        admin.delete_topics([name], operation_timeout=30)[name].result(timeout=60)
+        admin.create_topics([wanted], operation_timeout=30)[name].result(timeout=60)
     for _ in range(200):
         topic = admin.list_topics(name, timeout=10).topics[name]
         leaders = [partition.leader for partition in topic.partitions.values()]

@@ -53,6 +53,12 @@ def test_newest_kafka_takes_records(cluster: Cluster, topic_name: TopicName) -> 
     _produce_and_check(servers, create_topic(servers, topic_name("new")), servers)
 
 
+def test_a_topic_that_is_there_begins_anew(cluster: Cluster, topic_name: TopicName) -> None:
+    servers = cluster.bootstrap_servers()
+    for _ in range(2):
+        _produce_and_check(servers, create_topic(servers, topic_name("anew")), servers)
+
+
 def test_oldest_kafka_takes_records(old_cluster: Cluster, topic_name: TopicName) -> None:
     servers = old_cluster.bootstrap_servers()
     _produce_and_check(servers, create_topic(servers, topic_name("old")), servers)

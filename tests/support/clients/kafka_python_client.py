@@ -82,7 +82,8 @@ def _produce_transactions(load: Load, journal: ProducerJournal, pace: Pace, sett
         if commit:
             producer.commit_transaction()
             for n, future in futures.items():
-                journal.acknowledged(load.partition_of(n), n, future.value.offset)
+                # Raises what became of a record without which kafka-python has committed.
+                journal.acknowledged(load.partition_of(n), n, future.get(timeout=10).offset)
         else:
             # Without this the client would drop what it has not sent yet, and nothing were there to abort.
             producer.flush()
