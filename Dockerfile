@@ -4,7 +4,7 @@
 #   docker run -v ./pidgate.yaml:/etc/pidgate/pidgate.yaml:ro -p 9292:9292 -p 9300-9305:9300-9305 pidgate
 #
 # Inside a container `bind` has to be 0.0.0.0:PORT and `advertise` the name by which clients reach the host.
-# tests/unit/test_dockerfile.py runs these steps and the health command without an engine.
+# tests/image/test_dockerfile.py runs these steps and the health command without an engine.
 
 # Not slim: the hot path is compiled.
 FROM python:3.11 AS build

@@ -17,6 +17,7 @@ import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadGroupScheduling, LoadScopeScheduling  # type: ignore[import-untyped]
 
+from tests.support.bounds import THOROUGH
 from tests.support.by_night import is_by_night
 from tests.support.clusters import Choice, choose
 from tests.support.inputs import INPUTS, ROOT, unchanged
@@ -25,7 +26,7 @@ CHOICE = pytest.StashKey[Choice]()
 
 REAL_RERUNS = 2
 
-WHOLE_MODULES = ("tests/kafka/", "tests/pipeline/", "tests/fuzz/", *INPUTS)
+WHOLE_MODULES = ("tests/kafka/", "tests/pipeline/", "tests/hostile/", "tests/fuzz/", *INPUTS)
 """Their fixtures start brokers and clients, compile or install."""
 
 NEEDS_SPARK = re.compile(r"\b(spark|tables): ")
@@ -45,8 +46,10 @@ def group_of(test: str) -> str:
     module = test.partition("::")[0]
     if needs_spark(module):
         return "spark"
-    if module.startswith("tests/hostile/"):
-        return "hostile"  # one cluster serves them all
+    if module.startswith("tests/image/"):
+        return "image"  # one build serves them all
+    if module.startswith("tests/hostile/") and not THOROUGH:
+        return "hostile"  # one cluster serves the few of the day
     return module if module.startswith(WHOLE_MODULES) else test
 
 

@@ -25,7 +25,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from bench.compiled import has_compiler
+from bench.compiled import compiled, has_compiler
 from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
 from pidgate.sandbox import Cluster
@@ -165,6 +165,14 @@ def test_all_modules_of_the_hot_path_are_compiled_or_none(installed: Installed) 
         f"pidgate/{path.relative_to(ROOT)}" for name in PACKAGES for path in (ROOT / name).rglob("*.py")
     }
     assert in_the_tree <= names["fast"]
+
+
+def test_the_bench_measures_what_pip_installs(installed: Installed) -> None:
+    with zipfile.ZipFile(installed.wheels["fast"]) as wheel:
+        expected = {name for name in wheel.namelist() if name.endswith(".so")}
+    folder = compiled()
+    assert expected
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.so")} == expected
 
 
 def test_the_command_says_which_build_it_is(installed: Installed, tmp_path: Path) -> None:

@@ -19,13 +19,14 @@ LAST_NIGHTLY = ROOT / "docs" / "nightly.json"
 
 PACKAGING = ("setup.py", "pyproject.toml", "MANIFEST.in", "requirements/*.lock", "pidgate/*.py")
 INPUTS = {
-    "tests/unit/test_compiled.py": (*PACKAGING, "bench/compiled.py", "HOT_MODULES"),
-    "tests/unit/test_dockerfile.py": (
+    "tests/image/": (
         *PACKAGING,
         "Dockerfile",
         ".dockerignore",
         "cli/app.py",
         "cli/health.py",
+        "HOT_MODULES",
+        "tests/support/image.py",
     ),
     "tests/install/": (*PACKAGING, "HOT_MODULES", "tests/install/*.py"),
 }

@@ -30,7 +30,7 @@ def test_what_runs_by_night(test: str, expected: bool) -> None:
 
 
 def test_a_digest_follows_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    place = "tests/unit/test_compiled.py"
+    place = "tests/image/"
     before = inputs.digest(place)
     assert before == inputs.digest(place)
     monkeypatch.setitem(inputs.INPUTS, place, (*inputs.INPUTS[place], "README.md"))
@@ -40,7 +40,7 @@ def test_a_digest_follows_the_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_compiles_is_left_out_only_while_its_inputs_are_those_of_a_green_night(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    place = "tests/unit/test_compiled.py"
+    place = "tests/image/"
     monkeypatch.setattr(inputs, "THOROUGH", False)
     green = {"inputs_from": "abc", "inputs": {place: inputs.digest(place)}}
     monkeypatch.setattr(inputs, "last_nightly", lambda: green)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.compiled import compiled, environment, has_compiler
+from bench.compiled import environment, has_compiler
+from tests.support.image import ROOT, Container
 
-ROOT = Path(__file__).parents[2]
 WITH_STAND_INS = (
     "test_client_channel.py::test_an_error_of_ours_ends_the_one_connection",
     "test_refusal_model.py::test_what_clients_were_told_is_what_the_log_holds[RefusalsOfTwoProcessesThatTellEachOther]",
@@ -37,13 +37,14 @@ SAME_TESTS = (
     "tests/unit/quota/test_sticky.py",
 )
 pytestmark = [
+    pytest.mark.timeout(900),  # it may be the first that needs the build
     pytest.mark.skipif(not has_compiler(), reason="there is no C compiler here"),
 ]
 
 
-@pytest.fixture(scope="module")
-def folder() -> Path:
-    return compiled()
+@pytest.fixture
+def folder(container: Container) -> Path:
+    return container.packages
 
 
 def python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
