@@ -46,6 +46,11 @@ def _classes() -> dict[tuple[int, str], Any]:
     return found
 
 
+def load() -> None:
+    """Import the codec now: that takes a tenth of a second, which no client's first request may cost all others."""
+    _classes()
+
+
 def message_class(api_key: int, kind: Kind) -> Any:
     """The codec's class of a message; its nested structs are its attributes.
 

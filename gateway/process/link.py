@@ -21,6 +21,7 @@ from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire
 from pidgate.gateway.process.progress import ProgressWatch, progress_path
 from pidgate.gateway.process.wire import Kind, WireError
+from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.quotas.administration import OnChanged
 from pidgate.quota.changes import Change
 from pidgate.quota.entities import User
@@ -60,6 +61,7 @@ class StateListener(Protocol):
     def quotas_changed(self, quotas: Quotas, version: int) -> None: ...
     def refused_elsewhere(self, user: User, producer_id: int) -> None: ...
     def topic_id_learnt(self, topic_id: bytes) -> None: ...
+    def connections_elsewhere(self, counts: Counts) -> None: ...
 
 
 class StateOwnerLink(asyncio.Protocol):
@@ -234,6 +236,13 @@ class StateOwnerLink(asyncio.Protocol):
         if self._can_write:
             self._write(wire.encoded(Kind.REPORT, report))
 
+    def connections(self, changed: Counts) -> bool:
+        """Send how many connections are open here; return False when the state owner does not read."""
+        if not self._can_write:
+            return False
+        self._write(wire.encoded(Kind.CONNECTIONS, changed))
+        return True
+
     @property
     def _can_write(self) -> bool:
         transport = self._transport
@@ -279,6 +288,8 @@ class StateOwnerLink(asyncio.Protocol):
             self._listener.refused_elsewhere(*message.body)
         elif message.kind is Kind.TOPIC_ID:
             self._listener.topic_id_learnt(message.body)
+        elif message.kind is Kind.CONNECTIONS_ELSEWHERE:
+            self._listener.connections_elsewhere(message.body)
         elif message.kind is Kind.QUOTAS:
             self._listener.quotas_changed(*message.body)
         elif message.kind is Kind.CHANGED:

@@ -24,11 +24,12 @@ from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.reports import ByteState, byte_state_of
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.connection import AgeLimits, Asker, Shared
-from pidgate.gateway.proxy.connection_quotas import ConnectionLimits
+from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, Counts
 from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.quotas.announcing import log_inherited_quotas
 from pidgate.gateway.recording.recorder import Recorder
+from pidgate.protocol import codec
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, Cells
 from pidgate.quota.counters import UserSnapshot
@@ -95,7 +96,7 @@ class Traffic:
                 else []
             ),
             byte_quota=self.byte_quota,
-            connection_limits=_connection_limits(limits),
+            connection_limits=_connection_limits(limits, settings.workers),
         )
         self.shared.recorder = recorder
         self.shared.administer = administer
@@ -117,6 +118,8 @@ class Traffic:
 
     async def start(self) -> None:
         """Listen, then reach for the cluster. Raises CannotListen."""
+        if self.shared.gateway_topics.names:
+            codec.load()
         for listener in self._listeners:
             await listener.open()
         loop = self.shared.loop
@@ -171,6 +174,11 @@ class Traffic:
         """Return the ids for which no cache may answer, of all users."""
         watched = self._admission.sticky.watched
         return [(user, producer_id) for user, records in watched.items() for producer_id in records]
+
+    def connections_elsewhere(self, counts: Counts) -> None:
+        """Note how many connections the other workers have: there may be too many now."""
+        self.shared.connection_quotas.elsewhere(counts)
+        self.shared.accepting.look()
 
     def learn_topic_id(self, topic_id: bytes) -> None:
         self.shared.gateway_topics.learn_id(topic_id)
@@ -292,17 +300,19 @@ class Traffic:
             listener.open_missing()
 
 
-def _connection_limits(limits: LimitsSettings) -> ConnectionLimits:
-    """Return the bounds on connections; what is not written follows from the open files that are allowed."""
-    total = limits.connections
-    if total is None:
+def _connection_limits(limits: LimitsSettings, workers: int) -> ConnectionLimits:
+    """Return the bounds on connections; what is not written follows from the open files that a process may have."""
+    total = here = limits.connections
+    if total is None or here is None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
-        total = max(1, (files - OWN_OPEN_FILES) // 2)
+        here = max(1, (files - OWN_OPEN_FILES) // 2)
+        total = here * workers
     return ConnectionLimits(
         total,
-        limits.connections_rate,
+        max(1, limits.connections_rate // workers),
         limits.connections_per_user or max(1, total // 2),
-        limits.connections_rate_per_user,
+        max(1, limits.connections_rate_per_user // workers),
         limits.connections_per_address,
+        here,
     )

@@ -20,7 +20,7 @@ from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.verdicts import Decision
 
-WIRE_VERSION: Final = 4
+WIRE_VERSION: Final = 5
 LONGEST_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 _HEAD: Final = Struct(">IB")
@@ -64,6 +64,10 @@ class Kind(IntEnum):
     """Worker: [(user, producer id), ...] it watches, when it has connected: they are young."""
     INSERTED = 16
     """State owner: the number of the last UNCHARGED id that its state holds."""
+    CONNECTIONS = 17
+    """Worker: Counts of its open connections, those that changed."""
+    CONNECTIONS_ELSEWHERE = 18
+    """State owner: Counts of those of all other workers, those that changed."""
 
 
 class WireError(Exception):

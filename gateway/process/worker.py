@@ -12,6 +12,7 @@ from pidgate.gateway.metrics.reports import byte_changes_of, report_of
 from pidgate.gateway.process.byte_cells import ByteCells, NotTheFile, cells_path
 from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.process.traffic import Traffic
+from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.recording.setup import recorder_of
 from pidgate.quota.counters import SAMPLE_MS
 from pidgate.quota.entities import User
@@ -21,6 +22,8 @@ from pidgate.quota.state import Answer, Question
 log = logger()
 
 REPORT_S: Final = 1.0
+CONNECTIONS_S: Final = 0.02
+"""A fleet that comes back is counted so often, not with each connection."""
 LAST_EVENTS_S: Final = 1.0
 """Time for the state owner to read a worker's last events."""
 
@@ -43,6 +46,8 @@ class Worker:
             worker=number,
             byte_cells=_cells(Path(socket_path), number),
         )
+        self._connections = self._traffic.shared.connection_quotas
+        self._connections.on_change = self._count_connections_soon
         self._background: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
         self._reported_ms = 0
@@ -80,6 +85,8 @@ class Worker:
 
     def connected(self) -> None:
         self._is_new_owner = True
+        self._connections.begin_anew()
+        self._count_connections()
         self._link.watched(self._traffic.watched_ids())
         self._reported_ms = 0
         self._traffic.byte_quota.report_all()
@@ -99,6 +106,9 @@ class Worker:
     def refused_elsewhere(self, user: User, producer_id: int) -> None:
         self._traffic.refused_elsewhere(user, producer_id, self._traffic.shared.now_ms())
 
+    def connections_elsewhere(self, counts: Counts) -> None:
+        self._traffic.connections_elsewhere(counts)
+
     def topic_id_learnt(self, topic_id: bytes) -> None:
         self._traffic.learn_topic_id(topic_id)
 
@@ -109,7 +119,16 @@ class Worker:
             self._report()
             await asyncio.sleep(REPORT_S)
 
+    def _count_connections_soon(self) -> None:
+        self._traffic.shared.loop.call_later(CONNECTIONS_S, self._count_connections)
+
+    def _count_connections(self) -> None:
+        changed = self._connections.changes()
+        if changed and self._link.connections(changed):
+            self._connections.changes_sent()
+
     def _report(self) -> None:
+        self._count_connections()  # what could not be sent before
         traffic, now_ms = self._traffic, self._traffic.shared.now_ms()
         # Rates go on falling for two samples after the last count.
         since_ms = self._reported_ms - 2 * SAMPLE_MS - int(2000 * REPORT_S)

@@ -14,8 +14,10 @@ from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState, Reports
 from pidgate.gateway.process import wire
+from pidgate.gateway.process.open_connections import OpenConnections
 from pidgate.gateway.process.progress import BEAT_S, Progress, progress_path
 from pidgate.gateway.process.wire import Kind, Message, WireError
+from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.state.event_log import EventLog
@@ -65,6 +67,7 @@ class Workers:
         self._young = YoungIds()
         self._reports = Reports()
         self._sessions: set[WorkerSession] = set()
+        self._connections = OpenConnections()
         self._topic_ids: list[bytes] = []
         self._gave_up = UserCountersTable()
         self._latest_ms = 0
@@ -141,6 +144,7 @@ class Workers:
         for topic_id in self._topic_ids:
             session.send(Kind.TOPIC_ID, topic_id)
         self._send_quotas(session)
+        session.send(Kind.CONNECTIONS_ELSEWHERE, self._connections.joined(session.process))
         # It may be a successor, or the others were faster: what was refused before it came holds for it, too.
         for user, producer_id in self._refusals.to_watch(self._clock_ms())[-MOST_REFUSED_KEPT:]:
             session.send(Kind.REFUSED, (user, producer_id))
@@ -150,6 +154,7 @@ class Workers:
         """Keep what the worker had counted."""
         self._sessions.discard(session)
         self._young.worker_lost(session.worker)
+        self._send_connections(self._connections.lost(session.process))
         if session.process:
             self._reports.retire(session.process)
         if session.process and not session.is_leaving:
@@ -168,6 +173,8 @@ class Workers:
             self._reports.take(session.process, body, self._clock_ms())
         elif message.kind is Kind.CHANGE:
             self._change(session, *body)
+        elif message.kind is Kind.CONNECTIONS:
+            self._send_connections(self._connections.take(session.process, body))
         elif message.kind is Kind.BYE:
             session.is_leaving = True
         elif message.kind is Kind.UNCHARGED:
@@ -225,6 +232,11 @@ class Workers:
     def _send_quotas(self, session: WorkerSession) -> None:
         version = self._recorder.quota_version if self._recorder is not None else 0
         session.send(Kind.QUOTAS, (self._quotas, version))
+
+    def _send_connections(self, elsewhere: dict[int, Counts]) -> None:
+        for session in self._sessions:
+            if session.process in elsewhere:
+                session.send(Kind.CONNECTIONS_ELSEWHERE, elsewhere[session.process])
 
     def _send_refused(self, user: User, producer_ids: list[int], *, but: WorkerSession | None = None) -> None:
         """Have every other worker watch the ids: the first batch above 0 of one there is refused once."""

@@ -1,5 +1,8 @@
 """Bounds on client connections: in all, of a user, of an address, and how fast they may come. PURE.
 
+Numbers hold for all workers of a gateway together: each knows what the others have open (`elsewhere`), as of a moment
+ago. A rate is divided among them, which at worst delays somebody.
+
 Whoever comes too fast is delayed and not closed: a fleet that reconnects after a restart gets in. A connection over a
 number is closed, but where all are taken no more are accepted, and the longest silent one gives way. A user is known
 only after the login; the address says nothing where clients are behind a NAT, so its bound is off unless written.
@@ -10,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from pidgate.gateway.metrics.counters import Counters
 
@@ -23,15 +26,23 @@ SILENT_MS: Final = 1_000
 """Before that nobody is called silent: clients send their first request at once."""
 
 
+Kind = Literal["all", "user", "address"]
+Counts = dict[tuple[str, str], int]
+"""Open connections by (Kind, name)."""
+
+_ALL: Final = ("all", "")
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The bounds of one process; None: there is none."""
+    """The bounds; None: there is none. Rates are those of this process; `here`: most connections in it."""
 
     total: int
     per_s: int
     per_user: int
     per_user_per_s: int
     per_address: int | None = None
+    here: int = 1 << 30
 
 
 class Pace:
@@ -65,8 +76,15 @@ class _User:
         self.pace = Pace(per_s, USER_BURST_MS)
 
 
+def _nobody_to_notify() -> None:
+    pass
+
+
 class ConnectionQuotas:
-    """The connections of one process, by user and by address. `Key` is a connection, whatever it is."""
+    """The connections of one process, by user and by address. `Key` is a connection, whatever it is.
+
+    `on_change` is called when `changes` has something to send to the other workers.
+    """
 
     def __init__(self, limits: ConnectionLimits, counters: Counters) -> None:
         self.limits = limits
@@ -78,17 +96,62 @@ class ConnectionQuotas:
         """Those that asked nothing yet, the longest silent one first: since when, and how it is closed."""
         self._users: dict[str, _User] = {}
         self._addresses: Counter[str] = Counter()
+        self._elsewhere: Counts = {}
+        self._changed: set[tuple[str, str]] = set()
+        self.on_change: Callable[[], None] = _nobody_to_notify
+
+    # The other workers
+
+    def elsewhere(self, counts: Counts) -> None:
+        """Note what has changed in all other workers together."""
+        for key, count in counts.items():
+            if count:
+                self._elsewhere[key] = count
+            else:
+                self._elsewhere.pop(key, None)
+
+    def begin_anew(self) -> None:
+        """The state owner is a new one: nothing is known of the others, and it knows nothing of this process."""
+        self._elsewhere.clear()
+        self._changed = {_ALL}
+        self._changed.update(("user", name) for name in self._users)
+        self._changed.update(("address", address) for address in self._addresses)
+
+    def changes(self) -> Counts:
+        """Return the numbers of this process that have changed since `changes_sent`."""
+        return {key: self._here(*key) for key in self._changed}
+
+    def changes_sent(self) -> None:
+        self._changed.clear()
+
+    def _here(self, kind: str, name: str) -> int:
+        if kind == "user":
+            user = self._users.get(name)
+            return 0 if user is None else user.open
+        return self._addresses[name] if kind == "address" else len(self._open)
+
+    def _count_of(self, kind: Kind, name: str = "") -> int:
+        return self._here(kind, name) + self._elsewhere.get((kind, name), 0)
+
+    def _has_changed(self, kind: Kind, name: str = "") -> None:
+        if not self._changed:
+            self.on_change()
+        self._changed.add((kind, name))
+
+    # Connections
 
     def opened(self, key: object, address: str, give_way: Callable[[], None], now_ms: int) -> bool:
         """Count an accepted connection; False: its address has too many. `give_way` closes it."""
         self._open[key] = None
         self._silent[key] = now_ms, give_way
+        self._has_changed("all")
         self._pace.count(now_ms)
         per_address = self.limits.per_address
         if per_address is None:
             return True
         self._addresses[address] += 1
-        if self._addresses[address] <= per_address:
+        self._has_changed("address", address)
+        if self._count_of("address", address) <= per_address:
             return True
         self._counters.connections_limited["address"] += 1
         return False
@@ -105,11 +168,12 @@ class ConnectionQuotas:
         user = self._users.get(name)
         if user is None:
             user = self._users[name] = _User(self.limits.per_user_per_s)
-        if user.open >= self.limits.per_user:
+        if self._count_of("user", name) >= self.limits.per_user:
             self._counters.connections_limited["user"] += 1
             return None
         user.open += 1
         self._open[key] = name
+        self._has_changed("user", name)
         delay_ms = min(user.pace.count(now_ms), LONGEST_DELAY_MS)
         if delay_ms:
             self._counters.connections_delayed["user"] += 1
@@ -119,7 +183,9 @@ class ConnectionQuotas:
         self._silent.pop(key, None)
         self._leave_user(key)
         del self._open[key]
+        self._has_changed("all")
         if self.limits.per_address is not None:
+            self._has_changed("address", address)
             self._addresses[address] -= 1
             if not self._addresses[address]:
                 del self._addresses[address]
@@ -127,7 +193,7 @@ class ConnectionQuotas:
     def pause_ms(self, now_ms: int) -> int:
         """Return for how long nobody is accepted; makes room where all connections are taken."""
         delay_ms = self._pace.delay_ms(now_ms)
-        if len(self._open) >= self.limits.total:
+        if len(self._open) >= self.limits.here or self._count_of("all") >= self.limits.total:
             self._make_room(now_ms)
             delay_ms = max(delay_ms, 100)
         return delay_ms
@@ -152,3 +218,4 @@ class ConnectionQuotas:
         if name is not None:
             self._users[name].open -= 1
             self._open[key] = None
+            self._has_changed("user", name)

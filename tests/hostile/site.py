@@ -98,6 +98,11 @@ class Site:
         self._inside = inside
         self._honest_topic = self.topic()
 
+    @property
+    def processes(self) -> set[int]:
+        """Ids of the gateway's processes."""
+        return self._inside.processes
+
     def topic(self) -> str:
         """Return the name of a new topic of one partition."""
         return create_topic(self.cluster.bootstrap_servers(), f"hostile-{next(_topic_numbers)}")
@@ -183,10 +188,11 @@ def _wait_for_workers(gateway: GatewayProcess, place: Place) -> None:
 
 
 class Sites:
-    """Gateways, one for each place; the two that were used last go on running."""
+    """Gateways, one for each place; the two that were used last go on running. `settings`: of all of them."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, settings: Mapping[str, Any] | None = None) -> None:
         self._cluster = cluster
+        self._settings = settings
         self._running: dict[Place, tuple[Site, ExitStack]] = {}
 
     def __enter__(self) -> Sites:
@@ -202,7 +208,7 @@ class Sites:
             self._running.pop(place)[1].close()
         if place not in self._running:
             end = ExitStack()
-            site = end.enter_context(running_site(self._cluster, place))
+            site = end.enter_context(running_site(self._cluster, place, settings=self._settings))
             self._running[place] = (site, end)
         found = self._running[place] = self._running.pop(place)  # the last one now
         if len(self._running) > RUNNING_SITES:

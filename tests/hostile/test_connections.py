@@ -16,9 +16,9 @@ from tests.hostile.cost import MiB
 from tests.hostile.site import HONEST_USER, Site, running_site
 from tests.support.frames import Topics, produce_request, record_batch
 
-pytestmark = [pytest.mark.kafka, pytest.mark.nightly]
+pytestmark = pytest.mark.kafka
 
-PLACES = [Place(sasl=True), Place(sasl=False)]
+PLACES = [Place(sasl=True), Place(sasl=False), Place(sasl=True, workers=2)]
 FRAME_BYTES = 100_000_000
 BEGINNING_BYTES = 60_000_000
 TRICKLE_BYTES_PER_S = 20_000
@@ -53,6 +53,7 @@ def trickle(attacker: Attacker, done: threading.Event) -> None:
             done.wait(0.05)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("attackers", [2, 12])
 def test_beginnings_of_large_requests_keep_nobody_waiting(gateway_site: Site, attackers: int) -> None:
     done = threading.Event()
@@ -80,15 +81,16 @@ def test_beginnings_of_large_requests_keep_nobody_waiting(gateway_site: Site, at
 
 
 def sockets_of(site: Site) -> int:
-    """Return how many sockets the gateway's process has open, to clients and to brokers."""
-    folder = Path(f"/proc/{site.gateway.pid}/fd")
+    """Return how many sockets the gateway's processes have open, to clients and to brokers."""
     count = 0
-    for link in folder.iterdir():
-        with suppress(OSError):
-            count += os.readlink(link).startswith("socket:")
+    for process in site.processes:
+        for link in Path(f"/proc/{process}/fd").iterdir():
+            with suppress(OSError):
+                count += os.readlink(link).startswith("socket:")
     return count
 
 
+@pytest.mark.nightly
 def test_silent_connections_reach_no_broker_and_take_no_room(gateway_site: Site) -> None:
     before = sockets_of(gateway_site)
     with ExitStack() as stack, gateway_site.under_attack(log_lines=2):
@@ -106,3 +108,48 @@ def test_silent_connections_reach_no_broker_and_take_no_room(gateway_site: Site)
     while gateway_site.gateway.metrics().value("pidgate_connections") > 10:
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
+
+
+MOST = 10
+TRIED = 30
+
+
+def is_open(client: Attacker) -> bool:
+    client.socket.setblocking(False)
+    try:
+        return bool(client.socket.recv(1))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(1, marks=pytest.mark.nightly)])
+def test_over_all_workers_a_user_has_the_connections_of_one(sasl_cluster: Cluster, workers: int) -> None:
+    limits = {"connections_per_user": MOST}
+    place = Place(workers=workers)
+    with running_site(sasl_cluster, place, settings={"limits": limits}) as site, ExitStack() as stack:
+        with site.under_attack(log_lines=2 * workers):
+            mine = [stack.enter_context(site.connect(HOSTILE_USER)) for _ in range(TRIED)]
+            time.sleep(0.5)
+            left = sum(map(is_open, mine))
+        # A worker learns some milliseconds late what the others have.
+        assert MOST <= left <= MOST + 2 * (workers - 1)
+        metrics = site.gateway.metrics()
+        assert metrics.value("pidgate_connections_limited_total", limit="user") >= TRIED - MOST - 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_crash_loop_of_connections_waits_and_nobody_else_does(sasl_cluster: Cluster, workers: int) -> None:
+    limits = {"connections_rate_per_user": 2}
+    place = Place(workers=workers)
+    with running_site(sasl_cluster, place, settings={"limits": limits}) as site:
+        with site.under_attack(log_lines=2 * workers):
+            for _ in range(40):  # ten seconds' worth come at once
+                site.connect(HOSTILE_USER).close()
+            began_s = time.monotonic()
+            with site.connect(HOSTILE_USER) as hasty:
+                hasty.ask(Target(site.topic(), 9, place).produce(-1))
+        assert time.monotonic() - began_s > 1
+        assert site.gateway.metrics().value("pidgate_connections_delayed_total", limit="user") > 0

@@ -12,6 +12,7 @@ import pytest
 from pidgate.gateway.process import link, wire
 from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.process.progress import GONE_S, Progress, progress_path
+from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.entities import User
@@ -39,6 +40,7 @@ class Listener:
     def quotas_changed(self, quotas: Quotas, version: int) -> None: ...
     def refused_elsewhere(self, user: User, producer_id: int) -> None: ...
     def topic_id_learnt(self, topic_id: bytes) -> None: ...
+    def connections_elsewhere(self, counts: Counts) -> None: ...
 
 
 class ScriptedOwner(asyncio.Protocol):
