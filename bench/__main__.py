@@ -151,7 +151,7 @@ def _measure_through_targets(
     keep_brokers_in_memory(BROKER_BYTES)
     with Cluster(spec) as cluster:
         [(node_id, address)] = cluster.nodes.items()
-        broker_pid = cluster.pid(node_id)
+        broker_pid = cluster.node(node_id).pid
         assert broker_pid is not None
         if options.nice:
             come_first(broker_pid, options.nice)

@@ -89,7 +89,7 @@ def broker_beside(placement: Placement, spec: ClusterSpec) -> Iterator[Cluster]:
     """A broker of the scenario's own, on the processors of the load."""
     keep_brokers_in_memory(BROKER_BYTES)
     with Cluster(spec) as cluster:
-        pid = cluster.pid(1)
+        pid = cluster.node(1).pid
         if pid:
             pin(pid, placement.rest)
         yield cluster

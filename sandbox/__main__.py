@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"SASL_PLAINTEXT {cluster.bootstrap_servers(SASL_PLAINTEXT)}", flush=True)
                 print(f"users {', '.join(f'{name}:{word}' for name, word in spec.users.items())}", flush=True)
             print(f"directory {cluster.directory}", flush=True)
-            while all(cluster.is_alive(node_id) for node_id in cluster.nodes):
+            while all(cluster.node(node_id).is_alive for node_id in cluster.nodes):
                 time.sleep(0.5)
             print("sandbox: a node has ended", file=sys.stderr)
             return 1

@@ -22,7 +22,7 @@ def make(kafka_version: str) -> None:
     classes = work / "classes.txt"
     spec = ClusterSpec(version=kafka_version, jvm_options=(f"-XX:DumpLoadedClassList={classes}",))
     with Cluster(spec) as cluster:
-        cluster.stop_node(1)
+        cluster.node(1).stop()
     # Renamed when it is whole: brokers that start meanwhile see none, and of two that make it the later one stays.
     unfinished = tools.class_archive.with_suffix(f".{uuid.uuid4().hex}")
     dump = ("-Xshare:dump", f"-XX:SharedClassListFile={classes}", f"-XX:SharedArchiveFile={unfinished}")

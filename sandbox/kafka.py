@@ -7,7 +7,6 @@ from typing import Self
 
 from pidgate.sandbox import guard
 from pidgate.sandbox.errors import SandboxError
-from pidgate.sandbox.gclog import HeapSample
 from pidgate.sandbox.node import Node, new_uuid
 from pidgate.sandbox.spec import PLAINTEXT, ClusterSpec
 from pidgate.sandbox.tools import JavaTools
@@ -86,32 +85,15 @@ class Cluster:
 
     def wait_until_ready(self, node_ids: Sequence[int] | None = None) -> None:
         """Wait until the given nodes (those alive, when not given) are ready and know each other."""
-        wanted = (
-            node_ids
-            if node_ids is not None
-            else [node_id for node_id, node in self._nodes.items() if node.is_alive]
-        )
+        if node_ids is None:
+            node_ids = [node_id for node_id, node in self._nodes.items() if node.is_alive]
         give_up_s = time.monotonic() + self.spec.ready_within_s
-        for node_id in wanted:
-            self._node(node_id).wait_until_ready(frozenset(wanted), give_up_s)
-
-    # Breaking things
-
-    def kill_node(self, node_id: int) -> None:
-        """kill -9."""
-        self._node(node_id).kill()
-
-    def stop_node(self, node_id: int) -> None:
-        """Controlled shutdown; leaders move first."""
-        self._node(node_id).stop()
-
-    def signal_node(self, node_id: int, number: int) -> None:
-        """Any signal, for example SIGSTOP and SIGCONT for a broker that hangs."""
-        self._node(node_id).signal(number)
+        for node_id in node_ids:
+            self.node(node_id).wait_until_ready(frozenset(node_ids), give_up_s)
 
     def start_node(self, node_id: int, *, new_port: bool = False, wait: bool = True) -> None:
         """Bring a stopped node back with its data, on its old ports or new ones. Raises SandboxError when it runs."""
-        node = self._node(node_id)
+        node = self.node(node_id)
         if node.is_alive:
             raise SandboxError(f"node {node_id} is running")
         if new_port:
@@ -121,7 +103,12 @@ class Cluster:
         if wait:
             self.wait_until_ready()
 
-    # Looking
+    def node(self, node_id: int) -> Node:
+        """Return a node, to look at it or to break it. Raises SandboxError for an unknown one."""
+        try:
+            return self._nodes[node_id]
+        except KeyError:
+            raise SandboxError(f"no node {node_id}: {self!r}") from None
 
     def bootstrap_servers(self, listener: str = PLAINTEXT) -> str:
         """Return host:port of every node, comma separated."""
@@ -138,29 +125,5 @@ class Cluster:
         """Node id to the address on PLAINTEXT."""
         return self.addresses()
 
-    def is_alive(self, node_id: int) -> bool:
-        return self._node(node_id).is_alive
-
-    def exit_code(self, node_id: int) -> int | None:
-        """None while the node runs; negative for the signal that ended it; 3 is the JVM's out of memory."""
-        return self._node(node_id).exit_code
-
-    def pid(self, node_id: int) -> int | None:
-        return self._node(node_id).pid
-
-    def log_tail(self, node_id: int, lines: int = 40) -> str:
-        """Return the end of the broker's log."""
-        return self._node(node_id).log_tail(lines)
-
-    def heap_samples(self, node_id: int) -> list[HeapSample]:
-        """Return the heap after each garbage collection since the node's latest start."""
-        return self._node(node_id).heap_samples()
-
     def _controller_ports(self) -> dict[int, int]:
         return {node.node_id: node.controller_port for node in self._nodes.values()}
-
-    def _node(self, node_id: int) -> Node:
-        try:
-            return self._nodes[node_id]
-        except KeyError:
-            raise SandboxError(f"no node {node_id}: {self!r}") from None

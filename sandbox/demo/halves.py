@@ -192,11 +192,13 @@ def _follow(
 def _broker_evidence(stage: Stage, cluster: Cluster, reads_back: bool) -> BrokerEvidence:
     stage.say("the broker, its log and the journals are read")
     data = cluster.directory / f"node-{NODE_ID}" / "data"
-    errors = [line for line in cluster.log_tail(NODE_ID, 100_000).splitlines() if "OutOfMemoryError" in line]
+    errors = [
+        line for line in cluster.node(NODE_ID).log_tail(100_000).splitlines() if "OutOfMemoryError" in line
+    ]
     answers = _answers(cluster)
     server = cluster.bootstrap_servers(PLAINTEXT)
     return BrokerEvidence(
-        exit_code=cluster.exit_code(NODE_ID),
+        exit_code=cluster.node(NODE_ID).exit_code,
         out_of_memory=errors[-1] if errors else "",
         answers=answers,
         states=_states(cluster) if answers else None,

@@ -44,14 +44,14 @@ class BrokerWatch:
         return time.monotonic() - self._began_s
 
     def look(self) -> Point:
-        alive = self._cluster.is_alive(NODE_ID)
+        alive = self._cluster.node(NODE_ID).is_alive
         ids = self.points[-1].ids if self.points else 0
         if alive:
             try:
                 ids = len(self._states.ids(CLICKS, [_WATCHED_PARTITION])[_WATCHED_PARTITION])
             except BrokerSilent:
-                alive = self._cluster.is_alive(NODE_ID)
-        heap = self._cluster.heap_samples(NODE_ID)
+                alive = self._cluster.node(NODE_ID).is_alive
+        heap = self._cluster.node(NODE_ID).heap_samples()
         point = Point(self.elapsed_s, heap[-1].used_mb if heap else 0, ids, alive)
         self.points.append(point)
         return point

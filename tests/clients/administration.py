@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
-from pidgate.sandbox import JavaTools
+from pidgate.sandbox.tools import JavaTools
 from tests.clients.roster import Client
 from tests.support.clients import java_tools
 

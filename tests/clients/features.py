@@ -11,11 +11,12 @@ from typing import Final
 import aiokafka
 import confluent_kafka
 
-from pidgate.sandbox import Cluster, JavaTools
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import OLDEST
 from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import LogRecord, check, read_log
+from pidgate.sandbox.tools import JavaTools
 from pidgate.sandbox.topics import create_topic
 from tests.clients.administration import PARTITIONS as ADMINISTERED_PARTITIONS
 from tests.clients.administration import RETENTION_MS, administer

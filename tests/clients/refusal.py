@@ -15,9 +15,9 @@ from typing import Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import Verdict, check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.clients.door import Door

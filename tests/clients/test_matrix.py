@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from tests.clients.features import CHECKS, Bench, NotOffered, not_offered
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.report import HANGS

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.roster import NO_ID_LONG, NO_ID_SHORT, OTHERS, Client
 from tests.support.clients import other_client

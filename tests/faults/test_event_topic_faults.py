@@ -16,7 +16,8 @@ from pidgate.gateway.state import record_accumulator
 from pidgate.gateway.state.publisher import EventPublisher
 from pidgate.gateway.topics.follower import StartAt
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import ClusterSpec
 from tests.kafka.test_event_topic import Following, client_of, named, run, running, topic_named, until
 
 pytestmark = pytest.mark.faults
@@ -104,7 +105,7 @@ def test_a_killed_broker_comes_back() -> None:
     async def test() -> None:
         async with under_load(client_of(cluster), "killed") as (publishing, following, stalls):
             await asyncio.sleep(2)
-            cluster.kill_node(1)
+            cluster.node(1).kill()
             await until(lambda: bool(publishing.publisher.last_failure), 40)
             await until(lambda: bool(following.follower.last_failure), 60)
             assert not publishing.publisher.is_connected
@@ -132,11 +133,11 @@ def test_a_broker_that_hangs_for_half_a_minute() -> None:
     async def test() -> None:
         async with under_load(client_of(cluster), "hangs") as (publishing, following, _):
             await asyncio.sleep(1)
-            cluster.signal_node(1, signal.SIGSTOP)
+            cluster.node(1).signal(signal.SIGSTOP)
             await asyncio.sleep(30)
             assert publishing.publisher.buffered > 500
             assert publishing.publisher.last_failure
-            cluster.signal_node(1, signal.SIGCONT)
+            cluster.node(1).signal(signal.SIGCONT)
             await until(lambda: publishing.publisher.is_connected, 60)
             before = len(following.records)
             await until(lambda: len(following.records) > before + 500, 60)
@@ -175,7 +176,7 @@ def test_all_brokers_return_on_other_ports() -> None:
         kafka = client_of(cluster)
         async with under_load(kafka, "moved") as (_, following, _):
             await asyncio.sleep(1)
-            cluster.kill_node(1)
+            cluster.node(1).kill()
             await asyncio.to_thread(cluster.start_node, 1, new_port=True)
             # As a name in DNS that points to the new place.
             kafka.bootstrap_servers[:] = cluster.bootstrap_servers().split(",")  # type: ignore[index]
@@ -191,7 +192,7 @@ def test_one_of_three_brokers_dies_and_stays_away() -> None:
     async def test() -> None:
         async with under_load(client_of(cluster), "one-of-three") as (publishing, following, _):
             await asyncio.sleep(2)
-            cluster.kill_node(5)
+            cluster.node(5).kill()
             sent = len(publishing.sent)
             await until(lambda: set(publishing.sent[: sent + 100]) <= set(following.values), 60)
             await asyncio.sleep(10)

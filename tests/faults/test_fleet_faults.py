@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_fleet import assert_held, held_by
 from tests.support.fleet import Arrivals, Door, fleet_of, lifecycle_in, quotas_of, unseen_ids, until
@@ -121,10 +122,10 @@ def test_a_topic_that_was_cut_for_long_and_heals_is_no_outage(brokers: Cluster, 
 
         async def cut_and_heal() -> None:
             await asyncio.sleep(15)
-            brokers.signal_node(3, signal.SIGSTOP)
+            brokers.node(3).signal(signal.SIGSTOP)
             marks["cut"] = time.monotonic()
             await asyncio.sleep(cut_s)
-            brokers.signal_node(3, signal.SIGCONT)
+            brokers.node(3).signal(signal.SIGCONT)
             marks["healed"] = time.monotonic()
             while time.monotonic() < marks["healed"] + 1.5 * window_s:
                 for number, tokens in enumerate(await asyncio.to_thread(fleet.tokens)):
@@ -146,7 +147,7 @@ def test_a_topic_that_was_cut_for_long_and_heals_is_no_outage(brokers: Cluster, 
         try:
             arrivals = asyncio.run(scenario())
         finally:
-            brokers.signal_node(3, signal.SIGCONT)
+            brokers.node(3).signal(signal.SIGCONT)
         cut, healed = marks["cut"], marks["healed"]
         before = Phase.of(arrivals, 0, cut, 2)
         during = Phase.of(arrivals, cut, healed, 2)

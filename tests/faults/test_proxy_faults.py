@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
@@ -80,7 +81,7 @@ def test_a_broker_that_hangs_bounds_what_is_read_from_its_producers() -> None:
         with RawClient(gateway.bootstrap_servers) as client:
             assert outcome(client.ask(produce(topic, 900_000))) == 0
             base = rss_mb(gateway)
-            cluster.signal_node(1, signal.SIGSTOP)
+            cluster.node(1).signal(signal.SIGSTOP)
             client.socket.settimeout(0.5)
             sent, frame = 0, produce(topic, 900_000)
             with contextlib.suppress(TimeoutError):
@@ -93,7 +94,7 @@ def test_a_broker_that_hangs_bounds_what_is_read_from_its_producers() -> None:
             # Another connection's own work goes on: it is answered by the gateway itself.
             with RawClient(gateway.bootstrap_servers) as other:
                 assert other.ask(bytes.fromhex("0000000a00120063000000070000"))[4:6] == bytes.fromhex("0023")
-            cluster.signal_node(1, signal.SIGCONT)
+            cluster.node(1).signal(signal.SIGCONT)
             client.socket.settimeout(30)
             for _ in range(sent // len(frame)):
                 assert outcome(client.frame()) == 0
@@ -255,7 +256,7 @@ def test_a_broker_killed_in_mid_answer() -> None:
             }
             client.send(request(FETCH, 11, body))
             time.sleep(0.5)
-            cluster.kill_node(1)
+            cluster.node(1).kill()
             with pytest.raises(Closed):
                 client.frame()
         metrics = gateway.metrics()

@@ -21,8 +21,9 @@ from confluent_kafka.cimpl import NewTopic
 
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.state_dir import files
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.kill_load import LOST_MS, KillLoad
 from tests.support.running_producers import (
@@ -484,14 +485,14 @@ def test_a_broker_of_the_events_topic_that_hangs_is_in_nobodys_way() -> None:
 
             def stop(number: int) -> None:
                 if number == 0:
-                    cluster.signal_node(3, signal.SIGSTOP)
+                    cluster.node(3).signal(signal.SIGSTOP)
 
             try:
                 found = asyncio.run(
                     measured(cluster, topic, gateways, lambda door: SwarmProducer(door, topic), stop)
                 )
             finally:
-                cluster.signal_node(3, signal.SIGCONT)
+                cluster.node(3).signal(signal.SIGCONT)
             check_in_nobodys_way(found)
             hung = gateways["hangs-on-3"]
             buffered = hung.metrics().value("pidgate_events_buffered")
@@ -535,14 +536,14 @@ def test_a_grace_that_began_only_because_the_topic_could_not_be_read_ends_when_i
             one.kill()
             quotas["producer_ids"] = {**dict(one.config["quotas"]["producer_ids"]), "grace": "1h"}
             one.config["quotas"] = quotas
-            cluster.signal_node(3, signal.SIGSTOP)
+            cluster.node(3).signal(signal.SIGSTOP)
             try:
                 began_s = time.monotonic()
                 one.start()
                 print(f"ready without the topic after {time.monotonic() - began_s:.1f} s")
                 assert one.metrics().value("pidgate_grace_left_seconds") > 3_000
             finally:
-                cluster.signal_node(3, signal.SIGCONT)
+                cluster.node(3).signal(signal.SIGCONT)
             ended_s = until(lambda: one.metrics().value("pidgate_grace_left_seconds") == 0, 60)
             print(f"the grace ended {ended_s:.1f} s after the topic's broker went on")
             assert codes_of(await send_all(first)) == {(0,): 20}

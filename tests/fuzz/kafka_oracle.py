@@ -9,8 +9,9 @@ import subprocess
 from functools import cache
 from typing import Any, Final
 
-from pidgate.sandbox import JavaTools, guard
+from pidgate.sandbox import guard
 from pidgate.sandbox.jars import NEWEST
+from pidgate.sandbox.tools import JavaTools
 from tests.support.java_classes import java_classes
 
 REQUEST: Final = b"R"

@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import Case
 from tests.hostile.site import Site, Sites
 from tests.kafka.conftest import sasl_cluster

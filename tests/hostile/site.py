@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-from pidgate.sandbox import PLAINTEXT, SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from tests.hostile.attack import HOSTILE_USER, Case, Outcome, Place, Target
 from tests.hostile.attacker import ANSWER_S, Attacker

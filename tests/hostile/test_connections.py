@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import HOSTILE_USER, Place, Target, framed
 from tests.hostile.attacker import Attacker
 from tests.hostile.cost import MiB

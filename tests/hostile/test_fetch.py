@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pidgate.sandbox import PLAINTEXT, Cluster
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import PLAINTEXT
 from tests.hostile.attack import HOSTILE_USER, Place, framed
 from tests.hostile.attacker import Attacker, authenticate, handshake, plain_token
 from tests.hostile.site import Site, running_site

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import (
     ENFORCED,
     HOSTILE_USER,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pidgate.protocol import codec
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import (
     HOSTILE_USER,
     WITH_SASL,

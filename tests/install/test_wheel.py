@@ -28,8 +28,8 @@ from confluent_kafka import Producer
 from bench.compiled import compiled, has_compiler
 from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
 
 pytestmark = [

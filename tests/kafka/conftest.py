@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.jars import OLDEST
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import ClusterSpec
 from tests.support.clusters import Choice, running
 
 DISTINCTIVE_HOST = "127.66.77.88"

@@ -19,10 +19,11 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.spec import SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_identity import plain
 from tests.support.byte_quotas import FetchOf, Moment, appended, by_second, fill, steady, topic_id_of

@@ -15,8 +15,8 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_apis import await_coordinator
 from tests.support.byte_quotas import (

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.journal import Outcome
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import ABORTED, Load, Login, Wish

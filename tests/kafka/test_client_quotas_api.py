@@ -21,9 +21,10 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from pidgate.protocol import client_quotas as wire
 from pidgate.protocol.work import MOST_ELEMENTS
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST, OLDEST
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.client_quotas import (
     ALTER,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from tests.clients.refusal import RefusedClient, assert_good, refused_clients
 from tests.clients.roster import CLIENTS, SHORT, Client
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
 from tests.support.running_producers import (
     admitted,

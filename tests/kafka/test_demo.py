@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox import PLAINTEXT, SASL_PLAINTEXT, Cluster, guard
+from pidgate.sandbox import guard
 from pidgate.sandbox.demo.segments import read_topic
 from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.producers.batch_journal import BatchJournal
+from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 
 ROOT = Path(__file__).parents[2]

@@ -29,7 +29,8 @@ from pidgate.gateway.topics.follower import EventFollower, EventRecord, StartAt
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.unit.gateway.state.test_decision_scan import decision
 

@@ -24,8 +24,9 @@ from pidgate.events.definitions import (
     TopologyEvent,
 )
 from pidgate.events.reading import from_json
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess

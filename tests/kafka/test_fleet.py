@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.journal import Outcome
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load

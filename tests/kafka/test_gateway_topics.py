@@ -13,10 +13,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import TopicAuthorizationFailedError as AiokafkaNotAuthorized
 
 from pidgate.protocol import codec
-from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.jars import NEWEST, OLDEST
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded

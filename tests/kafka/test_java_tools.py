@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients import java_tools

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.spec import SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from pidgate.sandbox.wire import ProducerStates
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import LogCheckFailed, check, read_log
 from pidgate.sandbox.topics import create_topic
 

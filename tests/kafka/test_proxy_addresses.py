@@ -15,8 +15,8 @@ from uuid import UUID
 
 import pytest
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.kafka.conftest import DISTINCTIVE_HOST

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess

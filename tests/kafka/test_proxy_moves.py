@@ -6,11 +6,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome, ProducerJournal
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.ports import free_port
+from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
@@ -68,7 +69,7 @@ def test_a_broker_that_returns_on_a_new_port_during_load(breakable: Cluster) -> 
         running = [ClientProcess.produce(client, load) for client, load in zip(clients, loads, strict=True)]
         time.sleep(2)
         before = breakable.nodes[gone]
-        breakable.stop_node(gone)
+        breakable.node(gone).stop()
         breakable.start_node(gone, new_port=True)
         assert breakable.nodes[gone] != before
         journals: list[ProducerJournal] = [client.wait() for client in running]

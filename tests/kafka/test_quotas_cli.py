@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import pytest
 
-from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
@@ -422,7 +423,7 @@ def test_with_kafka_down_each_gateway_is_told_by_itself_and_obeys_at_once(
         with fleet_of_three(own_cluster, topic, quotas_of(2), state_dir=state_dir) as gateways:
             pidgate("mode", "enforce", "--user", USER, by=gateways[0])
             (node_id,) = own_cluster.nodes
-            own_cluster.kill_node(node_id)
+            own_cluster.node(node_id).kill()
             with Watch(gateways, "observe") as watch:
                 typed = pidgate("mode", "observe", "--all", by=gateways)
             with capsys.disabled():

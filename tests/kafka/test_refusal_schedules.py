@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.topics import create_topic
 from tests.unit.gateway.model.clients import ModelViolation

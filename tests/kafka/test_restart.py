@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
 from tests.support.kill_load import LOST_MS, KillLoad
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_identity import outcome, plain, produce

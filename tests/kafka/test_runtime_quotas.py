@@ -36,9 +36,10 @@ from pidgate.gateway.quotas.store import QuotaStore
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode, Quotas
-from pidgate.sandbox import Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from pidgate.sandbox.wire import ProducerStates
 from tests.support.fleet import until as until_true
@@ -447,7 +448,7 @@ def test_while_kafka_is_down_one_gateway_has_it_and_the_others_get_it_later(
             async with running(Gateway(settings)) as told:
                 await told.book.change([rate(1, "bob"), rate(1, "carol")])
                 await until(lambda: all(other.rate("carol") == 1 for other in others))
-                own_cluster.kill_node(1)
+                own_cluster.node(1).kill()
                 began_s = time.monotonic()
                 telling = asyncio.ensure_future(told.book.change([rate(7)]))
                 await asyncio.sleep(0)
@@ -487,14 +488,14 @@ def test_a_broker_that_hangs_takes_changes_when_it_goes_on_and_the_last_one_hold
         async with fleet(own_cluster, topic_name("quotas"), 2) as (here, there):
             await here.book.change([rate(1)])
             await until(lambda: there.rate() == 1)
-            own_cluster.signal_node(1, signal.SIGSTOP)
+            own_cluster.node(1).signal(signal.SIGSTOP)
             try:
                 assert await here.book.change([rate(2)]) is Kept.MEMORY
                 await asyncio.sleep(5)  # The first attempt runs out of time.
                 assert await here.book.change([rate(3)]) is Kept.MEMORY
                 assert here.rate() == 3
             finally:
-                own_cluster.signal_node(1, signal.SIGCONT)
+                own_cluster.node(1).signal(signal.SIGCONT)
             await until(lambda: there.rate() == 3 and here.book.unwritten == 0)
             # Late copies, if there are any, have come when a word of the other has come after them.
             await there.book.change([rate(4, "bob")])

@@ -14,9 +14,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka.admin import AdminClient
 
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterNotReady, ClusterSpec, ToolFailed
+from pidgate.sandbox.errors import ClusterNotReady, ToolFailed
 from pidgate.sandbox.journal import ProducerJournal, record_value
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.clusters import Choice, Kind
 
@@ -143,9 +145,9 @@ class TestBreakingNodes:
         journal = ProducerJournal("before", topic)
         asyncio.run(_produce(servers, journal, range(20)))
         before = breakable.nodes
-        breakable.kill_node(5)
-        assert not breakable.is_alive(5)
-        assert breakable.exit_code(5) == -signal.SIGKILL
+        breakable.node(5).kill()
+        assert not breakable.node(5).is_alive
+        assert breakable.node(5).exit_code == -signal.SIGKILL
         breakable.start_node(5, new_port=True)
         assert breakable.nodes[5] != before[5]
         assert {node: breakable.nodes[node] for node in (1, 102)} == {node: before[node] for node in (1, 102)}
@@ -153,14 +155,14 @@ class TestBreakingNodes:
 
     def test_a_stopped_broker_returns_on_its_port(self, breakable: Cluster) -> None:
         before = breakable.nodes
-        breakable.stop_node(102)
-        assert not breakable.is_alive(102)
+        breakable.node(102).stop()
+        assert not breakable.node(102).is_alive
         breakable.start_node(102)
         assert breakable.nodes == before
 
 
 def test_heap_is_watched_without_asking_the_broker(cluster: Cluster) -> None:
-    samples = cluster.heap_samples(1)
+    samples = cluster.node(1).heap_samples()
     assert samples
     assert all(0 < sample.used_mb <= sample.total_mb <= cluster.spec.heap_mb for sample in samples)
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from pidgate.gateway.config.settings import SaslSettings
 from pidgate.gateway.state.events_topic import EventTopic
 from pidgate.gateway.topics.own_client import OwnClient
-from pidgate.sandbox import Cluster
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SASL_PLAINTEXT
 
 pytestmark = pytest.mark.kafka

@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load

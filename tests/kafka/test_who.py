@@ -20,8 +20,9 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
 from pidgate.events.definitions import Event
 from pidgate.events.writing import key_of, to_json
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.who_events import HOUR_MS, Client, Stream
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.topics import create_topic
 from tests.hostile.cost import is_running

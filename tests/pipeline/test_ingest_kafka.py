@@ -30,7 +30,9 @@ from pidgate.pipeline.ingest.columns import GAPS, LOSSES
 from pidgate.pipeline.ingest.stream import How, Ingest
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec, guard
+from pidgate.sandbox import guard
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.unit.events.made_up import a_decision
 

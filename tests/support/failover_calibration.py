@@ -30,7 +30,8 @@ from pidgate.load.blocking import BlockingConnection
 from pidgate.load.exchanges import produce
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.record_batch import record_batch
-from pidgate.sandbox import Cluster, ClusterSpec
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 
 RESULTS: Final = Path(__file__).parents[1] / "pipeline" / "calibration" / "failover"
@@ -88,7 +89,7 @@ def histogram(pid: int) -> Mapping[str, tuple[int, int]]:
 
 
 def look(cluster: Cluster, node_id: int, moment: str) -> Heap:
-    pid = cluster.pid(node_id)
+    pid = cluster.node(node_id).pid
     assert pid is not None
     # Twice: what the first full collection leaves to finalizers and caches, the second one takes.
     histogram(pid)
@@ -135,7 +136,7 @@ def write(cluster: Cluster, node_id: int, topic: str, ids: range, batches: range
     for number in batches:
         wanted = len(ids) * PARTITIONS
         if _write(cluster.nodes[node_id], topic, iter(ids), number) != wanted:
-            raise CalibrationFailed(f"not every batch was taken:\n{cluster.log_tail(node_id)}")
+            raise CalibrationFailed(f"not every batch was taken:\n{cluster.node(node_id).log_tail()}")
 
 
 # Moving
@@ -204,7 +205,7 @@ def measure_states(ids: int) -> list[Heap]:
         write(cluster, 1, "two", some, range(1, BATCHES_KEPT))
         write(cluster, 3, "one", some, range(1, BATCHES_KEPT))
         look_at("five batches of each id", 1, 2, 3)
-        cluster.stop_node(1)
+        cluster.node(1).stop()
         wait_for("node 2 leads", lambda: leaders(cluster, "two", 2) == {2})
         write(cluster, 2, "two", range(1, 2), range(1, 2))
         look_at("node 1 gone, node 2 leads", 2)
@@ -239,8 +240,8 @@ def measure_death() -> tuple[Heap, Death]:
         endless = iter(range(_FIRST_ID, 2 * _FIRST_ID))
         acknowledged = _write(cluster.nodes[1], "small", endless, 0)
         seconds = time.monotonic() - began_s
-        wait_for("the small broker is dead", lambda: cluster.exit_code(1) is not None)
-        return before, Death(SMALL_HEAP_MB, acknowledged, cluster.exit_code(1), round(seconds, 1))
+        wait_for("the small broker is dead", lambda: cluster.node(1).exit_code is not None)
+        return before, Death(SMALL_HEAP_MB, acknowledged, cluster.node(1).exit_code, round(seconds, 1))
 
 
 # What follows from them

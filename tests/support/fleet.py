@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 
 from pidgate.events.definitions import DecisionEvent, LifecycleEvent
 from pidgate.events.reading import from_json
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.ports import free_port
 from tests.support.swarm import SwarmProducer

@@ -18,9 +18,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster
 from pidgate.sandbox.gateway import GatewayProcess, Metrics
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
+from pidgate.sandbox.spec import SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from tests.support.running_producers import next_value
 from tests.support.swarm import SwarmProducer

@@ -22,8 +22,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from rich.console import Console
 
-from pidgate.sandbox import SASL_PLAINTEXT, Cluster, ClusterSpec
-from pidgate.sandbox.spec import SUPER_USER
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support import record_patterns, record_replays
 from tests.support.fleet import Fleet, fleet_of

@@ -23,8 +23,8 @@ from pidgate.load.plan import Login
 from pidgate.load.tally import Tally
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.record_batch import record_batch
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SUPER_USER
 from tests.support.fleet import Fleet
 

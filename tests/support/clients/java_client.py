@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pidgate.sandbox import JavaTools, guard
+from pidgate.sandbox import guard
 from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.journal import ProducerJournal
 from pidgate.sandbox.log_checker import LogRecord
+from pidgate.sandbox.tools import JavaTools
 from tests.support.clients.load import Load, Login, Pace, Wish
 
 VERSION_VARIABLE = "PIDGATE_TEST_JAVA_CLIENTS"

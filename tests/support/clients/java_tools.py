@@ -9,7 +9,7 @@ Each function blocks and raises ToolFailed.
 import json
 from collections.abc import Mapping
 
-from pidgate.sandbox import JavaTools, ToolResult
+from pidgate.sandbox.tools import JavaTools, ToolResult
 from tests.support.clients.java_client import has_command_config, login_properties, properties_file
 from tests.support.clients.load import Login
 
