@@ -17,7 +17,7 @@ from typing import Final
 from pidgate.gateway.admin.own_names import OwnNames
 from pidgate.gateway.config.local_token import LocalToken
 from pidgate.gateway.config.settings import AdminSettings
-from pidgate.gateway.config.token_file import TokenFile, TokenUnreadable
+from pidgate.gateway.config.token_file import TokenUnreadable, token_now
 
 _SCHEME: Final = "Bearer "
 
@@ -35,9 +35,9 @@ class Access:
 
     def __init__(self, admin: AdminSettings) -> None:
         self._admin = admin
-        self._token = TokenFile(Path(admin.token_file)) if admin.token_file else None
+        self._token_file = Path(admin.token_file) if admin.token_file else None
         self.names = OwnNames(admin.bind.host, admin.hosts)
-        self.local = LocalToken() if admin.writable and self._token is None else None
+        self.local = LocalToken() if admin.writable and self._token_file is None else None
         """The token that setting needs where none is configured; None: one is, or nothing may be set."""
 
     @property
@@ -71,7 +71,7 @@ class Access:
         host, origin = headers.get("Host", ""), headers.get("Origin")
         if origin is not None and origin.lower() not in (f"http://{host}".lower(), f"https://{host}".lower()):
             return Refusal(HTTPStatus.FORBIDDEN, f"a page of {origin[:100]} may not ask here")
-        return None if self._token is not None else self.misnamed(host)
+        return None if self._token_file is not None else self.misnamed(host)
 
     def misnamed(self, host: str) -> Refusal | None:
         """Check the Host of a request; without a token it is all that keeps pages of other sites out."""
@@ -83,10 +83,10 @@ class Access:
         )
 
     def _without_token(self, headers: Mapping[str, str]) -> Refusal | None:
-        if self._token is None:
+        if self._token_file is None:
             return None
         try:
-            wanted = self._token.read()
+            wanted = token_now(self._token_file)
         except TokenUnreadable as error:
             return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         if not headers.get("Authorization", "").startswith(_SCHEME):

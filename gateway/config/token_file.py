@@ -1,4 +1,4 @@
-"""The token of the admin address: one word in a file, read again when the file has changed."""
+"""The token of the admin address: one word in a file, read for each request that has to show it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,13 @@ class TokenUnreadable(Exception):
     """The token file is not there, empty or too long; the text names the remedy."""
 
 
-class TokenFile:
-    """A token in a file, read again when the file is another one or has changed."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self._token = b""
-
-    def read(self) -> bytes:
-        """Return the current token. Raises TokenUnreadable."""
-        try:
-            found = self._path.stat()
-            seen = (found.st_ino, found.st_mtime_ns, found.st_size)
-            if seen != self._seen:
-                self._token = token_in(self._path)
-                self._seen = seen
-        except OSError as error:
-            self._seen = None
-            reason = error.strerror or str(error)
-            raise TokenUnreadable(f"admin.token_file {self._path} cannot be read ({reason})") from error
-        return self._token
+def token_now(path: Path) -> bytes:
+    """Return the token that the file holds now. Raises TokenUnreadable."""
+    try:
+        return token_in(path)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise TokenUnreadable(f"admin.token_file {path} cannot be read ({reason})") from error
 
 
 def token_in(path: Path) -> bytes:

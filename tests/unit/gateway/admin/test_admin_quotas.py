@@ -16,7 +16,7 @@ from pidgate.gateway.config.conflicts import warnings
 from pidgate.gateway.config.loading import ConfigError, parse
 from pidgate.gateway.config.local_token import LocalToken, path_of, token_of
 from pidgate.gateway.config.settings import AdminSettings
-from pidgate.gateway.config.token_file import TokenFile, TokenUnreadable
+from pidgate.gateway.config.token_file import TokenUnreadable, token_now
 from tests.support.quota_site import FILE, Gateway, served
 
 JSON = {"Content-Type": "application/json"}
@@ -345,7 +345,7 @@ def test_a_token_file_without_a_token_opens_to_nobody(tmp_path: Path, text: str)
     file = tmp_path / "token"
     file.write_text(text)
     with pytest.raises(TokenUnreadable):
-        TokenFile(file).read()
+        token_now(file)
 
 
 ELSEWHERE = {"Origin": "https://evil.example"}
