@@ -213,7 +213,7 @@ class TransactionalIdEvent(Event):
     transactional_id_hash: Annotated[str, "Short hash of the transactional id"]
     reason: Annotated[
         ReasonWord,
-        "Why it was admitted, in the words of a decision: first_seen, refresh, observe, exempt, grace",
+        "Why it was admitted, in the words of a decision: first_seen, refresh, observe, exempt, grace, fail_open",
     ]
     would_refuse: Annotated[bool, "Forwarded, but enforcing today's quotas would have refused it"] = False
     tokens_after: Annotated[int | None, "The user's balance of transactional ids; null: no bucket"] = None

@@ -23,7 +23,6 @@ from pidgate.quota.state import (
     PendingDecision,
     Question,
     QuotaState,
-    new_id_question,
 )
 from pidgate.quota.state_access import StateAccess
 from pidgate.quota.sticky import Look, StickyRefusals
@@ -54,7 +53,7 @@ class Admission:
     """The quota as connections see it. All times are monotonic milliseconds.
 
     `state` is in this process; `remote`, given instead of it, is not, and `judge` returns PendingDecision.
-    `access.failures` counts requests let pass because the state could not be asked. Alarm.
+    `access.fail_open.passed` counts requests let pass because the state could not be asked. Alarm.
     """
 
     def __init__(
@@ -143,8 +142,7 @@ class Admission:
         if not is_asked_at_init(self._quotas, session.user, transactional=transactional_id is not None):
             return FORWARD
         if pending is None or pending.answer is None:
-            question = new_id_question(session.user, session.address, session.client_id, transactional_id)
-            pending = self.access.ask(question, now_ms)
+            pending = self.access.ask(self.access.new_id_question(session, transactional_id), now_ms)
         answer = pending.answer
         if answer is None:
             return pending

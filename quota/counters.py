@@ -68,12 +68,16 @@ class UserCounters:
     unused_ids: int = 0
     inits_refused: int = 0
     inits_would_refuse: int = 0
+    inits_failed_open: int = 0
     last_ms: int = 0
     new_ids: Samples = field(default_factory=Samples)
     throttle_times_ms: Samples = field(default_factory=Samples)
 
     def count(self, decision: Decision, now_ms: int) -> None:
         """Count an admission. Refusals are counted by request, with `count_refusal`."""
+        if decision.producer_id < 0:
+            self.count_new_ids((decision,), now_ms)
+            return
         self.admitted[decision.reason] = self.admitted.get(decision.reason, 0) + 1
         if decision.would_refuse:
             self.would_refuse += 1
@@ -94,8 +98,10 @@ class UserCounters:
         self.throttle_times_ms.record(throttle_time_ms, now_ms)
 
     def count_new_ids(self, decisions: Iterable[Decision], now_ms: int) -> None:
-        """Count the InitProducerIds among these that were refused, or would have been."""
+        """Count the InitProducerIds among these that were refused, would have been, or passed undecided."""
         for decision in decisions:
+            if decision.reason is Reason.FAIL_OPEN:
+                self.inits_failed_open += 1
             if decision.would_refuse:
                 self.inits_would_refuse += 1
             elif not decision.admitted:
@@ -134,6 +140,7 @@ class UserCounters:
             unused_ids=self.unused_ids,
             inits_refused=self.inits_refused,
             inits_would_refuse=self.inits_would_refuse,
+            inits_failed_open=self.inits_failed_open,
         )
 
 
@@ -152,6 +159,7 @@ class UserSnapshot:
     waited_ms_buckets   count by upper bound in ms, not cumulative
     unused_ids          allocated, and not produced with by the time their connection closed
     inits_refused       InitProducerId requests refused; `inits_would_refuse`: that enforcing would have refused
+    inits_failed_open   InitProducerId requests let pass because nobody could decide
     """
 
     user: User
@@ -175,6 +183,7 @@ class UserSnapshot:
     unused_ids: int
     inits_refused: int = 0
     inits_would_refuse: int = 0
+    inits_failed_open: int = 0
 
 
 class UserCountersTable:

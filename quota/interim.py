@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, AskedId, Question, decision_of
+from pidgate.quota.state import Answer, AskedId, Question, decision_of, new_id_decision
 from pidgate.quota.users import GaveUp, UserStatus
 from pidgate.quota.verdicts import Decision, Reason
 
@@ -25,6 +25,7 @@ class Successor(Protocol):
     def admitted_meanwhile(
         self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False
     ) -> bool: ...
+    def transactional_id_meanwhile(self, user: User, hashed: int, now_ms: int, reason: Reason) -> None: ...
 
 
 class InterimState:
@@ -35,11 +36,14 @@ class InterimState:
     def __init__(self) -> None:
         self.not_kept = 0
         self._ids: dict[User, dict[int, Reason]] = {}  # by id, and ~id for one used in transactions
+        self._names: dict[User, dict[int, Reason]] = {}  # by the hash of a transactional id
         self._kept = 0
         self._predecessors: dict[tuple[User, int], int] = {}
 
     def decide(self, question: Question, now_ms: int) -> Answer:
         """Admit everything; ids not asked about before are decided as observed."""
+        if question.transactional_id is not None:
+            return Answer(False, self._observed_name(question, question.transactional_id))
         decisions = (self._observed(question, asked, now_ms) for asked in question.ids)
         return Answer(False, tuple(decision for decision in decisions if decision is not None))
 
@@ -47,16 +51,24 @@ class InterimState:
         key = _key(asked.producer_id, question.transactional)
         if key in self._ids.get(question.user, ()):
             return None
-        self._keep(question.user, key, Reason.OBSERVE)
+        self._keep(self._ids, question.user, key, Reason.OBSERVE)
         return decision_of(question, asked, True, Reason.OBSERVE, now_ms)
 
-    def _keep(self, user: User, key: int, reason: Reason) -> bool:
-        if key in self._ids.get(user, ()):
+    def _observed_name(self, question: Question, hashed: int) -> tuple[Decision, ...]:
+        if hashed in self._names.get(question.user, ()):
+            return ()
+        self._keep(self._names, question.user, hashed, Reason.OBSERVE)
+        decision = new_id_decision(question, Reason.OBSERVE, 0, None, enforced=False)
+        decision.would_refuse = False
+        return (decision,)
+
+    def _keep(self, table: dict[User, dict[int, Reason]], user: User, key: int, reason: Reason) -> bool:
+        if key in table.get(user, ()):
             return True
         if self._kept >= MOST_INTERIM_IDS:
             self.not_kept += 1
             return False
-        self._ids.setdefault(user, {})[key] = reason
+        table.setdefault(user, {})[key] = reason
         self._kept += 1
         return True
 
@@ -65,12 +77,17 @@ class InterimState:
     ) -> None:
         """Admit the id; it will not be charged."""
         key = _key(producer_id, transactional)
-        if self._keep(user, key, Reason.FAIL_OPEN):
+        if self._keep(self._ids, user, key, Reason.FAIL_OPEN):
             self._ids[user][key] = Reason.FAIL_OPEN
+
+    def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
+        """Remember it; it will not be charged."""
+        if self._keep(self._names, user, hashed, Reason.FAIL_OPEN):
+            self._names[user][hashed] = Reason.FAIL_OPEN
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """Return True: the predecessor is looked up, and the id charged or not, when handing over."""
-        if self._keep(user, _key(new_producer_id, True), Reason.INHERITED):
+        if self._keep(self._ids, user, _key(new_producer_id, True), Reason.INHERITED):
             self._predecessors[user, new_producer_id] = old_producer_id
         return True
 
@@ -81,14 +98,15 @@ class InterimState:
         microseconds an id; questions may be answered here in between.
         """
         done = 0
-        for user, ids in list(self._ids.items()):
-            for key in list(ids):
-                if done >= at_most:
-                    return self._kept
-                self._hand_over_one(state, user, key, ids.pop(key), now_ms)
-                self._kept -= 1
-                done += 1
-            del self._ids[user]
+        for table, hand_over_one in ((self._ids, self._hand_over_one), (self._names, _hand_over_name)):
+            for user, ids in list(table.items()):
+                for key in list(ids):
+                    if done >= at_most:
+                        return self._kept
+                    hand_over_one(state, user, key, ids.pop(key), now_ms)
+                    self._kept -= 1
+                    done += 1
+                del table[user]
         return self._kept
 
     def _hand_over_one(self, state: Successor, user: User, key: int, reason: Reason, now_ms: int) -> None:
@@ -114,6 +132,10 @@ class InterimState:
     def status(self, user: User, now_ms: int) -> UserStatus:
         """Only the ids let pass are known."""
         return UserStatus(live_ids=len(self._ids.get(user, ())))
+
+
+def _hand_over_name(state: Successor, user: User, hashed: int, reason: Reason, now_ms: int) -> None:
+    state.transactional_id_meanwhile(user, hashed, now_ms, reason)
 
 
 def _key(producer_id: int, transactional: bool) -> int:

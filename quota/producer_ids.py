@@ -111,7 +111,7 @@ class ProducerIdQuota:
         """Decide whether a broker may give the user one more id. Nothing is charged before the id is used."""
         live = self.table.live(question.user, now_ms)
         self.table.drop_given_up(question.user, live, now_ms)
-        enforced = may_refuse(self.table.quotas, live.quota, transactional=False)
+        enforced = not question.passed and may_refuse(self.table.quotas, live.quota, transactional=False)
         refusal = None if live.quota.exempt else self._new_id_refusal(live, now_ms, enforced=enforced)
         if refusal is None:
             return Answer(False, ())
@@ -164,6 +164,14 @@ class ProducerIdQuota:
         self.table.refusals.admitted(user, producer_id)
         if producer_id in live.queue:
             live.queue.served(producer_id)
+
+    def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
+        """Remember a transactional id without spending a token."""
+        self.transactional_ids.restore(user, hashed, now_ms, now_ms, Reason.FAIL_OPEN)
+
+    def transactional_id_meanwhile(self, user: User, hashed: int, now_ms: int, reason: Reason) -> None:
+        """Take over a transactional id let pass in this process before this state was restored."""
+        self.transactional_ids.admitted_meanwhile(user, hashed, now_ms, reason)
 
     def admitted_elsewhere(
         self, user: User, producer_id: int, now_ms: int, reason: Reason, *, transactional: bool = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pidgate.quota.entities import User
 from pidgate.quota.refused_ids import RefusedIds
@@ -95,6 +95,22 @@ class PendingDecision:
         return () if self.answer is None else self.answer.young
 
 
+class PassedId(NamedTuple):
+    """An id that passed while no state decided about it: a producer id and its use, or a transactional id's hash."""
+
+    user: User
+    number: int
+    transactional: bool
+    is_transactional_id: bool = False
+
+    def insert_into(self, state: QuotaState, now_ms: int) -> None:
+        """Have the state remember it, uncharged."""
+        if self.is_transactional_id:
+            state.insert_transactional_id(self.user, self.number, now_ms)
+        else:
+            state.insert_uncharged(self.user, self.number, now_ms, transactional=self.transactional)
+
+
 class QuotaState(Protocol):
     """Interface of a deciding state: LocalState in this process, RemoteState (gateway/process/link.py) asks another
     one.
@@ -107,6 +123,9 @@ class QuotaState(Protocol):
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
         """Admit the id for that use without spending a token."""
+
+    def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
+        """Remember a transactional id, by 64 bits of its hash, without spending a token."""
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """Admit the new id of a transaction uncharged; return False when the old one is not remembered as such."""
@@ -189,26 +208,38 @@ def complete(question: Question, refusals: RefusedIds, now_ms: int) -> None:
 
 
 def busy(question: Question, now_ms: int) -> Answer:
-    """Refuse for a moment, as the state is too busy to answer. Without ids nothing is at stake: it passes."""
+    """Refuse for a moment, as the state is too busy to answer: its client asks again."""
     decisions = [decision_of(question, asked, False, Reason.BUSY, now_ms) for asked in question.ids]
     for decision in decisions:
         decision.throttle_time_ms = BUSY_THROTTLE_MS
-    return Answer(bool(decisions), tuple(decisions))
+    if not decisions:
+        decisions = [new_id_decision(question, Reason.BUSY, BUSY_THROTTLE_MS, None, enforced=True)]
+    return Answer(True, tuple(decisions))
 
 
 def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Answer, int]:
-    """Admit every id because nobody answers; return the answer, and how many ids could not even be inserted.
+    """Admit what is asked about because nobody answers; return the answer, and how many ids could not even be inserted.
 
-    All of them count as young: nobody could say whether an earlier batch waits elsewhere.
+    All producer ids count as young: nobody could say whether an earlier batch waits elsewhere.
     """
     failures = 0
-    for asked in question.ids:
+    for passed in _ids_of(question):
         try:
-            state.insert_uncharged(
-                question.user, asked.producer_id, now_ms, transactional=question.transactional
-            )
+            passed.insert_into(state, now_ms)
         except Exception:  # noqa: BLE001  (insert when possible)
             failures += 1
+    if not question.ids:
+        decision = new_id_decision(question, Reason.FAIL_OPEN, 0, None, enforced=False)
+        decision.would_refuse = False
+        return Answer(False, (decision,)), failures
     decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)
     young = tuple(asked.producer_id for asked in question.ids)
     return Answer(False, tuple(decisions), young=young), failures
+
+
+def _ids_of(question: Question) -> list[PassedId]:
+    """Return what is to be remembered of a question that passes; an InitProducerId alone leaves nothing."""
+    user, transactional = question.user, question.transactional
+    if question.transactional_id is not None:
+        return [PassedId(user, question.transactional_id, transactional, is_transactional_id=True)]
+    return [PassedId(user, asked.producer_id, transactional) for asked in question.ids]

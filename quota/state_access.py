@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pidgate.quota.entities import User, enforces
-from pidgate.quota.fail_open import FailOpenCeiling
+from pidgate.quota.entities import User, enforces, refuses_at_init
+from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import (
     Answer,
@@ -18,8 +18,7 @@ from pidgate.quota.state import (
     PendingDecision,
     Question,
     QuotaState,
-    busy,
-    failed_open,
+    new_id_question,
 )
 from pidgate.quota.users import GaveUp, UserStatus
 from pidgate.quota.verdicts import Session
@@ -31,7 +30,7 @@ more: another worker may hold earlier ones. Longer than any of them is held.
 
 
 class StateAccess:
-    """Puts questions. `local`: the state, if it is in this process. `failures`: requests let pass unasked. Alarm."""
+    """Puts questions. `local`: the state, if it is in this process. `fail_open` answers where the state does not."""
 
     def __init__(
         self,
@@ -43,9 +42,8 @@ class StateAccess:
     ) -> None:
         self.state = state
         self.local = local
-        self.failures = 0
+        self.fail_open = FailOpen()
         self._on_failure = on_failure
-        self._ceiling = FailOpenCeiling()
         self._quotas = quotas
         self._wait_until_ms = now_ms + WAITS_ON_MS
 
@@ -61,6 +59,14 @@ class StateAccess:
         return Question(
             session.user, session.address, session.client_id, transactional, partitions, ids, passed=passed
         )
+
+    def new_id_question(self, session: Session, transactional_id: int | None) -> Question:
+        """Return the question about an InitProducerId. One that is not refused in any case waits for no answer."""
+        question = new_id_question(session.user, session.address, session.client_id, transactional_id)
+        question.passed = self.local is None and not refuses_at_init(
+            self._quotas, session.user, transactional=question.transactional
+        )
+        return question
 
     def _waits(self, user: User, transactional: bool, now_ms: int) -> bool:
         """Return whether a Produce has to wait for an answer that comes later.
@@ -78,7 +84,6 @@ class StateAccess:
         try:
             return self.state.decide(question, now_ms)
         except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
-            self.failures += 1
             if self._on_failure is not None:
                 self._on_failure(problem)
             answer = self.failed_open(question, now_ms)
@@ -86,15 +91,8 @@ class StateAccess:
             return answer
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:
-        """Admit every id because nobody answers; the caller counts it in `failures`.
-
-        Where the state is elsewhere, who made it go away is not to profit: what passes has a ceiling per user.
-        """
-        if self.local is None and not self._ceiling.admits(self._quotas, question, now_ms):
-            return busy(question, now_ms)
-        answer, failures = failed_open(self.state, question, now_ms)
-        self.failures += failures
-        return answer
+        """Return the answer because the state gives none."""
+        return self.fail_open.answer(self._quotas, self.state, question, now_ms)
 
     def use_state(self, state: LocalState) -> None:
         """Ask this state from now on."""

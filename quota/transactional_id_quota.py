@@ -47,7 +47,7 @@ class TransactionalIdQuota:
             return _admitted(question, Reason.EXEMPT, known, now_ms)
         longest_ms = self._table.quotas.producer_ids.max_throttle_ms
         wait_ms = known.bucket.wait_ms(0, now_ms) if rate_milli and known.bucket else longest_ms
-        if not quota.enforces:
+        if question.passed or not quota.enforces:
             decision = _admitted(question, Reason.OBSERVE, known, now_ms)
             decision.would_refuse = wait_ms > 0
             _spend(known, Reason.OBSERVE, now_ms)
@@ -79,6 +79,18 @@ class TransactionalIdQuota:
             if reason is Reason.GRACE:
                 known.grace_admitted += 1
             _spend(known, reason, used_ms)
+
+    def admitted_meanwhile(self, user: User, transactional_id: int, now_ms: int, reason: Reason) -> None:
+        """Take over an id that passed in this process before this state was restored."""
+        live = self._table.live(user, now_ms)
+        rate_milli = live.quota.transactional_ids_rate_milli
+        if live.transactional_ids is None or not rate_milli or reason is not Reason.OBSERVE:
+            self.restore(user, transactional_id, now_ms, now_ms, reason)
+            return
+        graced = live.quota.enforces and self._table.grace.admits(
+            rate_milli, live.transactional_ids.grace_admitted, now_ms
+        )
+        self.restore(user, transactional_id, now_ms, now_ms, Reason.GRACE if graced else reason)
 
 
 def _admitted(question: Question, reason: Reason, known: TransactionalIds, now_ms: int) -> Decision:

@@ -54,7 +54,7 @@ class GatewayCollector(Collector):
         yield counter("own_topic_refused", "Requests that named a topic of the gateway's own.", own, "api")
         failed = self._counters.quota_failed_open
         yield counter(
-            "quota_failed_open", "Produce requests let through because the quota code failed.", failed
+            "quota_failed_open", "Requests let through because nobody could decide about them.", failed
         )
 
         lost = "What happened and could not be made an event of: a bug, or more than there is room to count."

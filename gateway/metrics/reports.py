@@ -24,7 +24,7 @@ LEVELS: Final = ("connections_open", "muted_connections", "buffered_bytes")
 
 SUMMED_FIELDS: Final = (
     "admitted_per_s", "sticky_entries", "would_refuse", "unused_ids", "inits_refused", "inits_would_refuse",
-    "waited_ms_sum",
+    "inits_failed_open", "waited_ms_sum",
 )  # fmt: skip
 COUNTED_FIELDS: Final = ("admitted", "refused", "closed", "outcomes", "waited_ms_buckets")
 """Fields of a UserSnapshot that several processes, or users, have in sum."""

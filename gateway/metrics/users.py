@@ -128,6 +128,13 @@ _NUMBERS: Final = (
         1,
         "InitProducerId requests let pass that enforce would have refused.",
     ),
+    (
+        counter,
+        "init_failed_open",
+        "inits_failed_open",
+        1,
+        "InitProducerId requests let pass because nobody could decide.",
+    ),
 )
 """Kind, name, field of a snapshot, its units in one of the metric's, text."""
 

@@ -26,7 +26,7 @@ from pidgate.gateway.quotas.administration import OnChanged
 from pidgate.quota.changes import Change
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, PendingDecision, Question, busy
+from pidgate.quota.state import Answer, PassedId, PendingDecision, Question, busy
 
 log = logger()
 
@@ -79,7 +79,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._number = 0
         self._progress = ProgressWatch(progress_path(Path(path)))
         self._asked: dict[int, tuple[PendingDecision, Answered, asyncio.TimerHandle]] = {}
-        self._passed: deque[tuple[int, User, int, bool]] = deque(maxlen=MOST_KEPT)
+        self._passed: deque[tuple[int, PassedId]] = deque(maxlen=MOST_KEPT)
         self._passed_number = 0
         self._passed_written = 0
         self._events: deque[bytes] = deque()
@@ -176,19 +176,27 @@ class StateOwnerLink(asyncio.Protocol):
     def insert_uncharged(
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
-        """Send an id that counts as admitted; it is kept, and sent to the next state owner, until one has inserted it.
+        """Send an id that counts as admitted."""
+        self._keep_passed(PassedId(user, producer_id, transactional))
+
+    def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
+        """Send a transactional id that counts as admitted."""
+        self._keep_passed(PassedId(user, hashed, True, is_transactional_id=True))
+
+    def _keep_passed(self, passed: PassedId) -> None:
+        """Send an id; it is kept, and sent to the next state owner, until one has inserted it.
 
         What is written is not yet received: a process that was killed accepts connections for a moment.
         """
         self._passed_number += 1
-        self._passed.append((self._passed_number, user, producer_id, transactional))
+        self._passed.append((self._passed_number, passed))
         self._write_passed()
 
     def _write_passed(self) -> None:
         """Write the ids that were not written on this connection."""
         if self._passed and self._can_write and self._passed_written < self._passed_number:
             unwritten = [*takewhile(lambda kept: kept[0] > self._passed_written, reversed(self._passed))]
-            ids = [kept[1:] for kept in reversed(unwritten)]
+            ids = [passed for _, passed in reversed(unwritten)]
             self._write(wire.encoded(Kind.UNCHARGED, (self._passed_number, ids)))
             self._passed_written = self._passed_number
 

@@ -73,6 +73,7 @@ class Traffic:
         seeds = partial(secrets.randbits, 32)
         self._admission = admission = Admission(quotas, seeds, now_ms, state=state, remote=remote)
         admission.ids_per_request = settings.limits.producer_ids_per_request
+        admission.access.fail_open.processes = settings.workers
         self.counters = counters = Counters()
         self._recorder = recorder
         limits = settings.limits
@@ -184,8 +185,7 @@ class Traffic:
         self.shared.gateway_topics.learn_id(topic_id)
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:
-        """Return the answer when the state gives none, and count it."""
-        self._admission.access.failures += 1
+        """Return the answer when the state gives none."""
         return self._admission.access.failed_open(question, now_ms)
 
     # ---- the end ---------------------------------------------------------------------------------------
@@ -266,8 +266,9 @@ class Traffic:
 
     def _sweep_quota(self, now_ms: int) -> None:
         counters = self.counters
-        if self._admission.access.failures > counters.quota_failed_open:
-            counters.quota_failed_open = self._admission.access.failures
+        passed = self._admission.access.fail_open.passed
+        if passed > counters.quota_failed_open:
+            counters.quota_failed_open = passed
             log.error(
                 Event.QUOTA_FAILED_OPEN,
                 reason="the quota's state raised an error or did not answer in time; requests were let through",

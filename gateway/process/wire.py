@@ -37,9 +37,7 @@ class Kind(IntEnum):
     ANSWER = 3
     """State owner: (number, Answer)."""
     UNCHARGED = 4
-    """Worker: (number of the last, [(user, producer id, whether in a transaction), ...]) count as admitted: they
-    passed while nobody answered.
-    """
+    """Worker: (number of the last, [PassedId, ...]) count as admitted: they passed while nobody answered."""
     INHERIT = 5
     """Worker: (user, old producer id, new producer id)."""
     EVENT = 6

@@ -25,9 +25,10 @@ from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Change
 from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, resolve
+from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.refused_ids import MOST_SHARED
 from pidgate.quota.settings import Quotas
-from pidgate.quota.state import Answer, LocalState, Question, complete, failed_open
+from pidgate.quota.state import Answer, LocalState, Question, complete
 from pidgate.quota.young_ids import YoungIds
 
 log = logger()
@@ -65,6 +66,7 @@ class Workers:
         self._refusals = manager.refusals
         self._refusals.limit = MOST_SHARED
         self._young = YoungIds()
+        self._fail_open = FailOpen()
         self._reports = Reports()
         self._sessions: set[WorkerSession] = set()
         self._connections = OpenConnections()
@@ -180,9 +182,10 @@ class Workers:
         elif message.kind is Kind.UNCHARGED:
             last_number, ids = body
             now_ms = self._now_ms()
-            for user, producer_id, transactional in ids:
-                self._manager.state.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
-                self._young.note(user, producer_id, session.worker, now_ms)
+            for passed in ids:
+                passed.insert_into(self._manager.state, now_ms)
+                if not passed.is_transactional_id:
+                    self._young.note(passed.user, passed.number, session.worker, now_ms)
             session.send(Kind.INSERTED, last_number)
         elif message.kind is Kind.WATCHED:
             now_ms = self._now_ms()
@@ -220,8 +223,9 @@ class Workers:
                 log.exception(Event.QUOTA_FAILED_OPEN, reason=str(problem), suppressed_count=left_out)
             answer = None
         if answer is None:
-            answer, failures = failed_open(self._manager.state, question, now_ms)
-            self._reports.failed_open(1 + failures)
+            before = self._fail_open.passed
+            answer = self._fail_open.answer(self._quotas, self._manager.state, question, now_ms)
+            self._reports.failed_open(self._fail_open.passed - before)
         return answer
 
     def _change(self, session: WorkerSession, number: int, only_check: bool, changes: list[Change]) -> None:

@@ -278,8 +278,12 @@ class Conversation(ApiContext):
         """Count and record what was decided about a request that went on without waiting for it."""
         now_ms = passed.asked_ms
         decisions = self.admission.counted(passed.question.user, passed, now_ms)
-        if decisions and self.recorder is not None:
+        if not decisions or self.recorder is None:
+            return
+        if passed.question.ids:
             self.recorder.decided_later(decisions, passed.of_transaction, now_ms)
+        elif passed.of_transaction is not None:
+            self.recorder.transactional_id_admitted(passed.of_transaction, decisions, now_ms)
 
     # ---- inside ----------------------------------------------------------------------------------------
 

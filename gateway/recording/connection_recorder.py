@@ -254,8 +254,8 @@ class ConnectionRecorder:
         self._given(asked, answer, asked.transactional_id is not None, now_ms, by_broker=False)
 
     @guarded
-    def transactional_id_admitted(self, name: str, decisions: Iterable[Decision], now_ms: int) -> None:
-        """Publish that this transactional id counts as used from now on, for the other gateways and for a restart."""
+    def transactional_id_admitted(self, name_hash: str, decisions: Iterable[Decision], now_ms: int) -> None:
+        """Publish that the transactional id of this short hash counts as used, for other gateways and a restart."""
         self.introduce()
         recorder = self._recorder
         for decision in decisions:
@@ -263,7 +263,7 @@ class ConnectionRecorder:
                 TransactionalIdEvent(
                     **recorder.stamp(now_ms),
                     **self.about(),
-                    transactional_id_hash=pseudonym(TRANSACTIONAL_ID, name),
+                    transactional_id_hash=name_hash,
                     reason=decision.reason.value,
                     would_refuse=decision.would_refuse,
                     tokens_after=decision.tokens_after,

@@ -220,6 +220,8 @@ class EventApplier:
     def _take(self, event: Event, state: Restorer, at_ms: int, now_ms: int) -> None:
         is_own = self._is_own(event.incarnation.encode())
         if isinstance(event, TransactionalIdEvent):
+            if is_own and event.wall_time_ms >= self._began_wall_ms:
+                return  # the interim state holds it, and hands it over
             _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
         elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:
             self._on_gateway(event, at_ms)

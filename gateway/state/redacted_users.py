@@ -36,6 +36,16 @@ class RedactedUsersQuota:
         self._meet(user, now_ms)
         self._quota.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
 
+    def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
+        """Remember a transactional id without spending a token."""
+        self._meet(user, now_ms)
+        self._quota.insert_transactional_id(user, hashed, now_ms)
+
+    def transactional_id_meanwhile(self, user: User, hashed: int, now_ms: int, reason: Reason) -> None:
+        """Take over a transactional id let pass before the state was restored."""
+        self._meet(user, now_ms)
+        self._quota.transactional_id_meanwhile(user, hashed, now_ms, reason)
+
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """Admit the new id uncharged; return False when the old one is not remembered."""
         self._meet(user, now_ms)

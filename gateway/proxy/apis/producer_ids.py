@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
+from pidgate.events.redaction import TRANSACTIONAL_ID, hash64, pseudonym
 from pidgate.gateway.metrics.counters import INIT_REFUSED
 from pidgate.gateway.proxy.apis.api import (
     HOLD,
@@ -42,12 +42,19 @@ class InitProducerIdApi(Api):
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
         verdict = context.admission.judge_new_id(context.session, now_ms, pending, hashed)
         if isinstance(verdict, PendingDecision):
-            context.pending = verdict
-            return HOLD
+            if not verdict.question.passed:
+                context.pending = verdict
+                return HOLD
+            if name is not None:
+                verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, name)
+            context.count_later(verdict)
+            return context.forward(request)
         if isinstance(verdict, Refuse):
             return _refuse(context, request, verdict, wanted, now_ms)
         if name is not None and verdict.decisions and context.recorder is not None:
-            context.recorder.transactional_id_admitted(name, verdict.decisions, now_ms)
+            context.recorder.transactional_id_admitted(
+                pseudonym(TRANSACTIONAL_ID, name), verdict.decisions, now_ms
+            )
         return context.forward(request)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:

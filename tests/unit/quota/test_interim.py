@@ -7,11 +7,11 @@ import pytest
 from pidgate.quota import interim as interim_module
 from pidgate.quota.interim import InterimState
 from pidgate.quota.producer_ids import ProducerIdQuota
-from pidgate.quota.settings import UserQuota
-from pidgate.quota.state import LocalState
+from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.state import LocalState, new_id_question
 from pidgate.quota.verdicts import Reason
 from tests.unit.quota.histories import question
-from tests.unit.quota.world import enforcing, seeds
+from tests.unit.quota.world import HOUR_MS, enforcing, seeds
 
 
 def restored(rate: int = 100, **quotas: object) -> ProducerIdQuota:
@@ -46,6 +46,41 @@ def test_what_the_restored_state_does_not_hold_is_charged_as_observed() -> None:
     assert state.status("alice", 0).tokens == -1  # two tokens for six ids
     assert all(state.table.remembers("alice", producer_id, 0) for producer_id in range(10))
     assert interim.users() == []
+
+
+def names_pass(interim: InterimState, *hashed: int) -> list[int]:
+    """Return how many decisions there are about each: one that is new is told of once."""
+    answers = [interim.decide(new_id_question("alice", "", "", one), 0) for one in hashed]
+    assert not any(answer.refused for answer in answers)
+    return [len(answer.decisions) for answer in answers]
+
+
+def test_transactional_ids_that_pass_are_remembered_and_charged_as_observed() -> None:
+    quotas = Quotas(Mode.ENFORCE, users={"alice": UserQuota(transactional_ids_rate_milli=3_000)})
+    interim, state = InterimState(), ProducerIdQuota(quotas, seeds(), 0)
+    assert names_pass(interim, 1, 2, 1, 3, 2) == [1, 1, 0, 1, 0]
+    interim.insert_transactional_id("alice", 4, 0)
+    state.restorer.restore_transactional_id("alice", 1, -1_000, 0, Reason.REFRESH)
+    assert interim.hand_over(state, 0, at_most=2) == 2
+    assert interim.hand_over(state, 0) == 0
+    asked = [state.decide(new_id_question("alice", "", "", one), 0) for one in (1, 2, 3, 4, 5, 6, 7)]
+    # Two of the three tokens are spent: 2 and 3 were new, 4 passed uncharged.
+    assert [answer.refused for answer in asked] == [False] * 6 + [True]
+    assert all(not answer.decisions for answer in asked[1:4])
+
+
+def test_under_grace_they_count_as_grace() -> None:
+    quotas = Quotas(Mode.ENFORCE, users={"alice": UserQuota(transactional_ids_rate_milli=1_000)})
+    interim, state = InterimState(), ProducerIdQuota(quotas, seeds(), 0)
+    state.begin_grace(HOUR_MS)
+    assert names_pass(interim, *range(10)) == [1] * 10
+    assert interim.hand_over(state, 0) == 0
+    assert [state.decide(new_id_question("alice", "", "", one), 0).refused for one in range(9, 13)] == [
+        False,
+        False,
+        False,
+        True,
+    ], "ten were grace, two have a token"
 
 
 def test_what_was_known_before_costs_nothing() -> None:

@@ -24,7 +24,7 @@ from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.counters import UserCountersTable
 from pidgate.quota.entities import OTHER_USERS, User, kept_as
-from pidgate.quota.fail_open import FailOpenCeiling
+from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.interim import InterimState
 from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates
 from pidgate.quota.sticky import StickyRefusals
@@ -48,8 +48,9 @@ def counted() -> Table:
 
 
 def passed_undecided() -> Table:
-    ceiling = FailOpenCeiling()
-    return lambda user: ceiling.admits(enforcing(1_000), asked(user), 0), lambda: ceiling._passed
+    nobody, state = FailOpen(), InterimState()
+    quotas = enforcing(1_000)
+    return lambda user: nobody.answer(quotas, state, asked(user), 0), lambda: nobody._admitted[False, False]
 
 
 def byte_buckets() -> Table:

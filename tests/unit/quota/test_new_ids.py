@@ -476,8 +476,11 @@ def test_when_the_state_fails_a_broker_is_asked() -> None:
         def decide(self, question: Question, now_ms: int) -> Answer:
             raise RuntimeError("a bug")
 
-    world = world_of(refusing(0), Broken)
-    assert asks(world) is None
-    assert world.admission.access.failures == 1
+    world = world_of(refusing(1), Broken)
+    assert [asks(world) is None for _ in range(12)] == [True] * 10 + [False] * 2
+    assert world.admission.access.fail_open.passed == 10
+    (alice,) = world.admission.user_snapshots(0)
+    assert (alice.inits_failed_open, alice.inits_refused, alice.inits_would_refuse) == (10, 2, 0)
     answer, failures = failed_open(Broken(refusing(0), seeds(), 0), new_id_question("a", "", ""), 0)
-    assert (answer.refused, answer.decisions, failures) == (False, (), 0)
+    (decision,) = answer.decisions
+    assert (answer.refused, decision.reason, failures) == (False, Reason.FAIL_OPEN, 0)

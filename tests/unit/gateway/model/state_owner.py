@@ -65,6 +65,9 @@ class StateElsewhere:
         self._owner.state.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
         self._owner.young.note(user, producer_id, self._worker, now_ms)
 
+    def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
+        self._owner.state.insert_transactional_id(user, hashed, now_ms)
+
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         return self._owner.state.inherit(user, old_producer_id, new_producer_id, now_ms)
 

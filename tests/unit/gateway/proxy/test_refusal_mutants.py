@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pidgate.quota import state_access
+from pidgate.quota import fail_open
 from pidgate.quota.state import Answer, failed_open
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.young_ids import YoungIds
@@ -190,7 +190,7 @@ def test_what_fails_open_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
         answer, failures = failed_open(*args)
         return replace(answer, young=()), failures
 
-    monkeypatch.setattr(state_access, "failed_open", as_known)
+    monkeypatch.setattr(fail_open, "failed_open", as_known)
     with pytest.raises(ModelViolation):
         _play_workers(steps)
 

@@ -26,7 +26,7 @@ from pidgate.protocol.messages import InitProducerIdRequest
 from pidgate.quota.admission import Admission
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
-from pidgate.quota.state import Answer, PendingDecision, Question, complete
+from pidgate.quota.state import Answer, PendingDecision, Question, busy, complete
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
@@ -82,8 +82,8 @@ class Script:
         self, its_quotas: Quotas | None = None, *, user: str = "alice", remote: bool = False
     ) -> None:
         self.quotas = its_quotas or quotas()
-        state = RemoteState(self.quotas, lambda: 1, 0) if remote else None
-        self.admission = Admission(self.quotas, lambda: 1, 0, state=state)
+        elsewhere = RemoteState(self.quotas, lambda: 1, 0) if remote else None
+        self.admission = Admission(self.quotas, lambda: 1, 0, remote=elsewhere)
         self.session = Session(user, "", "10.0.0.1", 1)
         self.counters = Counters()
         self.talk = Conversation(self.admission, self.session, counters=self.counters)
@@ -233,8 +233,8 @@ def answered_by(state: ProducerIdQuota, ask: PendingDecision) -> None:
 
 @pytest.mark.parametrize(
     ("its_quotas", "forwarded"),
-    [(quotas(rate=0), False), (quotas(rate=5), True), (quotas(rate=0, mode=Mode.OBSERVE), True)],
-    ids=["refused", "let pass", "observed"],
+    [(quotas(rate=0), False), (quotas(rate=5), True)],
+    ids=["refused", "let pass"],
 )
 def test_it_is_held_until_the_state_has_answered(its_quotas: Quotas, forwarded: bool) -> None:
     script = Script(its_quotas, remote=True)
@@ -258,8 +258,20 @@ def test_it_is_held_until_the_state_has_answered(its_quotas: Quotas, forwarded: 
         assert [answer["error_code"] for answer in script.answers()] == [COORDINATOR_LOAD_IN_PROGRESS]
     counted = script.admission.user_snapshots(0)
     told = [(user.inits_refused, user.inits_would_refuse) for user in counted]
-    wanted = {False: [(1, 0)], True: [(0, 1)] if its_quotas.mode is Mode.OBSERVE else []}
-    assert told == wanted[forwarded]
+    assert told == ([] if forwarded else [(1, 0)])
+
+
+def test_who_is_only_observed_waits_for_no_answer_and_is_counted_when_it_comes() -> None:
+    observed = quotas(rate=0, mode=Mode.OBSERVE)
+    script = Script(observed, remote=True)
+    assert script.send(init(1)) is FORWARD
+    assert script.talk.pending is None
+    (asked,) = script.talk.passed
+    answered_by(ProducerIdQuota(enforced := quotas(rate=0), lambda: 1, 0), asked)
+    assert enforced.mode is Mode.ENFORCE, "by now it is refused, but it went on before"
+    script.talk.counted(asked)
+    (alice,) = script.admission.user_snapshots(0)
+    assert (alice.inits_refused, alice.inits_would_refuse) == (0, 1)
 
 
 def test_whom_no_rate_bounds_waits_for_no_answer() -> None:
@@ -267,13 +279,27 @@ def test_whom_no_rate_bounds_waits_for_no_answer() -> None:
     assert Script(unbounded, remote=True).send(init(1)) is FORWARD
 
 
-def test_nobody_answers_and_it_passes() -> None:
-    script = Script(remote=True)
+@pytest.mark.parametrize("rate", [5, 0])
+def test_where_nobody_answers_it_passes_below_the_ceiling(rate: int) -> None:
+    script = Script(quotas(rate=rate), remote=True)
     script.send(init(1))
     asked = script.talk.pending
     assert asked is not None
     asked.answer = script.admission.access.failed_open(asked.question, 0)
-    assert script.talk.release(0) == ([init(1)], False)
+    assert script.talk.release(0) == ([init(1)] if rate else [], False)
+    assert len(script.answers()) == (not rate)
+
+
+def test_where_the_state_owner_is_busy_it_is_refused() -> None:
+    """Nobody gains an id by making it slow."""
+    script = Script(quotas(rate=5), remote=True)
+    script.send(init(1))
+    asked = script.talk.pending
+    assert asked is not None
+    asked.answer = busy(asked.question, 0)
+    assert script.talk.release(0) == ([], False)
+    (answer,) = script.answers()
+    assert (answer["error_code"], answer["throttle_time_ms"]) == (COORDINATOR_LOAD_IN_PROGRESS, 1_000)
 
 
 Lives = list[tuple[int, int]]

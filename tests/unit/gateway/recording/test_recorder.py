@@ -359,7 +359,7 @@ def test_a_new_id_out_of_a_transaction_is_told_and_its_inheritance_is_a_decision
 def test_an_admitted_transactional_id_is_told_by_its_hash() -> None:
     told = Told()
     decision = Decision("alice", -1, -1, True, b"", -1, -1, 0, True, Reason.OBSERVE, would_refuse=True)
-    told.connection().transactional_id_admitted("pay", (decision,), 5_000)
+    told.connection().transactional_id_admitted(pseudonym("transactional_id", "pay"), (decision,), 5_000)
     (event,) = told.of(TransactionalIdEvent)
     assert event.transactional_id_hash == pseudonym("transactional_id", "pay")
     assert (event.reason, event.would_refuse, event.tokens_after) == ("observe", True, None)
