@@ -18,8 +18,8 @@ import pytest
 
 from pidgate.protocol.errors import ErrorCode
 from pidgate.quota.grace import GRACE_TIMES_RATE
-from pidgate.sandbox import Cluster
 from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import HOSTILE_USER, Delivery, Outcome, Place, Target
 from tests.hostile.site import HONEST_USER, OTHERS_WAIT_S, Site, running_site
 from tests.support import raw
