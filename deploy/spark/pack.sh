@@ -26,7 +26,7 @@ PIDGATE_PURE=1 $in_it wheel --no-deps --wheel-dir "$work" .
 $in_it install --no-deps "$work"/pidgate-*.whl
 
 # Whatever is missing shows here and not on the cluster. Spark brings pyspark, so jobs themselves cannot start yet.
-"$work/environment/bin/python" -c 'import mmh3, numpy, pandas, plotly, pyarrow, yaml, pidgate.quota, pidgate.events, pidgate.pipeline.cli'
+"$work/environment/bin/python" -c 'import jinja2, mmh3, numpy, pandas, plotly, pyarrow, yaml, pidgate.quota, pidgate.events, pidgate.pipeline.cli'
 $in_it uninstall --yes setuptools pip
 
 # In an environment of its own: what packs need not be shipped.
