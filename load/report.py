@@ -5,6 +5,7 @@ docs/load.md says what the fields mean.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from rich.console import Console
@@ -67,28 +68,18 @@ def _key(kind: Kind) -> str:
 def _tally(tally: Tally, seconds: float) -> dict[str, Any]:
     per_s = 1 / seconds if seconds else 0.0
     return {
-        "due": tally.due,
-        "requests": tally.requests,
-        "resent": tally.resent,
-        "acknowledged": tally.acknowledged,
-        "records": tally.records,
-        "bytes": tally.value_bytes,
-        "refused": {str(code): count for code, count in sorted(tally.refused.items())},
-        "refused_with_throttle": tally.refused_with_throttle,
-        "ids_refused": {str(code): count for code, count in sorted(tally.ids_refused.items())},
-        "lost": tally.lost,
-        "possibly_doubled": tally.possibly_doubled,
-        "unfinished": tally.unfinished,
-        "ids": tally.ids,
-        "connections": tally.connections,
-        "connection_errors": tally.connection_errors,
-        "throttle_s": round(tally.throttle_s, 3),
-        "late": tally.late,
+        **{name: _plain(getattr(tally, name)) for name in Tally.__slots__ if name != "latency"},
         "acknowledged_per_s": round(tally.acknowledged * per_s, 2),
-        "bytes_per_s": round(tally.value_bytes * per_s),
+        "bytes_per_s": round(tally.bytes * per_s),
         "latency_ms": _latency(tally.latency),
         "latency_hdr": tally.latency.encoded(),
     }
+
+
+def _plain(value: int | float | Counter[int]) -> int | float | dict[str, int]:
+    if isinstance(value, Counter):
+        return {str(code): count for code, count in sorted(value.items())}
+    return round(value, 3)
 
 
 def _latency(latency: Latency) -> dict[str, float | int | None]:
@@ -143,7 +134,7 @@ def _rows(tallies: list[Tally], seconds: float) -> list[tuple[str, list[str]]]:
         ("connection errors", count("connection_errors")),
         ("throttle s", each(lambda tally: f"{tally.throttle_s:,.1f}" if tally.throttle_s else "0")),
         ("batches/s", each(lambda tally: f"{tally.acknowledged / seconds:,.1f}" if seconds else "")),
-        ("MB/s", each(lambda tally: f"{tally.value_bytes / seconds / 1e6:,.2f}" if seconds else "")),
+        ("MB/s", each(lambda tally: f"{tally.bytes / seconds / 1e6:,.2f}" if seconds else "")),
     ]
     rows += [
         (f"{name.replace('_', '.')} ms", each(lambda tally, p=percent: _ms(tally.latency.percentile_ms(p))))

@@ -64,7 +64,7 @@ class Tally:
     acknowledged: int = 0
     records: int = 0
     """Records that were acknowledged."""
-    value_bytes: int = 0
+    bytes: int = 0
     """Bytes of values that were acknowledged."""
     refused: Counter[int] = field(default_factory=Counter)
     """Produce answers with an error, by Kafka's error code."""
@@ -97,7 +97,7 @@ class Tally:
         """Count a batch that is in the log."""
         self.acknowledged += 1
         self.records += records
-        self.value_bytes += value_bytes
+        self.bytes += value_bytes
         self.latency.record(arrived_s - due_s)
 
     def refuse(self, error_code: int, *, has_throttle: bool) -> None:

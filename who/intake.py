@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from pidgate.events.definitions import Event
 from pidgate.events.reading import EventUnreadable, fields_of, from_json
 from pidgate.gateway.topics.follower import EventRecord
 from pidgate.who.span import Span
@@ -46,10 +45,7 @@ class Intake:
             if self._span.holds(record.append_ms):
                 self.tally.add(event, judged=judged)
             else:
-                self._tick_event(event)
-
-    def _tick_event(self, event: Event) -> None:
-        self.tally.tick(event.gateway_id, event.incarnation, event.seq, judged=False)
+                self.tally.tick(event.gateway_id, event.incarnation, event.seq, judged=False)
 
     def _tick(self, value: bytes, judged: bool) -> None:
         """Tick off an event of a newer gateway's type: it cannot be read, but it is not lost."""

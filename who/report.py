@@ -44,24 +44,17 @@ def report(picture: Picture, users: Sequence[UserPicture], findings: Findings) -
     }
 
 
+_COUNTS: Final = (
+    "new_ids", "admitted_ids", "would_refuse_ids", "refused_ids", "never_admitted_ids", "gave_up",
+    "suppressed_refusals", "used_ids", "returned_ids", "open_ids", "long_lived_ids", "allocated_ids", "unused_ids",
+    "transactional_ids", "bumped_ids",
+)  # fmt: skip
+
+
 def _user(user: UserPicture, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "user": user.user,
-        "new_ids": user.new_ids,
-        "admitted_ids": user.admitted_ids,
-        "would_refuse_ids": user.would_refuse_ids,
-        "refused_ids": user.refused_ids,
-        "never_admitted_ids": user.never_admitted_ids,
-        "gave_up": user.gave_up,
-        "suppressed_refusals": user.suppressed_refusals,
-        "used_ids": user.used_ids,
-        "returned_ids": user.returned_ids,
-        "open_ids": user.open_ids,
-        "long_lived_ids": user.long_lived_ids,
-        "allocated_ids": user.allocated_ids,
-        "unused_ids": user.unused_ids,
-        "transactional_ids": user.transactional_ids,
-        "bumped_ids": user.bumped_ids,
+        **{name: getattr(user, name) for name in _COUNTS},
         "client_ids": _named(user.client_ids),
         "software": _named(user.software),
         "addresses": _named(user.addresses),
