@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 
 from pidgate.protocol.frames import uvarint
-from pidgate.sandbox import PLAINTEXT, Cluster
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import PLAINTEXT
 from tests.hostile.attack import PLACES, Attack, Case, Outcome, Place, Target, cases, framed
 from tests.hostile.site import Site, Sites, carry_out
 from tests.support.raw import RawClient, decoded, request
