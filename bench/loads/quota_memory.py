@@ -17,18 +17,10 @@ from statistics import median
 from typing import Final
 
 from bench.process_cost import cost_of
-from pidgate.quota import (
-    Admission,
-    Close,
-    Forward,
-    Mode,
-    ProducerIdSettings,
-    Quotas,
-    Refuse,
-    Session,
-    UserQuota,
-)
+from pidgate.quota.admission import Admission
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.verdicts import Close, Forward, Refuse, Session
 
 Measured = dict[str, float]
 Plan = dict[str, float]

@@ -27,7 +27,7 @@ from pidgate.pipeline.recommend.judged import (
 from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
 from pidgate.pipeline.recommend.trials import Course, trials
 from pidgate.pipeline.tables import Tables
-from pidgate.quota import ProducerIdSettings
+from pidgate.quota.settings import ProducerIdSettings
 
 LEARNT_SHARE = 23 / 30
 DAY_MS = 86_400_000

@@ -12,7 +12,9 @@ from pidgate.pipeline.history.cast import User
 from pidgate.pipeline.history.sessions import NEVER, Sessions
 from pidgate.pipeline.history.shard import Day
 from pidgate.pipeline.history.world import DAY_MS, REMEMBER_MS, WINDOW_MS
-from pidgate.quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.state import AskedId, Question
 
 DELIVERY_TIMEOUT_MS = 120_000
 """Java's and librdkafka's patience for a batch is 2 to 5 minutes; then the send fails."""

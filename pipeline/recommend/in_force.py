@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.quota import Mode, ProducerIdSettings
+from pidgate.quota.settings import Mode, ProducerIdSettings
 
 InForce = dict[str, Any]
 """A config event as plain values; `quotas` is a list of such."""

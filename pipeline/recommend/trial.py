@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pidgate.quota import ProducerIdSettings
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
+from pidgate.quota.settings import ProducerIdSettings
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import layer_floor
 

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.recommend.trial import Outcome, UserTrial
-from pidgate.quota import ProducerIdSettings
+from pidgate.quota.settings import ProducerIdSettings
 
 PLAN, NEW, BACK, USED = 0, 1, 2, 3
 """Kinds of rows: the user's rates; an id never seen before; one that was forgotten; one that is remembered."""

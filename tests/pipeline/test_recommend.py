@@ -15,7 +15,7 @@ from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
 from pidgate.pipeline.recommend.trials import Course, trials
 from pidgate.pipeline.schemas import table_schema
-from pidgate.quota import ProducerIdSettings
+from pidgate.quota.settings import ProducerIdSettings
 from tests.support.recommend_events import BEGIN_MS, DAY_MS, History, config, topology
 from tests.support.replay.fleet import recorded_fleet
 from tests.support.replay.frame import differences, recomputed

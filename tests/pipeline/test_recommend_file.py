@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.config.loading import parse
 from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
-from pidgate.quota import Mode, UserQuota
+from pidgate.quota.settings import Mode, UserQuota
 from tests.support.recommend_events import config
 
 SERVERS = ["127.0.0.1:19092"]

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from pidgate.pipeline.recommend import trial as trial_module
 from pidgate.pipeline.recommend.trial import GIVES_UP_AFTER_MS, TRAIN, FilterTrial, RateTrial, UserTrial
-from pidgate.quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.state import AskedId, Question
 
 SETTINGS = ProducerIdSettings(window_ms=60_000, false_positive_rate=1e-9, max_throttle_ms=GIVES_UP_AFTER_MS)
 """A place in line is kept for longer than anybody waits."""

@@ -17,9 +17,9 @@ import structlog
 from pidgate.events.definitions import DecisionEvent
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.state_dir import LOCK_FILE, StateDir
-from pidgate.quota import Mode, Quotas, UserQuota
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.verdicts import Reason
 
 HOUR_MS: Final = 3_600_000

@@ -12,8 +12,8 @@ from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext, Shared
 from pidgate.protocol.codec import message_class
-from pidgate.quota import Admission, Mode, Quotas, UserQuota
-from pidgate.quota.settings import ByteQuotas
+from pidgate.quota.admission import Admission
+from pidgate.quota.settings import ByteQuotas, Mode, Quotas, UserQuota
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
 from tests.support.paper_transport import PaperTransport

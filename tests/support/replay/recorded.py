@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pidgate.pipeline.recommend.in_force import settings as settings_of
-from pidgate.quota import Mode, Quotas, UserQuota
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 
 RecordedEvent = Mapping[str, Any]
 

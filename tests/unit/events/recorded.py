@@ -6,8 +6,11 @@ from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
 from pidgate.protocol.messages import InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.sasl import SaslExchange
-from pidgate.quota import Admission, Close, Mode, ProducerBatch, ProducerIdQuota, Session, UserQuota
+from pidgate.quota.admission import Admission
 from pidgate.quota.entities import unidentified
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, UserQuota
+from pidgate.quota.verdicts import Close, ProducerBatch, Session
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 START_WALL_MS = 1_795_248_000_000

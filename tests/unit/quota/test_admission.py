@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from pidgate.quota import Admission, Mode, Quotas, Reason, Session, UserQuota
+from pidgate.quota.admission import Admission
 from pidgate.quota.entities import unidentified
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.state import Answer, Question
 from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId, StickyEntry
-from pidgate.quota.verdicts import FORWARD, Bound, Close, Forward, ProducerBatch, Refuse
+from pidgate.quota.verdicts import FORWARD, Bound, Close, Forward, ProducerBatch, Reason, Refuse, Session
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds, table_of
 
 SLICE_MS = 6 * HOUR_MS

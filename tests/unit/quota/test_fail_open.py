@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.quota import (
-    Admission,
-    Forward,
-    Mode,
-    ProducerIdQuota,
-    Question,
-    Quotas,
-    Refuse,
-    UserQuota,
-    fail_open,
-)
+from pidgate.quota import fail_open
+from pidgate.quota.admission import Admission
 from pidgate.quota.fail_open import bound_milli
-from pidgate.quota.state import Answer, PendingDecision, new_id_question
-from pidgate.quota.verdicts import Reason, Session
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.state import Answer, PendingDecision, Question, new_id_question
+from pidgate.quota.verdicts import Forward, Reason, Refuse, Session
 from tests.unit.quota.world import HOUR_MS, batch, enforcing, seeds
 
 

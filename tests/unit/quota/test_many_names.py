@@ -6,19 +6,7 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from pidgate.quota import (
-    AskedId,
-    Mode,
-    ProducerIdQuota,
-    Question,
-    Quotas,
-    UserQuota,
-    byte_quota,
-    counters,
-    entities,
-    fail_open,
-    interim,
-)
+from pidgate.quota import byte_quota, counters, entities, fail_open, interim
 from pidgate.quota import watch_room as watch_room_module
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.byte_rates import Kind
@@ -26,7 +14,9 @@ from pidgate.quota.counters import UserCountersTable
 from pidgate.quota.entities import OTHER_USERS, User, kept_as
 from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.interim import InterimState
-from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import ByteEntity, ByteQuotas, ByteRates, Mode, Quotas, UserQuota
+from pidgate.quota.state import AskedId, Question
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.watch_room import WatchRoom
 from tests.unit.quota.world import batch, enforcing

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota import Forward, Refuse, entities
+from pidgate.quota import entities
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import UserQuota
 from pidgate.quota.state import AskedId, Question
 from pidgate.quota.users import LiveUser, UserTable
-from pidgate.quota.verdicts import Reason
+from pidgate.quota.verdicts import Forward, Reason, Refuse
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing, seeds
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pidgate.quota import Mode, Quotas, UserQuota, UserSnapshot
+from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import unidentified
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 from tests.unit.quota.world import HOUR_MS, World, batch, enforcing
 
 

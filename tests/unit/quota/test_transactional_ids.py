@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, hash64
-from pidgate.quota import Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota, transactional_ids
+from pidgate.quota import transactional_ids
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import Answer, Question, new_id_question
 from pidgate.quota.transactional_ids import REMEMBER_MS
 from pidgate.quota.verdicts import Reason

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from pidgate.quota import Admission, Mode, ProducerIdQuota, Quotas, UserQuota
+from pidgate.quota.admission import Admission
 from pidgate.quota.entities import User
 from pidgate.quota.interim import InterimState
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.token_bucket import TokenBucket
 from pidgate.quota.users import LiveUser
 from pidgate.quota.verdicts import FORWARD, Forward, Reason

@@ -6,22 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from pidgate.quota import (
-    Admission,
-    Answer,
-    AskedId,
-    Forward,
-    Mode,
-    ProducerIdQuota,
-    Question,
-    Refuse,
-    watch_room,
-)
+from pidgate.quota import watch_room
 from pidgate.quota import young_ids as young_module
-from pidgate.quota.state import PendingDecision
+from pidgate.quota.admission import Admission
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode
+from pidgate.quota.state import Answer, AskedId, PendingDecision, Question
 from pidgate.quota.state_access import WAITS_ON_MS
 from pidgate.quota.sticky import WATCH_MS
-from pidgate.quota.verdicts import ProducerBatch, Reason, Session, Verdict
+from pidgate.quota.verdicts import Forward, ProducerBatch, Reason, Refuse, Session, Verdict
 from pidgate.quota.young_ids import YoungIds
 from tests.unit.quota.world import batch, enforcing, seeds
 

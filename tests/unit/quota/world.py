@@ -7,20 +7,12 @@ from fractions import Fraction
 from itertools import count
 from typing import Any
 
-from pidgate.quota import (
-    Admission,
-    Mode,
-    ProducerBatch,
-    ProducerIdQuota,
-    ProducerIdSettings,
-    Quotas,
-    Session,
-    UserQuota,
-    Verdict,
-)
+from pidgate.quota.admission import Admission
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.users import UserTable
-from pidgate.quota.verdicts import Close, Refuse
+from pidgate.quota.verdicts import Close, ProducerBatch, Refuse, Session, Verdict
 
 HOUR_MS = 3_600_000
 

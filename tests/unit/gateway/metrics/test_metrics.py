@@ -8,7 +8,6 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pidgate import quota
 from pidgate.gateway.metrics import registry
 from pidgate.gateway.metrics.counters import NAMES, Counters
 from pidgate.gateway.metrics.registry import build_registry
@@ -16,6 +15,7 @@ from pidgate.gateway.metrics.users import OTHER_USERS, UserFamilies
 from pidgate.quota.admission import Admission
 from pidgate.quota.counters import WAITED_BUCKETS_MS, UserSnapshot
 from pidgate.quota.entities import unidentified
+from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 
 GATEWAY = Path(registry.__file__).parents[1]
@@ -168,7 +168,7 @@ def test_what_cannot_be_identified_has_a_name_of_its_own() -> None:
 
 
 def test_snapshots_of_a_real_admission_are_shown() -> None:
-    quotas = quota.Quotas(mode=quota.Mode.ENFORCE, users={"mallory": quota.UserQuota.per_window(1)})
+    quotas = Quotas(mode=Mode.ENFORCE, users={"mallory": UserQuota.per_window(1)})
     admission = Admission(quotas, seed_source=lambda: 1, now_ms=0)
     session = Session(connection_id=1, user="mallory", client_id="c", address="10.0.0.1")
     for producer_id in range(5):

@@ -13,9 +13,11 @@ from pidgate.gateway.metrics import reports as reports_module
 from pidgate.gateway.metrics.counters import NAMES, Counters
 from pidgate.gateway.metrics.reports import LEVELS, Report, Reports, UserReports, report_of
 from pidgate.gateway.process.wire import Decoder, Kind, encoded
-from pidgate.quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.admission import Admission
 from pidgate.quota.counters import COUNTERS_KEPT_MS, UserCounters, UserSnapshot
 from pidgate.quota.entities import resolve
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 
 QUOTAS = Quotas(Mode.ENFORCE, ProducerIdSettings(), default=UserQuota.per_window(2))

@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.gateway.process import wire
-from pidgate.quota import Admission, Mode, ProducerIdQuota, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.admission import Admission
 from pidgate.quota.entities import unidentified
+from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.refused_ids import RefusedIds
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import Answer, AskedId, PendingDecision, Question, complete
 from pidgate.quota.verdicts import Bound, Decision, Forward, ProducerBatch, Reason, Refuse, Session
 

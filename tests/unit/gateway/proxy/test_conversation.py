@@ -12,8 +12,10 @@ from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import MetadataApi
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, HELD_OVERHEAD_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
-from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
+from pidgate.quota.admission import Admission
 from pidgate.quota.entities import unidentified
+from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
 

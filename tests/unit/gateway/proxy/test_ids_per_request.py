@@ -6,7 +6,9 @@ import pytest
 
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.conversation import Conversation
-from pidgate.quota import Admission, Mode, Session
+from pidgate.quota.admission import Admission
+from pidgate.quota.settings import Mode
+from pidgate.quota.verdicts import Session
 from tests.unit.gateway.model.wire import BY_ID, NAMED, produce_frame
 from tests.unit.quota.world import enforcing, seeds
 

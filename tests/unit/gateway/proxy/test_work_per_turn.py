@@ -13,7 +13,9 @@ from pidgate.gateway.proxy import client_channel
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import codec, produce, work
 from pidgate.protocol.errors import KafkaProtocolError
-from pidgate.quota import Admission, Mode, Quotas, Session, UserQuota
+from pidgate.quota.admission import Admission
+from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import old_message, produce_request, record_batch
 from tests.support.scene import Pair, Scene

@@ -25,8 +25,9 @@ from pidgate.gateway.metrics.collectors import ReloadCollector
 from pidgate.gateway.quotas import reloading
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.reloading import FileWatch, Promotion, Reloading, kept_settings, promotions
-from pidgate.quota import Admission, Mode, Quotas
+from pidgate.quota.admission import Admission
 from pidgate.quota.counters import UserSnapshot
+from pidgate.quota.settings import Mode, Quotas
 from pidgate.sandbox.ports import free_block
 from tests.unit.quota.world import World, batch, seeds
 

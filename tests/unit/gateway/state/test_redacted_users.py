@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pidgate.events.redaction import UserNames, pseudonym
 from pidgate.gateway.state.redacted_users import RedactedUsersQuota
-from pidgate.quota import AskedId, Mode, ProducerIdQuota, ProducerIdSettings, Question, Quotas, UserQuota
 from pidgate.quota.interim import InterimState
+from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
+from pidgate.quota.state import AskedId, Question
 
 QUOTAS = Quotas(
     Mode.ENFORCE, ProducerIdSettings(), UserQuota.per_window(10), {"alice": UserQuota.per_window(1)}
