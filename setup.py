@@ -52,6 +52,7 @@ HOT_MODULES = [
     "pidgate/quota/admission.py",
     "pidgate/quota/bloom.py",
     "pidgate/quota/byte_quota.py",
+    "pidgate/quota/held_beginnings.py",
     "pidgate/quota/layered_filter.py",
     "pidgate/quota/sticky.py",
     "pidgate/quota/sticky_entries.py",

@@ -81,6 +81,7 @@ class Event(StrEnum):
     WORKER_CONNECTED = "worker_connected", "worker pid"
     WORKER_LOST = "worker_lost", "worker pid"
     BYTE_CELLS_MISSING = "byte_cells_missing", "worker reason"
+    HELD_NOTES_MISSING = "held_notes_missing", "worker reason"
     PROCESS_STARTED = "process_started", "role pid"
     PROCESS_ENDED = "process_ended", "role pid exit_code restart_in_ms"
     STATE_RESTORED = "state_restored", "users restored_from waited_ms unreadable"

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
-from pidgate.quota.entities import User, enforces, is_asked_at_init, resolve
+from pidgate.quota.entities import User, enforces, resolve
+from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.owners import ProducerIdOwners
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.refusing import local_decision, local_refusal, refusal_of
@@ -54,6 +55,7 @@ class Admission:
 
     `state` is in this process; `remote`, given instead of it, is not, and `judge` returns PendingDecision.
     `access.fail_open.passed` counts requests let pass because the state could not be asked. Alarm.
+    `held_beginnings`: what this and other workers hold; None where there are none.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Admission:
     ) -> None:
         self.sticky = sticky or StickyRefusals(quotas.producer_ids.sticky_entries)
         self.owners = ProducerIdOwners()
+        self.held_beginnings: HeldBeginnings | None = None
         self.ids_per_request = MOST_IDS_PER_REQUEST
         local = state or ProducerIdQuota(quotas, seed_source, now_ms)
         self.access = StateAccess(
@@ -77,7 +80,7 @@ class Admission:
         self._quotas = quotas
         self._slice_ms = quotas.producer_ids.slice_ms
         self._generation = 0
-        self._counters = UserCountersTable()
+        self.counters = UserCountersTable()
 
     @property
     def quotas(self) -> Quotas:
@@ -102,7 +105,10 @@ class Admission:
         if session.admitted.get(producer_id) != self._slice_key(now_ms, transactional):
             return False
         record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
-        return record is None or self.sticky.are_next(record, epoch, topic, partitions, session.connection_id)
+        if record is None:
+            held = self.held_beginnings
+            return held is None or not held.has_any(producer_id, partitions, now_ms)
+        return self.sticky.are_next(record, epoch, topic, partitions, session.connection_id)
 
     def judge(
         self,
@@ -119,36 +125,19 @@ class Admission:
         `pending`. All is looked at anew then: other connections went on, and a batch may have been refused there.
         A request whose question has `passed` is forwarded at once; `counted` takes the answer.
         """
-        if self._known(session, batches, self._slice_key(now_ms, transactional)):
+        if self._known(session, batches, self._slice_key(now_ms, transactional), now_ms):
             return FORWARD
         first = lowest_of_each_partition(batches)
-        young = () if pending is None else pending.young
-        self.sticky.are_young(session.user, young, now_ms)
-        looked = [(batch, self._look(session, batch, now_ms, young)) for batch in first]
+        held = self.held_beginnings
+        if held is not None:
+            young = {batch[0] for batch in first if held.has(batch[0], batch[4], now_ms)}
+            self.sticky.are_young(session.user, young, now_ms)
+        looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
         for producer_id in {batch[0] for batch in first}:
             self.owners.produced(producer_id)
         return self._refused_locally(session, looked, transactional, now_ms) or self._ask_state(
             session, looked, transactional, now_ms, pending
         )
-
-    def judge_new_id(
-        self, session: Session, now_ms: int, pending: PendingDecision | None, transactional_id: int | None
-    ) -> Forward | Refuse | PendingDecision:
-        """Judge InitProducerId, without or with a transactional id (64 bits of its hash), as `judge` does a Produce.
-
-        No entry and no deadline is kept of a refusal: nothing was sent that could be lost, and the client is refused
-        again, on any connection, while there are no tokens.
-        """
-        if not is_asked_at_init(self._quotas, session.user, transactional=transactional_id is not None):
-            return FORWARD
-        if pending is None or pending.answer is None:
-            pending = self.access.ask(self.access.new_id_question(session, transactional_id), now_ms)
-        answer = pending.answer
-        if answer is None:
-            return pending
-        if answer.decisions:
-            self._counters.of(session.user, now_ms).count_new_ids(answer.decisions, now_ms)
-        return refusal_of(self._quotas, answer) if answer.refused else Forward(answer.decisions)
 
     def judge_while_muted(
         self, session: Session, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
@@ -179,22 +168,28 @@ class Admission:
         key = now_ms // self._slice_ms + self._generation
         return ~key if transactional else key  # what was admitted for one use is not known for the other
 
-    def _look(self, session: Session, batch: ProducerBatch, now_ms: int, young: tuple[int, ...] = ()) -> Look:
+    def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
         look = self.sticky.look(session.user, batch, session.connection_id, now_ms)
-        return Look.FIRST_SIGHT if look is Look.UNWATCHED and batch[0] in young else look
+        held = self.held_beginnings
+        if look is Look.UNWATCHED and held is not None and held.has(batch[0], batch[4], now_ms):
+            return Look.FIRST_SIGHT  # the watch had no room
+        return look
 
-    def _known(self, session: Session, batches: Collection[ProducerBatch], slice_key: int) -> bool:
+    def _known(
+        self, session: Session, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
+    ) -> bool:
         """Hot path: return whether every id was admitted in this slice, and nothing of the watched ones waits."""
         watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
-        admitted = session.admitted
+        admitted, held = session.admitted, self.held_beginnings
         for batch in batches:
             producer_id = batch[0]
             if admitted.get(producer_id) != slice_key:
                 return False
             record = watched.get(producer_id)
-            if record is not None and not self.sticky.are_next(
-                record, batch[1], batch[3], [batch[4]], session.connection_id
-            ):
+            if record is None:
+                if held is not None and held.has(producer_id, batch[4], now_ms):
+                    return False
+            elif not self.sticky.are_next(record, batch[1], batch[3], [batch[4]], session.connection_id):
                 return False
         return True
 
@@ -263,24 +258,27 @@ class Admission:
         answer = pending.answer
         if answer is None:
             if pending.question.passed:
-                self._passes(session, looked, (), slice_key)
+                self._passes(session, looked, slice_key)
             return pending
         if answer.refused:
             return self._refused_by_state(session, looked, answer, now_ms)
-        counters = self._counters.of(session.user, now_ms)
+        counters = self.counters.of(session.user, now_ms)
         for decision in answer.decisions:
             counters.count(decision, now_ms)
             self._watch_admitted(session.user, decision, transactional, now_ms)
-        self._passes(session, looked, answer.young, self._slice_key(pending.asked_ms, transactional))
+        self._passes(session, looked, self._slice_key(pending.asked_ms, transactional))
         return Forward(answer.decisions) if answer.decisions else FORWARD
 
-    def _passes(self, session: Session, looked: _Looked, young: tuple[int, ...], slice_key: int) -> None:
-        """Note what is admitted. A young id for which the watch had no room stays out of the cache."""
-        watched = self.sticky.watched.get(session.user, _NOTHING_WATCHED)
+    def _passes(self, session: Session, looked: _Looked, slice_key: int) -> None:
+        """Note what is admitted."""
         for batch, _ in looked:
-            if batch[0] not in young or batch[0] in watched:
-                session.remember(batch[0], slice_key)
+            session.remember(batch[0], slice_key)
         self._forwarded(session, looked)
+
+    def not_forwarded(self, batches: list[ProducerBatch], now_ms: int) -> None:
+        """Note that these are held or refused: what comes after a beginning among them may pass nowhere before it."""
+        if self.held_beginnings is not None:
+            self.held_beginnings.note(batches, now_ms)
 
     def _forwarded(self, session: Session, looked: _Looked) -> None:
         for batch, _ in looked:
@@ -290,7 +288,7 @@ class Admission:
         """Count the decisions about a request that has passed, now that they are there; return them."""
         decisions = () if pending.answer is None else pending.answer.decisions
         for decision in decisions:
-            self._counters.of(user, now_ms).count(decision, now_ms)
+            self.counters.of(user, now_ms).count(decision, now_ms)
         return decisions
 
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
@@ -311,7 +309,6 @@ class Admission:
                     asked.first_refused_ms = record.first_refused_ms
             asked.came_back |= look is Look.SAME
             asked.first_sight_above_0 |= self._first_sight_above_0(batch, look)
-            asked.begins_partition |= batch[2] == 0
         return self.access.question(session, list(ids.values()), len(looked), transactional, now_ms)
 
     def _refused_by_state(
@@ -334,14 +331,15 @@ class Admission:
         batches = [batch for batch, _ in looked]
         if self.sticky.holds_too_many(session.user, batches):
             return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)
+        self.not_forwarded(batches, now_ms)
         for batch in batches:
             self.sticky.refused(session.user, batch, session.connection_id, now_ms)
-        counters = self._counters.of(session.user, now_ms)
+        counters = self.counters.of(session.user, now_ms)
         counters.count_refusal(refusal.reason, refusal.throttle_time_ms, now_ms)
         return refusal
 
     def _close(self, session: Session, reason: str, producer_id: int, now_ms: int) -> Close:
-        self._counters.of(session.user, now_ms).count_close(reason)
+        self.counters.of(session.user, now_ms).count_close(reason)
         return Close(reason, producer_id)
 
     # Other events
@@ -350,13 +348,13 @@ class Admission:
         """End the connection's refusals (the client resends from the lowest), and count its unused ids."""
         self.sticky.connection_closed(connection_id)
         for user, unused in self.owners.connection_closed(connection_id).items():
-            self._counters.of(user, now_ms).unused_ids += unused
+            self.counters.of(user, now_ms).unused_ids += unused
 
     def inherits(self, user: User, old_id: int, new_id: int, now_ms: int) -> bool:
         """Admit an id given by EndTxn v5+ uncharged; return False when its predecessor is not remembered."""
         if old_id == new_id or not self.access.state.inherit(user, old_id, new_id, now_ms):
             return False
-        admitted = self._counters.of(user, now_ms).admitted
+        admitted = self.counters.of(user, now_ms).admitted
         admitted[Reason.INHERITED] = admitted.get(Reason.INHERITED, 0) + 1
         return True
 
@@ -378,13 +376,13 @@ class Admission:
         self.sticky.sweep(now_ms)
         gave_up = self.access.sweep(now_ms)
         for gone in gave_up:
-            self._counters.of(gone.user, now_ms).gave_up += 1
-        self._counters.drop_idle({*self.access.users(), *self.sticky.watched}, now_ms)
+            self.counters.of(gone.user, now_ms).gave_up += 1
+        self.counters.drop_idle({*self.access.users(), *self.sticky.watched}, now_ms)
         return gave_up
 
     def user_snapshots(self, now_ms: int, *, counted_since_ms: int | None = None) -> list[UserSnapshot]:
         """Return every known user, for metrics; or those of whom something was counted since that time."""
-        counters = self._counters.users(since_ms=counted_since_ms or 0)
+        counters = self.counters.users(since_ms=counted_since_ms or 0)
         known = {} if counted_since_ms else dict.fromkeys(self.access.users(), UserCounters())
         return [
             counted.snapshot(

@@ -111,6 +111,11 @@ class RefusedIds:
             return None
         return record
 
+    def is_watched(self, user: User, producer_id: int, now_ms: int) -> bool:
+        """Return whether the id was refused anywhere in the last WATCH_MS."""
+        record = self._ids.get((user, producer_id))
+        return record is not None and now_ms - record.watched_ms < WATCH_MS
+
     def to_watch(self, now_ms: int) -> list[tuple[User, int]]:
         """Return the ids refused anywhere in the last WATCH_MS, oldest first."""
         return [

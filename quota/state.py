@@ -28,8 +28,8 @@ class AskedId:
     """One producer id of a request, and what the asking process knows of it.
 
     `came_back`: the same batch was refused before; `first_sight_above_0`: it arrives above sequence 0 on a partition
-    where the process knows nothing of the id; `begins_partition`: it arrives with sequence 0 somewhere;
-    `deadline_ms`: end of its latest throttle; `first_refused_ms`: time of its first refusal.
+    where the process knows nothing of the id; `deadline_ms`: end of its latest throttle; `first_refused_ms`: time of
+    its first refusal.
     """
 
     producer_id: int
@@ -39,7 +39,6 @@ class AskedId:
     partition: int
     came_back: bool = False
     first_sight_above_0: bool = False
-    begins_partition: bool = False
     deadline_ms: int = 0
     first_refused_ms: int | None = None
 
@@ -66,14 +65,12 @@ class Question:
 class Answer:
     """Not refused: forward the request. Refused: `decisions` holds the refusals, and no token was spent.
 
-    For a question without ids: at most one decision, about NO_PRODUCER_ID. `young`: ids whose first batch of some
-    partition may still wait in another process.
+    For a question without ids: at most one decision, about NO_PRODUCER_ID.
     """
 
     refused: bool
     decisions: tuple[Decision, ...]
     bound: Bound = Bound.USER
-    young: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -88,11 +85,6 @@ class PendingDecision:
     asked_ms: int
     answer: Answer | None = None
     of_transaction: str | None = None
-
-    @property
-    def young(self) -> tuple[int, ...]:
-        """The ids that the answer names as young."""
-        return () if self.answer is None else self.answer.young
 
 
 class PassedId(NamedTuple):
@@ -218,10 +210,7 @@ def busy(question: Question, now_ms: int) -> Answer:
 
 
 def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Answer, int]:
-    """Admit what is asked about because nobody answers; return the answer, and how many ids could not even be inserted.
-
-    All producer ids count as young: nobody could say whether an earlier batch waits elsewhere.
-    """
+    """Admit what is asked about because nobody answers; return the answer, and how many ids could not be inserted."""
     failures = 0
     for passed in _ids_of(question):
         try:
@@ -233,8 +222,7 @@ def failed_open(state: QuotaState, question: Question, now_ms: int) -> tuple[Ans
         decision.would_refuse = False
         return Answer(False, (decision,)), failures
     decisions = (decision_of(question, asked, True, Reason.FAIL_OPEN, now_ms) for asked in question.ids)
-    young = tuple(asked.producer_id for asked in question.ids)
-    return Answer(False, tuple(decisions), young=young), failures
+    return Answer(False, tuple(decisions)), failures
 
 
 def _ids_of(question: Question) -> list[PassedId]:

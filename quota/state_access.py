@@ -86,9 +86,7 @@ class StateAccess:
         except Exception as problem:  # noqa: BLE001  (the gateway is never the reason that Kafka is down)
             if self._on_failure is not None:
                 self._on_failure(problem)
-            answer = self.failed_open(question, now_ms)
-            answer.young = ()  # no request waits for a state in this process
-            return answer
+            return self.failed_open(question, now_ms)
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:
         """Return the answer because the state gives none."""

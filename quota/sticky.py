@@ -10,7 +10,7 @@ Must not know rates, modes or filters. Each rule is a small method, so that a te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from enum import Enum, auto
 
 from pidgate.quota.entities import User
@@ -236,8 +236,8 @@ class StickyRefusals:
         if self._room.take_admitted(user, now_ms // WATCH_MS):
             self._watch(user, producer_id, now_ms)
 
-    def are_young(self, user: User, producer_ids: Sequence[int], now_ms: int) -> None:
-        """Watch ids that began to use a partition a short while ago, here or elsewhere (see YoungIds)."""
+    def are_young(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
+        """Watch ids of which a beginning was held a short while ago, here or elsewhere (see HeldBeginnings)."""
         for producer_id in producer_ids:
             if producer_id in self.watched.get(user, ()) or self._room.take_young(user, now_ms // WATCH_MS):
                 self._watch(user, producer_id, now_ms)

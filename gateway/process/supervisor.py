@@ -22,7 +22,7 @@ from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.process import byte_cells
+from pidgate.gateway.process import byte_cells, held_notes
 from pidgate.gateway.process.child import Role, Task
 from pidgate.gateway.quotas.reloading import kept_beside, kept_settings, log_nothing_to_reload
 from pidgate.units import Address
@@ -71,6 +71,7 @@ class Supervisor:
             _check_free(what, address)
         try:
             self._make_byte_cells()
+            self._make_held_notes()
             for child in (self._state_owner, *self._workers):
                 await self._begin(child)
         except BaseException:
@@ -116,6 +117,13 @@ class Supervisor:
             )
         except OSError as error:
             log.error(Event.BYTE_CELLS_MISSING, worker=0, reason=str(error))
+
+    def _make_held_notes(self) -> None:
+        """Without them each worker sees only what it holds itself, and logs it."""
+        try:
+            held_notes.create(held_notes.notes_path(self._socket_path))
+        except OSError as error:
+            log.error(Event.HELD_NOTES_MISSING, worker=0, reason=str(error))
 
     # ---- one child -------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, Cells
 from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.entities import User
+from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import Answer, LocalState, Question, QuotaState
 
@@ -66,12 +67,14 @@ class Traffic:
         ask: Asker | None = None,
         worker: int = 0,
         byte_cells: Cells | None = None,
+        held_beginnings: HeldBeginnings | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
         seeds = partial(secrets.randbits, 32)
         self._admission = admission = Admission(quotas, seeds, now_ms, state=state, remote=remote)
+        admission.held_beginnings = held_beginnings
         admission.ids_per_request = settings.limits.producer_ids_per_request
         admission.access.fail_open.processes = settings.workers
         self.counters = counters = Counters()
@@ -172,9 +175,13 @@ class Traffic:
         self._admission.sticky.refused_elsewhere(user, producer_id, now_ms)
 
     def watched_ids(self) -> list[tuple[User, int]]:
-        """Return the ids for which no cache may answer, of all users."""
-        watched = self._admission.sticky.watched
-        return [(user, producer_id) for user, records in watched.items() for producer_id in records]
+        """Return the ids that were refused lately, of all users."""
+        return [
+            (user, producer_id)
+            for user, records in self._admission.sticky.watched.items()
+            for producer_id, record in records.items()
+            if record.first_refused_ms is not None
+        ]
 
     def connections_elsewhere(self, counts: Counts) -> None:
         """Note how many connections the other workers have: there may be too many now."""

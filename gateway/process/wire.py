@@ -59,7 +59,7 @@ class Kind(IntEnum):
     CHANGED = 14
     """State owner: (number, for each change None or why not, where they are kept)."""
     WATCHED = 15
-    """Worker: [(user, producer id), ...] it watches, when it has connected: they are young."""
+    """Worker: [(user, producer id), ...] refused lately, when it has connected: the state owner may be a new one."""
     INSERTED = 16
     """State owner: the number of the last UNCHARGED id that its state holds."""
     CONNECTIONS = 17

@@ -9,6 +9,7 @@ from typing import Final
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.reports import byte_changes_of, report_of
+from pidgate.gateway.process import held_notes
 from pidgate.gateway.process.byte_cells import ByteCells, NotTheFile, cells_path
 from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.process.traffic import Traffic
@@ -16,6 +17,7 @@ from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.recording.setup import recorder_of
 from pidgate.quota.counters import SAMPLE_MS
 from pidgate.quota.entities import User
+from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import Answer, Question
 
@@ -45,6 +47,7 @@ class Worker:
             ask=self._link.ask,
             worker=number,
             byte_cells=_cells(Path(socket_path), number),
+            held_beginnings=_held_beginnings(Path(socket_path), number),
         )
         self._connections = self._traffic.shared.connection_quotas
         self._connections.on_change = self._count_connections_soon
@@ -153,3 +156,12 @@ def _cells(socket_path: Path, number: int) -> ByteCells | None:
     except (OSError, NotTheFile) as error:
         log.error(Event.BYTE_CELLS_MISSING, worker=number, reason=str(error))
         return None
+
+
+def _held_beginnings(socket_path: Path, number: int) -> HeldBeginnings:
+    """Return the notes that all workers map, made by the supervisor; without the file, notes of its own."""
+    try:
+        return held_notes.shared(held_notes.notes_path(socket_path))
+    except OSError as error:
+        log.error(Event.HELD_NOTES_MISSING, worker=number, reason=str(error))
+        return held_notes.private()

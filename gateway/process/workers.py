@@ -29,7 +29,6 @@ from pidgate.quota.fail_open import FailOpen
 from pidgate.quota.refused_ids import MOST_SHARED
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import Answer, LocalState, Question, complete
-from pidgate.quota.young_ids import YoungIds
 
 log = logger()
 
@@ -65,7 +64,6 @@ class Workers:
         self._clock_ms = monotonic_ms(self._loop)
         self._refusals = manager.refusals
         self._refusals.limit = MOST_SHARED
-        self._young = YoungIds()
         self._fail_open = FailOpen()
         self._reports = Reports()
         self._sessions: set[WorkerSession] = set()
@@ -155,7 +153,6 @@ class Workers:
     def worker_lost(self, session: WorkerSession) -> None:
         """Keep what the worker had counted."""
         self._sessions.discard(session)
-        self._young.worker_lost(session.worker)
         self._send_connections(self._connections.lost(session.process))
         if session.process:
             self._reports.retire(session.process)
@@ -184,13 +181,9 @@ class Workers:
             now_ms = self._now_ms()
             for passed in ids:
                 passed.insert_into(self._manager.state, now_ms)
-                if not passed.is_transactional_id:
-                    self._young.note(passed.user, passed.number, session.worker, now_ms)
             session.send(Kind.INSERTED, last_number)
         elif message.kind is Kind.WATCHED:
-            now_ms = self._now_ms()
-            for user, producer_id in body:
-                self._young.note(user, producer_id, session.worker, now_ms)
+            self._watched(session, body)
         elif message.kind is Kind.INHERIT:
             user, old, new = body
             self._manager.state.inherit(user, old, new, self._now_ms())
@@ -207,7 +200,6 @@ class Workers:
         now_ms = self._now_ms(asked_ms)
         complete(question, self._refusals, now_ms)
         answer = self._decide(question, now_ms)
-        self._young.name(question, answer, session.worker, now_ms)
         if answer.decisions:
             # Its event holds what the decision knew of other gateways; the worker writes it.
             session.send_offsets(self._events.applied_offsets)
@@ -249,6 +241,14 @@ class Workers:
                 if session is not but:
                     session.send(Kind.REFUSED, (user, producer_id))
 
+    def _watched(self, session: WorkerSession, ids: list[tuple[User, int]]) -> None:
+        """Take over what a worker watches and this state owner, perhaps a new one, does not know to be refused."""
+        now_ms = self._now_ms()
+        for user, producer_id in ids:
+            if not self._refusals.is_watched(user, producer_id, now_ms):
+                self._refusals.watched(user, producer_id, now_ms)
+                self._send_refused(user, [producer_id], but=session)
+
     def _snapshot(self, user: User) -> UserSnapshot:
         counted = self._gave_up.find(user) or UserCounters()
         now_ms = self._clock_ms()
@@ -262,7 +262,6 @@ class Workers:
             now_ms = self._now_ms()
             try:
                 gave_up = self._manager.state.sweep(now_ms)
-                self._young.sweep(now_ms)
             except Exception as error:
                 log.exception(Event.UNEXPECTED_ERROR, reason=f"once-a-second work: {error}")
                 continue

@@ -117,7 +117,7 @@ class Conversation(ApiContext):
             step = self._before_login(request)
         else:
             step = HOLD
-        return self._hold(request) if step is HOLD else step
+        return self._hold(request, now_ms) if step is HOLD else step
 
     def release(self, now_ms: int) -> tuple[list[bytes], bool]:
         """Go on with what was held, MOST_FRAMES_PER_TURN at most: come again while `held` could go on.
@@ -332,8 +332,9 @@ class Conversation(ApiContext):
                 recorder.introduced()
         return api.request(self, request, now_ms)
 
-    def _hold(self, request: Request) -> Step:
+    def _hold(self, request: Request, now_ms: int) -> Step:
         self.wants_attention = True
+        request.api.held(self, request, now_ms)
         self.held_bytes += request.keep() + HELD_OVERHEAD_BYTES
         self.held.append(request)
         self._enter(IntakeEvent.ASK if self.awaits_decision else IntakeEvent.HOLD)

@@ -105,6 +105,9 @@ class Api:
         """Decide about the first request behind a mute: HOLD, unless it is refused anyway."""
         return HOLD
 
+    def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
+        """Note that the request waits. Must not raise: what is wrong with it counts when its turn comes."""
+
     def begins(self, context: ApiContext, request: InFlightRequest, response: Response) -> Passing:
         """Return how an answer passes of which only the beginning is there."""
         return self.passing

@@ -80,6 +80,15 @@ class ProduceApi(Api):
                 request.api = THROTTLED_PRODUCE
         return context.forward(request) if acks else FORWARD
 
+    def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
+        if context.admission.held_beginnings is None:
+            return
+        try:
+            _, _, batches = walk(request.buf, request.start, request.end)
+        except KafkaProtocolError:
+            return
+        context.admission.not_forwarded(batches, now_ms)
+
     def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         acks, transactional, batches = walk(request.buf, request.start, request.end)
         if not batches:

@@ -16,6 +16,7 @@ from pidgate.gateway.proxy.apis.api import (
 )
 from pidgate.names import bounded
 from pidgate.protocol import messages
+from pidgate.quota.new_ids import judge_new_id
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Refuse
 
@@ -40,7 +41,7 @@ class InitProducerIdApi(Api):
         if name == "":
             return context.forward(request)
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
-        verdict = context.admission.judge_new_id(context.session, now_ms, pending, hashed)
+        verdict = judge_new_id(context.admission, context.session, now_ms, pending, hashed)
         if isinstance(verdict, PendingDecision):
             if not verdict.question.passed:
                 context.pending = verdict

@@ -720,7 +720,9 @@ class _NoFirstSight(Admission):
 
 
 class _CacheFirst(Admission):
-    def _known(self, session: Session, batches: Collection[ProducerBatch], slice_key: int) -> bool:
+    def _known(
+        self, session: Session, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
+    ) -> bool:
         return all(session.admitted.get(one[0]) == slice_key for one in batches)
 
 

@@ -7,6 +7,7 @@ import pytest
 from pidgate.quota import fail_open
 from pidgate.quota.admission import Admission
 from pidgate.quota.fail_open import bound_milli
+from pidgate.quota.new_ids import judge_new_id
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.state import Answer, PendingDecision, Question, new_id_question
@@ -81,11 +82,11 @@ NAMES = Quotas(
 def named(admission: Admission, state: ProducerIdQuota, hashed: int) -> bool:
     """Return whether a transactional id passes while nobody answers; `state` is what answers later."""
     session = Session("alice", "app", "10.0.0.1", 1)
-    pending = admission.judge_new_id(session, 0, None, hashed)
+    pending = judge_new_id(admission, session, 0, None, hashed)
     assert isinstance(pending, PendingDecision)
     assert not pending.question.passed
     pending.answer = admission.access.fail_open.answer(NAMES, state, pending.question, 0)
-    return isinstance(admission.judge_new_id(session, 0, pending, hashed), Forward)
+    return isinstance(judge_new_id(admission, session, 0, pending, hashed), Forward)
 
 
 def _transactional_ids_have_a_ceiling() -> None:

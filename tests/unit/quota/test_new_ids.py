@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pidgate.quota.admission import Admission
 from pidgate.quota.entities import unidentified
 from pidgate.quota.interim import InterimState
+from pidgate.quota.new_ids import judge_new_id
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.state import (
@@ -44,7 +45,7 @@ def world_of(quotas: Quotas, make: StateClass = ProducerIdQuota) -> World:
 
 def asks(world: World, session: Session | None = None) -> Refuse | None:
     """None: a broker is asked."""
-    verdict = world.admission.judge_new_id(session or world.connect(), world.now_ms, None, None)
+    verdict = judge_new_id(world.admission, session or world.connect(), world.now_ms, None, None)
     assert not isinstance(verdict, PendingDecision), "the state is in this process"
     return verdict if isinstance(verdict, Refuse) else None
 
@@ -437,7 +438,7 @@ def test_who_gave_up_waiting_makes_nobody_wait_longer() -> None:
 
 def test_off_nobody_is_asked() -> None:
     world = World(enforcing(0))
-    assert isinstance(world.admission.judge_new_id(world.connect(), 0, None, None), Forward)
+    assert isinstance(judge_new_id(world.admission, world.connect(), 0, None, None), Forward)
     assert world.admission.user_snapshots(0) == []
 
 

@@ -23,7 +23,9 @@ PartitionKey = tuple[bytes, int]
 class CacheBeforeSticky(Admission):
     """A connection's cache of admitted ids is asked first."""
 
-    def _known(self, session: Session, batches: Collection[ProducerBatch], slice_key: int) -> bool:
+    def _known(
+        self, session: Session, batches: Collection[ProducerBatch], slice_key: int, now_ms: int
+    ) -> bool:
         return all(session.admitted.get(batch[0]) == slice_key for batch in batches)
 
 

@@ -124,7 +124,7 @@ def _pickled(world: World) -> bytes:
     trace, world.trace = world.trace, []
     world.taken.clear()
     for admission in world.processes:
-        admission._counters = UserCountersTable()
+        admission.counters = UserCountersTable()
     state = pickle.dumps(world, protocol=5)
     world.trace = trace
     return state

@@ -17,7 +17,6 @@ from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import Answer, PendingDecision, Question, complete
-from pidgate.quota.young_ids import YoungIds
 
 HOLD_MS: Final = 5_000
 """The longest that a request waits for its answer."""
@@ -52,9 +51,8 @@ class Asked:
 class StateElsewhere:
     """A worker's QuotaState: questions are put by who finds one pending; ids that pass arrive at once."""
 
-    def __init__(self, owner: StateOwner, worker: int) -> None:
+    def __init__(self, owner: StateOwner) -> None:
         self._owner = owner
-        self._worker = worker
 
     def decide(self, question: Question, now_ms: int) -> Answer | None:
         return None
@@ -63,7 +61,6 @@ class StateElsewhere:
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
         self._owner.state.insert_uncharged(user, producer_id, now_ms, transactional=transactional)
-        self._owner.young.note(user, producer_id, self._worker, now_ms)
 
     def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
         self._owner.state.insert_transactional_id(user, hashed, now_ms)
@@ -77,24 +74,31 @@ class StateOwner:
     """The one state, and what is under way between it and its workers."""
 
     state: ProducerIdQuota
-    young: YoungIds = field(default_factory=YoungIds)
     asked: deque[Asked] = field(default_factory=deque)
     sent: list[deque[Message]] = field(default_factory=list)
 
     def attach(self, admission: Admission, worker: int, quotas: Quotas, now_ms: int) -> None:
         """A worker begins: it asks here from now on, and is sent what it has to know."""
-        admission.access.state, admission.access.local = StateElsewhere(self, worker), None
+        admission.access.state, admission.access.local = StateElsewhere(self), None
         while len(self.sent) <= worker:
             self.sent.append(deque())
         self.asked = deque(asked for asked in self.asked if asked.worker != worker)
         self.sent[worker].clear()
-        self.young.worker_lost(worker)
-        for user, records in admission.sticky.watched.items():
-            for producer_id in records:
-                self.young.note(user, producer_id, worker, now_ms)
         self._send(worker, Kind.QUOTAS, quotas, now_ms)
         for user, producer_id in self.state.table.refusals.to_watch(now_ms):
             self._send(worker, Kind.REFUSED, (user, producer_id), now_ms)
+        for user, records in admission.sticky.watched.items():
+            for producer_id, record in records.items():
+                if record.first_refused_ms is not None:
+                    self._watched(worker, user, producer_id, now_ms)
+
+    def _watched(self, worker: int, user: User, producer_id: int, now_ms: int) -> None:
+        refusals = self.state.table.refusals
+        if not refusals.is_watched(user, producer_id, now_ms):
+            refusals.watched(user, producer_id, now_ms)
+            for other in range(len(self.sent)):
+                if other != worker:
+                    self._send(other, Kind.REFUSED, (user, producer_id), now_ms)
 
     def set_quotas(self, quotas: Quotas, now_ms: int) -> None:
         """Here at once, in the workers when it has arrived."""
@@ -113,7 +117,6 @@ class StateOwner:
         question = pending.question
         complete(question, self.state.table.refusals, now_ms)
         answer = self.state.decide(question, now_ms)
-        self.young.name(question, answer, worker, now_ms)
         if answer.refused:
             for other in range(len(self.sent)):
                 for one in question.ids if other != worker else ():

@@ -171,8 +171,23 @@ def random_setup(chooser: random.Random, routes: tuple[tuple[int, ...], ...]) ->
     return Setup(producers, chooser.choice(routes))
 
 
+def known_for_long(world: World, chooser: random.Random) -> Iterator[Step]:
+    """Producers send a first batch of some partitions, it is answered, and a long time passes."""
+    for step in sends(world):
+        if chooser.random() < 0.5:
+            yield step
+    while steps := deliveries(world):
+        yield steps[0]
+    yield ("advance", LONG_PAUSE_MS)
+
+
 def random_steps(world: World, chooser: random.Random, count: int) -> Iterator[Step]:
-    """That many steps, likely ones often; the caller applies each before it asks for the next."""
+    """That many steps, likely ones often; the caller applies each before it asks for the next.
+
+    Half of the schedules of workers begin with ids that have been known for long.
+    """
+    if world.state_owner is not None and chooser.random() < 0.5:
+        yield from known_for_long(world, chooser)
     for _ in range(chooser.randint(0, ROGUES_FIRST)):
         yield ("rogue", chooser.randrange(len(world.processes)))
     for _ in range(count):

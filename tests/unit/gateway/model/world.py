@@ -16,6 +16,7 @@ while a first batch is on the wire loses it without any gateway, too (KAFKA-1559
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from typing import Final
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
+from pidgate.quota.held_beginnings import WORDS, HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.quota.state import Answer, PendingDecision
@@ -151,7 +153,9 @@ class World:
         """Ids that each process let pass; counted until quotas change or a process restarts."""
         self._counts_admitted = quotas.mode is Mode.ENFORCE
         self.state_owner: StateOwner | None = None
+        self.held_beginnings: HeldBeginnings | None = None
         if has_state_owner:
+            self.held_beginnings = HeldBeginnings(memoryview(mmap.mmap(-1, 8 * WORDS)).cast("q"))
             self.state_owner = StateOwner(_state_of(admission(quotas, self.now_ms)))
         self.processes = [self._started() for _ in range(max(route) + 1)]
         for number, process in enumerate(self.processes):
@@ -160,6 +164,7 @@ class World:
     def _started(self) -> Admission:
         admission = self._admission(self.quotas, self.now_ms)
         admission.sticky.topics.learn(self.topic, self.topic_id)
+        admission.held_beginnings = self.held_beginnings
         return admission
 
     def _attach(self, process: Admission, number: int) -> None:

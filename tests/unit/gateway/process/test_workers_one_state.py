@@ -169,7 +169,7 @@ def test_a_question_and_an_answer_survive_the_wire() -> None:
         "app",
         True,
         2,
-        [AskedId(7, 1, 2, b"\x00" + bytes(range(240, 256)), 3, True, False, True, 9, 8)],
+        [AskedId(7, 1, 2, b"\x00" + bytes(range(240, 256)), 3, True, False, 9, 8)],
     )
     assert _over_the_wire(question) == question
     decision = Decision("ü", 7, 1, True, b"\x00\xff", 3, 2, 1, False, Reason.QUEUE, -5, -5, 100, 3, 8, True)

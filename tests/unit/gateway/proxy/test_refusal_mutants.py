@@ -7,19 +7,28 @@ code as it is), the exhaustive search, and random schedules with fixed seeds.
 from __future__ import annotations
 
 import random
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from pidgate.quota import fail_open
-from pidgate.quota.state import Answer, failed_open
+from pidgate.gateway.proxy.apis.produce import ProduceApi
+from pidgate.gateway.proxy.conversation import Conversation
+from pidgate.quota.admission import Admission
+from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.sticky import StickyRefusals
-from pidgate.quota.young_ids import YoungIds
 from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.mutants import MUTANTS
 from tests.unit.gateway.model.search import search
-from tests.unit.gateway.model.steps import WINDOW_MS, Setup, Step, apply, play, random_setup, random_steps
+from tests.unit.gateway.model.steps import (
+    LONG_PAUSE_MS,
+    WINDOW_MS,
+    Setup,
+    Step,
+    apply,
+    play,
+    random_setup,
+    random_steps,
+)
 from tests.unit.gateway.model.world import AdmissionFactory, World
 
 LIBRDKAFKA_PAIR = Setup((("librdkafka", ((1, 1), ())),))
@@ -136,11 +145,90 @@ OVERTAKEN: list[Step] = [
 
 ANSWERED_THERE_FIRST: list[Step] = [("decide",), ("decide",), ("arrive", 1), ("arrive", 1)]
 
-OF_WORKERS: dict[str, tuple[object, str, list[Step]]] = {
-    "no answer names the young": (YoungIds, "name", [*OVERTAKEN, *ANSWERED_THERE_FIRST]),
+KNOWN_FOR_LONG: list[Step] = [
+    ("send", "p0", 1, (1,)),
+    ("decide",),
+    ("arrive", 1),
+    ("arrive", 1),
+    ("append", "p0", 1),
+    ("answer", "p0", 1),
+    ("read", "p0", 1),
+    ("advance", LONG_PAUSE_MS),
+]
+"""The second worker forwards what is the id's without a question, and does not watch it any more."""
+
+BEHIND_ANOTHER: list[Step] = [("move", 1, 0), ("send", "p0", 0, (1,))]
+"""A request that waits for the state owner: what begins behind it has not been judged yet."""
+
+
+def _nothing(*_args: object) -> bool:
+    return False
+
+
+def _held_first_only(api: ProduceApi, context: Conversation, *args: object) -> None:
+    if not context.held:
+        _held(api, context, *args)  # type: ignore[arg-type]
+
+
+_held = ProduceApi.held
+
+OF_WORKERS: dict[str, tuple[object, str, Callable[..., object], list[Step]]] = {
+    "nobody notes a beginning": (
+        HeldBeginnings,
+        "note",
+        _nothing,
+        [*OVERTAKEN, *ANSWERED_THERE_FIRST],
+    ),
+    "nobody notes it, and the id is known": (
+        HeldBeginnings,
+        "note",
+        _nothing,
+        [*KNOWN_FOR_LONG, *OVERTAKEN],
+    ),
+    "a cache answers all the same": (
+        Admission,
+        "_known",
+        lambda admission, session, batches, slice_key, _: all(
+            session.admitted.get(batch[0]) == slice_key for batch in batches
+        ),
+        [*KNOWN_FOR_LONG, *OVERTAKEN],
+    ),
+    "the hot path answers all the same": (
+        HeldBeginnings,
+        "has_any",
+        _nothing,
+        [*KNOWN_FOR_LONG, *OVERTAKEN],
+    ),
+    "what is behind a held request is not noted": (
+        ProduceApi,
+        "held",
+        _held_first_only,
+        [*KNOWN_FOR_LONG, *BEHIND_ANOTHER, *OVERTAKEN],
+    ),
+    "what fails open was not held": (
+        HeldBeginnings,
+        "note",
+        _nothing,
+        [*OVERTAKEN, ("restart_state_owner",)],
+    ),
+    "a new state owner's answer is the last word": (
+        HeldBeginnings,
+        "note",
+        _nothing,
+        [
+            ("send", "p0", 0, (0,)),
+            ("move", 0, 1),
+            ("restart_state_owner",),
+            ("send", "p0", 1, (0,)),
+            ("decide",),
+            ("arrive", 1),
+            ("arrive", 1),
+        ],
+    ),
     "what a broker did not take has passed": (
         StickyRefusals,
         "not_taken",
+        _nothing,
         [
             ("send", "p0", 0, (0,)),
             ("move", 0, 1),
@@ -155,42 +243,15 @@ OF_WORKERS: dict[str, tuple[object, str, list[Step]]] = {
             ("send", "p0", 0, (0,)),
         ],
     ),
-    "a new state owner takes nobody for young": (
-        YoungIds,
-        "note",
-        [
-            ("send", "p0", 0, (0,)),
-            ("move", 0, 1),
-            ("restart_state_owner",),
-            ("send", "p0", 1, (0,)),
-            ("decide",),
-            ("arrive", 1),
-            ("arrive", 1),
-        ],
-    ),
 }
-WORKERS = Setup((("java", ((1, 1), (1,))),), route=(0, 1))
+WORKERS = Setup((("java", ((1, 1), (1, 1))),), route=(0, 1))
 
 
 @pytest.mark.parametrize("mutant", OF_WORKERS)
 def test_a_short_schedule_of_workers_finds_it(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, rule, steps = OF_WORKERS[mutant]
+    place, rule, broken, steps = OF_WORKERS[mutant]
     _play_workers(steps)
-    monkeypatch.setattr(place, rule, lambda *_args: None)
-    with pytest.raises(ModelViolation):
-        _play_workers(steps)
-
-
-def test_what_fails_open_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mutant forgets it: then the second batch passes when the state owner dies, before the first."""
-    steps: list[Step] = [*OVERTAKEN, ("restart_state_owner",)]
-    _play_workers(steps)
-
-    def as_known(*args: Any) -> tuple[Answer, int]:
-        answer, failures = failed_open(*args)
-        return replace(answer, young=()), failures
-
-    monkeypatch.setattr(fail_open, "failed_open", as_known)
+    monkeypatch.setattr(place, rule, broken)
     with pytest.raises(ModelViolation):
         _play_workers(steps)
 

@@ -24,6 +24,7 @@ from pidgate.names import LONGEST_NAME
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.messages import InitProducerIdRequest
 from pidgate.quota.admission import Admission
+from pidgate.quota.new_ids import judge_new_id
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.state import Answer, PendingDecision, Question, busy, complete
@@ -320,11 +321,11 @@ def test_over_the_wire_it_is_decided_as_in_one_process(lives: Lives) -> None:
             now_ms += wait_ms
             session = Session("alice", "app", "10.0.0.1", number)
             admission = processes[process % len(processes)]
-            verdict = admission.judge_new_id(session, now_ms, None, None)
+            verdict = judge_new_id(admission, session, now_ms, None, None)
             if isinstance(verdict, PendingDecision):
                 assert state_owner is not None
                 answered_by(state_owner, verdict)
-                verdict = admission.judge_new_id(session, now_ms, verdict, None)
+                verdict = judge_new_id(admission, session, now_ms, verdict, None)
             told.append(getattr(verdict, "throttle_time_ms", None))
             if told[-1] is not None:
                 continue
