@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -57,20 +56,10 @@ class Run:
     peak_gb: float
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One pattern in one history: right, and of how many; with 95 % Wilson intervals."""
-
-    events: int
-    seed: int
-    pattern: str
-    users: int
-    precision: float | None
-    precision_low: float | None
-    precision_high: float | None
-    recall: float | None
-    recall_low: float | None
-    recall_high: float | None
+JUDGED: Final = (
+    "pattern", "users", "precision", "precision_low", "precision_high", "recall", "recall_low", "recall_high"
+)  # fmt: skip
+"""Columns of detector_accuracy that are kept; intervals are Wilson's, of 95 %."""
 
 
 def main() -> None:
@@ -85,8 +74,9 @@ def main() -> None:
     asked.add_argument("--commit", action="store_true", help="keep the result in bench/results")
     options = asked.parse_args()
     runs: list[Run] = []
-    found: list[Found] = []
-    with _folder(options.folder) as folder:
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="pipeline-scale-") as passing:
+        folder = options.folder or Path(passing)
         for events in options.events:
             tables = folder / f"tables-{events}-{options.seed}"
             if not (tables / "labels").exists():
@@ -97,7 +87,7 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": describe(kafka="none").as_json(),
         "runs": [asdict(run) for run in runs],
-        "found": [asdict(pattern) for pattern in found],
+        "found": found,
     }
     print(page(content))
     if options.commit:
@@ -109,31 +99,18 @@ def _history(events: int, seed: int) -> list[str]:
     return ["--events", str(events), "--users", str(events // EVENTS_PER_USER), "--seed", str(seed)]
 
 
-def _found(tables: Path, events: int, seed: int) -> list[Found]:
+def _found(tables: Path, events: int, seed: int) -> list[dict[str, Any]]:
     """What `offenders` found of each pattern, judged by the labels; nothing when it was not run."""
     accuracy = tables / "results" / "detector_accuracy"
     if not accuracy.exists():
         return []
-    names = [field.name for field in fields(Found)][2:]
-    return [Found(events, seed, **row) for row in pq.read_table(accuracy, columns=names).to_pylist()]
+    rows = pq.read_table(accuracy, columns=JUDGED).to_pylist()
+    return [{"events": events, "seed": seed, **row} for row in rows]
 
 
 def _decisions(tables: Path) -> int:
     files = (tables / "events" / "decision").rglob("*.parquet")
     return sum(pq.read_metadata(file).num_rows for file in files)
-
-
-@contextmanager
-def _folder(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
-        yield given
-        return
-    made = Path(tempfile.mkdtemp(prefix="pipeline-scale-"))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made)
 
 
 def _run(job: str, events: int, tables: Path, options: Sequence[str]) -> Run:
@@ -167,7 +144,6 @@ def _pss_bytes(pid: int) -> int:
 def page(content: Mapping[str, Any]) -> str:
     machine = content["machine"]
     runs = [Run(**run) for run in content["runs"]]
-    found = [Found(**pattern) for pattern in content["found"]]
     lines = [
         "# The pipeline at size",
         "",
@@ -190,10 +166,9 @@ def page(content: Mapping[str, Any]) -> str:
         "| events, seed | pattern | users | precision | recall |",
         "| --- | --- | ---: | ---: | ---: |",
         *(
-            f"| {one.events:,}, {one.seed} | {one.pattern} | {one.users} | "
-            f"{_share(one.precision, one.precision_low, one.precision_high)} | "
-            f"{_share(one.recall, one.recall_low, one.recall_high)} |"
-            for one in found
+            f"| {one['events']:,}, {one['seed']} | {one['pattern']} | {one['users']} | "
+            f"{_share(one, 'precision')} | {_share(one, 'recall')} |"
+            for one in content["found"]
         ),
     ]
     return "\n".join(lines) + "\n"
@@ -225,8 +200,10 @@ def _verdicts(runs: Sequence[Run]) -> Iterator[str]:
             yield f"{_met(times <= size)}: {job} takes {times:.1f} times as long for {size:g} times the events"
 
 
-def _share(share: float | None, low: float | None, high: float | None) -> str:
-    return "-" if share is None else f"{share:.2f} ({low:.2f}-{high:.2f})"
+def _share(found: Mapping[str, Any], name: str) -> str:
+    if found[name] is None:
+        return "-"
+    return f"{found[name]:.2f} ({found[f'{name}_low']:.2f}-{found[f'{name}_high']:.2f})"
 
 
 def _met(holds: bool) -> str:
