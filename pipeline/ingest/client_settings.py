@@ -6,7 +6,7 @@ taken; what is read, and from where, is for ingest to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pidgate.pipeline.errors import BadOption
@@ -30,15 +30,18 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
 
+_CERTIFICATES = {
+    "ssl.ca": "ssl.truststore.certificates",
+    "ssl.certificate": "ssl.keystore.certificate.chain",
+    "ssl.key": "ssl.keystore.key",
+}
+"""In librdkafka's words with `.location` (of a file) or `.pem` behind them, and in Java's."""
+
 
 def read_client_settings(path: str) -> dict[str, str]:
     """Java's settings out of a file of `name=value` lines. Raises BadOption, which names no value."""
-    try:
-        text = Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"--kafka-config {path} cannot be read: {error}") from error
     given = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(_content(path, f"--kafka-config {path}").splitlines(), 1):
         name, equals, value = (part.strip() for part in line.partition("="))
         if not name or name.startswith(("#", "!")):
             continue
@@ -64,9 +67,11 @@ def in_words_of_java(given: Mapping[str, str], path: str) -> dict[str, str]:
         made.setdefault("sasl.jaas.config", _login(made.get("sasl.mechanism", ""), user, password, path))
     if protocol := made.get("security.protocol"):
         made["security.protocol"] = protocol.upper()
-    for old, (new, converted) in _CERTIFICATES.items():
-        if (value := made.pop(old, None)) is not None:
-            made[new] = converted(value, path)
+    for old, new in _CERTIFICATES.items():
+        if (file := made.pop(f"{old}.location", None)) is not None:
+            made.setdefault(f"{old}.pem", _content(file, f"--kafka-config {path} names {file}, which"))
+        if (content := made.pop(f"{old}.pem", None)) is not None:
+            made[new] = content
             made[f"{new.rpartition('store.')[0]}store.type"] = "PEM"
     return made
 
@@ -85,22 +90,8 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _as_it_is(value: str, path: str) -> str:
-    return value
-
-
-def _content(value: str, path: str) -> str:
+def _content(path: str, subject: str) -> str:
     try:
-        return Path(value).read_text()
+        return Path(path).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadOption(f"--kafka-config {path} names {value}, which cannot be read: {error}") from error
-
-
-_CERTIFICATES: dict[str, tuple[str, Callable[[str, str], str]]] = {
-    "ssl.ca.location": ("ssl.truststore.certificates", _content),
-    "ssl.ca.pem": ("ssl.truststore.certificates", _as_it_is),
-    "ssl.certificate.location": ("ssl.keystore.certificate.chain", _content),
-    "ssl.certificate.pem": ("ssl.keystore.certificate.chain", _as_it_is),
-    "ssl.key.location": ("ssl.keystore.key", _content),
-    "ssl.key.pem": ("ssl.keystore.key", _as_it_is),
-}
+        raise BadOption(f"{subject} cannot be read: {error}") from error

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
-
-_LONG, _INT, _TEXT = LongType(), IntegerType(), StringType()
+from pyspark.sql.types import StructType
 
 
-def _columns(**types: LongType | IntegerType | StringType | BinaryType) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in types.items()])
+def _columns(text: str) -> StructType:
+    """Return the columns of `name type, name type`; Spark's own reader of that needs a running Spark."""
+    columns = StructType()
+    for column in text.split(", "):
+        columns.add(*column.split())
+    return columns
 
 
 class Reason(StrEnum):
@@ -30,51 +32,26 @@ class Cause(StrEnum):
     RETENTION = "retention"  # the topic may have removed them before they were read
 
 
-RECORDS = _columns(value=BinaryType(), kafka_partition=_INT, kafka_offset=_LONG, append_time_ms=_LONG)
+RECORDS = _columns("value binary, kafka_partition integer, kafka_offset long, append_time_ms long")
 """Columns of the topic's records."""
 
 DEAD_LETTERS = _columns(
-    reason=_TEXT,
-    detail=_TEXT,
-    value=BinaryType(),
-    type=_TEXT,
-    gateway_id=_TEXT,
-    incarnation=_TEXT,
-    seq=_LONG,
-    wall_time_ms=_LONG,
-    kafka_partition=_INT,
-    kafka_offset=_LONG,
-    append_time_ms=_LONG,
+    "reason string, detail string, value binary, type string, gateway_id string, incarnation string, seq long, "
+    "wall_time_ms long, kafka_partition integer, kafka_offset long, append_time_ms long"
 )
 """Records that are no event of a table: Reason, a sentence, the bytes, and what could be read of them."""
 
 INTERVALS = _columns(
-    gateway_id=_TEXT,
-    incarnation=_TEXT,
-    first_seq=_LONG,
-    last_seq=_LONG,
-    first_ms=_LONG,
-    last_ms=_LONG,
+    "gateway_id string, incarnation string, first_seq long, last_seq long, first_ms long, last_ms long"
 )
 """Numbers that were seen: a row for each run without a gap, and when its events were appended, first and last."""
 
 GAPS = _columns(
-    gateway_id=_TEXT,
-    incarnation=_TEXT,
-    first_seq=_LONG,
-    last_seq=_LONG,
-    missing=_LONG,
-    noticed_ms=_LONG,
-    cause=_TEXT,
+    "gateway_id string, incarnation string, first_seq long, last_seq long, missing long, noticed_ms long, cause string"
 )
 """Numbers that never came. `noticed_ms`: when the first event behind them was appended."""
 
 LOSSES = _columns(
-    kafka_partition=_INT,
-    first_offset=_LONG,
-    last_offset=_LONG,
-    missing=_LONG,
-    resumed_ms=_LONG,
-    topic_id=_TEXT,
+    "kafka_partition integer, first_offset long, last_offset long, missing long, resumed_ms long, topic_id string"
 )
 """Offsets that the topic had removed before they were read. `resumed_ms`: when what was read next was appended."""
