@@ -10,7 +10,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from pidgate.pipeline.history.cast import Deployment, Kind, User
+from pidgate.events.patterns import Pattern
+from pidgate.pipeline.history.cast import Deployment, User
 from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
 from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, Times, World, dice
 
@@ -21,9 +22,11 @@ _PODS_OF_A_ROLLOUT = 10_000
 def planned(world: World, user: User) -> Lives:
     """All lives of the user that are not made up day by day, in no order."""
     plans = [
-        _PLANS[deployment.kind](world, deployment, dice(world.seed, "plan", user.number, deployment.number))
+        _PLANS[deployment.pattern](
+            world, deployment, dice(world.seed, "plan", user.number, deployment.number)
+        )
         for deployment in user.deployments
-        if deployment.kind in _PLANS
+        if deployment.pattern in _PLANS
     ]
     lives = together(plans)
     lives.is_lasting = True
@@ -67,7 +70,7 @@ def _chain(
         starts = np.concatenate([[began_ms + roll.integers(0, HOUR_MS)], ends + pauses])
         ends = np.concatenate([ends, [world.end_ms + DAY_MS]])
         pods = process + deployment.processes * np.cumsum(roll.random(len(starts)) < moves)
-        kept = deployment.is_transactional and deployment.kind is not Kind.RANDOM_TXN
+        kept = deployment.is_transactional and deployment.pattern is not Pattern.RANDOM_TRANSACTIONAL_IDS
         parts.append(
             lives_of(
                 deployment,
@@ -89,7 +92,7 @@ def _steady(world: World, deployment: Deployment, roll: np.random.Generator) -> 
 
 
 def _often_started(world: World, deployment: Deployment, roll: np.random.Generator) -> Lives:
-    moves = 0.9 if deployment.kind is Kind.NAMESAKES else 0.05
+    moves = 0.9 if deployment.pattern is Pattern.SHARED_CLIENT_ID else 0.05
     return _chain(world, deployment, roll, deployment.habit["starts_per_day"], moves=moves, pause_s=120)
 
 
@@ -203,13 +206,13 @@ def _errors(
     return times[order], chosen_codes[order]
 
 
-_PLANS: dict[Kind, Callable[[World, Deployment, np.random.Generator], Lives]] = {
-    Kind.STEADY: _steady,
-    Kind.ROLLING: _rolling,
-    Kind.SCALING: _scaling,
-    Kind.NAT: _often_started,
-    Kind.NAMESAKES: _often_started,
-    Kind.RANDOM_TXN: _often_started,
-    Kind.BY_HAND: _by_hand,
-    Kind.PER_ERROR: _per_error,
+_PLANS: dict[Pattern, Callable[[World, Deployment, np.random.Generator], Lives]] = {
+    Pattern.STEADY: _steady,
+    Pattern.ROLLING_DEPLOYMENT: _rolling,
+    Pattern.AUTOSCALING: _scaling,
+    Pattern.SHARED_ADDRESS: _often_started,
+    Pattern.SHARED_CLIENT_ID: _often_started,
+    Pattern.RANDOM_TRANSACTIONAL_IDS: _often_started,
+    Pattern.UNKNOWN: _by_hand,
+    Pattern.PRODUCER_PER_ERROR: _per_error,
 }

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pidgate.events.patterns import Pattern
-from pidgate.pipeline.history.cast import DAILY, Deployment, Kind, User, cast
+from pidgate.pipeline.history.cast import DAILY, Deployment, User, cast
 from pidgate.pipeline.history.fleets import planned, rollouts
 from pidgate.pipeline.history.loops import is_crashing
 from pidgate.pipeline.history.shard import day_of
@@ -110,12 +110,12 @@ def patterns(world: World, user: User) -> set[Pattern]:
 
 
 def _pattern(world: World, deployment: Deployment, begun: int) -> Pattern | None:
-    if deployment.kind is Kind.ROLLING and not len(rollouts(world, deployment)):
+    if deployment.pattern is Pattern.ROLLING_DEPLOYMENT and not len(rollouts(world, deployment)):
         return Pattern.STEADY
-    if deployment.kind is Kind.CRASHING:
+    if deployment.pattern is Pattern.RESTART_LOOP:
         days = range(world.days)
         return deployment.pattern if any(is_crashing(world, deployment, day) for day in days) else None
-    if deployment.kind in DAILY or deployment.kind is Kind.STEADY:
+    if deployment.pattern in DAILY or deployment.pattern is Pattern.STEADY:
         return deployment.pattern
     if not begun and deployment.is_harmful:
         return None

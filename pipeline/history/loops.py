@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pidgate.pipeline.history.cast import Deployment, Kind, User
+from pidgate.events.patterns import Pattern
+from pidgate.pipeline.history.cast import Deployment, User
 from pidgate.pipeline.history.lives import CLIENT, RESET, Lives, activity, chosen, lives_of, together
 from pidgate.pipeline.history.world import DAY_MS, HOUR_MS, MINUTE_MS, World, dice
 
@@ -19,11 +20,11 @@ def of_day(world: World, user: User, day: int) -> Lives:
     """All lives of the user that begin on the day and are made up day by day, in no order."""
     midnight_ms = world.midnight_ms(day)
     made = [
-        _LOOPS[deployment.kind](
+        _LOOPS[deployment.pattern](
             world, deployment, day, dice(world.seed, "day", day, user.number, deployment.number)
         )
         for deployment in user.deployments
-        if deployment.kind in _LOOPS and deployment.begin_day < day + 1
+        if deployment.pattern in _LOOPS and deployment.begin_day < day + 1
     ]
     lives = together(made)
     begins = np.array([max(midnight_ms, one.begin_ms(world)) for one in user.deployments])
@@ -127,8 +128,8 @@ def _per_batch(world: World, deployment: Deployment, day: int, roll: np.random.G
     return together(parts)
 
 
-_LOOPS: dict[Kind, Callable[[World, Deployment, int, np.random.Generator], Lives]] = {
-    Kind.CRON: _cron,
-    Kind.CRASHING: _crashing,
-    Kind.PER_BATCH: _per_batch,
+_LOOPS: dict[Pattern, Callable[[World, Deployment, int, np.random.Generator], Lives]] = {
+    Pattern.CRON_JOB: _cron,
+    Pattern.RESTART_LOOP: _crashing,
+    Pattern.PRODUCER_PER_BATCH: _per_batch,
 }

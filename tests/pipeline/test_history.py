@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.events.definitions import EVENT_TYPES
-from pidgate.events.patterns import HARMFUL
+from pidgate.events.patterns import HARMFUL, Pattern
 from pidgate.pipeline.history import events_of_day, job, loops
 from pidgate.pipeline.history.cast import STORIES, cast
 from pidgate.pipeline.history.events_of_day import DayTables, tables_of
@@ -219,19 +219,20 @@ def test_patterns_overlap_in_how_many_ids_they_bring() -> None:
     """Or one could tell them apart by counting alone."""
     many = replace(WORLD, users=400)
     per_day = {
-        kind: [
+        pattern: [
             one.habit.get(habit, 0)
             for user in range(400)
             for one in cast(many, user).deployments
-            if one.kind == kind
+            if one.pattern is pattern
         ]
-        for kind, habit in (
-            ("per_batch", "per_hour"),
-            ("random_txn", "starts_per_day"),
-            ("cron", "every_minutes"),
+        for pattern, habit in (
+            (Pattern.PRODUCER_PER_BATCH, "per_hour"),
+            (Pattern.RANDOM_TRANSACTIONAL_IDS, "starts_per_day"),
+            (Pattern.CRON_JOB, "every_minutes"),
         )
     }
-    slow_batches, busy_crons = min(per_day["per_batch"]) * 24, 1_440 / min(per_day["cron"])
+    slow_batches = min(per_day[Pattern.PRODUCER_PER_BATCH]) * 24
+    busy_crons = 1_440 / min(per_day[Pattern.CRON_JOB])
     assert slow_batches < busy_crons
     assert len(STORIES) <= 30
 
