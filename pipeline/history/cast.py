@@ -264,6 +264,8 @@ def _size_and_habit(roll: np.random.Generator, pattern: Pattern) -> tuple[int, d
             return int(_log_normal(roll, 3, 0.7, 1, 14)), {
                 "starts_per_day": _log_normal(roll, 30, 1.3, 4, 900)
             }
+        case _:
+            raise ValueError(f"no deployment is built to show {pattern}")
 
 
 _CRON = (0.1, 0.15, 0.2, 0.15, 0.2, 0.08, 0.06, 0.06)
