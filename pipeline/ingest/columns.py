@@ -11,7 +11,8 @@ def _columns(text: str) -> StructType:
     """Return the columns of `name type, name type`; Spark's own reader of that needs a running Spark."""
     columns = StructType()
     for column in text.split(", "):
-        columns.add(*column.split())
+        name, kind = column.split()
+        columns.add(name, kind)
     return columns
 
 
