@@ -126,11 +126,10 @@ def _enforced(
         first = (user_of == place) & ~refresh & (sights["base_sequence"] == 0)
         if user.rate_per_hour is None or not first.any():
             continue
-        verdicts = refusals.judged(day, seen, user, session[first], roll)
-        refusals.apply(seen, verdicts, session[first])
+        decisions, ended = refusals.judged(day, seen, user, session[first], roll)
         dropped |= first
-        decided += verdicts.decisions
-        outcomes += verdicts.outcomes
+        decided += decisions
+        outcomes += ended
     # A refresh follows an admission, and a process that has ended writes nothing.
     dropped |= refresh & (full["at_ms"] <= seen.first_use_ms[session])
     ends = np.array([process.end_ms for process in processes])

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pidgate.events.definitions import Heard
 from pidgate.pipeline.history import observed, refusals
 from pidgate.pipeline.history.observed import Columns
 from pidgate.pipeline.history.sessions import Sessions
@@ -33,7 +31,7 @@ def array_of(values: Any, field: pa.Field, size: int) -> pa.Array:
         return values
     if isinstance(values, str):
         return coded(np.zeros(size, np.int32), [values])
-    if values is None or isinstance(values, int):
+    if values is None or isinstance(values, int | tuple):
         return pa.repeat(pa.scalar(values, field.type), size)
     if isinstance(values, np.ndarray) and values.dtype.kind == "f" and pa.types.is_integer(field.type):
         missing = np.isnan(values)
@@ -41,17 +39,8 @@ def array_of(values: Any, field: pa.Field, size: int) -> pa.Array:
     return pa.array(values, field.type)
 
 
-_HEARD = pa.struct([(field.name, pa.int64()) for field in fields(Heard)])
-
-
-def _empty_lists(size: int, of: pa.DataType) -> pa.ListArray:
-    """Return empty lists: a made-up gateway follows no other one."""
-    return pa.ListArray.from_arrays(np.zeros(size + 1, np.int32), pa.array([], of))
-
-
 def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
-    session, life = rows["session"], seen.life[rows["session"]]
-    size = len(session)
+    life = seen.life[rows["session"]]
     transactional = day.of_deployment("is_transactional")[life]
     topics = [f"{user.number}.{topic}" for user in day.users for topic in user.topics]
     begins = np.cumsum([0, *(len(user.topics) for user in day.users)])[:-1]
@@ -81,8 +70,9 @@ def _decision(day: Day, seen: Sessions, rows: Columns) -> dict[str, Any]:
         "queue_position": rows["queue_position"],
         "waited_ms": rows["waited_ms"],
         "quota_version": 1,
-        "applied_offsets": _empty_lists(size, pa.int64()),
-        "heard": _empty_lists(size, _HEARD),
+        # A made-up gateway follows no other one.
+        "applied_offsets": (),
+        "heard": (),
         "suppressed_count": 0,
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,15 +27,6 @@ BALANCE = ("tokens_before", "tokens_after", "throttle_time_ms", "queue_position"
 Row = dict[str, Any]
 
 
-@dataclass
-class Judged:
-    """Rows of decisions and of refusal outcomes. `admitted`: session -> when."""
-
-    decisions: list[Row] = field(default_factory=list)
-    outcomes: list[Row] = field(default_factory=list)
-    admitted: dict[int, int] = field(default_factory=dict)
-
-
 def quotas(users: tuple[User, ...]) -> Quotas:
     """Return the quotas of these users: observe, but enforce for those who have a rate."""
     rates = {
@@ -47,8 +37,12 @@ def quotas(users: tuple[User, ...]) -> Quotas:
     return Quotas(mode=Mode.OBSERVE, producer_ids=SETTINGS, users=rates)
 
 
-def judged(day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.random.Generator) -> Judged:
-    """Decide on a user's new ids of one day; `mine`: its sessions that bring one.
+def judged(
+    day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.random.Generator
+) -> tuple[list[Row], list[Row]]:
+    """Decide on a user's new ids of one day; return rows of decisions and of refusal outcomes.
+
+    `mine`: its sessions that bring an id; their first use becomes their admission, or never.
 
     Each day begins with all tokens: the state that the day before left behind is another task's.
     """
@@ -56,12 +50,14 @@ def judged(day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.rand
     seeds = iter(roll.integers(9, 2**31, 64).tolist())
     begin_ms = int(seen.begin_ms.min()) // DAY_MS * DAY_MS
     state = ProducerIdQuota(quotas((user,)), lambda: next(seeds), 0)
-    decided = Judged()
+    decisions: list[Row] = []
+    outcomes: list[Row] = []
     lives = day.lives
     producer_id, epoch, is_lasting = lives.producer_id, lives.epoch, lives.is_lasting
     # When, who, how often before, and of those that were refused: when first, and until when.
     due = [(int(seen.first_use_ms[one]), int(one), 0, 0, 0) for one in mine]
     heapq.heapify(due)
+    seen.first_use_ms[mine] = NEVER
     while due:
         at_ms, session, attempts, first_ms, deadline_ms = heapq.heappop(due)
         came_back = attempts > 0
@@ -83,11 +79,12 @@ def judged(day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.rand
         if decision is not None:
             balance = {name: getattr(decision, name) for name in BALANCE}
             own = {"reason": decision.reason.value, "is_refresh": False, "base_sequence": 0}
-            decided.decisions.append(row | balance | own)
+            decisions.append(row | balance | own)
         if not answer.refused:
-            decided.admitted[session] = at_ms
+            if at_ms < seen.end_ms[session]:
+                seen.first_use_ms[session] = at_ms
             if came_back:
-                decided.outcomes.append(row | {"attempts": attempts})
+                outcomes.append(row | {"attempts": attempts})
             continue
         assert decision is not None
         first_ms = first_ms if came_back else at_ms
@@ -100,11 +97,5 @@ def judged(day: Day, seen: Sessions, user: User, mine: np.ndarray, roll: np.rand
         elif attempts > 1:
             # An id that never comes back never stood in line, and has no refusal_outcome.
             gone_ms = at_ms + SETTINGS.max_throttle_ms + 30_000
-            decided.outcomes.append(row | {"at_ms": gone_ms, "attempts": attempts})
-    return decided
-
-
-def apply(seen: Sessions, decided: Judged, mine: np.ndarray) -> None:
-    """Set the first use of sessions to their admission, or to never."""
-    first_use_ms = np.array([decided.admitted.get(int(one), NEVER) for one in mine])
-    seen.first_use_ms[mine] = np.where(first_use_ms >= seen.end_ms[mine], NEVER, first_use_ms)
+            outcomes.append(row | {"at_ms": gone_ms, "attempts": attempts})
+    return decisions, outcomes

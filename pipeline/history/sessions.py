@@ -6,7 +6,6 @@ A life that goes on while the gateway's process is replaced is one session befor
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,11 +67,20 @@ def incarnations(world: World, shard: int, day: int) -> list[Incarnation]:
 def sessions(day: Day, processes: list[Incarnation], roll: np.random.Generator) -> Sessions:
     """Return the sessions of a day, in the order of lives within each process."""
     gateway_of = _gateways(day)
-    parts = [_of_process(number, process, gateway_of, day) for number, process in enumerate(processes)]
-    life, incarnation, gateway, begin_ms, end_ms, is_first, is_last = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
+    served = [_served(day, gateway_of, process) for process in processes]
+    life = np.concatenate(served)
+    incarnation = np.repeat(np.arange(len(processes)), [len(one) for one in served])
+    gateway, from_ms, until_ms = (
+        np.array([getattr(process, name) for process in processes])[incarnation]
+        for name in ("gateway", "begin_ms", "end_ms")
     )
     lives = day.lives
+    start_ms, stop_ms = lives.start_ms[life], lives.end_ms[life]
+    is_first, is_last = start_ms >= from_ms - _LAST_MOMENTS_MS, stop_ms < until_ms
+    # Cut off by the replacement, clients come back within seconds.
+    back_ms = from_ms + 300 + (day.pod_key[life] % np.uint64(1_500)).astype(np.int64)
+    begin_ms = np.where(is_first, np.maximum(start_ms, from_ms + 100), back_ms)
+    end_ms = np.maximum(np.where(is_last, stop_ms, until_ms - 5), begin_ms + 2)
     pace = day.of_deployment("requests_per_hour")[life]
     busy_hour, evenness = day.of_deployment("busy_hour")[life], day.of_deployment("evenness")[life]
     busy = activity(day.world, busy_hour, evenness, (begin_ms + end_ms) // 2)
@@ -119,23 +127,9 @@ def _gateways(day: Day) -> NDArray[np.int64]:
     return np.where(keeps, day.lives.user % day.world.gateways, by_pod)
 
 
-def _of_process(
-    number: int, process: Incarnation, gateway_of: NDArray[np.int64], day: Day
-) -> tuple[NDArray[Any], ...]:
-    lives = day.lives
-    # Who comes in the last moments is served by the next process.
-    overlaps = (lives.start_ms < process.end_ms - _LAST_MOMENTS_MS) & (
-        lives.end_ms > process.begin_ms + 2_000
-    )
-    begins = overlaps & (lives.start_ms >= process.begin_ms - _LAST_MOMENTS_MS)
-    here = (gateway_of == process.gateway) & np.where(day.lives.is_lasting, overlaps, begins)
-    life = np.flatnonzero(here)
-    start_ms, stop_ms = lives.start_ms[life], lives.end_ms[life]
-    is_first = start_ms >= process.begin_ms - _LAST_MOMENTS_MS
-    # Cut off by the replacement, clients come back within seconds.
-    back_ms = process.begin_ms + 300 + (day.pod_key[life] % np.uint64(1_500)).astype(np.int64)
-    begin_ms = np.where(is_first, np.maximum(start_ms, process.begin_ms + 100), back_ms)
-    is_last = stop_ms < process.end_ms
-    end_ms = np.maximum(np.where(is_last, stop_ms, process.end_ms - 5), begin_ms + 2)
-    same = np.full(len(life), 0)
-    return life, same + number, same + process.gateway, begin_ms, end_ms, is_first, is_last
+def _served(day: Day, gateway_of: NDArray[np.int64], process: Incarnation) -> NDArray[np.int64]:
+    """Return the lives that a process serves. Who comes in its last moments is served by the next one."""
+    lives, from_ms = day.lives, process.begin_ms
+    overlaps = (lives.start_ms < process.end_ms - _LAST_MOMENTS_MS) & (lives.end_ms > from_ms + 2_000)
+    begins = overlaps & (lives.start_ms >= from_ms - _LAST_MOMENTS_MS)
+    return np.flatnonzero((gateway_of == process.gateway) & np.where(lives.is_lasting, overlaps, begins))
