@@ -115,7 +115,8 @@ class Batches:
             seqs.merged(marks).coalesce(1).write.parquet(self.tables.path(state))
             twice = seqs.duplicates(marks)
             repeated = twice.count()
-            fresh = _without(arrivals, twice) if repeated else arrivals
+            place = ["kafka_partition", "kafka_offset"]
+            fresh = arrivals.join(twice, place, "left_anti") if repeated else arrivals
             counts = _counts(fresh)
             self._stage(fresh, counts, staging)
         finally:
@@ -275,10 +276,6 @@ def moves(files: Files, staging: str, name: str) -> list[tuple[str, str]]:
         folder = path.removeprefix(f"{staging}/").rpartition("/")[0]
         found.append((path, f"{folder}/{name}-{number}.parquet"))
     return found
-
-
-def _without(arrivals: DataFrame, twice: DataFrame) -> DataFrame:
-    return arrivals.join(twice, ["kafka_partition", "kafka_offset"], "left_anti")
 
 
 def _counts(arrivals: DataFrame) -> dict[tuple[str, str | None], int]:

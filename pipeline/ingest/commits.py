@@ -16,10 +16,11 @@ the renames; each is done or not, so doing them again is harmless. There is only
 
 from __future__ import annotations
 
-import json
 import uuid
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from pidgate.pipeline.errors import TableUnreadable
 from pidgate.pipeline.files import Files
@@ -60,18 +61,15 @@ class Commit:
     swaps: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+        return _COMMIT.dump_json(self, indent=1).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Commit:
-        loaded = json.loads(text)
-        position = loaded["position"]
-        position["next_offsets"] = {int(key): value for key, value in position["next_offsets"].items()}
-        position["losses"] = tuple(Loss(**loss) for loss in position["losses"])
-        pairs = {
-            name: tuple((source, target) for source, target in loaded[name]) for name in ("moves", "swaps")
-        }
-        return cls(version=loaded["version"], position=Position(**position), **pairs)
+        """Read a commit. Raises ValidationError."""
+        return _COMMIT.validate_json(text)
+
+
+_COMMIT = TypeAdapter(Commit)
 
 
 class CommitLog:
@@ -155,8 +153,9 @@ class CommitLog:
         path = f"{_COMMITS}/{names[-1]}"
         try:
             return Commit.from_json(self._files.read(path))
-        except (ValueError, KeyError, TypeError) as problem:
+        except ValidationError as problem:
+            reason = problem.errors()[0]["msg"]
             raise TableUnreadable(
-                f"{self._files.full(path)} is not what ingest wrote ({problem}). Restore the folder {WORK}/ together "
+                f"{self._files.full(path)} is not what ingest wrote ({reason}). Restore the folder {WORK}/ together "
                 "with the tables from one backup, or ingest into new --tables."
             ) from problem

@@ -49,8 +49,6 @@ def ask_gateways_reader(records: DataFrame) -> DataFrame:
 
 
 def _answers(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    # Imported where it runs: on the workers.
-
     schema = to_arrow_schema(ANSWERS)
     for batch in batches:
         rows = [record | answer_to(record["value"]) for record in batch.to_pylist()]
