@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from pyarrow import fs
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -46,23 +45,6 @@ class DayTables:
     ids: pa.Table
 
 
-@dataclass
-class _Rows:
-    """Rows of one type, with what they are numbered by."""
-
-    columns: Columns
-    own: Sequence[gateways.Own] = ()
-
-    @property
-    def at_ms(self) -> NDArray[np.int64]:
-        return self.columns["at_ms"] if not self.own else np.array([at for _, at, _ in self.own], np.int64)
-
-    def incarnation(self, seen: Sessions) -> NDArray[np.int64]:
-        if self.own:
-            return np.array([number for number, _, _ in self.own], np.int64)
-        return seen.incarnation[self.columns["session"]]
-
-
 def tables_of(world: World, shard: int, number: int) -> DayTables:
     """Everything of day `number`."""
     day = day_of(world, shard, number)
@@ -73,32 +55,36 @@ def tables_of(world: World, shard: int, number: int) -> DayTables:
     sights, outcomes = _enforced(day, seen, processes, sights, roll)
     usage = observed.usage(day, seen, roll)
     rows = {
-        "decision": _Rows(sights),
-        "refusal_outcome": _Rows(outcomes),
-        "id_usage": _Rows(usage.rows),
-        "init_producer_id": _Rows(observed.answers(day, seen, roll)),
-        "produce_error": _Rows(observed.errors(day, seen, roll)),
-        "connection": _Rows(observed.connections(day, seen, usage, roll)),
-        "config": _Rows({}, gateways.config(day, processes)),
-        "lifecycle": _Rows({}, gateways.lifecycle(world, processes, shard)),
-        "topology": _Rows({}, gateways.topology(day, processes)),
+        "decision": sights,
+        "refusal_outcome": outcomes,
+        "id_usage": usage.rows,
+        "init_producer_id": observed.answers(day, seen, roll),
+        "produce_error": observed.errors(day, seen, roll),
+        "connection": observed.connections(day, seen, usage, roll),
+        "config": gateways.config(day, processes),
+        "lifecycle": gateways.lifecycle(world, processes, shard),
+        "topology": gateways.topology(day, processes),
     }
-    numbers = _numbered([rows[kind] for kind in TYPES], seen)
+    for columns in rows.values():
+        if "session" in columns:
+            columns["incarnation"] = seen.incarnation[columns["session"]]
+    _number([rows[kind] for kind in TYPES])
     envelope = _Envelope(day, seen, processes)
-    tables = {kind: envelope.table(kind, rows[kind], seq) for kind, seq in zip(TYPES, numbers, strict=True)}
+    tables = {kind: envelope.table(kind, rows[kind]) for kind in TYPES}
     return DayTables(tables, _truth(day, sights, seen))
 
 
-def _numbered(rows: Sequence[_Rows], seen: Sessions) -> list[NDArray[np.int64]]:
-    """seq of each row: 1, 2, 3 ... within its incarnation, in order of true time."""
-    incarnation = np.concatenate([one.incarnation(seen) for one in rows])
-    at_ms = np.concatenate([one.at_ms for one in rows])
+def _number(rows: Sequence[Columns]) -> None:
+    """Add the seq of each row: 1, 2, 3 ... within its incarnation, in order of true time."""
+    incarnation, at_ms = (np.concatenate([one[name] for one in rows]) for name in ("incarnation", "at_ms"))
     order = np.lexsort((at_ms, incarnation))
     counts = np.bincount(incarnation)
     begins = np.repeat(np.cumsum(counts) - counts, counts)
     seq = np.empty(len(order), np.int64)
     seq[order] = np.arange(len(order)) - begins + 1
-    return np.split(seq, np.cumsum([len(one.at_ms) for one in rows])[:-1])
+    ends = np.cumsum([len(one["at_ms"]) for one in rows])
+    for one, numbers in zip(rows, np.split(seq, ends[:-1]), strict=True):
+        one["seq"] = numbers
 
 
 def _enforced(
@@ -169,30 +155,28 @@ class _Envelope:
     seen: Sessions
     processes: Sequence[Incarnation]
 
-    def table(self, kind: str, rows: _Rows, seq: NDArray[np.int64]) -> pa.Table:
+    def table(self, kind: str, rows: Columns) -> pa.Table:
         schema = to_arrow_schema(table_schema(kind))
-        incarnation = rows.incarnation(self.seen)
-        gateway = np.array([process.gateway for process in self.processes])[incarnation]
-        wall_ms = rows.at_ms + self.day.world.skews_ms[gateway]
+        gateway = np.array([process.gateway for process in self.processes])[rows["incarnation"]]
+        wall_ms = rows["at_ms"] + self.day.world.skews_ms[gateway]
         # By hour first, so that each hour's file is one piece.
-        order = np.lexsort((seq, incarnation, wall_ms // 3_600_000))
-        incarnation, gateway, wall_ms, seq = incarnation[order], gateway[order], wall_ms[order], seq[order]
-        size = len(order)
+        order = np.lexsort((rows["seq"], rows["incarnation"], wall_ms // HOUR_MS))
+        gateway, size = gateway[order], len(order)
+        mine = {name: column[order] for name, column in rows.items()}
         columns: dict[str, Any] = {
             "schema_version": SCHEMA_VERSION,
             "cluster": CLUSTER,
             "gateway_id": coded(gateway, [f"gw-{number}" for number in range(self.day.world.gateways)]),
-            "incarnation": coded(incarnation, [process.name for process in self.processes]),
-            "seq": seq,
-            "wall_time_ms": wall_ms,
-            "decision_time_ms": rows.at_ms[order] - self.day.world.boots_ms[gateway],
+            "incarnation": coded(mine["incarnation"], [process.name for process in self.processes]),
+            "seq": mine["seq"],
+            "wall_time_ms": wall_ms[order],
+            "decision_time_ms": mine["at_ms"] - self.day.world.boots_ms[gateway],
             "worker": self.processes[0].worker,
         }
-        if rows.own:
-            own = [rows.own[place][2] for place in order]
+        if "own" in mine:
+            own = mine["own"]
             columns |= dict.fromkeys(_OF_A_CLIENT, "") | {name: [one[name] for one in own] for name in own[0]}
         else:
-            mine = {name: column[order] for name, column in rows.columns.items()}
             columns |= self._client(mine) | OWN_COLUMNS[kind](self.day, self.seen, mine)
         arrays = [array_of(columns.get(field.name), field, size) for field in schema]
         return pa.table(arrays, names=schema.names)

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from pidgate.pipeline.history.observed import Columns
 from pidgate.pipeline.history.refusals import SETTINGS, quotas
 from pidgate.pipeline.history.sessions import Incarnation
 from pidgate.pipeline.history.shard import Day, brokers_of
 from pidgate.pipeline.history.world import DAY_MS, World
 
 ALIVE_EVERY_MS = 30_000
-Own = tuple[int, int, dict[str, Any]]
-"""Incarnation, true time, the event's own fields."""
 
 
-def lifecycle(world: World, processes: Sequence[Incarnation], shard: int) -> list[Own]:
-    events: list[Own] = []
+def _rows(events: Sequence[tuple[int, int, dict[str, Any]]]) -> Columns:
+    """Return rows of events; each comes as its incarnation, its true time, and its own fields."""
+    incarnations, at_ms, own = zip(*events, strict=True)
+    return {"incarnation": np.array(incarnations), "at_ms": np.array(at_ms), "own": np.array(own, object)}
+
+
+def lifecycle(world: World, processes: Sequence[Incarnation], shard: int) -> Columns:
+    events: list[tuple[int, int, dict[str, Any]]] = []
     for number, process in enumerate(processes):
         restored = {"restored_from": "nothing" if process.begin_ms == world.begin_ms else "topic"}
         events.append((number, process.begin_ms + 10, _phase("start", restored_from="nothing")))
@@ -27,7 +34,7 @@ def lifecycle(world: World, processes: Sequence[Incarnation], shard: int) -> lis
                 for at_ms in range(process.begin_ms + ALIVE_EVERY_MS, process.end_ms - 1_000, ALIVE_EVERY_MS)
             ]
         events.append((number, process.end_ms - 1, _phase("stop")))
-    return events
+    return _rows(events)
 
 
 def _phase(phase: str, **more: Any) -> dict[str, Any]:
@@ -46,7 +53,7 @@ def _phase(phase: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
+def config(day: Day, processes: Sequence[Incarnation]) -> Columns:
     """Return a config event at each start."""
     in_force = quotas(day.users)
     users = [
@@ -84,10 +91,10 @@ def config(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
         "cluster_rate_milli": None,
         "quotas": users,
     }
-    return [(number, process.begin_ms + 11, fields) for number, process in enumerate(processes)]
+    return _rows([(number, process.begin_ms + 11, fields) for number, process in enumerate(processes)])
 
 
-def topology(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
+def topology(day: Day, processes: Sequence[Incarnation]) -> Columns:
     """Return topology events: brokers in three racks, each topic's partitions round them."""
     nodes = list(brokers_of(day.world))
     brokers = [
@@ -104,4 +111,4 @@ def topology(day: Day, processes: Sequence[Incarnation]) -> list[Own]:
             ]
             topics.append({"topic": f"{user.number}.{topic}", "leaders": leaders, "replicas": replicas})
     fields = {"brokers": brokers, "topics": topics, "producer_id_expiration_ms": DAY_MS}
-    return [(number, process.begin_ms + 200, fields) for number, process in enumerate(processes)]
+    return _rows([(number, process.begin_ms + 200, fields) for number, process in enumerate(processes)])
