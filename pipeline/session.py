@@ -25,7 +25,7 @@ _NOT_SHIPPED = ("hadoop-client", "scala-library", "slf4j-api", "jsr305", "spark-
 
 
 def spark_session(
-    job: str, *, master: str | None = None, memory: str = "2g", with_kafka: bool = False, ui: bool = False
+    job: str, *, master: str | None = None, memory: str = "2g", with_kafka: bool = False
 ) -> SparkSession:
     """Return a session for one job. Under spark-submit memory, jars and cores are its own.
 
@@ -35,7 +35,7 @@ def spark_session(
     builder = SparkSession.builder.appName(f"pidgate {job}").config(map=_everywhere())
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ["JAVA_HOME"] = str(java_home())
-        builder = builder.master(master or LOCAL).config(map=_embedded(memory, ui))
+        builder = builder.master(master or LOCAL).config(map=_embedded(memory))
         if with_kafka:
             builder = builder.config("spark.jars", ",".join(map(str, connector_jars())))
     elif master is not None:
@@ -61,14 +61,14 @@ def _everywhere() -> dict[str, Setting]:
     }
 
 
-def _embedded(memory: str, ui: bool) -> dict[str, Setting]:
+def _embedded(memory: str) -> dict[str, Setting]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = os.cpu_count() or 2
     return {
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         # 200 is for a cluster: tiny tasks take longer to start than to run.
         "spark.sql.shuffle.partitions": str(4 * cores),

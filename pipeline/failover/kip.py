@@ -69,9 +69,7 @@ class BrokerLoad:
     """It died in this step of this load, or before."""
 
 
-def run(
-    rule: Rule, loads: Mapping[int, int] = LOADS, limit: int = LIMIT, first_dead: int = FIRST_DEAD
-) -> list[BrokerLoad]:
+def run(rule: Rule, loads: Mapping[int, int] = LOADS, first_dead: int = FIRST_DEAD) -> list[BrokerLoad]:
     """Every broker after every step, until nobody living is above the limit or nobody lives.
 
     Of several above the limit the one that comes next after the last dead dies first.
@@ -85,7 +83,7 @@ def run(
             break
         for broker, more in zip(living, spread(held[dead[-1]], living), strict=True):
             held[broker] += more
-        above = [broker for broker in living if held[broker] > limit]
+        above = [broker for broker in living if held[broker] > LIMIT]
         dead += above[:1]
         broker_loads += _step(rule, step, held, dead)
         if not above:
@@ -111,7 +109,7 @@ def fatal_loads(broker_loads: Sequence[BrokerLoad]) -> dict[int, Fraction]:
     return deaths
 
 
-def most_deaths_survivable(loads: Mapping[int, int] = LOADS, limit: int = LIMIT) -> int:
+def most_deaths_survivable(loads: Mapping[int, int] = LOADS) -> int:
     """Return how many brokers may be gone before no spread fits all ids onto the others."""
-    needed = -(-sum(loads.values()) // limit)
+    needed = -(-sum(loads.values()) // LIMIT)
     return len(loads) - needed
