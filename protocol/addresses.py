@@ -20,7 +20,7 @@ from pidgate.protocol.errors import UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, Translate, framed
 from pidgate.protocol.headers import response_header_version
 from pidgate.protocol.splice import Splice, translate_endpoint, translate_node_endpoints
-from pidgate.protocol.work import Walk
+from pidgate.protocol.work import Steps, Walk
 
 Walker = Callable[[Reader, int, Splice, Translate], Iterator[None]]
 """Goes over an answer behind its header, and gives way after each element."""
@@ -83,16 +83,15 @@ def rewriting(
 
 def _rewriting(
     walker: Walker, api_key: int, version: int, buf: Buffer, start: int, end: int, translate: Translate
-) -> Iterator[bytes | None]:
+) -> Steps:
     answer = Reader(buf, start, end, flexible=response_header_version(api_key, version) == 1)
     splice = Splice(buf, start, end)
     answer.skip(4)
     answer.skip_tags()
-    for _ in walker(answer, version, splice, translate):
-        yield None
+    yield from walker(answer, version, splice, translate)
     answer.skip_tags()
     answer.finish()
-    yield splice.framed()
+    return splice.framed()
 
 
 def _find_coordinator(answer: Reader, version: int, splice: Splice, translate: Translate) -> Iterator[None]:
@@ -145,7 +144,7 @@ def _share_acknowledge(answer: Reader, version: int, splice: Splice, translate: 
             answer.skip_tags()
             yield
         answer.skip_tags()
-    translate_node_endpoints(answer, splice, translate)
+    yield from translate_node_endpoints(answer, splice, translate)
 
 
 def _describe_configs(answer: Reader, version: int, splice: Splice, _translate: Translate) -> Iterator[None]:

@@ -8,7 +8,7 @@ Source: AlterClientQuotas*.json, DescribeClientQuotas*.json; ClientQuotasImage f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ from pidgate.protocol.errors import FrameTooLarge, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, array_count, encode_string, framed
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import speaks
-from pidgate.protocol.work import MOST_ELEMENTS, Walk
+from pidgate.protocol.work import MOST_ELEMENTS, Steps, Walk
 
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
@@ -206,11 +206,11 @@ def adding_user_values(buf: Buffer, start: int, end: int, api_version: int, valu
     return Walk(_adding_user_values(_answer(buf, start, end, api_version), start, values))
 
 
-def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Iterator[bytes | None]:
+def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Steps:
     buf, flexible = reader.buf, reader.flexible
     reader.skip(4)  # throttle_time_ms
     if reader.i16() != 0:
-        return
+        return None
     reader.skip_string()
     head_end = reader.pos
     count = reader.count(1, nullable=True)
@@ -232,15 +232,15 @@ def _adding_user_values(reader: Reader, start: int, values: UserValues) -> Itera
             parts.append(_values(ours, flexible))
             kept = to
         reader.skip_tags()
-        yield None
+        yield
     parts.append(reader.since(kept))
     tail = reader.pos
     _finish(reader)
     for user, ours in missing.items():
         parts.append(_user_entry(user, ours, flexible))
-        yield None
+        yield
     new_count = array_count(count + len(missing), flexible=flexible)
-    yield framed(buf[start:head_end], new_count, *parts, buf[tail : reader.end])
+    return framed(buf[start:head_end], new_count, *parts, buf[tail : reader.end])
 
 
 def describe_refused(buf: Buffer, start: int, api_version: int, error_code: int, message: str) -> bytes:

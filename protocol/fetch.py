@@ -16,7 +16,7 @@ again with the next chunk.
 from collections.abc import Callable
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame, UnsupportedVersion
-from pidgate.protocol.frames import Buffer, Reader, Translate, uvarint
+from pidgate.protocol.frames import MAX_FRAME, Buffer, Reader, Translate, uvarint
 from pidgate.protocol.splice import Splice, translate_endpoint
 
 FETCH = 1
@@ -59,6 +59,7 @@ class EndpointsWalker:
         "_translate",
         "_unit",
         "_version",
+        "unfed_bytes",
     )
 
     def __init__(self, api_key: int, version: int, frame_bytes: int, translate: Translate) -> None:
@@ -75,15 +76,17 @@ class EndpointsWalker:
         self._elements = 0  # aborted transactions or acquired records
         self._unit: Callable[[Reader], None] | None = self._head
         self._tail = bytearray()
+        self.unfed_bytes = 0
+        """So much at the end of the last chunk was left for the next turn: feed it again."""
 
     @property
     def done(self) -> bool:
         """True when the whole frame has been fed."""
         return self._left == 0
 
-    def feed(self, chunk: memoryview) -> list[bytes | memoryview]:
+    def feed(self, chunk: memoryview, most_units: int = MAX_FRAME) -> list[bytes | memoryview]:
         """Return what can go on to the client now: the chunk itself, until the tail has begun; the tail when it is
-        complete.
+        complete. After `most_units` the rest of the chunk is left: `unfed_bytes`.
 
         The chunk must not reach beyond the frame. Raises TruncatedFrame, MalformedFrame, or FrameTooLarge for an
         absurd unit.
@@ -92,15 +95,20 @@ class EndpointsWalker:
         if length > self._left:
             raise MalformedFrame(f"{length} bytes fed, {self._left} left of the frame")
         self._left -= length
-        pos = 0
-        while pos < length and self._unit is not None:
+        self.unfed_bytes = pos = 0
+        while pos < length and self._unit is not None and most_units:
             if self._skip:
                 step = min(self._skip, length - pos)
                 self._skip -= step
                 pos += step
             else:
                 pos = self._read(self._unit, chunk, pos)
+                most_units -= 1
         if self._unit is not None:
+            if pos < length:
+                self.unfed_bytes = length - pos
+                self._left += self.unfed_bytes
+                chunk, length = chunk[:pos], pos
             if self._left == 0:
                 raise TruncatedFrame("a fetch answer that ends before its tail")
             return [chunk] if length else []

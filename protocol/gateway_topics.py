@@ -12,7 +12,7 @@ other byte of request and answer stays.
 Requests of any other API that name one are refused as a whole: topic_refusals.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -21,6 +21,7 @@ from pidgate.protocol.frames import Buffer, Reader, read_uvarint, size_prefix, u
 from pidgate.protocol.headers import is_flexible, peek_request
 from pidgate.protocol.metadata import FIRST_WITH_TOPIC_IDS, METADATA, to_topics
 from pidgate.protocol.splice import Splice
+from pidgate.protocol.work import BYTES_PER_STEP, Steps
 
 CONSUMER_GROUP_HEARTBEAT: Final = 68
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
@@ -208,10 +209,10 @@ def with_refusals(buf: Buffer, start: int, end: int, version: int, refusals: tup
 # Answers that list them
 
 
-def filter_response(
+def filtering(
     api_key: int, api_version: int, buf: Buffer, start: int, end: int, topics: GatewayTopicSet
-) -> bytes | None:
-    """The framed answer to give in place of buf[start:end] (its header included); None: as it came.
+) -> Steps:
+    """The framed answer to give in place of buf[start:end] (its header included); None: as it came. In steps.
 
     For METADATA, DESCRIBE_TOPIC_PARTITIONS and CONSUMER_GROUP_HEARTBEAT. Learns the topics' ids on the way. Searches
     before it walks, and then walks a gateway topic's entry only: a list of ten thousand topics costs a search and a
@@ -219,9 +220,10 @@ def filter_response(
     """
     held = bytes(buf) if isinstance(buf, memoryview) else buf
     if api_key == CONSUMER_GROUP_HEARTBEAT:
-        is_there = any(held.find(topic_id, start, end) >= 0 for topic_id in topics.ids)
-        return _without_assignment(held, start, end, topics) if is_there else None
-    if all(held.find(name, start, end) < 0 for name in topics.names):
+        places = yield from _search(held, tuple(topics.ids), start, end)
+        return (yield from _without_assignment(held, start, end, topics)) if places else None
+    places = yield from _search(held, tuple(topics.names), start, end)
+    if not places:
         return None
     answer = Reader(held, start, end)
     if api_key == METADATA:
@@ -234,36 +236,52 @@ def filter_response(
     at, count = answer.pos, answer.count(7)
     array = _Array(at, answer.pos, count)
     gone: list[tuple[int, int]] = []
-    for name in topics.names:
-        for entry_at, id_at, entry_end in _entries(answer, api_key, api_version, name):
+    for name, at in places:
+        entry = _entry(held, answer, api_key, api_version, name, at) if at >= answer.pos else None
+        if entry is not None:
             if api_key != METADATA or api_version >= FIRST_WITH_TOPIC_IDS:
-                topics.learn_id(bytes(held[id_at : id_at + 16]))
-            gone.append((entry_at, entry_end))
+                topics.learn_id(bytes(held[at + len(name) : at + len(name) + 16]))
+            gone.append(entry)
+        yield
     return _cut(answer, start, array, gone) if gone else None
 
 
-def _entries(answer: Reader, api_key: int, version: int, name: bytes) -> Iterator[tuple[int, int, int]]:
-    """(start, where the name ends, end) of the topics of this name; the reader stands at the first topic.
+def _search(
+    buf: bytes | bytearray, needles: Iterable[bytes], start: int, end: int
+) -> Generator[None, None, list[tuple[bytes, int]]]:
+    """Find (needle, position) of all that are in buf[start:end]."""
+    found: list[tuple[bytes, int]] = []
+    for needle in needles:
+        for begin in range(start, end, BYTES_PER_STEP):
+            places = _places(buf, needle, begin, min(begin + BYTES_PER_STEP + len(needle) - 1, end))
+            found += [(needle, at) for at in places]
+            yield
+    return found
+
+
+def _entry(
+    buf: bytes | bytearray, answer: Reader, api_key: int, version: int, name: bytes, at: int
+) -> tuple[int, int] | None:
+    """(start, end) of the topic whose name stands at `at`; the reader stands at the first topic. None: it is none.
 
     Before a name stands its length. That byte may also be a character of a longer name, when this one has 44
     characters or more; then the byte before it is that longer name's length, where an error code would end: none of
     those that a broker puts here is as large.
     """
-    buf, body = bytes(answer.buf), answer.pos
     prefix = uvarint(len(name) + 1) if answer.flexible else len(name).to_bytes(2, "big")
+    start = at - len(prefix) - 2
+    if start < answer.pos or buf[start + 2 : at] != prefix:
+        return None
     is_certain = not answer.flexible or prefix[0] not in _TOPIC_CHARACTERS
-    for at in _places(buf, name, body, answer.end):
-        start = at - len(prefix) - 2
-        if start < body or buf[start + 2 : at] != prefix:
-            continue
-        error_code = int.from_bytes(buf[start : start + 2], "big", signed=True)
-        if is_certain or error_code <= _LARGEST_CERTAIN_ERROR:
-            rest = Reader(buf, at + len(name), answer.end, flexible=answer.flexible)
-            try:
-                _skip_behind_name(rest, api_key, version)
-            except MalformedFrame:
-                continue  # no entry
-            yield start, at + len(name), rest.pos
+    error_code = int.from_bytes(buf[start : start + 2], "big", signed=True)
+    if not is_certain and error_code > _LARGEST_CERTAIN_ERROR:
+        return None
+    rest = Reader(buf, at + len(name), answer.end, flexible=answer.flexible)
+    try:
+        _skip_behind_name(rest, api_key, version)
+    except MalformedFrame:
+        return None
+    return start, rest.pos
 
 
 def _skip_behind_name(rest: Reader, api_key: int, version: int) -> None:
@@ -285,9 +303,7 @@ def _skip_behind_name(rest: Reader, api_key: int, version: int) -> None:
     rest.skip_tags()
 
 
-def _without_assignment(
-    buf: bytes | bytearray, start: int, end: int, topics: GatewayTopicSet
-) -> bytes | None:
+def _without_assignment(buf: bytes | bytearray, start: int, end: int, topics: GatewayTopicSet) -> Steps:
     """A ConsumerGroupHeartbeat answer whose assignment holds no partition of a gateway topic.
 
     The member never reports them as its own, and is not asked to: it may go on without.
@@ -311,4 +327,5 @@ def _without_assignment(
         answer.skip_tags()
         if topic_id in topics.ids:
             gone.append((at, answer.pos))
+        yield
     return _cut(answer, start, array, gone) if gone else None

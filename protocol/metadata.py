@@ -36,7 +36,7 @@ def splice_head(buf: Buffer, start: int, end: int, version: int, translate: Tran
 def splice(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes:
     """The Metadata answer in buf[start:end] (its header included) with translated brokers, framed."""
     head, rest = splice_head(buf, start, end, version, translate)
-    return head + buf[rest:end]
+    return b"".join((head, memoryview(buf)[rest:end]))
 
 
 def _translate_brokers(answer: Reader, splice: Splice, version: int, translate: Translate) -> None:

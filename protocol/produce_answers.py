@@ -6,6 +6,7 @@ Nearly every answer holds neither an error nor endpoints, and every answer is as
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Final
 
 from pidgate.protocol.errors import ErrorCode, MalformedFrame, UnsupportedVersion
@@ -22,7 +23,7 @@ from pidgate.protocol.frames import (
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, unpack_i32
 from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
-from pidgate.protocol.work import MOST_MESSAGES
+from pidgate.protocol.work import MOST_MESSAGES, Steps, at_once
 
 FIRST_WITH_ENDPOINTS = 10
 """First version whose answer may hold node endpoints (KIP-951)."""
@@ -148,11 +149,28 @@ def partition_errors(buf: Buffer, start: int, end: int, version: int) -> list[Pa
 
     Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
     """
+    return at_once(read_errors(behind_header(buf, start, end, version), version))
+
+
+def behind_header(buf: Buffer, start: int, end: int, version: int) -> Reader:
+    """Return a reader of the answer buf[start:end] at its topics.
+
+    Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
+    """
     if not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(PRODUCE, version)
     answer = Reader(buf, start, end, flexible=version >= FIRST_FLEXIBLE)
     answer.skip(4)
     answer.skip_tags()
+    return answer
+
+
+def read_errors(answer: Reader, version: int) -> Generator[None, None, list[PartitionError]]:
+    """As `partition_errors`, in steps; leaves the reader at throttle_time_ms.
+
+    A broker names every record that it did not take: some 100,000 in an answer to 1 MiB of the smallest. Raises
+    MalformedFrame.
+    """
     after_error_bytes = 8 + (8 if version >= 2 else 0) + (8 if version >= 5 else 0)
     found: list[PartitionError] = []
     for _ in range(answer.count(3)):
@@ -164,13 +182,16 @@ def partition_errors(buf: Buffer, start: int, end: int, version: int) -> list[Pa
                 found.append((topic, partition, error_code))
             answer.skip(after_error_bytes)
             if version >= 8:
-                for _ in range(answer.count(4)):
+                for _ in range(answer.count(6)):
                     answer.skip(4)
                     answer.skip_string()
                     answer.skip_tags()
+                    yield
                 answer.skip_string()
             answer.skip_tags()
+            yield
         answer.skip_tags()
+        yield
     return found
 
 
@@ -278,24 +299,9 @@ def may_hold_endpoints(buf: Buffer, start: int, end: int) -> bool:
 
 
 def behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> Reader:
-    """Return a reader of the flexible answer buf[start:end], its header included, at its throttle_time_ms."""
-    answer = Reader(buf, start, end, flexible=True)
-    answer.skip(4)
-    answer.skip_tags()
-    for _ in range(answer.count(3)):
-        if version >= FIRST_TOPIC_ID:
-            answer.skip(16)
-        else:
-            answer.skip_string()
-        for _ in range(answer.count(33)):
-            answer.skip(30)  # index, error code, base offset, log append time, log start offset
-            for _ in range(answer.count(6)):
-                answer.skip(4)
-                answer.skip_string()
-                answer.skip_tags()
-            answer.skip_string()
-            answer.skip_tags()
-        answer.skip_tags()
+    """Return a reader of the answer buf[start:end], its header included, at its throttle_time_ms."""
+    answer = behind_header(buf, start, end, version)
+    at_once(read_errors(answer, version))
     return answer
 
 
@@ -308,9 +314,15 @@ def rewrite_response(buf: Buffer, start: int, end: int, version: int, translate:
         raise UnsupportedVersion(PRODUCE, version)
     if version < FIRST_WITH_ENDPOINTS:
         return None
-    answer = behind_all_topics(buf, start, end, version)
+    return at_once(rewrite_end(behind_all_topics(buf, start, end, version), start, translate))
+
+
+def rewrite_end(answer: Reader, start: int, translate: Translate) -> Steps:
+    """As `rewrite_response`, in steps, of an answer (v10+) whose reader stands at its throttle_time_ms."""
     answer.skip(4)
-    splice = Splice(buf, start, end)
-    splice_tag(answer, splice, 0, lambda tag, change: translate_node_endpoints(tag, change, translate))
+    splice = Splice(answer.buf, start, answer.end)
+    yield from splice_tag(
+        answer, splice, 0, lambda tag, change: translate_node_endpoints(tag, change, translate)
+    )
     answer.finish()
     return splice.framed() if splice.changed else None

@@ -4,7 +4,7 @@ The walkers of addresses.py, produce.py and fetch.py say where a broker's addres
 how an address is replaced, and no API.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pidgate.protocol.frames import Buffer, Reader, Translate, encode_string, framed, size_prefix, uvarint
 
@@ -18,7 +18,7 @@ class Splice:
     __slots__ = ("_buf", "_end", "_kept", "_parts")
 
     def __init__(self, buf: Buffer, start: int, end: int) -> None:
-        self._buf = buf
+        self._buf = memoryview(buf)
         self._end = end
         self._kept = start
         self._parts: list[Buffer] = []
@@ -57,22 +57,25 @@ def translate_endpoint(reader: Reader, splice: Splice, translate: Translate) -> 
         splice.replace(at, reader.pos, new)
 
 
-def translate_node_endpoints(reader: Reader, splice: Splice, translate: Translate) -> None:
-    """Goes over an array of NodeEndpoint (KIP-951): node id, host, port, rack, tags."""
+def translate_node_endpoints(reader: Reader, splice: Splice, translate: Translate) -> Iterator[None]:
+    """Goes over an array of NodeEndpoint (KIP-951): node id, host, port, rack, tags; gives way after each."""
     for _ in range(reader.count(11)):
         translate_endpoint(reader, splice, translate)
         reader.skip_string()
         reader.skip_tags()
+        yield
 
 
-def splice_tag(reader: Reader, splice: Splice, tag: int, walk: Callable[[Reader, Splice], None]) -> None:
+def splice_tag(
+    reader: Reader, splice: Splice, tag: int, walk: Callable[[Reader, Splice], Iterator[None]]
+) -> Iterator[None]:
     """Goes over the tag buffer at the reader; `walk` may replace parts of the content of `tag`."""
     for found, at, content, end in reader.tags():
         if found != tag:
             continue
         inner = Reader(reader.buf, content, end, flexible=True)
         change = Splice(reader.buf, content, end)
-        walk(inner, change)
+        yield from walk(inner, change)
         inner.finish()
         if change.changed:
             new = b"".join(change.parts())

@@ -70,17 +70,30 @@ def produce_throttle_at(buf: Buffer, start: int, end: int, version: int) -> int 
 
     None: version 0 has none. Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
     """
+    if may_be_before_tags(buf, start, end, version):
+        return _behind_all_topics(buf, start, end, version)
+    return last_throttle_at(buf, start, end, version)
+
+
+def may_be_before_tags(buf: Buffer, start: int, end: int, version: int) -> bool:
+    """Return whether the whole Produce answer buf[start:end] must be walked to its throttle_time_ms; False: it is last.
+
+    Raises UnsupportedVersion above MAX_VERSION.
+    """
     if not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(PRODUCE, version)
+    return version >= FIRST_FLEXIBLE and may_hold_endpoints(buf, start, end)
+
+
+def last_throttle_at(buf: Buffer, start: int, end: int, version: int) -> int | None:
+    """As `produce_throttle_at`, of an answer in which it is last. Raises MalformedFrame."""
     if version == 0:
         return None
     if version < FIRST_FLEXIBLE:
         if end - start < _LEAST_PRODUCE_ANSWER or end > len(buf):
             raise MalformedFrame(f"a Produce answer of {end - start} bytes")
         return end - THROTTLE_BYTES
-    if not may_hold_endpoints(buf, start, end):
-        return end - THROTTLE_BYTES - 1  # before the empty tag buffer, which is the last byte
-    return _behind_all_topics(buf, start, end, version)
+    return end - THROTTLE_BYTES - 1  # before the empty tag buffer, which is the last byte
 
 
 def _behind_all_topics(buf: Buffer, start: int, end: int, version: int) -> int:

@@ -5,17 +5,17 @@ keep that, and tests count the steps of the dearest frames that are still taken 
 
 * A request may count so many elements, below; the numbers in a frame are compared with them before anything is made of
   it. They are above what Kafka's own clients send within their max.request.size of 1 MiB.
-* An answer may be as long as the cluster is large. Where every element of it has to be looked at, that is a Walk, which
-  goes on for ELEMENTS_PER_TURN and then lets the others go first.
+* An answer may be as long as the cluster is large. Where every element of it has to be looked at, or all its bytes are
+  hashed or searched, that is a Walk, which goes on for STEPS_PER_TURN and then lets the others go first.
 * Of what one read brought, MOST_FRAMES_PER_TURN are handled; the rest waits for the next turn.
 
-Memory: what is made of a request is at most six times its size and 64 KiB: a refusal is the largest.
+Memory: what is made of a request is at most MEMORY_FACTOR times its size and MEMORY_SLACK_BYTES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Generator
+from typing import Final, TypeVar
 
 MOST_PARTITIONS: Final = 3_000
 """Topics and partitions of one Produce, and batches of it. A producer sends a broker one batch at most for each
@@ -44,32 +44,57 @@ MOST_SEARCHED_BYTES: Final = 4 * 1024 * 1024
 MOST_FRAMES_PER_TURN: Final = 512
 """A read of 256 KiB could hold 20,000."""
 
-ELEMENTS_PER_TURN: Final = 500
-"""Of a Walk."""
+MEMORY_FACTOR: Final = 6
+"""Bytes that are made of each byte of a request, while it is decided about."""
+
+MEMORY_SLACK_BYTES: Final = 1024 * 1024
+"""And so many for each request, however small: objects of MOST_ELEMENTS, which have 30 times their bytes and more."""
+
+STEPS_PER_TURN: Final = 500
+"""Of a Walk: 20 us each."""
+
+BYTES_PER_STEP: Final = 8 * 1024
+"""Of a Walk that searches: 2 us for each name."""
+
+Steps = Generator[None, None, bytes | None]
+"""Work on one answer, which yields after each element. Returns the frame that takes the answer's place, framed; None:
+as it came.
+"""
+
+T = TypeVar("T")
+
+
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Do work in steps without giving way, for those who are in nobody's way; return its result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class Walk:
-    """Work on one answer that is done in turns. `steps` yields after each element, and its last value is the result:
-    the frame that takes the answer's place.
-    """
+    """Steps that are taken in turns."""
 
     __slots__ = ("_steps", "result")
 
-    def __init__(self, steps: Iterator[bytes | None]) -> None:
+    def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self.result: bytes | None = None
 
     def go_on(self) -> bool:
         """Work for one turn; return whether there is more to do. Raises what the steps raise."""
-        for _ in range(ELEMENTS_PER_TURN):
-            try:
-                self.result = next(self._steps)
-            except StopIteration:
-                return False
+        steps = self._steps
+        try:
+            for _ in range(STEPS_PER_TURN):
+                next(steps)
+        except StopIteration as end:
+            self.result = end.value
+            return False
         return True
 
     def finish(self) -> bytes | None:
         """Do it all at once, for those who are in nobody's way; return the result."""
-        while self.go_on():
-            pass
+        self.result = at_once(self._steps)
         return self.result

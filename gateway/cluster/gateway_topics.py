@@ -13,13 +13,13 @@ from pidgate.protocol.errors import FrameTooLarge
 from pidgate.protocol.gateway_topics import (
     GatewayTopicSet,
     cut_metadata_request,
-    filter_response,
+    filtering,
     with_refusals,
 )
 from pidgate.protocol.headers import is_flexible, peek_request
 from pidgate.protocol.metadata import METADATA
 from pidgate.protocol.topic_refusals import GUARDED, names_gateway_topic, refused
-from pidgate.protocol.work import MOST_SEARCHED_BYTES
+from pidgate.protocol.work import MOST_SEARCHED_BYTES, Steps
 
 Buffer = bytes | bytearray | memoryview
 
@@ -104,11 +104,9 @@ class GatewayTopics:
             return Refused()
         return None if message is None else Refused(answer=refused(buf, start, end, message))
 
-    def filter_response(
-        self, api_key: int, api_version: int, buf: Buffer, start: int, end: int
-    ) -> bytes | None:
-        """The framed answer without these topics, in place of buf[start:end]; None: as it came."""
-        return filter_response(api_key, api_version, buf, start, end, self._topics) if self._topics else None
+    def filtering(self, api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> Steps:
+        """The framed answer without these topics, in place of buf[start:end]; None: as it came. In steps."""
+        return filtering(api_key, api_version, buf, start, end, self._topics)
 
 
 def add_refusals(answer: bytes, api_version: int, refusals: tuple[bytes, ...]) -> bytes:

@@ -25,9 +25,10 @@ from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, Malformed
 from pidgate.protocol.fetch import EndpointsWalker
 from pidgate.protocol.produce_answers import has_head, is_plain_success
 from pidgate.protocol.throttle import HEAD_BYTES
-from pidgate.protocol.work import Walk
+from pidgate.protocol.work import STEPS_PER_TURN, Walk
 
 _SIZE_AND_CORRELATION: Final = Struct(">ii")
+NOTHING: Final = NO_BYTES, 0, 0
 WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
 """The largest answer that is read whole: Metadata of ten thousand topics takes some megabytes."""
 
@@ -52,8 +53,8 @@ class BrokerChannel(Reader):
         self._walking_bytes = 0
         self._walk_in_turns: Walk | None = None
         """The work on an answer that takes more than one turn."""
-        self._walked_frame = b""
-        """That answer, with its size prefix."""
+        self._walked: tuple[bytearray, int, int] = NOTHING
+        """That answer, with its size prefix: where it lies in which buffer."""
 
     # ---- asyncio's side --------------------------------------------------------------------------------
 
@@ -100,8 +101,9 @@ class BrokerChannel(Reader):
                 self._share.hold(Purpose.ANSWER, 0)
             if kept_from < end:
                 self._keep(buf, kept_from, end)
-            elif self._walked_frame:
-                self._share.hold(Purpose.ANSWER, 2 * len(self._walked_frame))
+            elif self._walk_in_turns is not None:
+                _, start, stop = self._walked
+                self._share.hold(Purpose.ANSWER, 2 * (stop - start))
             self._client.answered()
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
@@ -198,7 +200,7 @@ class BrokerChannel(Reader):
         """
         conversation, response = self._conversation, self._response
         run_start = pos = 0
-        while pos < end:
+        while pos < end and not self._rest:
             if self._walker is not None:
                 self._flush(buf, run_start, pos)
                 run_start = pos = self._walk(self._walker, buf, pos, end)
@@ -240,6 +242,7 @@ class BrokerChannel(Reader):
                 break
             response.buf, response.now_ms = buf, now_ms
             response.start, response.end = pos + SIZE_PREFIX_BYTES, frame_end
+            response.may_be_kept = buf is not READ_BUFFER
             instead = request.api.response(conversation, request, response)
             if isinstance(instead, Walk):
                 if self._takes_turns(instead, request, buf, pos, end):
@@ -253,27 +256,28 @@ class BrokerChannel(Reader):
             run_start = self._done(buf, run_start, pos)
         self._flush(buf, run_start, pos)
         response.buf = NO_BYTES  # a large answer has a buffer of its own
-        return pos if self._walk_in_turns is None else end
+        return end if self._rest or self._walk_in_turns is not None else pos
 
     def _takes_turns(
         self, walk: Walk, request: InFlightRequest, buf: bytearray, start: int, end: int
     ) -> bool:
-        """Return whether the answer at `start` takes more than this turn. Then it is begun again with a copy: the
-        buffer is everybody's in the next turn.
+        """Return whether the answer at `start` takes more than this turn. In the shared buffer it is begun again then,
+        with a copy: that buffer is everybody's in the next turn.
         """
         if not walk.go_on():
             return False
-        view = READ_VIEW if buf is READ_BUFFER else memoryview(buf)
         response = self._response
         frame_end = response.end
-        self._walked_frame = bytes(view[start:frame_end])
-        response.buf = bytearray(self._walked_frame)
-        response.start, response.end = SIZE_PREFIX_BYTES, len(self._walked_frame)
-        again = request.api.response(self._conversation, request, response)
-        assert isinstance(again, Walk)
-        self._walk_in_turns = again
+        self._walk_in_turns, self._walked = walk, (buf, start, frame_end)
+        rest = bytes(memoryview(buf)[frame_end:end])
+        if buf is READ_BUFFER:
+            response.buf, response.may_be_kept = bytearray(READ_VIEW[start:frame_end]), True
+            response.start, response.end = SIZE_PREFIX_BYTES, len(response.buf)
+            again = request.api.response(self._conversation, request, response)
+            assert isinstance(again, Walk)
+            self._walk_in_turns, self._walked = again, (response.buf, 0, len(response.buf))
         response.buf = NO_BYTES
-        self._rest_later(bytes(view[frame_end:end]))
+        self._rest_later(rest)
         return True
 
     def take_rest(self, rest: bytes) -> None:
@@ -283,8 +287,11 @@ class BrokerChannel(Reader):
                 if walk.go_on():
                     self._rest_later(rest)
                     return
-                self._client.write(walk.result or self._walked_frame)
-                self._walk_in_turns, self._walked_frame = None, b""
+                if walk.result is None:
+                    self._flush(*self._walked)
+                else:
+                    self._client.write(walk.result)
+                self._walk_in_turns, self._walked = None, NOTHING
                 self._share.hold(Purpose.ANSWER, 0)
                 self._done(NO_BYTES, 0, 0)
         except Exception as error:  # noqa: BLE001 - logged there
@@ -294,9 +301,14 @@ class BrokerChannel(Reader):
 
     def _walk(self, walker: EndpointsWalker, buf: bytearray, pos: int, end: int) -> int:
         stop = min(end, pos + self._walking_bytes)
+        view = memoryview(buf)
+        parts = walker.feed(view[pos:stop], STEPS_PER_TURN)
+        stop -= walker.unfed_bytes
         self._walking_bytes -= stop - pos
-        for part in walker.feed(memoryview(buf)[pos:stop]):
+        for part in parts:
             self._client.write(bytes(part))
+        if walker.unfed_bytes:
+            self._rest_later(bytes(view[stop:end]))
         if not self._walking_bytes:
             self._walker = None
             self._done(buf, stop, stop)
@@ -313,9 +325,12 @@ class BrokerChannel(Reader):
         return run_start
 
     def _flush(self, buf: bytearray, start: int, end: int) -> None:
-        if start < end:
-            view = READ_VIEW if buf is READ_BUFFER else memoryview(buf)
-            self._client.write(bytes(view[start:end]))
+        if start == end:
+            return
+        if buf is not READ_BUFFER and end - start == len(buf):
+            self._client.write(buf)  # in a buffer of its own, which nobody else writes to
+        else:
+            self._client.write(bytes(memoryview(buf)[start:end]))
 
 
 def _check_size(answer_bytes: int) -> None:

@@ -9,7 +9,7 @@ the time of the opening.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pidgate.events.definitions import (
@@ -24,6 +24,7 @@ from pidgate.events.redaction import TRANSACTIONAL_ID, pseudonym
 from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.recording.usage import IdUsage
+from pidgate.gateway.seen_answers import Answer
 from pidgate.names import bounded
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.messages import (
@@ -35,7 +36,7 @@ from pidgate.protocol.messages import (
     InitProducerIdRequest,
 )
 from pidgate.protocol.produce import transactional_id
-from pidgate.protocol.produce_answers import partition_errors
+from pidgate.protocol.produce_answers import PartitionError
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.verdicts import Decision, ProducerBatch, Reason, Session
@@ -225,11 +226,11 @@ class ConnectionRecorder:
     # ---- answers ---------------------------------------------------------------------------------------
 
     @guarded
-    def produce_answered(self, asked: object, buf: Buffer, start: int, end: int, version: int) -> None:
+    def produce_answered(self, asked: object, errors: Sequence[PartitionError]) -> None:
         """Count the error codes of an answer. `asked`: its request's batches, or its only id; else it had none."""
         only_id = asked if isinstance(asked, int) else -1
         ids = {(batch[3], batch[4]): batch[0] for batch in asked} if isinstance(asked, list) else {}
-        for topic, partition, code in partition_errors(buf, start, end, version):
+        for topic, partition, code in errors:
             self._count_error((ids.get((topic, partition), only_id), code))
 
     def _count_error(self, key: tuple[int, int]) -> None:
@@ -310,9 +311,9 @@ class ConnectionRecorder:
         recorder.publish_sampled(event, now_ms)
 
     @guarded
-    def metadata_passes(self, answer: memoryview, version: int) -> None:
+    def metadata_passes(self, answer: Answer, version: int, hashed: int) -> None:
         """Offer a Metadata answer to the topology."""
-        self._recorder.metadata_passes(answer, version)
+        self._recorder.metadata_passes(answer, version, hashed)
 
     # ---- the connection itself -------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.sampling import EventSampler, RefusalSamples, RefusedIds, Summed
 from pidgate.gateway.recording.topology import Topology
 from pidgate.gateway.recording.usage import IdUsage, RecordedConnection, UsageTable
+from pidgate.gateway.seen_answers import Answer
 from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GaveUp
 
@@ -247,10 +248,10 @@ class Recorder:
         self.topology.broker_learnt(node_id, host, port)
 
     @guarded
-    def metadata_passes(self, answer: memoryview, version: int) -> None:
-        """Offer a Metadata answer, as the broker wrote it without its size prefix, to the topology."""
+    def metadata_passes(self, answer: Answer, version: int, hashed: int) -> None:
+        """Offer a Metadata answer, as the broker wrote it without its size prefix, to the topology; see TopicNames."""
         if self._records_topology:
-            self.topology.offer(answer, version)
+            self.topology.offer(answer, version, hashed)
 
     # ---- once a second ---------------------------------------------------------------------------------
 

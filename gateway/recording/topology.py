@@ -1,6 +1,6 @@
 """Brokers and partition leaders of the cluster, from the Metadata answers that pass. PURE.
 
-Answers are copied only when they are new, and read a part at a time, once a second: a large cluster's Metadata has a
+Answers are kept only when they are new, and read a part at a time, once a second: a large cluster's Metadata has a
 hundred thousand partitions. Topics and partitions are bounded; those beyond are not published.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pidgate.events.definitions import BrokerPlace, TopicPlaces
-from pidgate.gateway.seen_answers import SeenAnswers
+from pidgate.gateway.seen_answers import Answer, SeenAnswers
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.metadata_places import Broker, Cluster, TopicPartitions, places
 
@@ -44,14 +44,13 @@ class Topology:
         self._seen = SeenAnswers()
         self._published_ms: int | None = None
 
-    def offer(self, answer: memoryview, version: int) -> None:
-        """Queue a Metadata answer, without its size prefix, before anything in it is changed."""
-        if self._waiting_bytes + len(answer) > MOST_WAITING_BYTES or not self._seen.is_new(answer):
+    def offer(self, answer: Answer, version: int, hashed: int) -> None:
+        """Queue a Metadata answer, as the broker wrote it, with its hash_of."""
+        if self._waiting_bytes + len(answer) > MOST_WAITING_BYTES or not self._seen.is_new(hashed):
             return
-        copy = bytes(answer)
-        self._waiting.append(places(copy, 0, len(copy), version))
-        self._sizes.append(len(copy))
-        self._waiting_bytes += len(copy)
+        self._waiting.append(places(answer, 0, len(answer), version))
+        self._sizes.append(len(answer))
+        self._waiting_bytes += len(answer)
 
     def broker_learnt(self, node_id: int, host: str, port: int) -> None:
         """Note a broker from another answer."""

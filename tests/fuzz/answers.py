@@ -19,9 +19,10 @@ from pidgate.protocol.gateway_topics import (
     CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_TOPIC_PARTITIONS,
     GatewayTopicSet,
-    filter_response,
+    filtering,
 )
 from pidgate.protocol.versions import SPOKEN, speaks
+from pidgate.protocol.work import at_once
 from tests.fuzz.requests import REFUSALS, TOPIC, TOPIC_ID, NotTaken
 from tests.fuzz.target import Target
 from tests.support.frames import entities, entity_class, read_response, response_frame, translated, unframed
@@ -177,7 +178,7 @@ def _filtered(data: bytes) -> object:
     if api_key == METADATA:
         listed = [list(metadata.topic_ids(frame, 0, len(frame), version))]
         listed.append(list(metadata_places.places(frame, 0, len(frame), version)))
-    return filter_response(api_key, version, frame, 0, len(frame), topics), listed
+    return at_once(filtering(api_key, version, frame, 0, len(frame), topics)), listed
 
 
 def _without_ours(data: bytes, found: object) -> None:

@@ -19,6 +19,7 @@ from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, Ga
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
+from pidgate.gateway.seen_answers import Answer
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.repeated_produce import RepeatedProduce
@@ -118,7 +119,8 @@ class Api:
         """Look at one whole answer.
 
         Returns what the client gets in its place, framed; None: as it is in the buffer now; or the Walk that finds
-        that out, in turns. Whoever returns a Walk may be asked again about the same answer. Raises MalformedFrame.
+        that out, in turns. Whoever returns a Walk may be asked again about the same answer: what is to happen once
+        happens behind its last step. Raises MalformedFrame.
         """
         return None
 
@@ -170,13 +172,15 @@ class Request(InFlightRequest):
 class Response:
     """An answer of the broker, buf[start:end] without its size prefix, which lies before `start`.
 
-    There is one for each broker's channel, used again and again: keep nothing of it.
+    There is one for each broker's channel, used again and again: keep nothing of it, but a buffer that `may_be_kept`.
     """
 
-    __slots__ = ("buf", "end", "now_ms", "start")
+    __slots__ = ("buf", "end", "may_be_kept", "now_ms", "start")
 
     def __init__(self) -> None:
         self.buf = NO_BYTES
+        self.may_be_kept = False
+        """The buffer belongs to this answer; else it is the one that all connections read into."""
         self.start = 0
         self.end = 0
         self.now_ms = 0
@@ -248,8 +252,8 @@ class ApiContext(ABC):
         """Learns a broker's real address, and returns what this listener's clients are shown."""
         self.identified: Callable[[], None] = _nothing
         """Called when the session's user has changed."""
-        self.learn_topics: Callable[[memoryview, int], None] = _learn_nothing
-        """Gets every Metadata answer and its version."""
+        self.learn_topics: Callable[[Answer, int, int], None] = _learn_nothing
+        """Gets every Metadata answer, its version and its hash."""
         self.repeated = RepeatedProduce(self.gateway_topics.produced)
         self.guarded = self.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""
@@ -364,5 +368,5 @@ def _nothing() -> None:
     pass
 
 
-def _learn_nothing(_answer: memoryview, _api_version: int) -> None:
+def _learn_nothing(_answer: Answer, _api_version: int, _hashed: int) -> None:
     pass

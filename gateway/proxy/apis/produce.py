@@ -19,16 +19,20 @@ from pidgate.gateway.proxy.apis.api import (
     Response,
     Step,
 )
-from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
+from pidgate.protocol.errors import ErrorCode, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk
 from pidgate.protocol.produce_answers import (
+    FIRST_WITH_ENDPOINTS,
+    PartitionError,
+    behind_header,
     may_hold_endpoints,
     may_hold_errors,
-    partition_errors,
+    read_errors,
     refusal,
-    rewrite_response,
+    rewrite_end,
 )
-from pidgate.protocol.throttle import produce_throttle_at, raise_to
+from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
+from pidgate.protocol.work import Steps, Walk
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
@@ -40,7 +44,7 @@ GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
 
 class ProduceApi(Api):
-    """Produce. Its answer is small: read whole, and rewritten only when it may name a leader's address."""
+    """Produce. Its answer is read whole, and looked at only when it may hold an error or a leader's address."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -103,43 +107,70 @@ class ProduceApi(Api):
         context.counters.requests[PRODUCE] += 1
         return _stop(context, request, verdict, acks, now_ms)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
         version = request.api_version
-        if may_hold_errors(buf, start, end, version):
-            _not_taken(context, request.note, response, version)
-            if context.recorder is not None:
-                context.recorder.produce_answered(request.note, buf, start, end, version)
-        if may_hold_endpoints(buf, start, end):
-            return rewrite_response(buf, start, end, version, context.translate)
+        if may_hold_errors(buf, start, end, version) or (
+            version >= FIRST_WITH_ENDPOINTS and may_hold_endpoints(buf, start, end)
+        ):
+            return Walk(_looked_at(context, request, buf, start, end))
         return None
 
 
 class ThrottledProduce(ProduceApi):
     """A Produce above its byte rate, once it is in flight."""
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
-        buf, start, end = response.buf, response.start, response.end
-        at = produce_throttle_at(buf, start, end, request.api_version)
+    def response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | Walk | None:
+        buf, start, end, now_ms = response.buf, response.start, response.end, response.now_ms
+        version = request.api_version
+        if may_be_before_tags(buf, start, end, version):
+            return Walk(_looked_at(context, request, buf, start, end, context.mute_left_ms(now_ms)))
+        instead = super().response(context, request, response)
+        at = last_throttle_at(buf, start, end, version)
         if at is not None:
-            raise_to(buf, at, context.mute_left_ms(response.now_ms))
-        return super().response(context, request, response)
+            raise_to(buf, at, context.mute_left_ms(now_ms))
+        return instead
+
+
+def _looked_at(
+    context: ApiContext, request: InFlightRequest, buf: bytearray, start: int, end: int, throttle_ms: int = 0
+) -> Steps:
+    """An answer that may hold errors, or addresses or `throttle_ms` before its end, is read to its end."""
+    version, note = request.api_version, request.note
+    answer = behind_header(buf, start, end, version)
+    rewritten = None
+    ends_in_tags = may_be_before_tags(buf, start, end, version)
+    try:
+        errors = yield from read_errors(answer, version)
+    except MalformedFrame:
+        if throttle_ms or (ends_in_tags and version >= FIRST_WITH_ENDPOINTS):
+            raise
+        return None  # a broker's answer, for its client to judge
+    if throttle_ms and ends_in_tags:
+        raise_to(buf, answer.pos, throttle_ms)
+    if ends_in_tags and version >= FIRST_WITH_ENDPOINTS:
+        rewritten = yield from rewrite_end(answer, start, context.translate)
+    if errors:
+        _not_taken(context, note, errors)
+        if context.recorder is not None:
+            context.recorder.produce_answered(note, errors)
+    return rewritten
 
 
 PRODUCE_API: Final = ProduceApi()
 THROTTLED_PRODUCE: Final = ThrottledProduce()
 
 
-def _not_taken(context: ApiContext, note: object, response: Response, version: int) -> None:
+def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) -> None:
     """Have the batches of watched ids that the broker did not take looked at again when they come back."""
     sticky, user = context.admission.sticky, context.session.user
     if user not in sticky.watched:
         return
     ids = [note] if isinstance(note, int) else [batch[0] for batch in note] if isinstance(note, list) else []
-    try:
-        errors = partition_errors(response.buf, response.start, response.end, version)
-    except KafkaProtocolError:
-        return  # a broker's answer, for its client to judge
     for topic, partition, _ in errors:
         for producer_id in ids:
             sticky.not_taken(user, producer_id, topic, partition)

@@ -12,9 +12,10 @@ from pidgate.gateway.proxy.apis.api import (
     Response,
     Step,
 )
+from pidgate.gateway.seen_answers import Answer, hash_of
 from pidgate.protocol.addresses import rewrite, rewriting
 from pidgate.protocol.metadata import METADATA
-from pidgate.protocol.work import Walk
+from pidgate.protocol.work import Steps, Walk
 
 
 class GuardedApi(Api):
@@ -48,9 +49,11 @@ class TopicListApi(GuardedApi):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+    def response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | Walk | None:
         buf, start, end = response.buf, response.start, response.end
-        return context.gateway_topics.filter_response(request.api_key, request.api_version, buf, start, end)
+        return Walk(context.gateway_topics.filtering(request.api_key, request.api_version, buf, start, end))
 
 
 class AddressesApi(GuardedApi):
@@ -72,13 +75,23 @@ class MetadataApi(GuardedApi):
     def __init__(self) -> None:
         super().__init__(WHOLE)
 
-    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
-        buf, start, end = response.buf, response.start, response.end
-        version = request.api_version
-        context.learn_topics(memoryview(buf)[start:end], version)
-        if context.recorder is not None:
-            context.recorder.metadata_passes(memoryview(buf)[start:end], version)
-        answer = rewrite(METADATA, version, buf, start, end, context.translate)
-        if isinstance(request.note, tuple):
-            return add_refusals(answer, version, request.note)
-        return context.gateway_topics.filter_response(METADATA, version, answer, 4, len(answer)) or answer
+    def response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | Walk | None:
+        view = memoryview(response.buf)[response.start : response.end]
+        return Walk(_metadata(context, request, view if response.may_be_kept else bytes(view)))
+
+
+def _metadata(context: ApiContext, request: InFlightRequest, answer: Answer) -> Steps:
+    version = request.api_version
+    hashed = yield from hash_of(answer)
+    rewritten = rewrite(METADATA, version, answer, 0, len(answer), context.translate)
+    if isinstance(request.note, tuple):
+        rewritten = add_refusals(rewritten, version, request.note)
+    else:
+        left = yield from context.gateway_topics.filtering(METADATA, version, rewritten, 4, len(rewritten))
+        rewritten = rewritten if left is None else left
+    context.learn_topics(answer, version, hashed)
+    if context.recorder is not None:
+        context.recorder.metadata_passes(answer, version, hashed)
+    return rewritten

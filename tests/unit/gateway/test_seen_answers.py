@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
-from pidgate.gateway.seen_answers import MOST_ANSWERS, SeenAnswers
+import pytest
+
+from pidgate.gateway.seen_answers import BYTES_PER_STEP, MOST_ANSWERS, SeenAnswers, hash_of
+from pidgate.protocol.work import at_once
 
 # Two texts of one CRC-32 each, for any text around them.
 COLLIDING = (b"plumless", b"buckeroo")
 
 
-class ByChecksum(SeenAnswers):
-    """Mutant: what anyone can compute tells answers apart."""
-
-    @staticmethod
-    def _hash_of(answer: memoryview) -> int:
-        return zlib.crc32(answer)
+def hashed(answer: bytes | bytearray) -> int:
+    return at_once(hash_of(memoryview(answer)))
 
 
-def looked_at(seen: SeenAnswers) -> list[bool]:
-    return [seen.is_new(memoryview(bytearray(b"\0\0\0\1topic " + name))) for name in COLLIDING]
+def looked_at(by: Callable[[bytes], int]) -> list[bool]:
+    seen = SeenAnswers()
+    return [seen.is_new(by(b"\0\0\0\1topic " + name)) for name in COLLIDING]
 
 
 def test_no_answer_passes_for_another() -> None:
     assert zlib.crc32(COLLIDING[0]) == zlib.crc32(COLLIDING[1])
-    assert looked_at(SeenAnswers()) == [True, True]
-    assert looked_at(ByChecksum()) == [True, False]
+    assert looked_at(hashed) == [True, True]
+    assert looked_at(zlib.crc32) == [True, False]  # mutant: what anyone can compute tells answers apart
 
 
 def test_the_same_is_known_whatever_its_correlation_id_and_the_oldest_is_forgotten() -> None:
     seen = SeenAnswers()
-    assert seen.is_new(memoryview(b"\0\0\0\1answer"))
-    assert not seen.is_new(memoryview(bytearray(b"\0\0\0\2answer")))
+    assert seen.is_new(hashed(b"\0\0\0\1answer"))
+    assert not seen.is_new(hashed(bytearray(b"\0\0\0\2answer")))
     for number in range(MOST_ANSWERS):
-        assert seen.is_new(memoryview(b"\0\0\0\3%d" % number))
-    assert seen.is_new(memoryview(b"\0\0\0\4answer"))
+        assert seen.is_new(hashed(b"\0\0\0\3%d" % number))
+    assert seen.is_new(hashed(b"\0\0\0\4answer"))
+
+
+@pytest.mark.parametrize("length", [0, 1, BYTES_PER_STEP, BYTES_PER_STEP + 1, 3 * BYTES_PER_STEP])
+def test_every_byte_counts_and_each_step_takes_so_many_at_most(length: int) -> None:
+    answer = bytearray(4 + length)
+    assert sum(1 for _ in hash_of(memoryview(answer))) == -(-length // BYTES_PER_STEP)
+    for at in range(4, len(answer), 1_000):
+        changed = bytearray(answer)
+        changed[at] = 1
+        assert hashed(changed) != hashed(answer)

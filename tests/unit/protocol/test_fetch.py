@@ -43,7 +43,12 @@ def walk(api_key: int, version: int, frame: bytes, cuts: Iterable[int], translat
     for begin, end in pairwise(edges):
         # A buffer of its own that is overwritten afterwards: nothing may be kept by reference.
         chunk = bytearray(frame[begin:end])
-        out += b"".join(walker.feed(memoryview(chunk)))
+        left = memoryview(chunk)
+        while True:  # in turns of three units
+            out += b"".join(walker.feed(left, 3))
+            if not walker.unfed_bytes:
+                break
+            left = left[-walker.unfed_bytes :]
         chunk[:] = b"\xaa" * len(chunk)
     assert walker.done
     return out

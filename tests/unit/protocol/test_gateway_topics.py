@@ -17,9 +17,10 @@ from pidgate.protocol.gateway_topics import (
     DESCRIBE_TOPIC_PARTITIONS,
     GatewayTopicSet,
     cut_metadata_request,
-    filter_response,
+    filtering,
     with_refusals,
 )
+from pidgate.protocol.work import BYTES_PER_STEP, at_once
 from tests.support import raw
 from tests.support.bounds import examples
 from tests.support.frames import entities, entity_class, request_frame, response_frame, unframed
@@ -39,6 +40,12 @@ def gateway_topics(name: str = OWN) -> GatewayTopicSet:
     topics = GatewayTopicSet([name])
     topics.learn_id(OWN_ID.bytes)
     return topics
+
+
+def filter_response(
+    api_key: int, version: int, buf: bytes, start: int, end: int, own: GatewayTopicSet
+) -> bytes | None:
+    return at_once(filtering(api_key, version, buf, start, end, own))
 
 
 def filtered(entity: Any, api_key: int, version: int, own: GatewayTopicSet) -> bytes:
@@ -256,3 +263,14 @@ def test_an_array_shorter_than_its_entries_is_malformed() -> None:
     short = head + b"\x02" + whole[len(head) + 1 :]
     with pytest.raises(MalformedFrame):
         filter_response(METADATA, 9, short, 0, len(short), gateway_topics())
+
+
+@pytest.mark.parametrize("at", [*range(BYTES_PER_STEP - 20, BYTES_PER_STEP + 3), 3 * BYTES_PER_STEP - 1])
+def test_a_name_is_found_wherever_a_step_of_the_search_ends(at: int) -> None:
+    head = bytes(9) + b"\1\0" + bytes(4) + b"\3"  # no brokers, two topics
+    before_name = b"\0\0" + uvarint(len(OWN) + 1)
+    other = bytes(at - len(head) - len(before_name))  # nobody reads it
+    entry = before_name + OWN.encode() + OWN_ID.bytes + b"\1\1" + bytes(5)
+    frame = head + other + entry + b"\0"
+    assert frame.index(OWN.encode()) == at
+    assert filter_response(METADATA, 12, frame, 0, len(frame), gateway_topics()) is not None

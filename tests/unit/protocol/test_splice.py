@@ -1,5 +1,7 @@
 """Replacing parts of a frame: what is not replaced stays byte for byte."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from pidgate.protocol.errors import MalformedFrame
@@ -7,9 +9,10 @@ from pidgate.protocol.frames import Reader
 from pidgate.protocol.splice import Splice, splice_tag, translate_endpoint
 
 
-def upper(reader: Reader, splice: Splice) -> None:
+def upper(reader: Reader, splice: Splice) -> Iterator[None]:
     at = reader.pos
     splice.replace(at, reader.end, reader.take(reader.end - at).upper() + b"!")
+    yield
 
 
 @pytest.mark.parametrize("buf", [b"xxabcdefyy", memoryview(bytearray(b"xxabcdefyy"))])
@@ -26,7 +29,7 @@ def test_only_the_tag_asked_for_is_changed_and_its_size_follows() -> None:
     tags = b"\x03\x00\x02ab\x01\x03cde\x09\x00"
     reader = Reader(tags, 0, len(tags), flexible=True)
     splice = Splice(tags, 0, len(tags))
-    splice_tag(reader, splice, 1, upper)
+    assert len(list(splice_tag(reader, splice, 1, upper))) == 1
     reader.finish()
     assert b"".join(splice.parts()) == b"\x03\x00\x02ab\x01\x04CDE!\x09\x00"
 
@@ -35,11 +38,12 @@ def test_a_tag_that_is_longer_than_its_content_is_malformed() -> None:
     tags = b"\x01\x00\x02ab"
     reader = Reader(tags, 0, len(tags), flexible=True)
 
-    def one_byte(inner: Reader, _: Splice) -> None:
+    def one_byte(inner: Reader, _: Splice) -> Iterator[None]:
         inner.skip(1)
+        yield
 
     with pytest.raises(MalformedFrame, match="1 bytes left over"):
-        splice_tag(reader, Splice(tags, 0, len(tags)), 0, one_byte)
+        list(splice_tag(reader, Splice(tags, 0, len(tags)), 0, one_byte))
 
 
 @pytest.mark.parametrize(("node_id", "host"), [(-1, b"h"), (3, b"")])

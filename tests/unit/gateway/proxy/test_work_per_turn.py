@@ -3,26 +3,35 @@
 Counted are the lines that run, of the dearest frames that are just not refused; a limit that is raised is noticed.
 """
 
+import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
+from pidgate.gateway import seen_answers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy import client_channel
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import codec, produce, work
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.frames import uvarint
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.frames import old_message, produce_request, record_batch
+from tests.support.raw import CORRELATION_ID
 from tests.support.scene import Pair, Scene
 from tests.support.steps import MOST_STEPS, steps_of
 
 OWN = "__pidgate_events"
-FETCH, FIND_COORDINATOR, DESCRIBE_CONFIGS, ALTER_QUOTAS = 1, 10, 32, 49
+PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CONFIGS = 0, 1, 3, 10, 32
+DESCRIBE_QUOTAS, ALTER_QUOTAS, SHARE_FETCH, SHARE_ACKNOWLEDGE = 48, 49, 78, 79
+TOPIC_ID = "00000000-0000-0000-0000-000000000001"
+NODE = {"node_id": 1, "host": "broker-1", "port": 9092, "rack": None}
+LEADER = {"leader_id": 1, "leader_epoch": 1}
 MANY = work.MOST_PARTITIONS - 1
 
 
@@ -144,14 +153,92 @@ def empty_partitions(count: int) -> bytes:
         **{"partition_index": 0, "error_code": 0, "high_watermark": 1, "last_stable_offset": 1},
         **{"log_start_offset": 0, "aborted_transactions": [], "preferred_read_replica": -1, "records": b""},
     }
-    topic = {"topic_id": "00000000-0000-0000-0000-000000000001", "partitions": [partition] * count}
+    topic = {"topic_id": TOPIC_ID, "partitions": [partition] * count}
     return raw.response(FETCH, 16, {"responses": [topic]})
 
+
+def unlike_partitions(count: int) -> bytes:
+    """None of them can be skipped with the one before."""
+    partition = {
+        **{"partition_index": 0, "error_code": 0, "high_watermark": 1, "last_stable_offset": 1},
+        **{"log_start_offset": 0, "preferred_read_replica": -1, "records": b""},
+        "aborted_transactions": [{"producer_id": 1, "first_offset": 1}],
+    }
+    topic = {"topic_id": TOPIC_ID, "partitions": [partition] * count}
+    return raw.response(FETCH, 16, {"responses": [topic]})
+
+
+def shared_partitions(count: int) -> bytes:
+    partition = {
+        **{"partition_index": 0, "error_code": 0, "error_message": "x", "acknowledge_error_code": 0},
+        **{"acknowledge_error_message": "x", "current_leader": LEADER, "records": b""},
+        "acquired_records": [{"first_offset": 1, "last_offset": 1, "delivery_count": 1}],
+    }
+    topic = {"topic_id": TOPIC_ID, "partitions": [partition] * count}
+    head = {"error_code": 0, "error_message": None, "acquisition_lock_timeout_ms": 1}
+    return raw.response(SHARE_FETCH, 1, {**head, "responses": [topic], "node_endpoints": [NODE]})
+
+
+def acknowledged(count: int) -> bytes:
+    partition = {"partition_index": 0, "error_code": 0, "error_message": None, "current_leader": LEADER}
+    topic = {"topic_id": TOPIC_ID, "partitions": [partition] * count}
+    body = {"error_code": 0, "error_message": None, "responses": [topic], "node_endpoints": [NODE] * count}
+    return raw.response(SHARE_ACKNOWLEDGE, 1, body)
+
+
+def quotas_of_users(count: int) -> bytes:
+    entry = {
+        "entity": [{"entity_type": "user", "entity_name": "u"}],
+        "values": [{"key": "k", "value": 1.0}] * 3,
+    }
+    return raw.response(
+        DESCRIBE_QUOTAS, 1, {"error_code": 0, "error_message": None, "entries": [entry] * count}
+    )
+
+
+def record_errors(version: int, count: int) -> bytes:
+    """The answer to a batch of which no record has a key, for a topic that is compacted."""
+    partition = {
+        **{"index": 0, "error_code": 87, "base_offset": -1, "log_append_time_ms": -1, "log_start_offset": 0},
+        "record_errors": [{"batch_index": 1, "batch_index_error_message": None}] * count,
+        "error_message": "one or more records have been rejected",
+    }
+    topic = {"name": "t", "topic_id": TOPIC_ID, "partition_responses": [partition]}
+    body = {"responses": [topic], "throttle_time_ms": 0, "node_endpoints": [NODE]}
+    return raw.response(PRODUCE, version, body)
+
+
+def cluster(topics: int, partitions: int = 100) -> bytes:
+    """A Metadata v12 answer. By hand: the codec would take seconds."""
+    partition = struct.pack(">hiii", 0, 1, 1, 1) + (b"\4" + struct.pack(">iii", 1, 2, 3)) * 2 + b"\1\0"
+    listed = uvarint(partitions + 1) + partition * partitions + bytes(5)
+    broker = struct.pack(">i", 1) + b"\x09broker-1" + struct.pack(">i", 9092) + b"\0\0"
+    head = struct.pack(">i", CORRELATION_ID) + bytes(5) + uvarint(101) + broker * 100 + b"\2c" + bytes(4)
+    entries = (b"\0\0\x07t%05d" % n + struct.pack(">QQ", 1, n + 1) + b"\0" + listed for n in range(topics))
+    return framed(b"".join((head, uvarint(topics + 1), *entries, b"\0")))
+
+
+PRODUCED: dict[str, Any] = {"transactional_id": None, "acks": 1, "timeout_ms": 1, "topic_data": []}
+SHARING = {"group_id": "g", "member_id": TOPIC_ID, "topics": [], "forgotten_topics_data": []}
 
 ANSWERS: dict[str, tuple[int, int, dict[str, Any], Callable[[int], bytes], int]] = {
     "FindCoordinator": (FIND_COORDINATOR, 4, {"coordinator_keys": ["x"]}, coordinators, 20_000),
     "DescribeConfigs": (DESCRIBE_CONFIGS, 4, {"resources": []}, settings, 300),
     "Fetch": (FETCH, 16, {"topics": [], "forgotten_topics_data": []}, empty_partitions, 20_000),
+    "Fetch, unlike": (FETCH, 16, {"topics": [], "forgotten_topics_data": []}, unlike_partitions, 10_000),
+    "ShareFetch": (SHARE_FETCH, 1, SHARING, shared_partitions, 10_000),
+    "ShareAcknowledge": (SHARE_ACKNOWLEDGE, 1, SHARING, acknowledged, 10_000),
+    "DescribeClientQuotas": (
+        DESCRIBE_QUOTAS,
+        1,
+        {"components": [], "strict": False},
+        quotas_of_users,
+        10_000,
+    ),
+    "Produce v8": (PRODUCE, 8, PRODUCED, partial(record_errors, 8), 20_000),
+    "Produce v9": (PRODUCE, 9, PRODUCED, partial(record_errors, 9), 20_000),
+    "Produce v13": (PRODUCE, 13, PRODUCED, partial(record_errors, 13), 20_000),
+    "Metadata": (METADATA, 12, {"topics": None}, cluster, 2_000),
 }
 
 
@@ -187,6 +274,41 @@ def test_an_answer_however_long(scene: Scene, api: str) -> None:
     assert sent.endswith(behind)
     assert len(sent) >= len(answer) + len(behind)
     assert pair.channel.conversation.is_quiet
+
+
+@pytest.mark.parametrize("api", ["Produce v13", "ShareAcknowledge", "DescribeClientQuotas"])
+def test_an_answer_that_is_walked_in_one_turn_is_noticed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, api: str
+) -> None:
+    monkeypatch.setattr(work, "STEPS_PER_TURN", 1_000_000)
+    api_key, version, body, made, count = ANSWERS[api]
+    pair = scene.connect()
+    pair.client.receive(raw.request(api_key, version, body))
+    assert dearest_turn(scene, pair, made(count)) > MOST_STEPS
+
+
+def turns_for(scene: Scene, answer: bytes) -> int:
+    """Turns of the event loop between the last byte of a Metadata answer and its first at the client."""
+    pair = scene.connect()
+    pair.client.receive(raw.request(METADATA, 12, {"topics": None}))
+    at = 0
+    while at < len(answer):
+        at += pair.broker.receive(answer[at : at + 256_000])
+    for turns in range(1_000):
+        if pair.client.written:
+            return turns
+        scene.turns()
+    raise AssertionError("the answer does not end")
+
+
+def test_bytes_are_work_too(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashed once, and searched for each of two names: one line of Python, however many they are."""
+    answer = cluster(2_000)
+    handled = 3 * len(answer) // (work.STEPS_PER_TURN * work.BYTES_PER_STEP)
+    monkeypatch.setattr(scene.context, "gateway_topics", GatewayTopics([OWN, "__pidgate_quotas"]))
+    assert turns_for(scene, answer) >= handled > 5
+    monkeypatch.setattr(seen_answers, "BYTES_PER_STEP", 1 << 30)
+    assert turns_for(scene, answer) < handled
 
 
 def test_many_small_frames_in_one_read(scene: Scene) -> None:

@@ -1,7 +1,7 @@
 """Every type of event out of what one gateway process sees, and nothing that goes wrong in here gets out."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -27,6 +27,7 @@ from pidgate.gateway.recording.recorder import LONGEST_USAGE_MS, Clocks, Identit
 from pidgate.names import bounded
 from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.produce import ProducerBatch
+from pidgate.protocol.produce_answers import partition_errors
 from pidgate.protocol.sasl import PLAIN, SaslExchange
 from pidgate.protocol.sasl import Identity as Authenticated
 from pidgate.quota.entities import unidentified
@@ -303,7 +304,7 @@ def test_error_codes_are_counted_by_id_and_told_at_close() -> None:
     answer = produce_answer((0, 45), (1, 0), (2, 45), (3, 6))
     asked = [batch(7, 0), batch(7, 1), batch(8, 2)]
     for one in (asked, asked, 7, None):
-        connection.produce_answered(one, answer, 0, len(answer), 7)
+        connection.produce_answered(one, partition_errors(answer, 0, len(answer), 7))
     connection.closed("client")
     found = {(event.producer_id, event.code): event.count for event in told.of(ProduceErrorEvent)}
     assert found == {(7, 45): 4, (8, 45): 2, (7, 6): 1, (-1, 6): 3, (-1, 45): 2}
@@ -314,7 +315,7 @@ def test_error_codes_of_a_live_connection_are_told_when_the_slice_ends() -> None
     told = Told()
     connection = told.connection()
     answer = produce_answer((0, 45))
-    connection.produce_answered(7, answer, 0, len(answer), 7)
+    connection.produce_answered(7, partition_errors(answer, 0, len(answer), 7))
     told.now_ms += LONGEST_USAGE_MS
     told.recorder.tick()
     told.recorder.tick()
@@ -494,8 +495,7 @@ CALLS: list[Callable[[ConnectionRecorder], None]] = [
     lambda one: decide(one, decision()),
     lambda one: one.forwarded([batch()], [], 100, 6_000),
     lambda one: one.forwarded([batch(), batch(8)], [1], 100, 6_000),
-    lambda one: one.produce_answered(None, b"", 0, 0, 9),
-    lambda one: one.produce_answered(None, b"", 0, 0, 99),
+    lambda one: one.produce_answered(None, cast(Any, None)),
     lambda one: one.producer_id_given(InitProducerIdRequest(None, -1, -1), InitProducerIdAnswer(0, 1, 0), 0),
     lambda one: one.introduced(),
     lambda one: one.closed("client"),
@@ -540,7 +540,7 @@ def test_error_counts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     connection = told.connection()
     for producer_id in range(5):
         answer = produce_answer((0, 45))
-        connection.produce_answered(producer_id, answer, 0, len(answer), 7)
+        connection.produce_answered(producer_id, partition_errors(answer, 0, len(answer), 7))
     assert told.recorder.uncounted_errors == 2
     connection.closed("client")
     assert len(told.of(ProduceErrorEvent)) == 3

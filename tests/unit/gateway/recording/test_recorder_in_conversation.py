@@ -11,6 +11,7 @@ from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
+from pidgate.protocol.produce_answers import partition_errors
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
@@ -123,7 +124,7 @@ def test_an_error_is_of_the_id_that_wrote_to_the_partition(batches: int) -> None
     asked = scene.conversation.expect(7).note
     entry = b"\0\6orders" + (1).to_bytes(4, "big") + (batches - 1).to_bytes(4, "big") + b"\0\x2d" + bytes(24)
     answer = (7).to_bytes(4, "big") + (1).to_bytes(4, "big") + entry + bytes(4)
-    scene.told.produce_answered(asked, answer, 0, len(answer), 7)
+    scene.told.produce_answered(asked, partition_errors(answer, 0, len(answer), 7))
     scene.told.closed("client")
     # Of a request with very many batches only one id is kept: real clients send no more than one.
     expected = 8 if batches <= MOST_BATCHES_NOTED else 7

@@ -21,6 +21,8 @@ from pidgate.gateway.recording.sampling import (
 )
 from pidgate.gateway.recording.topology import BETWEEN_CHANGES_MS, Topology
 from pidgate.gateway.recording.usage import IdUsage, UsageTable
+from pidgate.gateway.seen_answers import hash_of
+from pidgate.protocol.work import at_once
 from tests.support.frames import entity_class, response_frame
 
 
@@ -272,10 +274,14 @@ def metadata(
     return response_frame(cls(**fields))
 
 
+def offer(shape: Topology, answer: bytes, version: int) -> None:
+    shape.offer(answer, version, at_once(hash_of(answer)))
+
+
 @pytest.mark.parametrize("version", range(14))
 def test_brokers_leaders_and_replicas_are_read(version: int) -> None:
     shape = Topology()
-    shape.offer(memoryview(metadata(version, {"orders": [1, 2, 1], "clicks": [2]})), version)
+    offer(shape, metadata(version, {"orders": [1, 2, 1], "clicks": [2]}), version)
     assert shape.change(0) is None
     shape.read()
     change = shape.change(0)
@@ -294,13 +300,13 @@ def test_brokers_leaders_and_replicas_are_read(version: int) -> None:
 def test_only_what_changed_is_told_and_at_most_every_ten_seconds() -> None:
     shape = Topology()
     for leaders in ({"orders": [1], "clicks": [2]}, {"orders": [1]}, {"orders": [2], "clicks": [2]}):
-        shape.offer(memoryview(metadata(12, leaders)), 12)
+        offer(shape, metadata(12, leaders), 12)
     shape.read()
     assert shape.change(1_000) is not None
-    shape.offer(memoryview(metadata(12, {"orders": [1], "clicks": [2]})), 12)  # the very first one once more
+    offer(shape, metadata(12, {"orders": [1], "clicks": [2]}), 12)  # the very first one once more
     shape.read()
     assert shape.change(99_000) is None
-    shape.offer(memoryview(metadata(12, {"orders": [1, 1], "clicks": [2]})), 12)
+    offer(shape, metadata(12, {"orders": [1, 1], "clicks": [2]}), 12)
     shape.read()
     assert shape.change(1_000 + BETWEEN_CHANGES_MS - 1) is None
     change = shape.change(1_000 + BETWEEN_CHANGES_MS)
@@ -311,7 +317,7 @@ def test_only_what_changed_is_told_and_at_most_every_ten_seconds() -> None:
 def test_a_broker_that_left_is_no_longer_told() -> None:
     shape = Topology()
     shape.broker_learnt(9, "elsewhere", 1)
-    shape.offer(memoryview(metadata(12, {})), 12)
+    offer(shape, metadata(12, {}), 12)
     shape.read()
     change = shape.change(0)
     assert change is not None
@@ -322,7 +328,7 @@ def test_topics_in_error_and_damaged_answers_are_left_out() -> None:
     shape = Topology()
     whole = metadata(12, {"orders": [1]}, error=5)
     for answer in (whole, whole[:-20], whole[:5]):
-        shape.offer(memoryview(answer), 12)
+        offer(shape, answer, 12)
     shape.read()
     change = shape.change(0)
     assert change is not None
@@ -333,7 +339,7 @@ def test_a_large_cluster_is_read_and_told_in_parts(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(topology, "PARTITIONS_PER_READ", 10)
     monkeypatch.setattr(topology, "PARTITIONS_PER_EVENT", 12)
     shape, names = Topology(), [f"t{number}" for number in range(20)]
-    shape.offer(memoryview(metadata(12, {name: [1, 2, 1] for name in names})), 12)
+    offer(shape, metadata(12, {name: [1, 2, 1] for name in names}), 12)
     told: list[str] = []
     for second in range(12):
         shape.read()
@@ -347,8 +353,8 @@ def test_topics_and_waiting_answers_are_bounded(monkeypatch: pytest.MonkeyPatch)
     answer = metadata(12, {f"t{number}": [1] for number in range(9)})
     monkeypatch.setattr(topology, "MOST_WAITING_BYTES", len(answer) + 10)
     shape = Topology()
-    shape.offer(memoryview(answer), 12)
-    shape.offer(memoryview(metadata(12, {"late": [1]})), 12)
+    offer(shape, answer, 12)
+    offer(shape, metadata(12, {"late": [1]}), 12)
     shape.read()
     change = shape.change(0)
     assert change is not None
