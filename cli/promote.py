@@ -28,7 +28,6 @@ from pidgate.quota.entities import EffectiveQuota, resolve
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.units import about_duration, moment, printable
 from pidgate.who.reading import CannotRead, read
-from pidgate.who.span import Span
 
 SHOWN: Final = 0
 MOST_PLACES: Final = 10
@@ -71,11 +70,8 @@ def _settings(file: Path | None) -> Settings:
 
 async def _history(settings: Settings, user: str, from_ms: int, now_ms: int) -> History:
     history = History(UserNames(settings.events.redact).in_events(user), from_ms)
-
-    def on_span(_span: Span) -> None: ...
-
     kafka = OwnClient.from_settings(settings)
-    await read(kafka, settings.events.topic, from_ms, now_ms, on_span, history.take)
+    await read(kafka, settings.events.topic, from_ms, now_ms, lambda _span: None, history.take)
     return history
 
 

@@ -8,13 +8,14 @@ for pages of other sites; cross-site requests are refused whatever token they ca
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+import ipaddress
+import socket
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from pidgate.gateway.admin.own_names import OwnNames
 from pidgate.gateway.config.local_token import LocalToken
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.config.token_file import TokenUnreadable, token_now
@@ -28,6 +29,29 @@ class Refusal:
 
     status: HTTPStatus
     reason: str
+
+
+class OwnNames:
+    """Names by which an admin address may be called: its own host, the machine's, and those that are configured.
+
+    A page of another site may point its own name at this address (DNS rebinding), and then reads what it shows: the
+    browser takes both for one site. It cannot do so with an address, with localhost, or with a name not its own.
+    """
+
+    def __init__(self, bind_host: str, hosts: Iterable[str] = ()) -> None:
+        self._names = {name.lower() for name in ("localhost", bind_host, socket.gethostname(), *hosts)}
+
+    def has(self, host: str) -> bool:
+        """Return whether a Host header names this gateway: by an address, or by one of its names."""
+        name = host if host.endswith("]") else host.rsplit(":", 1)[0]
+        name = name.strip("[]").rstrip(".").lower()
+        if name in self._names:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
 
 
 class Access:

@@ -8,17 +8,18 @@ Runs until it is terminated, then waits a few seconds for what is in flight. Wha
 
 import argparse
 import asyncio
+import itertools
 import json
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.producers.program import StopSignal, parser_of
+from pidgate.sandbox.producers.program import parser_of, stop_signal
 
 # More than a leader election takes, less than the patience of whoever looks on.
 _LAST_ANSWERS_S = 3.0
@@ -40,24 +41,12 @@ class Notes:
     warnings: list[str] = field(default_factory=list)
 
 
-class _Schedule:
-    """Records due at a steady rate, partitions in turn."""
-
-    def __init__(self, per_s: float, partitions: int) -> None:
-        self._interval_s = 1 / per_s
-        self._partitions = partitions
-        self._began_s = time.monotonic()
-        self._sent = 0
-
-    @property
-    def due_s(self) -> float:
-        return self._began_s + self._sent * self._interval_s
-
-    def next(self) -> tuple[int, int]:
-        """Return the next partition and the number within it."""
-        n, partition = divmod(self._sent, self._partitions)
-        self._sent += 1
-        return partition, n
+def _schedule(arguments: argparse.Namespace) -> Iterator[tuple[float, int, int]]:
+    """Yield the records due at a steady rate, partitions in turn: when, the partition, the number within it."""
+    began_s = time.monotonic()
+    for record in itertools.count():
+        n, partition = divmod(record, arguments.partitions)
+        yield began_s + record / arguments.per_s, partition, n
 
 
 def _run_confluent(arguments: argparse.Namespace, journal: ProducerJournal, notes: Notes) -> None:
@@ -91,13 +80,13 @@ def _run_confluent(arguments: argparse.Namespace, journal: ProducerJournal, note
 
         return settled
 
-    stop = StopSignal()
-    schedule = _Schedule(arguments.per_s, arguments.partitions)
-    while not stop:
+    stop = stop_signal()
+    for due_s, partition, n in _schedule(arguments):
+        if stop.is_set():
+            break
         # Polling is the pause: it serves the callbacks as they come.
-        while (left_s := schedule.due_s - time.monotonic()) > 0:
+        while (left_s := due_s - time.monotonic()) > 0:
             producer.poll(left_s)
-        partition, n = schedule.next()
         value = record_value(arguments.user, partition, n, _VALUE_BYTES)
         journal.sent(partition, n)
         try:
@@ -112,7 +101,7 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
     from aiokafka.errors import KafkaError
 
     logging.getLogger("aiokafka").addHandler(_Collector(notes))
-    stop = StopSignal()
+    stop = stop_signal()
     producer = AIOKafkaProducer(
         bootstrap_servers=arguments.bootstrap_server,
         client_id=arguments.client_id,
@@ -137,10 +126,10 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
         return settled
 
     async def send_all() -> None:
-        schedule = _Schedule(arguments.per_s, arguments.partitions)
-        while not stop:
-            await asyncio.sleep(max(0.0, schedule.due_s - time.monotonic()))
-            partition, n = schedule.next()
+        for due_s, partition, n in _schedule(arguments):
+            if stop.is_set():
+                return
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             value = record_value(arguments.user, partition, n, _VALUE_BYTES)
             journal.sent(partition, n)
             try:
@@ -152,7 +141,7 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
 
     # send() does not return while the broker is gone and the client's buffer full.
     sending = asyncio.ensure_future(send_all())
-    while not (stop or sending.done()):
+    while not (stop.is_set() or sending.done()):
         await asyncio.wait([sending], timeout=_LOOK_FOR_STOP_S)
     _, unfinished = await asyncio.wait([sending], timeout=_LAST_SEND_S)
     for task in unfinished:

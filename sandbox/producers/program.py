@@ -2,6 +2,7 @@
 
 import argparse
 import signal
+import threading
 from pathlib import Path
 
 
@@ -14,15 +15,8 @@ def parser_of(module: str) -> argparse.ArgumentParser:
     return parser
 
 
-class StopSignal:
-    """True from SIGTERM on. Make it in the main thread."""
-
-    def __init__(self) -> None:
-        self._has_come = False
-        signal.signal(signal.SIGTERM, self._come)
-
-    def __bool__(self) -> bool:
-        return self._has_come
-
-    def _come(self, _number: int, _frame: object) -> None:
-        self._has_come = True
+def stop_signal() -> threading.Event:
+    """Return what is set from SIGTERM on. Call it in the main thread."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
+    return stop

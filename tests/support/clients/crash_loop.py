@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pidgate.sandbox.journal import ProducerJournal, record_value
-from pidgate.sandbox.producers.program import StopSignal, parser_of
+from pidgate.sandbox.producers.program import parser_of, stop_signal
 
 _PARTITION = 0
 _EXIT_CODE = 70  # os.EX_SOFTWARE
@@ -51,9 +51,9 @@ def _one_life(arguments: argparse.Namespace) -> None:
 
 def _loop(arguments: argparse.Namespace, own_arguments: Sequence[str]) -> None:
     journal = ProducerJournal.to_file(arguments.journal, arguments.user, arguments.topic)
-    stop = StopSignal()
+    stop = stop_signal()
     life = 0
-    while not stop:
+    while not stop.is_set():
         life += 1
         journal.sent(_PARTITION, life)
         child = subprocess.Popen(

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pidgate.gateway.admin import site
-from pidgate.gateway.admin.own_names import OwnNames
+from pidgate.gateway.admin.access import OwnNames
 from pidgate.gateway.config.listening import CannotListen
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.registry import build_registry
