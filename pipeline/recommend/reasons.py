@@ -1,151 +1,119 @@
-"""Reasons for a recommended rate, as sentences for the person who has to answer for it."""
+"""Reasons for a recommended rate, as sentences for the person who has to answer for it: the one readable table."""
 
 from __future__ import annotations
+
+import re
+from typing import NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.offenders import words
+
+
+class Reason(NamedTuple):
+    """A sentence, and when it holds (Spark SQL). What stands in its {braces} is SQL, too, in one of FORMS."""
+
+    holds: str
+    sentence: str
+
+
+FORMS = {
+    "": "{}",
+    ":rate": r"regexp_replace(format_string('%.3f', {}), r'\.?0+$', '')",
+    ":s": "ceil({} / 1000)",
+}
+"""How numbers are written: as they are, as a rate (43, 0.5), or in seconds that are given in ms."""
+_PLACE = re.compile(r"\{([^:}]+)(:\w+)?\}")
+
+_SET = "action = 'set'"
+_IN_FORCE = f"{_SET} and current_rate is not null"
+_ROGUE = "rogue_ids > 0 and action != 'none'"
+_LOOSE = f"{_ROGUE} and judged.train.rogue_admitted > 0.5 * rogue_ids"
+_APART = (
+    "no rate holds the rogue and refuses no healthy id that comes while it runs: give it a user of its own"
+)
+
+REASONS = (
+    Reason("action = 'none' and exempt", "exempt: counted, never refused"),
+    Reason("action = 'none' and not exempt", "no new ids in the days that were learnt from"),
+    Reason(
+        f"{_SET} and healthy_peak > 0",
+        "healthy producers brought at most {healthy_peak} new ids in a window; {least.rate:rate} is the least rate "
+        "tried that refuses none",
+    ),
+    Reason(
+        f"{_SET} and healthy_peak = 0",
+        "no healthy producer was seen: {pick.rate:rate} is the least rate tried",
+    ),
+    Reason(
+        f"{_SET} and alive > greatest(healthy_peak, 1)",
+        "{alive} ids were in use at the same time: a restart of all of them at once "
+        "{if(pick.rate >= alive, 'fits', 'would have to wait')}",
+    ),
+    Reason(
+        f"{_SET} and pick.train.healthy_refused > 0",
+        "{pick.train.healthy_refused} healthy ids of the days learnt from would have had to wait, the longest for "
+        "{pick.train.longest_wait_ms:s} s; none gives up",
+    ),
+    Reason(f"{_SET} and current_rate is null", "no rate is in force"),
+    Reason(
+        f"{_IN_FORCE} and now.train.healthy_refused > 0",
+        "the rate in force ({current_rate:rate}) would have refused {now.train.healthy_refused} healthy ids",
+    ),
+    Reason(
+        f"{_IN_FORCE} and now.train.healthy_refused = 0 and now.train.rogue_admitted > 0",
+        "the rate in force ({current_rate:rate}) lets in {now.train.rogue_admitted} of {rogue_ids} ids of rogue "
+        "producers",
+    ),
+    Reason(
+        f"{_IN_FORCE} and coalesce(now.train.healthy_refused + now.train.rogue_admitted, 0) = 0",
+        "the rate in force ({current_rate:rate}) is less",
+    ),
+    Reason(
+        _ROGUE,
+        "{coalesce(nullif(array_join(patterns, ', '), ''), 'rogue')}: of "
+        "{judged.test.rogue_admitted + judged.test.rogue_refused} ids of rogue producers in the judged days it lets in "
+        "{judged.test.rogue_admitted}; the maximum of history ({naive}) lets in {plain.test.rogue_admitted}",
+    ),
+    Reason(
+        f"{_LOOSE} and healthy_peak = 0",
+        "the rogue is so slow that no rate tried holds it: look for its cause, not for a quota",
+    ),
+    Reason(f"{_LOOSE} and healthy_peak > 0 and holding is null", _APART),
+    Reason(
+        f"{_LOOSE} and healthy_peak > 0 and holding is not null",
+        f"{_APART}; or set "
+        "{holding.rate:rate}: the healthy would have waited up to {holding.train.longest_wait_ms:s} s, and "
+        "{holding.train.rogue_admitted} of {rogue_ids} rogue ids come in",
+    ),
+    Reason(
+        "judged.test.healthy_refused > 0",
+        "in the judged days it would have made {judged.test.healthy_refused} healthy ids wait",
+    ),
+    Reason(
+        "rogue_transactional_ids > 0",
+        "{rogue_transactional_ids} of its rogue ids are of transactions, refused only with "
+        "quotas.producer_ids.transactional: enforce",
+    ),
+    Reason(
+        "history_refusals > 0",
+        "censored: {history_refusals} refusals in this history; what would have come without them is not known, the "
+        "need may be larger",
+    ),
+    Reason(
+        f"{_SET} and source = 'run_time'",
+        "set at run time by {set_by}: that stands above the file until it is reset (pidgate quotas)",
+    ),
+)
+
 
 def reasons() -> Column:
     """array<string>, of the columns that chosen.recommendations() has by then."""
-    return f.array_compact(
-        f.array(
-            _nothing_to_go_by(),
-            _need(),
-            _restart(),
-            _waits(),
-            _in_force(),
-            _rogue(),
-            _not_held(),
-            _judged(),
-            _transactions(),
-            _censored(),
-            _run_time(),
-        )
-    )
+    return f.array_compact(f.array(*(f.expr(f"if({one.holds}, {_said(one)}, null)") for one in REASONS)))
 
 
-def _rate(column: str) -> Column:
-    """Write a rate: 43, 0.5."""
-    return f.regexp_replace(f.format_string("%.3f", f.col(column)), r"\.?0+$", "")
-
-
-def _is_set() -> Column:
-    return f.col("action") == "set"
-
-
-def _nothing_to_go_by() -> Column:
-    none = f.col("action") == "none"
-    return f.when(none & f.col("exempt"), "exempt: counted, never refused").when(
-        none, "no new ids in the days that were learnt from"
-    )
-
-
-def _need() -> Column:
-    text = f.format_string(
-        "healthy producers brought at most %d new ids in a window; %s is the least rate tried that refuses none",
-        f.col("healthy_peak"),
-        _rate("least.rate"),
-    )
-    alone = f.format_string("no healthy producer was seen: %s is the least rate tried", _rate("pick.rate"))
-    return f.when(_is_set() & (f.col("healthy_peak") > 0), text).when(_is_set(), alone)
-
-
-def _in_force() -> Column:
-    refuses = f.format_string(
-        "the rate in force (%s) would have refused %d healthy ids",
-        _rate("current_rate"),
-        f.col("now.train.healthy_refused"),
-    )
-    lets_in = f.format_string(
-        "the rate in force (%s) lets in %d of %d ids of rogue producers",
-        _rate("current_rate"),
-        f.col("now.train.rogue_admitted"),
-        f.col("rogue_ids"),
-    )
-    return (
-        f.when(_is_set() & f.col("current_rate").isNull(), "no rate is in force")
-        .when(_is_set() & (f.col("now.train.healthy_refused") > 0), refuses)
-        .when(_is_set() & (f.col("now.train.rogue_admitted") > 0), lets_in)
-        .when(_is_set(), f.format_string("the rate in force (%s) is less", _rate("current_rate")))
-    )
-
-
-def _rogue() -> Column:
-    judged = f.col("judged.test.rogue_admitted") + f.col("judged.test.rogue_refused")
-    text = f.format_string(
-        "%s: of %d ids of rogue producers in the judged days it lets in %d; the maximum of history (%d) lets in %d",
-        f.coalesce(f.nullif(f.array_join("patterns", ", "), f.lit("")), f.lit("rogue")),
-        judged,
-        f.col("judged.test.rogue_admitted"),
-        f.col("naive"),
-        f.col("plain.test.rogue_admitted"),
-    )
-    return f.when((f.col("rogue_ids") > 0) & (f.col("action") != "none"), text)
-
-
-def _not_held() -> Column:
-    loose = f.col("judged.train.rogue_admitted") > 0.5 * f.col("rogue_ids")
-    apart = "no rate holds the rogue and refuses no healthy id that comes while it runs: give it a user of its own"
-    else_ = f.format_string(
-        "; or set %s: the healthy would have waited up to %d s, and %d of %d rogue ids come in",
-        _rate("holding.rate"),
-        f.ceil(f.col("holding.train.longest_wait_ms") / 1000),
-        f.col("holding.train.rogue_admitted"),
-        f.col("rogue_ids"),
-    )
-    text = f.concat(f.lit(apart), f.when(f.col("holding").isNotNull(), else_).otherwise(""))
-    slow = "the rogue is so slow that no rate tried holds it: look for its cause, not for a quota"
-    text = f.when(f.col("healthy_peak") == 0, slow).otherwise(text)
-    return f.when((f.col("rogue_ids") > 0) & loose & (f.col("action") != "none"), text)
-
-
-def _waits() -> Column:
-    text = f.format_string(
-        "%d healthy ids of the days learnt from would have had to wait, the longest for %d s; none gives up",
-        f.col("pick.train.healthy_refused"),
-        f.ceil(f.col("pick.train.longest_wait_ms") / 1000),
-    )
-    return f.when(_is_set() & (f.col("pick.train.healthy_refused") > 0), text)
-
-
-def _restart() -> Column:
-    text = f.format_string(
-        "%d ids were in use at the same time: a restart of all of them at once ", f.col("alive")
-    )
-    outcome = f.when(f.col("pick.rate") >= f.col("alive"), "fits").otherwise("would have to wait")
-    return f.when(
-        _is_set() & (f.col("alive") > f.greatest("healthy_peak", f.lit(1))), f.concat(text, outcome)
-    )
-
-
-def _judged() -> Column:
-    refused = f.col("judged.test.healthy_refused")
-    return f.when(
-        refused > 0, f.format_string("in the judged days it would have made %d healthy ids wait", refused)
-    )
-
-
-def _transactions() -> Column:
-    text = f.format_string(
-        "%d of its rogue ids are of transactions, refused only with quotas.producer_ids.transactional: enforce",
-        f.col("rogue_transactional_ids"),
-    )
-    return f.when(f.col("rogue_transactional_ids") > 0, text)
-
-
-def _censored() -> Column:
-    text = f.format_string(
-        "censored: %d refusals in this history; what would have come without them is not known, the need may be larger",
-        f.col("history_refusals"),
-    )
-    return f.when(f.col("history_refusals") > 0, text)
-
-
-def _run_time() -> Column:
-    text = f.concat(
-        f.lit("set at run time by "),
-        f.col("set_by"),
-        f.lit(": that stands above the file until it is reset (pidgate quotas)"),
-    )
-    return f.when(_is_set() & (f.col("source") == "run_time"), text)
+def _said(reason: Reason) -> str:
+    """Return SQL that fills the sentence."""
+    numbers = [FORMS[form].format(sql) for sql, form in _PLACE.findall(reason.sentence)]
+    return f"format_string({', '.join([words.text(_PLACE.sub('%s', reason.sentence)), *numbers])})"
