@@ -132,13 +132,12 @@ class UserTrial:
         *,
         at_ms: int,
         split_ms: int,
-        seed: int,
         with_filter: bool = True,
     ) -> None:
         self._split_ms = split_ms
         self.rates = [RateTrial(rate, settings, at_ms) for rate in rates_milli]
         largest = max(rates_milli, default=None)
-        self.filter = FilterTrial(settings, largest, seed) if with_filter else None
+        self.filter = FilterTrial(settings, largest, seed=1) if with_filter else None
 
     def arrives(self, producer_id: int, at_ms: int, *, healthy: bool, is_first: bool) -> None:
         """Let an id come that is not remembered; `is_first`: it was never seen before."""

@@ -6,13 +6,16 @@ more; the parts of heavy users are given places of their own, so that two of the
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from operator import ne
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pidgate.pipeline.recommend.trial import Outcome, UserTrial
 from pidgate.quota.settings import ProducerIdSettings
@@ -25,12 +28,11 @@ HEAVY_SHARE = 0.1
 
 PERIODS = ("train", "test")
 _COUNTS = (*(field.name for field in fields(Outcome)), "filter_ids", "false_positives")
-RESULT = "user string, rate_milli bigint, period string, " + ", ".join(f"{name} bigint" for name in _COUNTS)
 _ARROW = pa.schema(
     [("user", pa.string()), ("rate_milli", pa.int64()), ("period", pa.string())]
     + [(name, pa.int64()) for name in _COUNTS]
 )
-_Row = tuple[Any, ...]
+RESULT = from_arrow_schema(_ARROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,6 @@ class Course:
     begin_ms: int
     split_ms: int
     end_ms: int
-    seed: int = 1
 
 
 def trials(
@@ -72,7 +73,7 @@ def trials(
         "part",
         "rates",
     )
-    number = _partitions(spark)
+    number = int(spark.conf.get("spark.sql.shuffle.partitions") or 8)
     return (
         rows.unionByName(plans)
         .repartition(number, _place(spark, number))
@@ -96,10 +97,6 @@ def _dealt(plan: DataFrame, parts: int) -> DataFrame:
     )
 
 
-def _partitions(spark: SparkSession) -> int:
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 8)
-
-
 def _place(spark: SparkSession, number: int) -> Column:
     """Return a key that Spark's hash puts into the partition that is meant: parts of one user lie side by side."""
     meant = f.pmod(f.hash("user").cast("bigint") + f.col("part"), f.lit(number))
@@ -111,11 +108,20 @@ def _place(spark: SparkSession, number: int) -> Column:
 
 def _streamed(course: Course) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     def stream(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage = _Stage(course)
-        for batch in batches:
-            for whole in _by_user(batch):
-                yield from _batch(stage.take(whole))
-        yield from _batch(stage.end())
+        user, trial = "", None
+        for rows in (run for batch in batches for run in _by_user(batch)):
+            columns = [rows.column(place).to_pylist() for place in (2, 3, 4, 5)]
+            if columns[1][0] == PLAN:
+                yield from _results(user, trial)
+                user, trial = rows.column(0)[0].as_py(), _planned(rows, course)
+                columns = [column[1:] for column in columns]
+            assert trial is not None, "a user's plan is sorted before its arrivals"
+            for at_ms, kind, producer_id, healthy in zip(*columns, strict=True):
+                if kind == USED:
+                    trial.is_used(producer_id, at_ms)
+                else:
+                    trial.arrives(producer_id, at_ms, healthy=healthy, is_first=kind == NEW)
+        yield from _results(user, trial)
 
     return stream
 
@@ -125,80 +131,33 @@ def _by_user(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     names = list(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
     begin = 0
     while begin < len(names):
-        end = _end_of(names, begin)
+        # By bisection: most runs are long.
+        end = bisect_left(names, True, begin, key=partial(ne, names[begin]))
         yield batch.slice(begin, end - begin)
         begin = end
 
 
-def _end_of(names: list[tuple[str, int]], begin: int) -> int:
-    """Return the place behind the last row of the first row's user and part: by bisection, most are long."""
-    low, high = begin + 1, len(names)
-    while low < high:
-        middle = (low + high) // 2
-        if names[middle] == names[begin]:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _planned(rows: pa.RecordBatch, course: Course) -> UserTrial:
+    """The trial of the plan in the first row."""
+    return UserTrial(
+        rows.column(6)[0].as_py(),
+        course.settings,
+        at_ms=course.begin_ms,
+        split_ms=course.split_ms,
+        with_filter=rows.column(1)[0].as_py() == 0,
+    )
 
 
-class _Stage:
-    """State of the user at hand."""
-
-    def __init__(self, course: Course) -> None:
-        self._course = course
-        self._user = ""
-        self._trial: UserTrial | None = None
-
-    def take(self, rows: pa.RecordBatch) -> list[_Row]:
-        """Take rows of one user and part; returns the results of the user before, if that is over."""
-        user, part = rows.column(0)[0].as_py(), rows.column(1)[0].as_py()
-        columns = [rows.column(place).to_pylist() for place in (2, 3, 4, 5)]
-        done: list[_Row] = []
-        if columns[1][0] == PLAN:
-            done = self.end()
-            course = self._course
-            self._user = user
-            self._trial = UserTrial(
-                rows.column(6)[0].as_py(),
-                course.settings,
-                at_ms=course.begin_ms,
-                split_ms=course.split_ms,
-                seed=course.seed,
-                with_filter=part == 0,
-            )
-            columns = [column[1:] for column in columns]
-        trial = self._trial
-        assert trial is not None, "a user's plan is sorted before its arrivals"
-        for at_ms, kind, producer_id, healthy in zip(*columns, strict=True):
-            if kind == USED:
-                trial.is_used(producer_id, at_ms)
-            else:
-                trial.arrives(producer_id, at_ms, healthy=healthy, is_first=kind == NEW)
-        return done
-
-    def end(self) -> list[_Row]:
-        """Return the results of the user at hand."""
-        trial, self._trial = self._trial, None
-        if trial is None:
-            return []
-        rows: list[_Row] = [
-            (self._user, rate_milli, PERIODS[period], *astuple(one), 0, 0)
-            for rate_milli, period, one in trial.outcomes()
-        ]
-        if trial.filter is not None:
-            rows.append(
-                (self._user, None, None, 0, 0, 0, 0, 0, trial.filter.ids, trial.filter.false_positives)
-            )
-        return rows
-
-
-def _batch(rows: list[_Row]) -> Iterator[pa.RecordBatch]:
-    if rows:
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array(column, type=field.type)
-                for column, field in zip(zip(*rows, strict=True), _ARROW, strict=True)
-            ],
-            schema=_ARROW,
-        )
+def _results(user: str, trial: UserTrial | None) -> Iterator[pa.RecordBatch]:
+    """The results of a user and part that are over."""
+    if trial is None:
+        return
+    nothing = {"user": user, **dict.fromkeys(_COUNTS, 0)}
+    rows = [
+        {**nothing, "rate_milli": rate_milli, "period": PERIODS[period], **asdict(one)}
+        for rate_milli, period, one in trial.outcomes()
+    ]
+    if trial.filter is not None:
+        counts = {"filter_ids": trial.filter.ids, "false_positives": trial.filter.false_positives}
+        rows.append({**nothing, **counts})
+    yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)

@@ -92,7 +92,7 @@ def test_a_trial_decides_as_the_gateway(rate_milli: int, steps: Arrivals) -> Non
 
 def test_the_periods_share_one_bucket() -> None:
     """What was spent before the judged days is spent in them."""
-    trial = UserTrial([2_000], SETTINGS, at_ms=0, split_ms=10, seed=1)
+    trial = UserTrial([2_000], SETTINGS, at_ms=0, split_ms=10)
     for number in range(6):
         trial.arrives(number, 8 + number, healthy=False, is_first=True)
     train, test = (outcome for _, _, outcome in trial.outcomes())
