@@ -76,7 +76,7 @@ class Tables:
         """Return a result that the job itself has written."""
         return self.spark.read.parquet(self.path("results", name))
 
-    def read(self, *parts: str, schema: StructType) -> DataFrame:
+    def read(self, *parts: str, schema: StructType | str) -> DataFrame:
         """Return a table of another kind; empty when it is not there."""
         if not self.exists(*parts):
             return self.spark.createDataFrame([], schema)

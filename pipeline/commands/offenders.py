@@ -81,24 +81,15 @@ def _judge(at: Tables, console: Console) -> None:
     """Write and print precision and recall, where users have labels."""
     if not at.exists("labels"):
         return
-
-    findings, labels = (
-        at.written("offenders"),
-        at.read("labels", schema=LABELS),
-    )
+    findings, labels = at.written("offenders"), at.read("labels", schema=LABELS)
     at.write_result("detector_accuracy", accuracy(findings, labels))
     at.write_result("detector_confusion", confusion(findings, labels))
     shown = Table(
         "pattern", "users", "found", "precision", "95 %", "recall", "95 %", title="Against the labels"
     )
     for row in at.written("detector_accuracy").orderBy("pattern").collect():
-        shown.add_row(
-            row["pattern"],
-            str(row["users"]),
-            str(row["found"]),
-            *_share(row, "precision"),
-            *_share(row, "recall"),
-        )
+        counts = (row["pattern"], str(row["users"]), str(row["found"]))
+        shown.add_row(*counts, *_share(row, "precision"), *_share(row, "recall"))
     console.print(shown)
 
 

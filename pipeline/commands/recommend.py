@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -15,8 +16,8 @@ from rich.table import Table
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.recommend.candidates import alive, candidates, needs
-from pidgate.pipeline.recommend.chosen import filter_accuracy, recommend_candidates, recommendations
-from pidgate.pipeline.recommend.in_force import InForce, newest, settings, users_in_force, with_current
+from pidgate.pipeline.recommend.chosen import HEADROOM, filter_accuracy, recommend_candidates, recommendations
+from pidgate.pipeline.recommend.in_force import newest, settings, users_in_force, with_current
 from pidgate.pipeline.recommend.judged import (
     LABELS_OF_IDS,
     arrived,
@@ -33,42 +34,34 @@ LEARNT_SHARE = 23 / 30
 DAY_MS = 86_400_000
 SHOWN = 12
 
-CandidatesOption = Annotated[
-    str,
-    typer.Option(
-        "--candidates", help="Rates to try for everybody: 10,50,100 (default: steps around each need)."
-    ),
-]
-HeadroomOption = Annotated[
-    float, typer.Option("--headroom", min=1.0, help="Times the least rate that refuses no healthy id.")
-]
-WaitOption = Annotated[
-    float,
-    typer.Option(
-        "--longest-wait",
-        min=0.0,
-        max=120.0,
-        help="Seconds that healthy ids may wait where a rogue cannot be held otherwise (0: refuse none).",
-    ),
-]
-EnforceOption = Annotated[
-    bool, typer.Option("--enforce", help="Write `mode: enforce` beside new rates (default: observe first).")
-]
-ServersOption = Annotated[
-    str,
-    typer.Option("--bootstrap-servers", help="For the file's `cluster` (default: brokers that events name)."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the recommendations as JSON lines instead.")]
-
 
 def recommend(
     tables: common.TablesOption = common.DEFAULT_TABLES,
-    candidates: CandidatesOption = "",
-    headroom: HeadroomOption = 1.5,
-    longest_wait: WaitOption = 0.0,
-    enforce: EnforceOption = False,
-    bootstrap_servers: ServersOption = "",
-    as_json: JsonOption = False,
+    candidates: Annotated[
+        str,
+        typer.Option(help="Rates to try for everybody: 10,50,100 (default: steps around each need)."),
+    ] = "",
+    headroom: Annotated[
+        float, typer.Option(min=1.0, help="Times the least rate that refuses no healthy id.")
+    ] = HEADROOM,
+    longest_wait: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=120.0,
+            help="Seconds that healthy ids may wait where a rogue cannot be held otherwise (0: refuse none).",
+        ),
+    ] = 0.0,
+    enforce: Annotated[
+        bool,
+        typer.Option("--enforce", help="Write `mode: enforce` beside new rates (default: observe first)."),
+    ] = False,
+    bootstrap_servers: Annotated[
+        str, typer.Option(help="For the file's `cluster` (default: brokers that events name).")
+    ] = "",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the recommendations as JSON lines instead.")
+    ] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
@@ -98,8 +91,8 @@ def write_recommendations(
     tables: Tables,
     console: Console,
     *,
-    tried: list[float] | None = None,
-    headroom: float = 1.5,
+    tried: Sequence[float] = (),
+    headroom: float = HEADROOM,
     longest_wait_ms: int = 0,
 ) -> Course:
     """The tables recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
@@ -120,27 +113,24 @@ def write_recommendations(
         living = alive(used, shape.slice_ms, course.split_ms)
         need = need.join(living, "user", "left").join(_history_of(tables, decisions), "user", "left")
         need = need.fillna(0, ["alive", "history_refusals"])
-        plan = candidates(need, shape.window_ms, tried or ()).persist()
+        plan = candidates(need, shape.window_ms, tried).persist()
         console.print(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
         outcomes = trials(judged, used, plan, course)
         tables.write_result("recommend_outcomes", outcomes)
         outcomes = tables.written("recommend_outcomes")
         tables.write_result("recommend_candidates", recommend_candidates(outcomes))
         tables.write_result("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
-        need = plan.withColumn("patterns", f.coalesce("patterns", f.array().cast("array<string>")))
-        tried_rates = tables.written("recommend_candidates")
-        tables.write_result("recommendations", recommendations(tried_rates, need, headroom, longest_wait_ms))
+        rated = tables.written("recommend_candidates")
+        tables.write_result("recommendations", recommendations(rated, plan, headroom, longest_wait_ms))
         plan.unpersist()
     finally:
         judged.unpersist()
     return course
 
 
-def _course(decisions: DataFrame, shape: object) -> Course:
-    assert isinstance(shape, ProducerIdSettings)
-    row = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).first()
-    assert row is not None
-    begin_ms, end_ms = row[0], row[1] + 1
+def _course(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
+    begin_ms, last_ms = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).collect()[0]
+    end_ms = last_ms + 1
     return Course(shape, begin_ms, begin_ms + int((end_ms - begin_ms) * LEARNT_SHARE), end_ms)
 
 
@@ -160,36 +150,21 @@ def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
 
 def _history_of(tables: Tables, decisions: DataFrame) -> DataFrame:
     """Per user: history_refusals, and `patterns`: the harmful ones that are found."""
-    refusals = (
-        decisions.where("user != ''")
-        .groupBy("user")
-        .agg(
-            f.sum(f.when(f.col("decision") == "refuse", 1 + f.col("suppressed_count")).otherwise(0)).alias(
-                "history_refusals"
-            )
-        )
-    )
+    refused = f.expr("sum(if(decision = 'refuse', 1 + suppressed_count, 0))")
+    refusals = decisions.where("user != ''").groupBy("user").agg(refused.alias("history_refusals"))
     offenders = tables.result("offenders")
     if offenders is None:
         return refusals.withColumn("patterns", f.array().cast("array<string>"))
-    patterns = (
-        offenders.where("harmful")
-        .groupBy("user")
-        .agg(f.array_sort(f.collect_set("pattern")).alias("patterns"))
-    )
-    return refusals.join(f.broadcast(patterns), "user", "left")
+    harmful = f.array_sort(f.collect_set(f.when(f.col("harmful"), f.col("pattern")))).alias("patterns")
+    found = refusals.join(f.broadcast(offenders.groupBy("user").agg(harmful)), "user", "left")
+    return found.withColumn("patterns", f.coalesce("patterns", f.array().cast("array<string>")))
 
 
 def write_files(
-    tables: Tables,
-    console: Console,
-    course: Course,
-    *,
-    enforce: bool = False,
-    servers: list[str] | None = None,
+    tables: Tables, console: Console, course: Course, *, enforce: bool = False, servers: Sequence[str] = ()
 ) -> None:
     """recommended/quotas.yaml and recommended/changes.diff."""
-    config: InForce | None = newest(tables.events("config"))
+    config = newest(tables.events("config"))
     changes = [
         NewRate(
             row["user"],
@@ -210,12 +185,9 @@ def write_files(
         "Take the section `quotas` into the gateway's own file: events do not tell byte rates, what a cold start means,"
         " or how the cluster is reached. Check it with `pidgate check --config`.",
     ]
+    cluster = config["cluster"] if config else ""
     text = quotas_yaml(
-        config,
-        changes,
-        head=head,
-        cluster=config["cluster"] if config else "",
-        bootstrap_servers=servers or _brokers(tables),
+        config, changes, head=head, cluster=cluster, bootstrap_servers=servers or _brokers(tables)
     )
     tables.files.replace("recommended/quotas.yaml", text)
     tables.files.replace("recommended/changes.diff", changes_diff(config, changes))
@@ -226,14 +198,9 @@ def write_files(
 
 def _brokers(tables: Tables) -> list[str]:
     """Return the brokers' addresses of the newest topology event."""
-    told = (
-        tables.events("topology")
-        .where(f.size("brokers") > 0)
-        .orderBy(f.desc("wall_time_ms"))
-        .limit(1)
-        .collect()
-    )
-    return [f"{one['host']}:{one['port']}" for one in told[0]["brokers"]] if told else []
+    newest_first = tables.events("topology").where("size(brokers) > 0").orderBy(f.desc("wall_time_ms"))
+    told = newest_first.first()
+    return [f"{one['host']}:{one['port']}" for one in told["brokers"]] if told else []
 
 
 def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
@@ -247,20 +214,13 @@ def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
         "user", "action", "now", "recommended", "rogue ids let in (judged days)", "healthy refused", "why"
     )
     for row in rows:
-        table.add_row(
-            row["user"],
-            row["action"],
-            _number(row["current_rate"]),
-            _number(row["recommended_rate"]),
-            f"{row['rogue_ids_admitted_test'] or 0} of {row['rogue_ids_test'] or 0}",
-            f"{row['healthy_refused_test'] or 0}",
-            (row["reasons"] or [""])[0],
+        let_in = f"{row['rogue_ids_admitted_test'] or 0} of {row['rogue_ids_test'] or 0}"
+        refused, why = row["healthy_refused_test"] or 0, (row["reasons"] or [""])[0]
+        rates = (
+            "-" if rate is None else f"{rate:g}" for rate in (row["current_rate"], row["recommended_rate"])
         )
+        table.add_row(row["user"], row["action"], *rates, let_in, f"{refused}", why)
     console.print(table)
     console.print(
         "Load it with `mode: observe` first, look, then `pidgate promote` user by user: enforcing is yours to type."
     )
-
-
-def _number(rate: float | None) -> str:
-    return "-" if rate is None else f"{rate:g}"

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructField, StructType
 
 from pidgate.pipeline.offenders.rules import PATTERNS
 
-Z_95 = 1.959963984540054
-"""Of the normal distribution: 95 % lie within so many standard deviations."""
-LABELS = StructType([StructField("user", StringType()), StructField("pattern", StringType())])
+LABELS = "user string, pattern string"
 """The truth: several rows for a user who shows several patterns."""
 NOTHING = "nothing"
 """Stands in the confusion for a pattern that is not there, or was not found."""
@@ -68,18 +65,15 @@ def _compared(findings: DataFrame, labels: DataFrame) -> DataFrame:
 
 def _shares(name: str, part: str, whole: str) -> list[Column]:
     low, high = wilson(f.col(part), f.col(whole))
-    return [
-        f.try_divide(part, whole).alias(name),
-        low.alias(f"{name}_low"),
-        high.alias(f"{name}_high"),
-    ]
+    return [f.try_divide(part, whole).alias(name), low.alias(f"{name}_low"), high.alias(f"{name}_high")]
 
 
-def wilson(part: Column, whole: Column, z: float = Z_95) -> tuple[Column, Column]:
+def wilson(part: Column, whole: Column) -> tuple[Column, Column]:
     """Return the bounds of the share that `part` of `whole` stands for (Wilson 1927); null when the whole is 0.
 
     Unlike the textbook's normal interval it stays within 0 and 1, and does not shrink to nothing at either.
     """
+    z = 1.959963984540054  # of the normal distribution: 95 % lie within so many standard deviations
     total = f.nullif(whole, f.lit(0))
     share = part / total
     centre = (share + z * z / (2 * total)) / (1 + z * z / total)

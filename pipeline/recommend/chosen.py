@@ -47,7 +47,7 @@ def filter_accuracy(outcomes: DataFrame, expected_rate: float) -> DataFrame:
 
 
 def recommendations(
-    candidates: DataFrame, need: DataFrame, headroom: float = HEADROOM, longest_wait_ms: int = 0
+    candidates: DataFrame, need: DataFrame, headroom: float, longest_wait_ms: int
 ) -> DataFrame:
     """The result table of that name. `need`: candidates() of candidates.py, with what is in force, `patterns` and
     `history_refusals`. `longest_wait_ms`: 0 refuses no healthy id in the days learnt from.

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
-from pyspark.sql import types as spark
 
-from pidgate.events.patterns import HARMFUL
 from pidgate.pipeline.arrivals import KNOWN, arrivals
 from pidgate.pipeline.offenders.places import ANYTHING, family
 
-LABELS_OF_IDS = (
-    spark.StructType()
-    .add("user", spark.StringType())
-    .add("producer_id", spark.LongType())
-    .add("healthy", spark.BooleanType())
-    .add("pattern", spark.StringType())
-)
+LABELS_OF_IDS = "user string, producer_id bigint, healthy boolean, pattern string"
 """labels_ids/: what history knows of each id that it made up."""
 
 
@@ -53,20 +45,13 @@ def judged_by_findings(arriving: DataFrame, offenders: DataFrame) -> DataFrame:
 
     Where a user does nothing but harm, all of its ids are meant, whatever the finding names.
     """
-    by_user = Window.partitionBy("user")
-    of_users = offenders.where("pattern != 'unknown'").withColumn(
-        "only_harm", f.every("harmful").over(by_user)
-    )
-    harmful = of_users.where(f.col("pattern").isin(*(pattern.value for pattern in HARMFUL))).select(
-        "user",
-        f.col("client_id").alias("rogue_client_id"),
-        f.col("address").alias("rogue_address"),
-        "only_harm",
-    )
+    harmful = f.when(f.col("harmful"), f.struct("client_id", "address"))
     # One row a user, so that no arrival is multiplied.
-    places = harmful.groupBy("user").agg(
-        f.bool_or("only_harm").alias("only_harm"),
-        f.collect_set(f.struct("rogue_client_id", "rogue_address")).alias("places"),
+    places = (
+        offenders.where("pattern != 'unknown'")
+        .groupBy("user")
+        .agg(f.every("harmful").alias("only_harm"), f.collect_set(harmful).alias("places"))
+        .where("size(places) > 0")
     )
     both = arriving.join(f.broadcast(places), "user", "left")
     rogue = f.col("only_harm") | f.exists("places", _is_of)
@@ -74,7 +59,7 @@ def judged_by_findings(arriving: DataFrame, offenders: DataFrame) -> DataFrame:
 
 
 def _is_of(place: Column) -> Column:
-    client, address = place["rogue_client_id"], place["rogue_address"]
+    client, address = place["client_id"], place["address"]
     of_client = client.isNull() | client.isin(ANYTHING) | client.eqNullSafe(f.col("client_id"))
     of_family = client.contains(ANYTHING) & (client == family(f.col("client_id")))
     return (of_client | of_family) & (address.isNull() | (address == f.col("address")))
