@@ -58,8 +58,8 @@ def _lives(calm: DataFrame, span: Span) -> DataFrame:
             "long_time"
         ),
         (f.sum("life_ms") / span.length_ms).alias("alive"),
-        *_rhythm("late", "started_ms", "starts"),
-        *_rhythm("over", "last_ms", "ends"),
+        _rhythm("late", "started_ms").alias("starts_rhythm"),
+        _rhythm("over", "last_ms").alias("ends_rhythm"),
         _only("client_id").alias("only_client_id"),
         _only("address").alias("address"),
     )
@@ -70,11 +70,11 @@ def _only(name: str) -> Column:
     return f.when(f.min(name) == f.max(name), f.min(name))
 
 
-def _rhythm(which: str, at_ms: str, name: str) -> list[Column]:
+def _rhythm(which: str, at_ms: str) -> Column:
     """Concentration on an hour of the day: 0 none, 1 always the same moment."""
     turn = f.pmod(f.col(at_ms), f.lit(DAY_MS)) * (2 * 3.141592653589793 / DAY_MS)
     across, up = (f.avg(f.when(f.col(which), of(turn))) for of in (f.cos, f.sin))
-    return [f.hypot(across, up).alias(f"{name}_rhythm")]
+    return f.hypot(across, up)
 
 
 def _crowds(calm: DataFrame) -> DataFrame:
@@ -97,15 +97,16 @@ def _crowds(calm: DataFrame) -> DataFrame:
             f.expr("sum(lives_ms) / greatest(max(end_ms) - min(first_ms), 1)").alias("alive"),
         )
     )
-    found = []
+    found, names = [], []
     for kind in ("address", "client_id"):
         top = f"max_by(struct(at.key, met, alive), struct(met, alive, at.key)) filter (where at.kind = '{kind}')"
         found.append(f.expr(top).alias(kind))
-    names = [
-        f"{kind}.key as crowd_{kind}, {kind}.met as met_at_{kind}, {kind}.alive as alive_at_{kind}"
-        for kind in ("address", "client_id")
-    ]
-    return crowds.groupBy(*APP).agg(*found).selectExpr(*APP, *", ".join(names).split(", "))
+        names += [
+            f"{kind}.key as crowd_{kind}",
+            f"{kind}.met as met_at_{kind}",
+            f"{kind}.alive as alive_at_{kind}",
+        ]
+    return crowds.groupBy(*APP).agg(*found).selectExpr(*APP, *names)
 
 
 def _sessions(calm: DataFrame, span: Span) -> DataFrame:

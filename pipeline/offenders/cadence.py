@@ -62,17 +62,14 @@ def _measured(bursts: DataFrame) -> DataFrame:
     def before(name: str) -> Column:
         return f.lag(name).over(in_time)
 
+    pauses = (f.col("pause_ms") > 0) & (before("pause_ms") > 0)
     return (
         bursts.withColumn("interval_ms", f.col("at_ms") - before("at_ms"))
         .withColumn("pause_ms", f.col("at_ms") - before("end_ms"))
         .withColumn("step", f.col("interval_ms") / before("interval_ms"))
-        .withColumn("pause_step", f.when(f.col("pause_ms") > 0, _ratio("pause_ms", before("pause_ms"))))
+        .withColumn("pause_step", f.when(pauses, f.col("pause_ms") / before("pause_ms")))
         .withColumns({f"met_{period}": _new_period(period, before("at_ms")) for period in PERIODS_MS})
     )
-
-
-def _ratio(name: str, before: Column) -> Column:
-    return f.when(before > 0, f.col(name) / before)
 
 
 def _new_period(period_ms: int, before_ms: Column) -> Column:

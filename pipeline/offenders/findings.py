@@ -28,7 +28,14 @@ def _if_several(several: str, one: str) -> str:
 
 
 WORDS: dict[str, str] = {
-    "user": words.name("user"),
+    **{name: words.name(name) for name in ("user", "crowd_address", "crowd_client_id")},
+    **{
+        name: words.count(name)
+        for name in (
+            *("new_ids", "bursts", "alive_least", "alive_most", "late_ids"),
+            *("met_at_address", "alive_at_address", "met_at_client_id", "alive_at_client_id"),
+        )
+    },
     "who": _WHO,
     "s": _if_several("", "s"),
     "is_": _if_several("are", "is"),
@@ -38,8 +45,6 @@ WORDS: dict[str, str] = {
     "lived": f"', each in use for about ' || {words.duration('life_ms')}",
     "backing_off": "if(grown >= 3, ', with growing pauses', '')",
     "per_start": "''",
-    "new_ids": words.count("new_ids"),
-    "bursts": words.count("bursts"),
     "per_burst": words.count("greatest(ids_per_burst, 1)"),
     "kept": f"{words.count('names')} || ' different transactional ids'",
     "sent": f"{words.per_cent('one_request')} || ' of them sent one request, ' || {words.per_cent('short_lived')}"
@@ -48,17 +53,8 @@ WORDS: dict[str, str] = {
     "error_code": "cast(error_code as string)",
     "replaced": f"{words.count('replacements')} || ' times all instances (up to ' || {words.count('instances')}"
     " || ') were replaced, one after the other'",
-    "alive_least": words.count("alive_least"),
-    "alive_most": words.count("alive_most"),
-    "late_ids": words.count("late_ids"),
     "long_lived": f"{words.count('long_ids')} || ' long-lived producers'",
     "beside": f"', ' || {words.count('late_ids')} || ' new ids beside them'",
-    "met_at_address": words.count("met_at_address"),
-    "alive_at_address": words.count("alive_at_address"),
-    "crowd_address": words.name("crowd_address"),
-    "met_at_client_id": words.count("met_at_client_id"),
-    "alive_at_client_id": words.count("alive_at_client_id"),
-    "crowd_client_id": words.name("crowd_client_id"),
 }
 """Spark SQL for the {places} in the sentences of events/patterns.py."""
 

@@ -107,6 +107,7 @@ def _errors(errors: DataFrame) -> DataFrame:
     )
 
 
-def span_of(known: DataFrame) -> DataFrame:
-    """One row: first_ms, last_ms, both null when there is nothing."""
-    return known.agg(f.min("seen_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"))
+def span_of(known: DataFrame) -> Span:
+    """Return when the events begin and end; 0 and 0 when there is nothing."""
+    first_ms, last_ms = known.agg(f.min("seen_ms"), f.max("last_ms")).collect()[0]
+    return Span(first_ms or 0, last_ms or 0)

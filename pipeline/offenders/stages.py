@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pidgate.pipeline.offenders.app_features import app_features
 from pidgate.pipeline.offenders.findings import findings, judged_apps, judged_sources
 from pidgate.pipeline.offenders.places import places
-from pidgate.pipeline.offenders.producers import Span, producers, span_of
+from pidgate.pipeline.offenders.producers import producers, span_of
 from pidgate.pipeline.offenders.source_features import closings, source_features
 from pidgate.pipeline.tables import Tables
 
@@ -38,7 +38,7 @@ def offenders(events: Events, keep: Keep) -> DataFrame:
     features = source_features(known, closings(events.connections, there))
     sources = keep("sources", judged_sources(features, there))
     calm = keep("calm", _calm(known, sources, there))
-    apps = keep("apps", judged_apps(app_features(calm, _span(met))))
+    apps = keep("apps", judged_apps(app_features(calm, span_of(met))))
     return findings(sources, apps)
 
 
@@ -47,11 +47,6 @@ def _calm(known: DataFrame, sources: DataFrame, there: DataFrame) -> DataFrame:
     busy = sources.where("pattern is not null").select("source")
     named = there.select("user", "place", "app", "client_id", "address")
     return known.join(busy, "source", "left_anti").join(named, ["user", "place"])
-
-
-def _span(known: DataFrame) -> Span:
-    first_ms, last_ms = span_of(known).collect()[0]
-    return Span(first_ms or 0, last_ms or 0)
 
 
 Keep = Callable[[str, "DataFrame"], "DataFrame"]
