@@ -55,11 +55,14 @@ def publish(tables: Tables, text: str, output: Path | None) -> str:
 
     At once: whoever opens the file sees the old text or the new one, never half of one.
     """
-    root = urlsplit(tables.root)
-    if output is None and root.scheme not in ("", "file"):
-        return _remote(tables, text)
-    local = output or Path(root.path if root.scheme else tables.root, "report.html")
-    return _local(local, text)
+    root, name, files = urlsplit(tables.root), "report.html", tables.files
+    if output is not None or root.scheme in ("", "file"):
+        return _local(output or Path(root.path if root.scheme else tables.root, name), text)
+    draft = f".{name}.draft"
+    files.replace(draft, text)
+    files.remove(name)
+    files.rename(draft, name)
+    return tables.path(name)
 
 
 def _local(path: Path, text: str) -> str:
@@ -82,14 +85,6 @@ def _local(path: Path, text: str) -> str:
             f"the report cannot be written to {path} ({error.strerror}): give another file by --output."
         ) from error
     return str(path)
-
-
-def _remote(tables: Tables, text: str) -> str:
-    files, draft, name = tables.files, ".report.html.draft", "report.html"
-    files.replace(draft, text)
-    files.remove(name)
-    files.rename(draft, name)
-    return tables.path(name)
 
 
 def _show(console: Console, found: Found, path: str, in_bytes: int, *, as_json: bool) -> None:

@@ -16,7 +16,8 @@ from pidgate.pipeline.report.series import HOUR_MS, Span
 from pidgate.pipeline.report.words import count, duration, size
 
 Chart = dict[str, Any]
-OTHERS = "all others"
+Intervals = Sequence[tuple[float | None, float | None, float | None]]
+"""A value, its least and its greatest."""
 _COLOURS = 6
 _LONG_NAME = 28
 _FEW_STEPS = 12
@@ -68,22 +69,27 @@ def line_with_limit(span: Span, line: Series, unit: str, limit: float | None) ->
     if limit is not None:
         _draw_limit(layout, limit, f"recommended: {count(limit)}")
         layout["yaxis"]["range"] = [0, 1.15 * max(limit, *line.values, 1)]
-    drawn = {
-        "type": "scatter",
-        "mode": _mode(span),
-        "fill": "tozeroy",
-        "name": unit,
+    drawn = _scatter(
+        unit,
+        _mode(span),
+        "%{y:,} " + unit + "<extra></extra>",
         **_over(span, line.values),
-        "line": {"color": "--series-1", "width": 1.5, "shape": "hvh"},
-        "fillcolor": "--fill",
-        "hovertemplate": "%{y:,} " + unit + "<extra></extra>",
-    }
+        fill="tozeroy",
+        fillcolor="--fill",
+        line={"color": "--series-1", "width": 1.5, "shape": "hvh"},
+    )
     return {"data": [drawn], "layout": layout}
 
 
+def _line_at(axis: str, at: float, dash: str = "dash", width: int = 2) -> list[Chart]:
+    """A line at one place of an axis, all along the other."""
+    other = "x" if axis == "y" else "y"
+    place = {f"{axis}0": at, f"{axis}1": at, f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
+    return [{"type": "line", **place, "line": {"color": "--limit", "width": width, "dash": dash}}]
+
+
 def _draw_limit(layout: Chart, at: float, text: str) -> None:
-    across = {"xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at}
-    layout["shapes"] = [{"type": "line", **across, "line": {"color": "--limit", "width": 2, "dash": "dash"}}]
+    layout["shapes"] = _line_at("y", at)
     place = {"xref": "paper", "x": 1, "y": at, "xanchor": "right", "yanchor": "bottom", "showarrow": False}
     layout["annotations"] = [{**place, "text": text, "font": {"color": "--limit"}}]
 
@@ -95,15 +101,14 @@ def _mode(span: Span) -> str:
 
 def heaps(found: Heaps) -> Chart:
     """A line for each broker; where it dies there is a cross."""
-    lines: list[Chart] = [
-        {
-            "type": "scatter",
-            "mode": _mode(found.span),
-            "name": f"broker {line.name}",
+    lines = [
+        _scatter(
+            f"broker {line.name}",
+            _mode(found.span),
+            "%{y:,.1f} MB<extra>%{fullData.name}</extra>",
             **_over(found.span, [round(value / (1 << 20), 2) for value in line.values]),
-            "line": {"color": _colour(n, ""), "width": 2},
-            "hovertemplate": "%{y:,.1f} MB<extra>%{fullData.name}</extra>",
-        }
+            line={"color": _colour(n, ""), "width": 2},
+        )
         for n, line in enumerate(found.by_broker)
     ]
     if found.died:
@@ -118,24 +123,18 @@ def heaps(found: Heaps) -> Chart:
 
 def _deaths(found: Heaps) -> Chart:
     by_name = {line.name: line.values for line in found.by_broker}
-    span = found.span
-    places = [
-        (at_ms, by_name[str(broker)][min(span.steps - 1, (at_ms - span.start_ms) // span.step_ms)])
-        for broker, at_ms in sorted(found.died.items())
-    ]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "dies",
-        "x": [at_ms for at_ms, _ in places],
-        "y": [round(value / (1 << 20), 2) for _, value in places],
-        "text": [
-            f"broker {broker} dies at {size(value)}"
-            for broker, (_, value) in zip(sorted(found.died), places, strict=True)
-        ],
-        "hovertemplate": "%{text}<extra></extra>",
-        "marker": {"symbol": "x", "size": 11, "color": "--limit"},
-    }
+    span, brokers = found.span, sorted(found.died)
+    steps = [min(span.steps - 1, (found.died[one] - span.start_ms) // span.step_ms) for one in brokers]
+    heaps = [by_name[str(broker)][step] for broker, step in zip(brokers, steps, strict=True)]
+    return _scatter(
+        "dies",
+        "markers",
+        "%{text}<extra></extra>",
+        x=[found.died[broker] for broker in brokers],
+        y=[round(heap / (1 << 20), 2) for heap in heaps],
+        text=[f"broker {broker} dies at {size(heap)}" for broker, heap in zip(brokers, heaps, strict=True)],
+        marker={"symbol": "x", "size": 11, "color": "--limit"},
+    )
 
 
 def candidates(tried: Sequence[Candidate], recommended: float | None) -> Chart:
@@ -153,24 +152,20 @@ def candidates(tried: Sequence[Candidate], recommended: float | None) -> Chart:
     if min(rates, default=0) > 0 and max(rates) > 20 * min(rates):
         layout["xaxis"] |= {"type": "log", "dtick": 1}
     if recommended:
-        place = {"x0": recommended, "x1": recommended, "yref": "paper", "y0": 0, "y1": 1}
-        layout["shapes"] = [
-            {"type": "line", **place, "line": {"color": "--limit", "width": 2, "dash": "dash"}}
-        ]
+        layout["shapes"] = _line_at("x", recommended)
     return {"data": lines, "layout": layout}
 
 
 def _over_rates(name: str, rates: Sequence[float], values: Sequence[int], colour: str) -> Chart:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": list(rates),
-        "y": list(values),
-        "line": {"color": colour, "width": 2},
-        "marker": {"color": colour, "size": 6},
-        "hovertemplate": "%{y:,} at a rate of %{x:,}<extra>" + name + "</extra>",
-    }
+    return _scatter(
+        name,
+        "lines+markers",
+        "%{y:,} at a rate of %{x:,}<extra>" + name + "</extra>",
+        x=list(rates),
+        y=list(values),
+        line={"color": colour, "width": 2},
+        marker={"color": colour, "size": 6},
+    )
 
 
 def accuracy(found: Sequence[PatternAccuracy]) -> Chart:
@@ -187,61 +182,48 @@ def accuracy(found: Sequence[PatternAccuracy]) -> Chart:
         "zeroline": False,
     }
     layout["height"] = 90 + 38 * len(found)
-    aim = {"type": "line", "x0": 0.95, "x1": 0.95, "yref": "paper", "y0": 0, "y1": 1}
-    layout["shapes"] = [{**aim, "line": {"color": "--limit", "width": 1, "dash": "dot"}}]
-    return {
-        "data": [
-            _dots("precision", precision, -0.14, "--series-1", "circle"),
-            _dots("recall", recall, 0.14, "--series-2", "diamond"),
-        ],
-        "layout": layout,
-    }
+    layout["shapes"] = _line_at("x", 0.95, "dot", 1)
+    dots = [
+        _dots("precision", precision, -0.14, "--series-1", "circle"),
+        _dots("recall", recall, 0.14, "--series-2", "diamond"),
+    ]
+    return {"data": dots, "layout": layout}
 
 
-def _least(*values: Sequence[tuple[float | None, float | None, float | None]]) -> float:
+def _least(*values: Intervals) -> float:
     """Return the axis' begin: a little below the lowest interval, and the aim is always on it."""
-    lows = [low for interval in values for _, low, _ in interval if low is not None]
-    return max(0.0, min(lows, default=0.0) - 0.05) if min(lows, default=0.0) < 0.9 else 0.85
+    lowest = min((low for interval in values for _, low, _ in interval if low is not None), default=0.0)
+    return max(0.0, lowest - 0.05) if lowest < 0.9 else 0.85
 
 
-def _dots(
-    name: str,
-    values: Sequence[tuple[float | None, float | None, float | None]],
-    beside: float,
-    colour: str,
-    symbol: str,
-) -> Chart:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [value for value, _, _ in values],
-        "y": [n + beside for n in range(len(values))],
-        "marker": {"color": colour, "size": 9, "symbol": symbol},
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [_distance(value, high) for value, _, high in values],
-            "arrayminus": [_distance(low, value) for value, low, _ in values],
-            "color": colour,
-            "thickness": 1.5,
-            "width": 4,
-        },
-        "hovertemplate": "%{x:.1%}<extra>" + name + "</extra>",
-    }
+def _dots(name: str, values: Intervals, beside: float, colour: str, symbol: str) -> Chart:
+    above = [_distance(value, high) for value, _, high in values]
+    below = [_distance(low, value) for value, low, _ in values]
+    look = {"color": colour, "thickness": 1.5, "width": 4}
+    return _scatter(
+        name,
+        "markers",
+        "%{x:.1%}<extra>" + name + "</extra>",
+        x=[value for value, _, _ in values],
+        y=[n + beside for n in range(len(values))],
+        marker={"color": colour, "size": 9, "symbol": symbol},
+        error_x={"type": "data", "symmetric": False, "array": above, "arrayminus": below, **look},
+    )
 
 
 def _distance(low: float | None, high: float | None) -> float:
     return 0.0 if low is None or high is None else max(0.0, high - low)
 
 
+def _scatter(name: str, mode: str, hover: str, **more: Any) -> Chart:
+    return {"type": "scatter", "name": name, "mode": mode, "hovertemplate": hover, **more}
+
+
 _AXIS: Chart = {"gridcolor": "--grid", "zerolinecolor": "--grid", "fixedrange": True, "automargin": True}
 
 
 def _layout(unit: str) -> Chart:
-    return {
-        "yaxis": {"title": {"text": unit}, "rangemode": "tozero", "tickformat": ",", **_AXIS},
-    }
+    return {"yaxis": {"title": {"text": unit}, "rangemode": "tozero", "tickformat": ",", **_AXIS}}
 
 
 def _time_layout(unit: str) -> Chart:
@@ -258,7 +240,7 @@ def _short(value: float) -> float:
 
 def _name(name: str | None) -> str:
     if name is None:
-        return OTHERS
+        return "all others"
     return _text((name if len(name) <= _LONG_NAME else name[: _LONG_NAME - 1] + "…") or "(no user name)")
 
 

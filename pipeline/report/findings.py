@@ -12,16 +12,7 @@ from enum import StrEnum
 
 from pidgate.events.patterns import pattern_words
 from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, UserRow
-from pidgate.pipeline.report.words import (
-    count,
-    duration,
-    evidence,
-    listed,
-    moment,
-    no,
-    sentence,
-    share,
-)
+from pidgate.pipeline.report.words import count, duration, evidence, listed, moment, no, sentence, share
 from pidgate.quota.entities import shown
 from pidgate.units import counted
 
@@ -85,11 +76,12 @@ def _offenders(found: Found) -> Iterator[Finding]:
     guilty = _guilty(found)
     for user in guilty[:_MOST_USERS]:
         worst = user.harmful[0]
+        words = pattern_words(worst.pattern)
         yield Finding(
             Weight.BAD,
-            headline=_headline(user, worst),
-            why=sentence(worst.sentence or f"It {pattern_words(worst.pattern).does}"),
-            action=_action(user, worst),
+            headline=_headline(user),
+            why=sentence(worst.sentence or f"It {words.does}"),
+            action=f"{words.remedy} {advice_sentence(user.recommendation)}".strip(),
             user=user.user,
         )
     if len(guilty) > _MOST_USERS:
@@ -101,7 +93,8 @@ def _offenders(found: Found) -> Iterator[Finding]:
         )
 
 
-def _headline(user: UserRow, worst: PatternFound) -> str:
+def _headline(user: UserRow) -> str:
+    worst = user.harmful[0]
     where = f" ({worst.client_id})" if worst.client_id else ""
     also = [pattern_words(one.pattern).name.lower() for one in user.harmful[1:]]
     return (
@@ -109,11 +102,6 @@ def _headline(user: UserRow, worst: PatternFound) -> str:
         f"{counted(worst.new_ids, 'new id')}, {share(worst.share)} of all it opened"
         f"{'; also ' + listed(also) if also else ''}"
     )
-
-
-def _action(user: UserRow, worst: PatternFound) -> str:
-    remedy = pattern_words(worst.pattern).remedy
-    return f"{remedy} {advice_sentence(user.recommendation)}".strip()
 
 
 def advice_sentence(recommendation: Recommendation | None) -> str:
@@ -182,21 +170,10 @@ def _doubts(found: Found) -> Iterator[Finding]:
             "Epochs have 16 bits: at the end of them the producer gets a new id.",
             action="Its user meets very many errors: look at its page and its broker's errors.",
         )
-    yield from _inaccurate(found)
-
-
-def _by_pattern(users: Sequence[UserRow]) -> str:
-    """Count users by pattern, the most first."""
-    counts = Counter(one.pattern for user in users for one in user.patterns)
-    shown = [f"{pattern_words(pattern).name.lower()}: {count(n)}" for pattern, n in counts.most_common()]
-    return listed([text.capitalize() if n == 0 else text for n, text in enumerate(shown)], 8)
-
-
-def _inaccurate(found: Found) -> Iterator[Finding]:
     weak = [
         pattern_words(one.pattern).name.lower()
         for one in found.accuracy or ()
-        if min(_or_one(one.precision), _or_one(one.recall)) < _ACCURATE
+        if any(of is not None and of < _ACCURATE for of in (one.precision, one.recall))
     ]
     if weak:
         yield Finding(
@@ -206,8 +183,11 @@ def _inaccurate(found: Found) -> Iterator[Finding]:
         )
 
 
-def _or_one(value: float | None) -> float:
-    return 1.0 if value is None else value
+def _by_pattern(users: Sequence[UserRow]) -> str:
+    """Count users by pattern, the most first."""
+    counts = Counter(one.pattern for user in users for one in user.patterns)
+    shown = [f"{pattern_words(pattern).name.lower()}: {count(n)}" for pattern, n in counts.most_common()]
+    return listed(shown, 8).capitalize()
 
 
 def _well(found: Found) -> Iterator[Finding]:
@@ -218,12 +198,11 @@ def _well(found: Found) -> Iterator[Finding]:
             "Why users open ids is not known before: pidgate pipeline offenders.",
         )
         return
-    guilty = len(_guilty(found))
-    if not guilty:
-        yield Finding(Weight.GOOD, "Nobody burns producer ids", "No user shows a pattern that harms.")
     others = [user for user in found.users if user.patterns and not user.harmful]
     healthy = len(others)
-    if guilty and healthy:
+    if not _guilty(found):
+        yield Finding(Weight.GOOD, "Nobody burns producer ids", "No user shows a pattern that harms.")
+    elif healthy:
         yield Finding(
             Weight.GOOD,
             f"{counted(healthy, 'other user')} show{'s' if healthy == 1 else ''} no pattern that harms",

@@ -8,17 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.report.rows import (
-    Blocks,
-    Epochs,
-    Heaps,
-    Held,
-    Series,
-    Study,
-    Times,
-    Totals,
-)
-from pidgate.pipeline.report.series import HOUR_MS, Span, can_run, running, span_between
+from pidgate.pipeline.report.rows import Blocks, Epochs, Heaps, Held, Series, Study, Times, Totals
+from pidgate.pipeline.report.series import HOUR_MS, Span, running, span_between
 from pidgate.pipeline.report.source import Source, collected
 
 GREATEST = 6
@@ -41,7 +32,7 @@ def times(source: Source, totals: Totals | None, pages: Sequence[str], window_ms
         by_user=by_user,
         refusals=Series("refusals", span.dense({row["step"]: row["n"] for row in refusals})),
         within_window=_within_window(frame, span, pages, window_ms),
-        is_running=can_run(span, window_ms),
+        is_running=window_ms % span.step_ms == 0,
     )
 
 
@@ -49,7 +40,8 @@ def _within_window(
     frame: DataFrame, span: Span, users: Sequence[str], window_ms: int
 ) -> Mapping[str | None, Series]:
     """For each step the new ids of the window that ends with it; of steps longer than an hour, their busiest hour."""
-    runs = can_run(span, window_ms)
+    # Only steps that divide the window sum up to it.
+    runs = window_ms % span.step_ms == 0
     unit = span.unit if runs else min(span.unit, "hour", key=("minute", "hour", "day").index)
     mine = frame.where((f.col("unit") == unit) & f.col("user").isin(list(users)))
     rows = mine.groupBy("user", _step(span, "start_ms")).agg(f.max("new_ids").alias("n")).collect()
@@ -68,23 +60,18 @@ def held(source: Source) -> Held | None:
     by_hour = frame.groupBy("hour_ms").agg(
         f.sum("ids_held").alias("ids_held"), f.sum("states_held").alias("states_held")
     )
-    limits = by_hour.agg(
+    first_ms, last_ms, most_ids, most_states, most_at_ms = by_hour.agg(
         f.min("hour_ms"),
         f.max("hour_ms"),
         f.max("ids_held"),
         f.max("states_held"),
         f.max_by("hour_ms", f.struct("ids_held", -f.col("hour_ms"))),
     ).collect()[0]
-    if limits[0] is None:
+    if first_ms is None:
         return None
-    span = span_between(limits[0], limits[1], finest_ms=HOUR_MS)
-    return Held(
-        span=span,
-        by_user=_greatest_first(frame, span, "hour_ms", f.sum("ids_held") / (span.step_ms // HOUR_MS)),
-        most_ids=limits[2],
-        most_states=limits[3],
-        most_at_ms=limits[4],
-    )
+    span = span_between(first_ms, last_ms, finest_ms=HOUR_MS)
+    by_user = _greatest_first(frame, span, "hour_ms", f.sum("ids_held") / (span.step_ms // HOUR_MS))
+    return Held(span, by_user, most_ids, most_states, most_at_ms)
 
 
 def blocks(source: Source) -> Blocks | None:
@@ -92,25 +79,23 @@ def blocks(source: Source) -> Blocks | None:
     every = source.frame("ids_blocks", "block_start", "ids_seen")
     if frame is None or every is None:
         return None
-    summed = every.agg(f.count("*"), f.sum("ids_seen")).collect()[0]
-    limits = frame.agg(f.min("hour_ms"), f.max("hour_ms"), f.sum("ids_in_blocks")).collect()[0]
-    if limits[0] is None:
+    number, ids_seen = every.agg(f.count("*"), f.sum("ids_seen")).collect()[0]
+    ends = (f.min("hour_ms"), f.max("hour_ms"), f.sum("ids_in_blocks"))
+    first_ms, last_ms, in_blocks = frame.agg(*ends).collect()[0]
+    if first_ms is None:
         return None
-    span = span_between(limits[0], limits[1], finest_ms=HOUR_MS)
+    span = span_between(first_ms, last_ms, finest_ms=HOUR_MS)
     by_step = frame.groupBy(f.col("node_id").cast("string").alias("name"), _step(span, "hour_ms"))
-    brokers = _dense(span, by_step.agg(f.sum("blocks").alias("n")).collect(), "name")
-    together = [sum(values) for values in zip(*(line.values for line in brokers.values()), strict=True)]
+    lines = _by_broker(span, by_step.agg(f.sum("blocks").alias("n")).collect())
+    together = [sum(values) for values in zip(*(line.values for line in lines), strict=True)]
     busiest = max(range(span.steps), key=together.__getitem__)
     bumped, exhausted, most = _epochs(source)
     return Blocks(
-        blocks=summed[0],
-        ids_seen=summed[1] or 0,
+        blocks=number,
+        ids_seen=ids_seen or 0,
         span=span,
-        by_broker=[
-            Series(f"broker {name}" if name else "unknown", brokers[name].values)
-            for name in sorted(brokers, key=_number)
-        ],
-        in_blocks=limits[2] or 0,
+        by_broker=[Series(f"broker {one.name}" if one.name else "unknown", one.values) for one in lines],
+        in_blocks=in_blocks or 0,
         busiest_ms=span.start_ms + busiest * span.step_ms,
         busiest_blocks=int(together[busiest]),
         bumped=bumped,
@@ -135,10 +120,10 @@ def heaps(source: Source) -> list[Heaps] | None:
     frame = source.frame("failover_kafka", "quota", "scenario", "broker", "hour_ms", "heap_bytes", "dead")
     if frame is None or studies is None:
         return None
-    limits = frame.agg(f.min("hour_ms"), f.max("hour_ms")).collect()[0]
-    if limits[0] is None:
+    first_ms, last_ms = frame.agg(f.min("hour_ms"), f.max("hour_ms")).collect()[0]
+    if first_ms is None:
         return []
-    span = span_between(limits[0], limits[1], finest_ms=HOUR_MS)
+    span = span_between(first_ms, last_ms, finest_ms=HOUR_MS)
     broker = f.col("broker").cast("string").alias("name")
     by_step = frame.groupBy("quota", "scenario", broker, _step(span, "hour_ms"))
     died_ms = f.min(f.expr("if(dead, hour_ms, null)")).alias("died_ms")
@@ -164,9 +149,7 @@ def _heaps_of(study: Study, span: Span, rows: Sequence[Row]) -> Heaps:
         broker = int(row["name"])
         if row["died_ms"] is not None and broker in study.brokers_dead:
             died[broker] = min(row["died_ms"], died.get(broker, row["died_ms"]))
-    brokers = _dense(span, rows, "name")
-    lines = [brokers[name] for name in sorted(brokers, key=_number)]
-    return Heaps(study=study, span=span, by_broker=lines, died=died)
+    return Heaps(study=study, span=span, by_broker=_by_broker(span, rows), died=died)
 
 
 # Steps
@@ -196,5 +179,7 @@ def _dense(span: Span, rows: Iterable[Row], name: str) -> dict[str | None, Serie
     return {one: Series(one, span.dense(values)) for one, values in counts.items()}
 
 
-def _number(name: str | None) -> int:
-    return -1 if name is None else int(name)
+def _by_broker(span: Span, rows: Iterable[Row]) -> list[Series]:
+    """A line for each broker, in the order of their ids; None, where it is not known, before them."""
+    lines = _dense(span, rows, "name")
+    return [lines[name] for name in sorted(lines, key=lambda name: -1 if name is None else int(name))]

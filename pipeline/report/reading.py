@@ -11,24 +11,15 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.errors import HistoryEmpty
-from pidgate.pipeline.report import over_time, sums
-from pidgate.pipeline.report.rows import (
-    Candidate,
-    ClientRates,
-    Confused,
-    Found,
-    KipStep,
-    PatternAccuracy,
-    PatternFound,
-    Recommendation,
-    UserRates,
-    UserRow,
-)
+from pidgate.pipeline.recommend.in_force import newest
+from pidgate.pipeline.report import over_time, rows, sums
 from pidgate.pipeline.report.series import HOUR_MS
 from pidgate.pipeline.report.source import Source, collected, columns_of
 from pidgate.pipeline.tables import Tables
 
-Owned = TypeVar("Owned", UserRates, PatternFound, Recommendation, ClientRates, Candidate)
+Owned = TypeVar(
+    "Owned", rows.UserRates, rows.PatternFound, rows.Recommendation, rows.ClientRates, rows.Candidate
+)
 
 USERS_IN_TABLE = 5_000
 """Users beyond those with a page that the searchable table shows; the file must stay one that a phone opens."""
@@ -38,7 +29,7 @@ _PATTERNS_PER_USER = 20
 _STEPS_OF_TEXT = 1_000
 
 
-def found(tables: Tables, *, pages: int, made_ms: int) -> Found:
+def found(tables: Tables, *, pages: int, made_ms: int) -> rows.Found:
     """`pages`: users that get one. Raises HistoryEmpty when no job has left a result, TableUnreadable."""
     source = Source(tables)
     has = source.names()
@@ -47,59 +38,39 @@ def found(tables: Tables, *, pages: int, made_ms: int) -> Found:
             f"no results under {tables.path('results')}. Run `pidgate pipeline rates`, `offenders` and `recommend` "
             "with this --tables first; the report shows what they found."
         )
+    some_users = f.expr("users > 0 or found > 0")
     with source.whole():
-        return _found(source, has, pages, made_ms)
-
-
-def _found(source: Source, has: frozenset[str], pages: int, made_ms: int) -> Found:
-    tables = source.tables
-    window_ms = _window_ms(tables)
-    names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
-    users = _users(source, names, pages, everybody=not left_out)
-    totals, lost = sums.totals(source), sums.lost(tables)
-    return Found(
-        tables=tables.root,
-        made_ms=made_ms,
-        window_ms=window_ms,
-        users=users,
-        pages=min(pages, len(users)),
-        users_left_out=left_out,
-        has=has,
-        totals=totals,
-        times=over_time.times(source, totals, names[:pages], window_ms),
-        held=over_time.held(source),
-        lost=lost,
-        dead_letters=None if lost is None else sums.dead_letters(tables),
-        advice=sums.advice(source),
-        accuracy=source.rows(
-            "detector_accuracy", PatternAccuracy, at_most=100, where=f.expr("users > 0 or found > 0")
-        ),
-        confusion=source.rows("detector_confusion", Confused, at_most=1_000),
-        filters=sums.filters(source),
-        blocks=over_time.blocks(source),
-        kip=source.rows("failover_kip", KipStep, at_most=_STEPS_OF_TEXT),
-        kafka=over_time.heaps(source),
-    )
-
-
-def _window_ms(tables: Tables) -> int:
-    """Return the window of the newest quotas in force; rates are counted over it."""
-    configs = tables.events("config").select("wall_time_ms", "window_ms")
-    last = configs.orderBy("wall_time_ms", ascending=False).first()
-    return HOUR_MS if last is None or not last["window_ms"] else int(last["window_ms"])
+        # Rates are counted over the window of the newest quotas in force.
+        window_ms = (newest(tables.events("config")) or {}).get("window_ms") or HOUR_MS
+        names, left_out = _worst_users(source, max(pages, USERS_IN_TABLE))
+        totals, lost = sums.totals(source), sums.lost(tables)
+        return rows.Found(
+            tables=tables.root,
+            made_ms=made_ms,
+            window_ms=window_ms,
+            users=_users(source, names, pages, everybody=not left_out),
+            pages=min(pages, len(names)),
+            users_left_out=left_out,
+            has=has,
+            totals=totals,
+            times=over_time.times(source, totals, names[:pages], window_ms),
+            held=over_time.held(source),
+            lost=lost,
+            dead_letters=None if lost is None else sums.dead_letters(tables),
+            advice=sums.advice(source),
+            accuracy=source.rows("detector_accuracy", rows.PatternAccuracy, at_most=100, where=some_users),
+            confusion=source.rows("detector_confusion", rows.Confused, at_most=1_000),
+            filters=sums.filters(source),
+            blocks=over_time.blocks(source),
+            kip=source.rows("failover_kip", rows.KipStep, at_most=_STEPS_OF_TEXT),
+            kafka=over_time.heaps(source),
+        )
 
 
 def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
     """Those with most ids of harmful patterns, then with most new ids; and how many more there are."""
-    parts = [
-        part
-        for part in (
-            _ranked(source, "offenders", f.expr("if(harmful, new_ids, 0)")),
-            _ranked(source, "rates_users", f.lit(0)),
-            _ranked(source, "recommendations", f.lit(0)),
-        )
-        if part is not None
-    ]
+    names = ("offenders", "rates_users", "recommendations")
+    parts = [part for part in (_ranked(source, name) for name in names) if part is not None]
     if not parts:
         return [], 0
     ranked = (
@@ -108,36 +79,39 @@ def _worst_users(source: Source, at_most: int) -> tuple[list[str], int]:
         .agg(f.sum("burnt").alias("burnt"), f.max("new_ids").alias("new_ids"))
     )
     order = [f.desc("burnt"), f.desc("new_ids"), f.asc("user")]
-    names = [row["user"] for row in ranked.orderBy(*order).limit(at_most).collect()]
-    return names, (ranked.count() - len(names) if len(names) == at_most else 0)
+    worst = [row["user"] for row in ranked.orderBy(*order).limit(at_most).collect()]
+    return worst, (ranked.count() - len(worst) if len(worst) == at_most else 0)
 
 
-def _ranked(source: Source, name: str, burnt: Column) -> DataFrame | None:
+def _ranked(source: Source, name: str) -> DataFrame | None:
     frame = source.frame(name)
     if frame is None:
         return None
+    burnt = f.expr("if(harmful, new_ids, 0)") if "harmful" in frame.columns else f.lit(0)
     new_ids = f.col("new_ids") if "new_ids" in frame.columns else f.lit(0)
     return frame.where("user is not null").select(
         "user", burnt.cast("long").alias("burnt"), new_ids.cast("long").alias("new_ids")
     )
 
 
-def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool) -> list[UserRow]:
+def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool) -> list[rows.UserRow]:
     """`everybody`: the names are all there are, and need not be looked for."""
     if not names:
         return []
     spark = source.tables.spark
     everyone = None if everybody else spark.createDataFrame([(name,) for name in names], "user string")
     with_page = f.col("user").isin(list(names[:pages]))
-    rates = _by_user(source.rows("rates_users", UserRates, at_most=len(names), users=everyone))
+    rates = _by_user(source.rows("rates_users", rows.UserRates, at_most=len(names), users=everyone))
     at_most = _PATTERNS_PER_USER * len(names)
-    patterns = _by_user(source.rows("offenders", PatternFound, at_most=at_most, users=everyone))
-    advice = _by_user(source.rows("recommendations", Recommendation, at_most=len(names), users=everyone))
+    patterns = _by_user(source.rows("offenders", rows.PatternFound, at_most=at_most, users=everyone))
+    advice = _by_user(source.rows("recommendations", rows.Recommendation, at_most=len(names), users=everyone))
     clients = _by_user(_clients(source, with_page))
     at_most = _CANDIDATES_PER_USER * max(pages, 1)
-    candidates = _by_user(source.rows("recommend_candidates", Candidate, at_most=at_most, where=with_page))
+    candidates = _by_user(
+        source.rows("recommend_candidates", rows.Candidate, at_most=at_most, where=with_page)
+    )
     return [
-        UserRow(
+        rows.UserRow(
             user=name,
             rates=next(iter(rates.get(name, ())), None),
             patterns=patterns.get(name, ()),
@@ -149,18 +123,20 @@ def _users(source: Source, names: Sequence[str], pages: int, *, everybody: bool)
     ]
 
 
-def _clients(source: Source, mine: Column) -> list[ClientRates] | None:
+def _clients(source: Source, mine: Column) -> list[rows.ClientRates] | None:
     """The client ids with most new ids of each user."""
-    frame = source.frame("rates_clients", *columns_of(ClientRates))
+    frame = source.frame("rates_clients", *columns_of(rows.ClientRates))
     if frame is None:
         return None
     most_first = Window.partitionBy("user").orderBy(f.desc("new_ids"), "client_id")
     ranked = frame.where(mine).withColumn("place", f.row_number().over(most_first))
-    return collected(ranked.where(f.col("place") <= CLIENTS_PER_USER).orderBy("user", "place"), ClientRates)
+    return collected(
+        ranked.where(f.col("place") <= CLIENTS_PER_USER).orderBy("user", "place"), rows.ClientRates
+    )
 
 
-def _by_user(rows: Iterable[Owned] | None) -> Mapping[str, list[Owned]]:
+def _by_user(owned: Iterable[Owned] | None) -> Mapping[str, list[Owned]]:
     grouped: dict[str, list[Owned]] = defaultdict(list)
-    for row in rows or ():
+    for row in owned or ():
         grouped[row.user].append(row)
     return grouped

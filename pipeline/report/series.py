@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 _MOST_STEPS = 1_500
@@ -17,9 +18,6 @@ class Span:
     start_ms: int
     step_ms: int
     steps: int
-
-    def floor(self, at_ms: int) -> int:
-        return at_ms - at_ms % self.step_ms
 
     def dense(self, counts: Mapping[int, float]) -> list[float]:
         """A value for each step, by the time it starts; 0 where there is none."""
@@ -50,16 +48,7 @@ def span_between(first_ms: int, last_ms: int, *, finest_ms: int = MINUTE_MS) -> 
     return Span(start_ms, step_ms, (last_ms - start_ms) // step_ms + 1)
 
 
-def can_run(span: Span, window_ms: int) -> bool:
-    """Return whether counts of this span can be summed up to counts of a whole window."""
-    return window_ms % span.step_ms == 0
-
-
 def running(values: Sequence[float], steps: int) -> list[float]:
     """The sum of each value and those before it, `steps` in all."""
-    sums: list[float] = []
-    total = 0.0
-    for n, value in enumerate(values):
-        total += value - (values[n - steps] if n >= steps else 0)
-        sums.append(total)
-    return sums
+    sums = [0, *accumulate(values)]
+    return [sums[n] - sums[max(0, n - steps)] for n in range(1, len(sums))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -16,24 +16,14 @@ from pidgate.pipeline.tables import Tables
 
 Row = TypeVar("Row")
 
-JOB_OF = {
-    "rates_users": "rates",
-    "rates_clients": "rates",
-    "rates_by_time": "rates",
-    "held_by_hour": "rates",
-    "offenders": "offenders",
-    "detector_accuracy": "offenders",
-    "detector_confusion": "offenders",
-    "recommendations": "recommend",
-    "recommend_candidates": "recommend",
-    "filter_accuracy": "recommend",
-    "ids_blocks": "ids",
-    "ids_by_hour": "ids",
-    "ids_epochs": "ids",
-    "failover_kip": "failover",
-    "failover_kafka": "failover",
-    "failover_summary": "failover",
+_RESULTS = {
+    "rates": ("rates_users", "rates_clients", "rates_by_time", "held_by_hour"),
+    "offenders": ("offenders", "detector_accuracy", "detector_confusion"),
+    "recommend": ("recommendations", "recommend_candidates", "filter_accuracy"),
+    "ids": ("ids_blocks", "ids_by_hour", "ids_epochs"),
+    "failover": ("failover_kip", "failover_kafka", "failover_summary"),
 }
+JOB_OF = {name: job for job, names in _RESULTS.items() for name in names}
 """Result tables the report knows, and the job that writes each."""
 
 _NOT_WHOLE = ("FAILED_READ_FILE", "UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")
@@ -89,7 +79,6 @@ class Source:
         at_most: int,
         users: DataFrame | None = None,
         where: Column | None = None,
-        order: Sequence[Column] = (),
     ) -> list[Row] | None:
         """Return rows of a table, of these users only when given (a frame with the one column `user`)."""
         frame = self.frame(name, *columns_of(row))
@@ -99,8 +88,6 @@ class Source:
             frame = frame.where(where)
         if users is not None:
             frame = frame.join(users.hint("broadcast"), "user", "left_semi")
-        if order:
-            frame = frame.orderBy(*order)
         return collected(frame.limit(at_most), row)
 
 

@@ -30,21 +30,15 @@ def totals(source: Source) -> Totals | None:
 
 def lost(tables: Tables) -> dict[str, int] | None:
     """Return events that never came, by gateway; None where events were not taken from a topic."""
-    gaps = _raw(tables, "gaps", "gateway_id string, missing bigint")
-    return None if gaps is None else _counts(gaps, "gateway_id", f.sum("missing"))
+    if not tables.exists("gaps"):
+        return None
+    gaps = tables.read("gaps", schema="gateway_id string, missing bigint")
+    return _counts(gaps, "gateway_id", f.sum("missing"))
 
 
 def dead_letters(tables: Tables) -> dict[str, int]:
     """Return events that could not be taken, by reason."""
-    dead = _raw(tables, "dead_letters", "reason string")
-    return {} if dead is None else _counts(dead, "reason")
-
-
-def _raw(tables: Tables, name: str, columns: str) -> DataFrame | None:
-    """These columns of a table; an empty folder is an empty table."""
-    if not tables.exists(name):
-        return None
-    return tables.spark.read.schema(columns).parquet(tables.path(name))
+    return _counts(tables.read("dead_letters", schema="reason string"), "reason", f.count("*"))
 
 
 def advice(source: Source) -> Advice | None:
@@ -52,29 +46,23 @@ def advice(source: Source) -> Advice | None:
     if frame is None:
         return None
     summed = frame.agg(
-        *(
-            _sum(column)
-            for column in (
-                "healthy_refused_test",
-                "rogue_ids_admitted_test",
-                "rogue_ids_test",
-                "naive_rogue_ids_admitted_test",
-                "naive_healthy_refused_test",
-            )
-        ),
+        _sum("healthy_refused_test"),
+        _sum("rogue_ids_admitted_test"),
+        _sum("rogue_ids_test"),
+        _sum("naive_rogue_ids_admitted_test"),
+        _sum("naive_healthy_refused_test"),
         f.count_if("censored").alias("censored"),
     ).collect()[0]
+    by_action = _counts(frame, "action", f.count("*"))
     diff, left_out = _diff(source.tables)
-    return Advice(by_action=_counts(frame, "action"), diff=diff, diff_left_out=left_out, **summed.asDict())
+    return Advice(by_action=by_action, diff=diff, diff_left_out=left_out, **summed.asDict())
 
 
 def _diff(tables: Tables) -> tuple[list[str], int]:
     """recommended/changes.diff, line by line, and how many lines more it has."""
     if not tables.exists("recommended", "changes.diff"):
         return [], 0
-    # As a whole: a text file read by lines has no order in Spark.
-    text = tables.spark.read.text(tables.path("recommended", "changes.diff"), wholetext=True).first()
-    lines = text["value"].splitlines() if text else []
+    lines = tables.files.read("recommended/changes.diff").splitlines()
     return lines[:_DIFF_LINES], max(0, len(lines) - _DIFF_LINES)
 
 
@@ -96,11 +84,10 @@ def _sum(column: str) -> Column:
     return f.coalesce(f.sum(column), f.lit(0)).alias(column)
 
 
-def _counts(frame: DataFrame, column: str, amount: Column | None = None) -> dict[str, int]:
+def _counts(frame: DataFrame, column: str, amount: Column) -> dict[str, int]:
     """The greatest first; what is beyond them is summed up as "other"."""
-    counted = frame.groupBy(f.coalesce(f.col(column), f.lit("")).alias("name")).agg(
-        (f.count("*") if amount is None else amount).cast("long").alias("amount")
-    )
+    name = f.coalesce(f.col(column), f.lit("")).alias("name")
+    counted = frame.groupBy(name).agg(amount.cast("long").alias("amount"))
     rows = counted.orderBy(f.desc("amount"), "name").limit(_REASONS + 1).collect()
     counts = {row["name"]: int(row["amount"]) for row in rows[:_REASONS]}
     if len(rows) > _REASONS:

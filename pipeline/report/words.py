@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from math import floor
 
@@ -12,9 +12,13 @@ from pidgate.units import counted
 NOTHING = "-"
 
 
-def count(number: float | None) -> str:
-    """Write a number, "-" for None."""
-    return NOTHING if number is None else units.number(number)
+def _if_known(write: Callable[[float], str]) -> Callable[[float | None], str]:
+    return lambda number: NOTHING if number is None else write(number)
+
+
+count = _if_known(units.number)
+duration = _if_known(units.about_duration)
+size = _if_known(units.about_size)
 
 
 def rate(per_window: float | None) -> str:
@@ -32,16 +36,6 @@ def share(part: float | None) -> str:
     if 99.9 < percent < 100:
         return f"{min(99.99, floor(100 * percent) / 100):.2f} %"
     return f"{percent:.1f} %".replace(".0 %", " %")
-
-
-def duration(time_ms: float | None) -> str:
-    """Write a duration in one unit, "-" for None."""
-    return NOTHING if time_ms is None else units.about_duration(time_ms)
-
-
-def size(in_bytes: float | None) -> str:
-    """Write a size in one unit, "-" for None."""
-    return NOTHING if in_bytes is None else units.about_size(in_bytes)
 
 
 def moment(time_ms: int | None) -> str:
