@@ -23,7 +23,7 @@ FORMS = {
     ":rate": r"regexp_replace(format_string('%.3f', {}), r'\.?0+$', '')",
     ":s": "ceil({} / 1000)",
 }
-"""How numbers are written: as they are, as a rate (43, 0.5), or in seconds that are given in ms."""
+"""Numbers are written as they are, as a rate (43, 0.5), or in seconds that are given in ms."""
 _PLACE = re.compile(r"\{([^:}]+)(:\w+)?\}")
 
 _SET = "action = 'set'"
