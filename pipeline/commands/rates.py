@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 from rich.console import Console
 from rich.table import Table
 
-from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
+from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals, newest
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.failover.placement import expiration_ms
 from pidgate.pipeline.rates import by_time, held, users
 from pidgate.pipeline.rates.id_hours import id_hours
 from pidgate.pipeline.rates.times import Days
@@ -71,8 +71,8 @@ def write_rates(
     """All tables of the job; None: what the events say. Raises HistoryEmpty."""
     decisions = days.of(tables.needed_events("decision"))
     usages = days.of(tables.events("id_usage"))
-    expiry_ms = expiry_ms or _newest(tables.events("topology"), "producer_id_expiration_ms") or REMEMBER_MS
-    remember_ms = remember_ms or _newest(tables.events("config"), "remember_ms") or REMEMBER_MS
+    expiry_ms = expiry_ms or expiration_ms(tables.events("topology"))
+    remember_ms = remember_ms or newest(tables.events("config"), "remember_ms") or REMEMBER_MS
     console.print(
         f"States expire after {about_duration(expiry_ms)}, ids are remembered {about_duration(remember_ms)}."
     )
@@ -93,11 +93,6 @@ def write_rates(
             tables.write_result(
                 "rates_users", users.rates_users(stays, arriving, holding, sketches, outcomes)
             )
-
-
-def _newest(events: DataFrame, column: str) -> int | None:
-    row = events.where(f.col(column) > 0).agg(f.max_by(column, "wall_time_ms")).first()
-    return None if row is None else row[0]
 
 
 def _by_id(hours: DataFrame) -> DataFrame:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.arrivals import REMEMBER_MS, newest
 from pidgate.pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
-
-DEFAULT_EXPIRATION_MS = 24 * HOUR_MS
-"""producer.id.expiration.ms (KIP-854)."""
 
 
 def shares(topology: DataFrame) -> DataFrame:
@@ -50,9 +48,7 @@ def even_shares(spark: SparkSession, brokers: int, replication_factor: int) -> D
 
 def expiration_ms(topology: DataFrame) -> int:
     """Return the brokers' producer.id.expiration.ms; Kafka's default while no event has it."""
-    known = topology.where("producer_id_expiration_ms is not null")
-    row = known.agg(f.max_by("producer_id_expiration_ms", "wall_time_ms")).head()
-    return DEFAULT_EXPIRATION_MS if row is None or row[0] is None else int(row[0])
+    return newest(topology, "producer_id_expiration_ms") or REMEMBER_MS
 
 
 @dataclass(frozen=True, slots=True)
