@@ -101,21 +101,9 @@ def from_json(value: bytes) -> Event:
 _Check = Callable[[Any, str, bool], Any]
 
 
-def _integer(value: Any, name: str, lenient: bool) -> int:
-    if type(value) is not int or not _LOWEST <= value <= _HIGHEST:
-        raise EventUnreadable(f"{name} must be a whole number of 64 bits, not {_shown(value)}")
-    return value
-
-
-def _text(value: Any, name: str, lenient: bool) -> str:
-    if type(value) is not str:
-        raise EventUnreadable(f"{name} must be text, not {_shown(value)}")
-    return value
-
-
-def _boolean(value: Any, name: str, lenient: bool) -> bool:
-    if type(value) is not bool:
-        raise EventUnreadable(f"{name} must be true or false, not {_shown(value)}")
+def _plain(kind: type[Any], wanted: str, value: Any, name: str, lenient: bool) -> Any:
+    if type(value) is not kind or (kind is int and not _LOWEST <= value <= _HIGHEST):
+        raise EventUnreadable(f"{name} must be {wanted}, not {_shown(value)}")
     return value
 
 
@@ -147,7 +135,12 @@ def _record(read: Callable[[Fields, str, bool], Any], value: Any, name: str, len
     return read(value, f"{name}.", lenient)
 
 
-_SIMPLE: dict[object, _Check] = {int: _integer, str: _text, bool: _boolean, float: _number}
+_SIMPLE: dict[object, _Check] = {
+    int: partial(_plain, int, "a whole number of 64 bits"),
+    str: partial(_plain, str, "text"),
+    bool: partial(_plain, bool, "true or false"),
+    float: _number,
+}
 
 
 def _check_of(hint: Any) -> _Check:

@@ -8,7 +8,7 @@ It reads with librdkafka, which shares no code with the project.
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
@@ -156,23 +156,23 @@ def _check_producer(
         found = Finding(name, record.partition, label.n, record.offset)
         key = (record.partition, label.n)
         if key in seen:
-            verdict.doubled.append(_with_note(found, f"first at {seen[key]}"))
+            verdict.doubled.append(replace(found, note=f"first at {seen[key]}"))
             continue
         seen[key] = record.offset
         if label.partition not in (None, record.partition):
-            verdict.misplaced.append(_with_note(found, f"sent to partition {label.partition}"))
+            verdict.misplaced.append(replace(found, note=f"sent to partition {label.partition}"))
         entry = _entry(journal, record.partition, label.n)
         if entry is None:
             (verdict.never_sent if journal.knows_sent else verdict.unknown).append(found)
         elif entry.outcome is Outcome.FAILED:
             allowed = verdict.raised_but_written if raised_may_be_written else verdict.unexpected
-            allowed.append(_with_note(found, entry.error))
+            allowed.append(replace(found, note=entry.error))
         elif entry.outcome is Outcome.ACKNOWLEDGED:
             if same_offsets and 0 <= entry.offset != record.offset:
-                verdict.misplaced.append(_with_note(found, f"acknowledged at {entry.offset}"))
+                verdict.misplaced.append(replace(found, note=f"acknowledged at {entry.offset}"))
             before = highest.get(record.partition, -1)
             if label.n < before:
-                verdict.out_of_order.append(_with_note(found, f"behind #{before}"))
+                verdict.out_of_order.append(replace(found, note=f"behind #{before}"))
             highest[record.partition] = max(before, label.n)
     for (partition, n), entry in journal.entries.items():
         if entry.outcome is Outcome.ACKNOWLEDGED:
@@ -192,10 +192,6 @@ def _was_seen(seen: Mapping[Key, int], partition: int | None, n: int) -> bool:
     if partition is not None:
         return (partition, n) in seen
     return any(number == n for _, number in seen)
-
-
-def _with_note(finding: Finding, note: str) -> Finding:
-    return Finding(finding.producer, finding.partition, finding.n, finding.offset, note)
 
 
 def read_log(
