@@ -30,6 +30,7 @@ _FIRST_WITH_LEADER_EPOCHS: Final = 2
 
 _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
+_NOT_THROTTLED: Final = _I32.pack(0)
 _REFUSED: Final = _I16.pack(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -57,15 +58,19 @@ def transaction_part(buf: Buffer, start: int, end: int) -> TransactionPart:
     )
 
 
-def part_refused(buf: Buffer, start: int, end: int, throttle_time_ms: int) -> bytes:
+def part_refused(buf: Buffer, start: int, end: int) -> bytes:
     """Return the framed answer to buf[start:end] that has it sent again later: COORDINATOR_LOAD_IN_PROGRESS.
 
-    Every client repeats the same request after it. Raises MalformedFrame; FrameTooLarge when it names more than
-    MOST_PARTITIONS topics and partitions: then only the end of the connection can say it.
+    Every client repeats the same request after it, at once: throttle_time_ms is 0, whoever refuses mutes the
+    channel. On a throttled connection kafka-python (3.0.12, Sender._maybe_send_pending_request) drops the request
+    when anything wakes it before the time is over, and commits without the records.
+
+    Raises MalformedFrame; FrameTooLarge when it names more than MOST_PARTITIONS topics and partitions: then only the
+    end of the connection can say it.
     """
     api_key, version, correlation_id, reader = _opened(buf, start, end)
     no_tags = b"\x00" if reader.flexible else b""
-    answer = bytearray(_I32.pack(correlation_id) + no_tags + _I32.pack(throttle_time_ms))
+    answer = bytearray(_I32.pack(correlation_id) + no_tags + _NOT_THROTTLED)
     if api_key == ADD_OFFSETS_TO_TXN:
         return framed(answer, _REFUSED, no_tags)
     reader.skip_string()

@@ -178,7 +178,7 @@ def _own_topic_seeds() -> Iterator[bytes]:
 
 def _transaction_part(buf: bytes, start: int, end: int) -> TransactionPart:
     """Refuse it, too, which reads all of it."""
-    part_refused(buf, start, end, 9)
+    part_refused(buf, start, end)
     return transaction_part(buf, start, end)
 
 

@@ -34,6 +34,7 @@ def test_who_waits_for_a_token_commits_everything(cluster: Cluster, driver: str)
                     records=RECORDS,
                     number=number,
                     transaction_size=RECORDS // 2,
+                    records_per_s=10,  # some while the first is refused: they wake a client that waits
                 ),
             )
             for number in range(PRODUCERS)

@@ -54,10 +54,9 @@ class TransactionPartApi(GuardedApi):
 def _refuse(context: ApiContext, request: Request, verdict: Refuse, now_ms: int) -> Step:
     context.counters.requests_refused[verdict.reason] += 1
     context.refused.append(verdict)
-    throttle_ms = verdict.throttle_time_ms
-    context.mute(now_ms + throttle_ms)
+    context.mute(now_ms + verdict.throttle_time_ms)
     try:
-        return context.respond(part_refused(request.buf, request.start, request.end, throttle_ms))
+        return context.respond(part_refused(request.buf, request.start, request.end))
     except FrameTooLarge:
         return context.close(
             "limit", "a refused part of a transaction names too many partitions to be answered"

@@ -77,6 +77,7 @@ def _produce_transactions(load: Load, journal: ProducerJournal, pace: Pace, sett
         producer.begin_transaction()
         futures = {}
         for n in numbers:
+            time.sleep(pace.due_in_s(n))
             journal.sent(load.partition_of(n), n)
             futures[n] = _send(producer, load, journal, n)
         if commit:

@@ -134,7 +134,10 @@ def test_new_ids_above_the_rate_are_sent_again_later(api_key: int, version: int)
     answer = raw.decoded(api_key, version, framed[4:])
     named = 1 if api_key == ADD_OFFSETS_TO_TXN else 3
     assert errors_in(answer) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * named
-    assert answer["throttle_time_ms"] == script.talk.muted_until_ms > 0
+    assert answer["throttle_time_ms"] == 0, (
+        "a throttled kafka-python may drop the request and commit without it"
+    )
+    assert script.talk.muted_until_ms > 0
     for name in TOPICS if named > 1 else ():
         assert f"'{name}'" in str(answer)
     assert script.send(part(api_key, version, 1)) is TAKEN, "behind the mute"
