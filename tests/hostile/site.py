@@ -28,8 +28,8 @@ OTHERS_WAIT_S: Final = 5.0
 RUNNING_SITES: Final = 2
 _PAUSE_S: Final = 0.01
 
-_NOT_OF_THE_ATTACK: Final = ("event_loop_stalled", "state_saved")
-"""Log events that a busy machine brings, or time."""
+_NOT_OF_THE_ATTACK: Final = ("cluster_reached", "config_warning", "event_loop_stalled", "state_saved")
+"""Log events that a busy machine brings, or time, or a worker that is still starting."""
 
 _topic_numbers = itertools.count(1)
 
