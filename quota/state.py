@@ -94,10 +94,14 @@ class PassedId(NamedTuple):
     number: int
     transactional: bool
     is_transactional_id: bool = False
+    predecessor: int | None = None
+    """Of an id that EndTxn gave: it is inserted if this one is remembered."""
 
     def insert_into(self, state: QuotaState, now_ms: int) -> None:
         """Have the state remember it, uncharged."""
-        if self.is_transactional_id:
+        if self.predecessor is not None:
+            state.inherit(self.user, self.predecessor, self.number, now_ms)
+        elif self.is_transactional_id:
             state.insert_transactional_id(self.user, self.number, now_ms)
         else:
             state.insert_uncharged(self.user, self.number, now_ms, transactional=self.transactional)

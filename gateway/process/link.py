@@ -45,9 +45,13 @@ MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
 WATCHED_PORTION: Final = 10_000
 """Ids in one message."""
 MOST_KEPT: Final = 100_000
-"""Ids that passed while there was no connection, and events, each."""
+"""Ids that no state owner has inserted yet, and events, each."""
 
 Answered = Callable[[PendingDecision], None]
+
+
+class NoRoom(Exception):
+    """There are MOST_KEPT ids that no state owner has inserted yet."""
 
 
 class StateListener(Protocol):
@@ -79,7 +83,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._number = 0
         self._progress = ProgressWatch(progress_path(Path(path)))
         self._asked: dict[int, tuple[PendingDecision, Answered, asyncio.TimerHandle]] = {}
-        self._passed: deque[tuple[int, PassedId]] = deque(maxlen=MOST_KEPT)
+        self._passed: deque[tuple[int, PassedId]] = deque()
         self._passed_number = 0
         self._passed_written = 0
         self._events: deque[bytes] = deque()
@@ -176,11 +180,11 @@ class StateOwnerLink(asyncio.Protocol):
     def insert_uncharged(
         self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False
     ) -> None:
-        """Send an id that counts as admitted."""
+        """Send an id that counts as admitted. Raises NoRoom: it passes all the same, and is counted as not inserted."""
         self._keep_passed(PassedId(user, producer_id, transactional))
 
     def insert_transactional_id(self, user: User, hashed: int, now_ms: int) -> None:
-        """Send a transactional id that counts as admitted."""
+        """Send a transactional id that counts as admitted. Raises NoRoom, as insert_uncharged does."""
         self._keep_passed(PassedId(user, hashed, True, is_transactional_id=True))
 
     def _keep_passed(self, passed: PassedId) -> None:
@@ -188,6 +192,8 @@ class StateOwnerLink(asyncio.Protocol):
 
         What is written is not yet received: a process that was killed accepts connections for a moment.
         """
+        if len(self._passed) >= MOST_KEPT:
+            raise NoRoom(f"{MOST_KEPT} ids that passed have not reached the state owner")
         self._passed_number += 1
         self._passed.append((self._passed_number, passed))
         self._write_passed()
@@ -210,11 +216,14 @@ class StateOwnerLink(asyncio.Protocol):
             self._write(wire.encoded(Kind.WATCHED, ids[at : at + WATCHED_PORTION]))
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
-        """Send an id that EndTxn gave; the state owner knows whether the old one is remembered."""
-        if self._can_write:
-            self._write(wire.encoded(Kind.INHERIT, (user, old_producer_id, new_producer_id)))
-        else:
-            self.insert_uncharged(user, new_producer_id, now_ms, transactional=True)
+        """Send an id that EndTxn gave; the state owner knows whether the old one is remembered.
+
+        Returns False where there is no room: then it is an id like any other.
+        """
+        try:
+            self._keep_passed(PassedId(user, new_producer_id, True, predecessor=old_producer_id))
+        except NoRoom:
+            return False
         return True
 
     def publish(self, key: str, value: bytes) -> None:

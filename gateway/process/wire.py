@@ -37,9 +37,9 @@ class Kind(IntEnum):
     ANSWER = 3
     """State owner: (number, Answer)."""
     UNCHARGED = 4
-    """Worker: (number of the last, [PassedId, ...]) count as admitted: they passed while nobody answered."""
-    INHERIT = 5
-    """Worker: (user, old producer id, new producer id)."""
+    """Worker: (number of the last, [PassedId, ...]) count as admitted: they passed while nobody answered, or were given
+    by EndTxn.
+    """
     EVENT = 6
     """Worker: (key, value) of an event for the topic."""
     REPORT = 7

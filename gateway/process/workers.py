@@ -184,9 +184,6 @@ class Workers:
             session.send(Kind.INSERTED, last_number)
         elif message.kind is Kind.WATCHED:
             self._watched(session, body)
-        elif message.kind is Kind.INHERIT:
-            user, old, new = body
-            self._manager.state.inherit(user, old, new, self._now_ms())
 
     def _now_ms(self, asked_ms: int | None = None) -> int:
         """Return the time at which a worker asked, or the present.

@@ -25,7 +25,7 @@ from pidgate.gateway.process.workers import Workers, WorkerSession
 from pidgate.quota.interim import InterimState
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.settings import Mode
-from pidgate.quota.state import PendingDecision
+from pidgate.quota.state import AskedId, PassedId, PendingDecision, Question
 from pidgate.quota.verdicts import Forward, Session
 from pidgate.sandbox.ports import free_block
 from tests.support.loopback import HOST, ScriptedBroker, run, until
@@ -255,7 +255,9 @@ def test_mutant_ids_that_cannot_be_sent_at_once_are_lost(
     run(scenario())
 
 
-async def _pass_to_one_who_dies(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def _pass_to_one_who_dies(
+    site: Site, monkeypatch: pytest.MonkeyPatch, *, inherited: bool = False
+) -> None:
     """Write an id to a state owner that is gone before it reads; the worker then finds the next one."""
 
     def dies(_: Workers, session: WorkerSession, message: wire.Message) -> None:
@@ -265,7 +267,10 @@ async def _pass_to_one_who_dies(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
     (before,) = site.sessions
     with monkeypatch.context() as patched:
         patched.setattr(Workers, "take", dies)
-        site.worker._link.insert_uncharged(USER, 7, site.now_ms())
+        if inherited:
+            site.worker._link.inherit(USER, 6, 7, site.now_ms())
+        else:
+            site.worker._link.insert_uncharged(USER, 7, site.now_ms())
         await until(lambda: before._transport is None)
     await until(lambda: site.sessions)
 
@@ -278,6 +283,53 @@ def test_ids_written_to_a_state_owner_that_dies_reach_the_next(
             await _pass_to_one_who_dies(site, monkeypatch)
             await until(lambda: site.knows(7))
             await until(lambda: not site.worker._link._passed)
+
+    run(scenario())
+
+
+def test_an_id_that_endtxn_gave_reaches_the_next_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            site.owner._manager.state.insert_uncharged(USER, 6, site.now_ms(), transactional=True)
+            await _pass_to_one_who_dies(site, monkeypatch, inherited=True)
+            table = site.owner._manager._quota.table
+            await until(lambda: table.remembers(USER, 7, site.now_ms(), transactional=True))
+
+    run(scenario())
+
+
+def test_mutant_an_id_that_endtxn_gave_is_written_and_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forgets(to_owner: StateOwnerLink, passed: PassedId) -> None:
+        to_owner._write(wire.encoded(Kind.UNCHARGED, (0, [passed])))
+
+    monkeypatch.setattr(StateOwnerLink, "_keep_passed", forgets)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            site.owner._manager.state.insert_uncharged(USER, 6, site.now_ms(), transactional=True)
+            await _pass_to_one_who_dies(site, monkeypatch, inherited=True)
+            table = site.owner._manager._quota.table
+            assert await lasts(lambda: not table.remembers(USER, 7, site.now_ms(), transactional=True))
+
+    run(scenario())
+
+
+def test_an_id_for_which_there_is_no_room_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            asked = Question(USER, "10.0.0.1", "app", False, 1, [AskedId(7, 0, 0, b"t", 0)])
+            answer, counted = site.worker.failed_open, site.worker._traffic._admission.access.fail_open
+            with monkeypatch.context() as patched:
+                patched.setattr(link, "MOST_UNSENT_BYTES", 0)
+                patched.setattr(link, "MOST_KEPT", 1)
+                refused = [answer(asked, site.now_ms()).refused for _ in range(2)]
+                inherited = site.worker._link.inherit(USER, 6, 8, site.now_ms())
+            assert refused == [False, False]
+            assert counted.passed == 3, "two requests, and an id that no state owner will know"
+            assert not inherited
+            await until(lambda: site.knows(7))
 
     run(scenario())
 
