@@ -10,6 +10,7 @@ QUOTA  ?= 100
 ROGUES ?= 4
 SEED   ?= 1
 FOR    ?= 10m
+PARTS  ?=
 
 .PHONY: test nightly check format docs demo pipeline-demo pipeline-scale clients faults fuzz bench lock clean help
 
@@ -30,8 +31,8 @@ $(JARS): $(STAMP) sandbox/jars.py tests/support/jars.py
 test: check $(JARS) ## style, types, unit tests and tests on a real Kafka (8 minutes on two cores)
 	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 2 --dist loadgroup --durations=10
 
-nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours)
-	$(BIN)/python -m tests.support.nightly
+nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
+	$(BIN)/python -m tests.support.nightly $(PARTS)
 
 check: $(STAMP)  ## ruff, mypy and vulture (what nothing uses)
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""`make nightly`: every test there is, to long bounds. Writes its result to docs/nightly.json."""
+"""`make nightly [PARTS="hostile faults"]`: every test there is, to long bounds. Writes results to docs/nightly.json."""
 
 import json
 import os
@@ -6,36 +6,45 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from typing import Any
 
 from tests.support.inputs import INPUTS, LAST_NIGHTLY, ROOT, digest, last_nightly
 
+SIDE_BY_SIDE = ("-n", "2", "--dist", "loadgroup", "--durations=10")
 PARTS = {
-    "tests": (
-        "-m",
-        "not clients and not faults",
-        "-n",
-        "2",
-        "--dist",
-        "loadgroup",
-        "--durations=10",
-        "--timeout=1800",
-    ),
-    "faults": ("-m", "faults", "--timeout=1800"),
-    "clients": ("-m", "clients", "--timeout=1800"),
+    "tests": ("-m", "not clients and not faults", "--ignore=tests/hostile", *SIDE_BY_SIDE),
+    "hostile": ("tests/hostile", *SIDE_BY_SIDE),
+    "faults": ("-m", "faults"),
+    "clients": ("-m", "clients"),
 }
+"""Each can be run again by itself: one that fails need not cost the hours of the others."""
+
 ENVIRONMENT = {**os.environ, "HYPOTHESIS_PROFILE": "thorough"}
 
 
-def ran(arguments: tuple[str, ...]) -> dict[str, object]:
-    """Run one part with its output shown; its closing line and whether it is green."""
-    command = [sys.executable, "-m", "pytest", *arguments]
+def ran(name: str) -> dict[str, Any]:
+    """Run one part with its output shown; its closing line, whether it is green, and what was tested."""
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    commit = git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
+    command = [sys.executable, "-m", "pytest", "--timeout=1800", *PARTS[name]]
     closing = ""
+    begun = time.monotonic()
     with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
             closing = line.strip(" =\n") or closing
-    return {"green": process.returncode == 0, "closing": closing}
+    green = process.returncode == 0
+    if name == "clients":
+        report = subprocess.run([sys.executable, "-m", "tests.clients.report"], cwd=ROOT, check=False)
+        green = green and report.returncode == 0
+    return {
+        "green": green,
+        "closing": closing,
+        "commit": commit,
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "minutes": round((time.monotonic() - begun) / 60),
+    }
 
 
 def git(*arguments: str) -> str:
@@ -45,30 +54,21 @@ def git(*arguments: str) -> str:
 
 
 def main() -> int:
-    """Run all parts and write the record; 0 when all are green."""
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    commit = git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
-    digests = {place: digest(place) for place in INPUTS}
-    begun = time.monotonic()
-    parts = {name: ran(arguments) for name, arguments in PARTS.items()}
-    reported = (
-        subprocess.run([sys.executable, "-m", "tests.clients.report"], cwd=ROOT, check=False).returncode == 0
-    )
-    green = reported and all(part["green"] for part in parts.values())
-    before = last_nightly()
-    record = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "commit": commit,
-        "result": "green" if green else "red",
-        "minutes": round((time.monotonic() - begun) / 60),
-        "parts": parts,
-        "inputs_from": commit if green else before.get("inputs_from", ""),
-        "inputs": digests if green else before.get("inputs", {}),
-    }
-    LAST_NIGHTLY.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
-    print(
-        f"nightly: {record['result']} after {record['minutes']} min; commit {LAST_NIGHTLY.relative_to(ROOT)}"
-    )
+    """Run the parts that are named, or all, and write the record; 0 when each was green when it last ran."""
+    names = sys.argv[1:] or list(PARTS)
+    if unknown := set(names) - set(PARTS):
+        sys.exit(f"nightly: no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    for name in names:
+        digests = {place: digest(place) for place in INPUTS}
+        part = ran(name)
+        record = last_nightly()
+        parts = {**record.get("parts", {}), name: part}
+        if name == "tests" and part["green"]:
+            record |= {"inputs_from": part["commit"], "inputs": digests}
+        green = all(parts.get(one, {}).get("green") for one in PARTS)
+        record |= {"result": "green" if green else "red", "parts": parts}
+        LAST_NIGHTLY.write_text(json.dumps(record, indent=2) + "\n", "utf-8")
+    print(f"nightly: {record['result']}; commit {LAST_NIGHTLY.relative_to(ROOT)}")
     return 0 if green else 1
 
 
