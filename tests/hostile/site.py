@@ -149,6 +149,15 @@ class Site:
     def _log(self) -> list[dict[str, Any]]:
         return [line for line in self.gateway.log_events() if line["event"] not in _NOT_OF_THE_ATTACK]
 
+    def counted(self, expected: float, name: str, **labels: str) -> float:
+        """Return a metric once it is what is expected, or after 5 s: workers report once a second."""
+        deadline_s = time.monotonic() + 5
+        while (value := self.gateway.metrics().value(name, **labels)) != expected:
+            if time.monotonic() > deadline_s:
+                break
+            time.sleep(0.1)
+        return value
+
     def would_refuse(self) -> float:
         """Return how many ids were let in that enforcing would have refused."""
         return self.gateway.metrics().value("pidgate_producer_ids_would_refuse_total")
