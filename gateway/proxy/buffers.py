@@ -12,6 +12,10 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
+READ_BUFFER_BYTES: Final = 256 * 1024
+"""The most that one read brings: large enough that a socket's receive buffer is emptied in a call or two, small
+enough to stay in a core's second-level cache while it is copied. A larger frame has a buffer of its own."""
+
 SMALL_FRAME_BYTES: Final = 1024 * 1024
 """Clients' max.request.size, unless somebody raised it: frames up to this size have a half of their own."""
 SMALL_PER_BUDGET: Final = 64

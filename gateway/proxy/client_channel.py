@@ -12,10 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES, Buffer
 from pidgate.gateway.proxy.apis.client_quotas import alteration_answered
 from pidgate.gateway.proxy.broker_side import BrokerSide
-from pidgate.gateway.proxy.buffers import Purpose
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, Purpose
 from pidgate.gateway.proxy.client_connection import CONNECTED
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
@@ -330,8 +330,8 @@ class ClientChannel(BrokerSide):
         try:
             frames, must_close = conversation.release(now_ms)
             self._count_held()
-            if frames:
-                self.to_broker(b"".join(frames))
+            for data in in_few_writes(frames):
+                self.to_broker(data)
             if must_close:
                 self.flush_own_answers()
                 self.close(conversation.close_cause, conversation.close_reason)
@@ -356,6 +356,23 @@ class ClientChannel(BrokerSide):
     def _count_held(self) -> None:
         """Bring the budget up to date with what is held behind the mute."""
         self.share.hold(Purpose.HELD, self.conversation.held_bytes)
+
+
+def in_few_writes(frames: list[Buffer]) -> list[Buffer]:
+    """Return the frames in the same order, small ones joined; one with a buffer of its own is not copied."""
+    writes: list[Buffer] = []
+    small: list[Buffer] = []
+    for frame in frames:
+        if len(frame) <= READ_BUFFER_BYTES:
+            small.append(frame)
+            continue
+        if small:
+            writes.append(b"".join(small))
+            small.clear()
+        writes.append(frame)
+    if small:
+        writes.append(b"".join(small))
+    return writes
 
 
 def _too_large(frame_bytes: int, limit_bytes: int, before_login: bool) -> FrameTooLarge:

@@ -119,12 +119,12 @@ class Conversation(ApiContext):
             step = HOLD
         return self._hold(request, now_ms) if step is HOLD else step
 
-    def release(self, now_ms: int) -> tuple[list[bytes], bool]:
+    def release(self, now_ms: int) -> tuple[list[Buffer], bool]:
         """Go on with what was held, MOST_FRAMES_PER_TURN at most: come again while `held` could go on.
 
         Returns (frames to forward, in order; whether to close now).
         """
-        forward: list[bytes] = []
+        forward: list[Buffer] = []
         held, done = self.held, 0
         if not held or self.awaits_decision:
             return forward, False
@@ -137,7 +137,7 @@ class Conversation(ApiContext):
                 if step is CLOSE:
                     return forward, True
                 if step is FORWARD:
-                    forward.append(bytes(frame))
+                    forward.append(frame)
                 elif step is INSTEAD:
                     forward.append(self.instead)
                 done += 1

@@ -14,9 +14,7 @@ import ctypes
 from struct import Struct
 from typing import Any, Final
 
-READ_BUFFER_BYTES: Final = 256 * 1024
-"""The most that one read brings: large enough that a socket's receive buffer is emptied in a call or two,
-small enough to stay in a core's second-level cache while it is copied."""
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 
 READ_BUFFER: Final = bytearray(READ_BUFFER_BYTES)
 READ_VIEW: Final = memoryview(READ_BUFFER)

@@ -17,6 +17,7 @@ from typing import Final
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
 from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.seen_answers import Answer
@@ -163,8 +164,14 @@ class Request(InFlightRequest):
         return peek_request(self.buf, self.start, self.end).client_id or ""
 
     def keep(self) -> int:
-        """Hold on to the frame with its size prefix, whatever becomes of the buffer; returns its bytes."""
-        frame = bytes(self.buf[self.start - SIZE_PREFIX_BYTES : self.end])
+        """Hold on to the frame with its size prefix, whatever becomes of the buffer; returns its bytes.
+
+        A frame too large for the shared buffer has one of its own, which is kept: copying 100 MB takes 80 ms.
+        """
+        if self.start == SIZE_PREFIX_BYTES and self.end == len(self.buf) > READ_BUFFER_BYTES:
+            return self.end
+        with memoryview(self.buf) as view:
+            frame = bytes(view[self.start - SIZE_PREFIX_BYTES : self.end])
         self.buf, self.start, self.end = frame, SIZE_PREFIX_BYTES, len(frame)
         return len(frame)
 

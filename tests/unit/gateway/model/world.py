@@ -406,7 +406,7 @@ class World:
         frames, must_close = channel.conversation.release(self.now_ms)
         by_frame = {sent.frame: sent for sent in channel.sent.values()}
         for frame in frames:
-            self._hand_on(channel, by_frame[frame])
+            self._hand_on(channel, by_frame[bytes(frame)])
         self.note(f"the mute of {channel.producer.name} at node {channel.node} ends: {len(frames)} forwarded")
         if must_close:
             # As the gateway does: what it has forwarded is written, then the socket closes.

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.proxy import frame_reservation
 from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
-from pidgate.gateway.proxy.buffers import BudgetShare
-from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare
+from pidgate.gateway.proxy.client_channel import ClientChannel, in_few_writes
 from pidgate.gateway.proxy.connection import AgeLimits
 from pidgate.gateway.proxy.conversation import HELD_OVERHEAD_BYTES
 from pidgate.gateway.proxy.frame_reservation import WAITED_FOR_MS, FrameReservation
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
-from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES, READ_BUFFER_BYTES
+from pidgate.gateway.proxy.receive_buffer import FIRST_LARGE_BYTES
 from pidgate.protocol.work import MOST_FRAMES_PER_TURN
 from tests.support import raw
 from tests.support.paper_transport import PaperTransport
@@ -195,6 +195,13 @@ def test_the_limit_itself_may_be_reached(capsys: pytest.CaptureFixture[str]) -> 
     assert pair.client.is_closing()
     assert "300001" in capsys.readouterr().out
     scene.loop.close()
+
+
+def test_frames_that_were_held_leave_in_order_and_a_large_one_without_a_copy() -> None:
+    large = bytearray(READ_BUFFER_BYTES + 1)
+    writes = in_few_writes([b"a", b"b", large, b"c", b"d"])
+    assert writes == [b"ab", large, b"cd"]
+    assert writes[1] is large
 
 
 # ---- answers

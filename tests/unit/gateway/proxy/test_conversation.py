@@ -10,6 +10,7 @@ from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN, Api
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.apis.topics import MetadataApi
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, HELD_OVERHEAD_BYTES, Conversation
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.quota.admission import Admission
@@ -108,6 +109,16 @@ def test_a_refusal_is_not_enough_replicas_with_a_throttle_time_and_mutes() -> No
     assert answer["throttle_time_ms"] == script.talk.muted_until_ms > 0
     assert "alice" in answer["error_message"]
     assert [refusal.producer_id for refusal in script.talk.refused] == [7]
+
+
+def test_a_frame_with_a_buffer_of_its_own_is_held_and_goes_on_without_a_copy() -> None:
+    script = Script(rate=0)
+    script.send(produce(7))
+    large = bytearray(raw.request(METADATA, 1, {"topics": [{"name": "t" * 200}] * 2_000}, correlation_id=2))
+    assert len(large) > READ_BUFFER_BYTES
+    assert script.talk.request(large, 4, len(large), 0) is TAKEN
+    frames, _ = script.talk.release(script.talk.muted_until_ms)
+    assert frames[0] is large
 
 
 def test_nothing_passes_a_mute_and_all_of_it_goes_on_in_order() -> None:

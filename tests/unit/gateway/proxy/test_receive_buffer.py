@@ -6,7 +6,8 @@ from struct import pack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.gateway.proxy.receive_buffer import LARGEST_MOVED_BYTES, READ_BUFFER_BYTES, SIZE, ReceiveBuffer
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
+from pidgate.gateway.proxy.receive_buffer import LARGEST_MOVED_BYTES, SIZE, ReceiveBuffer
 
 
 def framed(payload: bytes) -> bytes:
