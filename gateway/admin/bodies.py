@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -70,6 +70,24 @@ class _PostedChange(_Posted):
     temporary: bool = False
     note: Words = ""
     for_ms: Annotated[int, PlainValidator(_duration)] | None = Field(default=None, alias="for")
+    setting: str
+    value: float | str | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if (self.action == "set") != (self.value is not None):
+            raise ValueError("set needs a value, remove and reset have none")
+        if self.action != "set" and self.for_ms is not None:
+            raise ValueError("only what is set lasts for a time; leave out for")
+        if self.action == "set" and self.temporary and self.for_ms is None:
+            raise ValueError("a temporary change needs for, how long it lasts: 2h")
+        if self.action == "remove" and self.temporary:
+            raise ValueError("a temporary change is reset, not removed")
+        return self
+
+    @property
+    def target(self) -> Target:
+        return Target(Setting(self.setting), self.user, self.temporary or self.for_ms is not None)
 
 
 class RateChange(_PostedChange):
@@ -77,15 +95,6 @@ class RateChange(_PostedChange):
 
     setting: Literal["producer_ids_rate", "transactional_ids_rate"]
     value: Annotated[float, PlainValidator(_rate)] | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> RateChange:
-        _check_fits(self.action, self.value, self.for_ms, temporary=self.temporary)
-        return self
-
-    @property
-    def target(self) -> Target:
-        return Target(Setting(self.setting), self.user, self.temporary or self.for_ms is not None)
 
     @property
     def new_value(self) -> int | None:
@@ -99,30 +108,14 @@ class ModeChange(_PostedChange):
     value: Literal["observe", "enforce"] | None = None
 
     @model_validator(mode="after")
-    def _fits(self) -> ModeChange:
-        _check_fits(self.action, self.value, self.for_ms, temporary=self.temporary)
+    def _is_not_removed_from_all(self) -> Self:
         if self.user is None and self.action == "remove":
             raise ValueError("the mode of all users is set or reset, it cannot be removed")
         return self
 
     @property
-    def target(self) -> Target:
-        return Target(Setting.MODE, self.user, self.temporary or self.for_ms is not None)
-
-    @property
     def new_value(self) -> Mode | None:
         return None if self.value is None else Mode(self.value)
-
-
-def _check_fits(action: str, value: object, for_ms: int | None, *, temporary: bool) -> None:
-    if (action == "set") != (value is not None):
-        raise ValueError("set needs a value, remove and reset have none")
-    if action != "set" and for_ms is not None:
-        raise ValueError("only what is set lasts for a time; leave out for")
-    if action == "set" and temporary and for_ms is None:
-        raise ValueError("a temporary change needs for, how long it lasts: 2h")
-    if action == "remove" and temporary:
-        raise ValueError("a temporary change is reset, not removed")
 
 
 class PostedChanges(_Posted):
