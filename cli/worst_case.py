@@ -57,15 +57,15 @@ _WHY: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """`users` users alike: each brings `ids` new producer ids at most within the expiry.
+    """`users` users alike: each brings `ids_each` new producer ids at most within the expiry.
 
-    `ids` None: no bound of its own; `unbounded` is the reason, or None when the ceiling over all users bounds it.
+    `ids_each` None: no bound of its own; `unbounded` is the reason, or None when the ceiling over all users bounds it.
     """
 
     who: str
     users: int
     rate_milli: int | None
-    ids: int | None
+    ids_each: int | None
     unbounded: Unbounded | None = None
 
 
@@ -164,16 +164,16 @@ def _share(quotas: Quotas, who: str, quota: EffectiveQuota, users: int, assumed:
     ids = None
     if unbounded is None and rate is not None:
         ids = ids_at_most(rate, quotas.producer_ids, assumed.expiry_ms)
-    return Share(who=who, users=users, rate_milli=rate, ids=ids, unbounded=unbounded)
+    return Share(who=who, users=users, rate_milli=rate, ids_each=ids, unbounded=unbounded)
 
 
 def _sum(shares: Sequence[Share]) -> int | None:
     """Return the ids of all; None when one of them is bounded by the ceiling alone."""
     total = 0
     for share in shares:
-        if share.ids is None:
+        if share.ids_each is None:
             return None
-        total += share.ids * share.users
+        total += share.ids_each * share.users
     return total
 
 
@@ -198,16 +198,7 @@ def as_json(worst: WorstCase) -> Mapping[str, object]:
     """Return it for --json."""
     return {
         "assumed": asdict(worst.assumed),
-        "users": [
-            {
-                "who": share.who,
-                "users": share.users,
-                "rate_milli": share.rate_milli,
-                "ids_each": share.ids,
-                "unbounded": None if share.unbounded is None else str(share.unbounded),
-            }
-            for share in worst.shares
-        ],
+        "users": [asdict(share) for share in worst.shares],
         "ids_of_users": worst.ids_of_users,
         "ids_at_ceiling": worst.ids_at_ceiling,
         "ids": worst.ids,
@@ -253,12 +244,12 @@ def heap_warnings(worst: WorstCase, ids: ProducerIdSettings) -> Iterator[str]:
 
 def _users(worst: WorstCase, ids: ProducerIdSettings) -> Iterator[str]:
     bounded = [share for share in worst.shares if share.unbounded is None]
-    bounded.sort(key=lambda share: -(share.ids or 0) * share.users)
+    bounded.sort(key=lambda share: -(share.ids_each or 0) * share.users)
     for share in bounded[:MOST_SHOWN]:
         yield f"  {_share_name(share)}: {_arithmetic(share, worst, ids)}"
     left = bounded[MOST_SHOWN:]
     if left:
-        yield f"  {len(left)} users more: {sum((share.ids or 0) * share.users for share in left):,} ids"
+        yield f"  {len(left)} users more: {sum((share.ids_each or 0) * share.users for share in left):,} ids"
     if worst.unbounded:
         names = [f"{share.who} ({_WHY[share.unbounded]})" for share in worst.unbounded if share.unbounded]
         more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
@@ -274,14 +265,16 @@ def _share_name(share: Share) -> str:
 
 
 def _arithmetic(share: Share, worst: WorstCase, ids: ProducerIdSettings) -> str:
-    if share.ids is None:
+    if share.ids_each is None:
         return "no limit of its own"
     if not share.rate_milli:
         return "blocked: 0 ids"
     rate, expiry = show_milli(share.rate_milli), show_duration(worst.assumed.expiry_ms)
     burst = show_milli(int(ids.burst * 1_000))
-    each = f"{burst} x {rate} + {rate} x {expiry} / {show_duration(ids.window_ms)} + 1 = {share.ids:,} ids"
-    return each if share.users == 1 else f"{each} each, {share.ids * share.users:,} ids"
+    each = (
+        f"{burst} x {rate} + {rate} x {expiry} / {show_duration(ids.window_ms)} + 1 = {share.ids_each:,} ids"
+    )
+    return each if share.users == 1 else f"{each} each, {share.ids_each * share.users:,} ids"
 
 
 def _states(worst: WorstCase) -> Iterator[str]:
