@@ -123,7 +123,3 @@ class UserNames:
         if len(self._users) < MOST_MET:
             self._users[name] = user
         return name
-
-    def forget(self, user: str) -> None:
-        """Forget the user: the table is no larger than what is kept of users."""
-        self._users.pop(pseudonym("user", user), None)
