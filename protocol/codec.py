@@ -71,7 +71,7 @@ def decode_request(buf: Buffer, start: int, end: int) -> Any:
 def decode_response(api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> Any:
     """The body of a response frame as the codec's object. Raises KafkaProtocolError.
 
-    Not for ApiVersions, whose body may have another version than the request: see api_versions_answer.
+    Not for ApiVersions, whose body may have another version than the request: see cap_api_versions.
     """
     return _decode(
         api_key, api_version, "response", buf, answer_reader(buf, start, end, api_key, api_version).pos, end

@@ -65,11 +65,6 @@ def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:
     return RequestHead(api_key, api_version, correlation_id, client_id, body)
 
 
-def request_header_version(api_key: int, api_version: int) -> int:
-    """Return 2 for flexible versions, else 1. Raises UnsupportedVersion for an unknown API."""
-    return 2 if is_flexible(api_key, api_version) else 1
-
-
 def response_header_version(api_key: int, api_version: int) -> int:
     """Return 1 for flexible versions, else 0; ApiVersions has 0. Raises UnsupportedVersion for an unknown API."""
     return 1 if api_key != API_VERSIONS and is_flexible(api_key, api_version) else 0

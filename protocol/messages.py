@@ -65,12 +65,6 @@ class EndTxnAnswer(NamedTuple):
     producer_epoch: int
 
 
-class ApiVersionsAnswer(NamedTuple):
-    error_code: int
-    ranges: dict[int, tuple[int, int]]
-    """api_key -> (min_version, max_version)."""
-
-
 def _request(buf: Buffer, start: int, end: int, api_key: int) -> tuple[int, Reader]:
     """Return (api_version, a reader at the body) of a request that must be of this API, in a version we offer."""
     head = peek_request(buf, start, end)
@@ -98,25 +92,15 @@ def _bytes(reader: Reader) -> bytes:
 # ApiVersions
 
 
-def _api_versions_answer(buf: Buffer, start: int, end: int, request_version: int) -> tuple[int, int, Reader]:
-    """Return (error_code, version of the body, reader after the error code) of an ApiVersions answer.
-
-    A broker that does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511). With any other
-    error the answer has the version of the request.
-    """
-    reader = answer_reader(buf, start, end, API_VERSIONS, request_version)
-    error_code = reader.i16()
-    body_version = 0 if error_code == ErrorCode.UNSUPPORTED_VERSION else request_version
-    reader.flexible = is_flexible(API_VERSIONS, body_version)
-    return error_code, body_version, reader
-
-
 def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) -> bytes:
     """Return the framed ApiVersions answer with each version range cut to what we offer, and no other APIs.
 
-    All else stays as the broker wrote it: throttle_time_ms, the features, and tagged fields known or not.
+    All else stays as the broker wrote it: throttle_time_ms, the features, and tagged fields known or not. A broker that
+    does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511).
     """
-    _, body_version, reader = _api_versions_answer(buf, start, end, request_version)
+    reader = answer_reader(buf, start, end, API_VERSIONS, request_version)
+    body_version = 0 if reader.i16() == ErrorCode.UNSUPPORTED_VERSION else request_version
+    reader.flexible = is_flexible(API_VERSIONS, body_version)
     head_end = reader.pos
     kept: list[bytes] = []
     for _ in range(reader.count(_RANGE.size)):
@@ -147,17 +131,6 @@ def too_new_api_versions(correlation_id: int) -> bytes:
         array_count(1, flexible=False),
         _RANGE.pack(API_VERSIONS, api.min_version, api.max_version),
     )
-
-
-def api_versions_answer(buf: Buffer, start: int, end: int, request_version: int) -> ApiVersionsAnswer:
-    """Read the broker's ranges from its ApiVersions answer."""
-    error_code, _, reader = _api_versions_answer(buf, start, end, request_version)
-    ranges = {}
-    for _ in range(reader.count(_RANGE.size)):
-        api_key, min_version, max_version = _RANGE.unpack_from(buf, reader.skip(_RANGE.size))
-        reader.skip_tags()
-        ranges[api_key] = (min_version, max_version)
-    return ApiVersionsAnswer(error_code, ranges)
 
 
 def client_software(buf: Buffer, start: int, end: int) -> tuple[str, str] | None:

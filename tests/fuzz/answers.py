@@ -25,6 +25,7 @@ from pidgate.protocol.versions import SPOKEN, speaks
 from pidgate.protocol.work import at_once
 from tests.fuzz.requests import REFUSALS, TOPIC, TOPIC_ID, NotTaken
 from tests.fuzz.target import Target
+from tests.support.api_versions import api_versions_answer
 from tests.support.frames import entities, entity_class, read_response, response_frame, translated, unframed
 
 PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS = 0, 1, 3, 32
@@ -228,7 +229,7 @@ def _small(data: bytes) -> object:
 _SMALL: Final[dict[int, Callable[[bytes, int, int, int], object]]] = {
     _INIT_PRODUCER_ID: messages.init_producer_id_answer,
     _END_TXN: messages.end_txn_answer,
-    _API_VERSIONS: messages.api_versions_answer,
+    _API_VERSIONS: api_versions_answer,
     _HANDSHAKE: messages.sasl_handshake_answer,
     _AUTHENTICATE: messages.sasl_answer,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter_answer,
@@ -255,7 +256,7 @@ def _same_small(data: bytes, found: object) -> None:
             return  # one is given twice
         assert ours.ranges == theirs
         capped = unframed(messages.cap_api_versions(frame, 0, len(frame), version))
-        offered = messages.api_versions_answer(capped, 0, len(capped), version).ranges
+        offered = api_versions_answer(capped, 0, len(capped), version).ranges
         assert all(
             key in theirs and low >= theirs[key][0] and high <= theirs[key][1]
             for key, (low, high) in offered.items()

@@ -14,6 +14,7 @@ from pidgate.load.connection import ConnectionLost as Closed
 from pidgate.load.exchanges import message_of
 from pidgate.load.plan import Address
 from pidgate.protocol import codec, messages
+from tests.support.api_versions import api_versions_answer
 
 __all__ = ["Body", "Closed", "RawClient", "address_of", "decoded", "request", "response"]
 
@@ -45,7 +46,7 @@ def response(api_key: int, version: int, body: Body, *, correlation_id: int = CO
 def decoded(api_key: int, version: int, frame: bytes) -> dict[str, Any]:
     """Return the fields of a response frame (without its size prefix)."""
     if api_key == messages.API_VERSIONS:
-        answer = messages.api_versions_answer(frame, 0, len(frame), version)
+        answer = api_versions_answer(frame, 0, len(frame), version)
         return {"error_code": answer.error_code, "ranges": answer.ranges}
     fields: dict[str, Any] = codec.decode_response(api_key, version, frame, 0, len(frame)).to_dict()
     return fields

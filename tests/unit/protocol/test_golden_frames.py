@@ -15,6 +15,7 @@ import pytest
 from pidgate.protocol import messages
 from pidgate.protocol.sasl import Identity, SaslExchange
 from pidgate.protocol.versions import NOT_OFFERED, SPOKEN, WITHHELD_VERSIONS, cap
+from tests.support.api_versions import api_versions_answer
 
 GOLDEN: dict[str, Any] = json.loads(Path(__file__).with_name("golden_frames.json").read_text("utf-8"))
 SHOWN_BY_BROKERS = [
@@ -27,7 +28,7 @@ SHOWN_BY_BROKERS = [
 
 @pytest.mark.parametrize(("kafka", "version", "frame"), SHOWN_BY_BROKERS)
 def test_every_range_that_a_broker_shows_is_accounted_for(kafka: str, version: int, frame: bytes) -> None:
-    answer = messages.api_versions_answer(frame, 0, len(frame), version)
+    answer = api_versions_answer(frame, 0, len(frame), version)
     assert answer.error_code == 0
     for api_key, (low, high) in answer.ranges.items():
         assert (api_key in SPOKEN) != (api_key in NOT_OFFERED)
@@ -38,9 +39,9 @@ def test_every_range_that_a_broker_shows_is_accounted_for(kafka: str, version: i
 
 @pytest.mark.parametrize(("kafka", "version", "frame"), SHOWN_BY_BROKERS)
 def test_the_cut_answer_is_offered_as_a_whole(kafka: str, version: int, frame: bytes) -> None:
-    before = messages.api_versions_answer(frame, 0, len(frame), version).ranges
+    before = api_versions_answer(frame, 0, len(frame), version).ranges
     cut = messages.cap_api_versions(frame, 0, len(frame), version)
-    after = messages.api_versions_answer(cut, 4, len(cut), version).ranges
+    after = api_versions_answer(cut, 4, len(cut), version).ranges
     assert after == {key: cap(key, *both) for key, both in before.items() if cap(key, *both)}
     # What is cut in Kafka 4.3.1 and 3.9.1 today; everything else passes as the broker offers it.
     changed = {key for key in before if after.get(key) != before[key]}

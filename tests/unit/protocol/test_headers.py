@@ -7,7 +7,7 @@ from kio.schema.request_header.v1.header import RequestHeader as HeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as HeaderV2
 
 from pidgate.protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
-from pidgate.protocol.headers import RequestHead, is_flexible, peek_request, request_header_version
+from pidgate.protocol.headers import RequestHead, is_flexible, peek_request
 from pidgate.protocol.versions import SPOKEN
 from tests.support.frames import TEXT, serialize
 
@@ -18,7 +18,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 
 
 def header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
-    cls = HeaderV2 if request_header_version(api_key, api_version) == 2 else HeaderV1
+    cls = HeaderV2 if is_flexible(api_key, api_version) else HeaderV1
     return serialize(
         cls(
             request_api_key=api_key,  # type: ignore[arg-type]

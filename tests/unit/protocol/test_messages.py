@@ -15,6 +15,7 @@ from pidgate.protocol import codec, messages
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import framed, uvarint
 from pidgate.protocol.versions import SPOKEN, cap, speaks
+from tests.support.api_versions import api_versions_answer
 
 NAMES = st.text(max_size=40)
 IDS = st.integers(-1, 2**63 - 1)
@@ -184,7 +185,7 @@ def test_ranges_are_cut_and_all_else_is_kept(version: int, ranges: dict[int, lis
     cut = {key: list(both) for key, both in wanted.items() if both is not None}
     result = messages.cap_api_versions(*inside(api_versions(version, ranges)), version)
     assert result == api_versions(version, cut)
-    answer = messages.api_versions_answer(*inside(result), version)
+    answer = api_versions_answer(*inside(result), version)
     assert answer == (0, {key: tuple(both) for key, both in cut.items()})
 
 

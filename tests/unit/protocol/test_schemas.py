@@ -16,7 +16,7 @@ from kio.serial import entity_writer
 
 from pidgate.protocol import codec, messages
 from pidgate.protocol.frames import framed
-from pidgate.protocol.headers import request_header_version, response_header_version
+from pidgate.protocol.headers import is_flexible, response_header_version
 from pidgate.protocol.versions import SPOKEN
 
 FOLDER = Path(messages.__file__).parent / "schemas"
@@ -92,7 +92,7 @@ def test_the_codec_has_both_messages_of_every_offered_api(api_key: int) -> None:
 @pytest.mark.parametrize(("api_key", "version"), OWN_VERSIONS)
 def test_requests_read_and_written_as_kio_does(api_key: int, version: int) -> None:
     body = body_of(filled(load_request_schema(api_key, version)))
-    tags = b"\x00" if request_header_version(api_key, version) == 2 else b""
+    tags = b"\x00" if is_flexible(api_key, version) else b""
     head = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\x00\x00\x00\x05\x00\x02me" + tags
     frame = framed(head, body)
     message = codec.decode_request(frame, 4, len(frame))
