@@ -9,7 +9,6 @@ hashing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import cache
 from typing import Self
 
@@ -31,16 +30,6 @@ def shape(n: int, p: float) -> tuple[int, int]:
 def _turns(hashes: int) -> tuple[int, ...]:
     """1 to k, made once for all layers: making a range for each check is a tenth of its time."""
     return tuple(range(1, hashes + 1))
-
-
-def indices(pair: HashPair, k: int, m: int) -> Iterator[int]:
-    """Yield the k bit positions below m for a hash pair: enhanced double hashing; positions may repeat."""
-    index, step = pair[0] % m, pair[1] % m
-    yield index
-    for i in range(1, k):
-        index = (index - step) % m
-        yield index
-        step = (step - i) % m
 
 
 class BloomLayer:
@@ -93,8 +82,8 @@ class BloomLayer:
         return self.count >= self.design_count
 
     def __contains__(self, pair: HashPair) -> bool:
-        # `indices` written out, here and in `add`: these loops run for every layer of every check and for every
-        # id of a history, and a generator doubles their time.
+        # Enhanced double hashing, written out here and in `add`: these loops run for every layer of every check and
+        # for every id of a history, and a generator of the positions doubles their time.
         bits, m = self._bits, self._m
         index, step = pair[0] % m, pair[1] % m
         for i in self._turns:

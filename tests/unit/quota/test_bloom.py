@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidgate.quota.bloom import BloomLayer, indices, shape
+from pidgate.quota.bloom import BloomLayer, HashPair, shape
 
 HASHES = st.tuples(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 
@@ -34,6 +35,16 @@ def test_impossible_shapes(n: int, p: float) -> None:
         shape(n, p)
 
 
+def indices(pair: HashPair, k: int, m: int) -> Iterator[int]:
+    """Yield the k bit positions below m for a hash pair: enhanced double hashing; positions may repeat."""
+    index, step = pair[0] % m, pair[1] % m
+    yield index
+    for i in range(1, k):
+        index = (index - step) % m
+        yield index
+        step = (step - i) % m
+
+
 def test_vector_of_enhanced_double_hashing() -> None:
     expected = [1, 0, 0, 2, 7, 16, 30, 50, 5, 40, 12, 66, 59, 64, 10, 42, 17]
     assert list(indices((1, 1), 17, 72)) == expected
@@ -44,6 +55,9 @@ def test_indices_are_bits_of_the_layer(pair: tuple[int, int], k: int, m: int) ->
     positions = list(indices(pair, k, m))
     assert len(positions) == k
     assert all(0 <= position < m for position in positions)
+    layer = BloomLayer(1, m, k)
+    layer.add(pair)
+    assert {i for i in range(m) if layer.data[i // 8] >> i % 8 & 1} == set(positions)
 
 
 @given(st.sets(HASHES, max_size=60))
