@@ -43,11 +43,15 @@ def refused(context: ApiContext, request: Request) -> Step | None:
     return context.forward_instead(request, named.instead)
 
 
-class TopicListApi(GuardedApi):
-    """Gateway topics are cut out of its answer."""
+class _WholeApi(GuardedApi):
+    """Its answers are read as a whole."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
+
+
+class TopicListApi(_WholeApi):
+    """Gateway topics are cut out of its answer."""
 
     def response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -56,11 +60,8 @@ class TopicListApi(GuardedApi):
         return Walk(context.gateway_topics.filtering(request.api_key, request.api_version, buf, start, end))
 
 
-class AddressesApi(GuardedApi):
+class AddressesApi(_WholeApi):
     """Its answer shows addresses of brokers, which are rewritten."""
-
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
 
     def response(
         self, context: ApiContext, request: InFlightRequest, response: Response
@@ -69,11 +70,8 @@ class AddressesApi(GuardedApi):
         return rewriting(request.api_key, request.api_version, buf, start, end, context.translate)
 
 
-class MetadataApi(GuardedApi):
+class MetadataApi(_WholeApi):
     """As AddressesApi and TopicListApi; a request that names gateway topics is forwarded without them."""
-
-    def __init__(self) -> None:
-        super().__init__(WHOLE)
 
     def response(
         self, context: ApiContext, request: InFlightRequest, response: Response
