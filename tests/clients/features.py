@@ -24,6 +24,7 @@ from tests.clients.roster import Client
 from tests.support.clients import java_tools
 from tests.support.clients.load import ABORTED, Load, Wish
 from tests.support.clients.process import ClientProcess
+from tests.support.log_checks import raise_if_bad
 
 PARTITIONS: Final = 6
 RECORDS: Final = 120
@@ -116,7 +117,7 @@ def _produce(bench: Bench) -> str:
     load = Load(bootstrap_servers=bench.servers, topic=topic, records=RECORDS, partitions=PARTITIONS)
     journal = bench.produce(load)
     verdict = check([journal], read_log(bench.direct, topic), only_ours=True)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.acknowledged == verdict.in_log == RECORDS
     if not bench.client.is_java:
         return ""
@@ -187,7 +188,7 @@ def _transactions(bench: Bench) -> str:
     assert journal.errors() == {ABORTED: RECORDS // 2}
     committed = read_log(bench.direct, topic, isolation="read_committed")
     verdict = check([journal], committed, raised_may_be_written=False, only_ours=True)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.in_log == RECORDS // 2
     return "half committed, half aborted"
 
@@ -200,7 +201,7 @@ def _copy(bench: Bench) -> str:
     java_tools.copy_transactionally(bench.tools, bench.servers, source, target, random_aborts=True)
     copy = read_log(bench.direct, target, isolation="read_committed")
     verdict = check([journal], copy, only_ours=True, same_offsets=False)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.in_log == RECORDS
     return "TransactionalMessageCopier with aborts"
 

@@ -24,6 +24,7 @@ from tests.clients.door import Door
 from tests.clients.roster import LONG, Client, Trial
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
+from tests.support.log_checks import raise_if_bad
 
 PARTITIONS = 6
 RECORDS = 240
@@ -244,7 +245,7 @@ TIMED_OUT: Final = {"KafkaTimeoutError", "NotEnoughReplicasError", "TimeoutExcep
 
 def assert_good(client: Client, trial: Trial, result: Result) -> None:
     """Refused as long as wanted, then everything acknowledged once and in order, or raised to the application."""
-    result.verdict.raise_if_bad()
+    raise_if_bad(result.verdict)
     assert result.brokers_written_to == result.brokers
     assert result.failed_open == 0
     if trial.at_start:

@@ -21,6 +21,7 @@ from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
+from tests.support.log_checks import raise_if_bad
 from tests.support.raw import Closed, RawClient, decoded, request
 
 pytestmark = pytest.mark.faults
@@ -289,7 +290,7 @@ def test_a_gateway_killed_and_started_again_under_load(broker: Cluster) -> None:
         assert gateway.stop() == 0
         gateway.start()
         journals = [client.wait() for client in running]
-        check(journals, read_log(broker.bootstrap_servers(), topic), only_ours=True).raise_if_bad()
+        raise_if_bad(check(journals, read_log(broker.bootstrap_servers(), topic), only_ours=True))
         assert [journal.count(Outcome.ACKNOWLEDGED) for journal in journals] == [600, 600]
 
 

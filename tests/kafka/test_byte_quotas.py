@@ -29,6 +29,7 @@ from tests.kafka.test_proxy_identity import plain
 from tests.support.byte_quotas import FetchOf, Moment, appended, by_second, fill, steady, topic_id_of
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
+from tests.support.log_checks import raise_if_bad
 from tests.support.paced_consumer import PacedConsumer
 from tests.support.raw import RawClient
 from tests.support.running_producers import check_exactly_once, next_value
@@ -194,7 +195,7 @@ def run_load(
             journals = [producer.journal() for producer in producers]
         verdict = check(journals, read_log(brokers, topic))
         print(verdict.summary())
-        verdict.raise_if_bad()
+        raise_if_bad(verdict)
         return Run(
             appended(brokers, topic),
             consumer.moments,
@@ -352,5 +353,5 @@ def test_over_both_quotas_pipelines_keep_their_order(
     topic, journals = both_journals
     verdict = check(journals, read_log(cluster.bootstrap_servers(), topic), only_ours=True)
     print(verdict.summary())
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.acknowledged == 600

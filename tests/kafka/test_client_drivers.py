@@ -10,6 +10,7 @@ from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import ABORTED, Load, Login, Wish
 from tests.support.clients.process import ClientProcess
+from tests.support.log_checks import raise_if_bad
 
 pytestmark = pytest.mark.kafka
 
@@ -27,7 +28,7 @@ def test_everything_is_produced_and_read_back(cluster: Cluster, topic_name: Topi
     journal = ClientProcess.produce(client, load).wait()
     log = read_log(servers, topic)
     verdict = check([journal], log, only_ours=True)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.acknowledged == verdict.in_log == 60
     wish = Wish(bootstrap_servers=servers, topic=topic, group=f"{topic}-readers", records=60)
     read = ClientProcess.consume(client, wish).records()
@@ -66,7 +67,7 @@ def test_transactions_are_committed_or_aborted(cluster: Cluster, topic_name: Top
     committed = check(
         [journal], read_log(servers, topic, isolation="read_committed"), raised_may_be_written=False
     )
-    committed.raise_if_bad()
+    raise_if_bad(committed)
     assert committed.in_log == 20
     assert len(check([journal], read_log(servers, topic)).raised_but_written) == 20
 
@@ -83,7 +84,7 @@ def test_users_log_in(sasl_cluster: Cluster, topic_name: TopicName, client: str)
     )
     journal = ClientProcess.produce(client, load).wait()
     verdict = check([journal], read_log(direct, topic))
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.acknowledged == 5
 
 
@@ -99,7 +100,7 @@ def test_a_producer_ends_in_good_order_when_told_enough(
         process.enough()
         journal = process.wait(timeout_s=30)
     verdict = check([journal], read_log(servers, topic))
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.unknown == []
     assert 20 <= verdict.acknowledged < 1_000_000
 
@@ -113,7 +114,7 @@ def test_a_killed_producer_leaves_a_journal(cluster: Cluster, topic_name: TopicN
         process.kill()
         journal = process.journal()
     verdict = check([journal], read_log(servers, topic))
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.acknowledged >= 20
 
 
@@ -124,6 +125,6 @@ def test_old_java_clients(old_cluster: Cluster, topic_name: TopicName, client: s
     load = Load(bootstrap_servers=servers, topic=topic, records=20)
     journal = ClientProcess.produce(client, load, java_version="3.9.1").wait()
     log = read_log(servers, topic)
-    check([journal], log).raise_if_bad()
+    raise_if_bad(check([journal], log))
     wish = Wish(bootstrap_servers=servers, topic=topic, group=f"{topic}-readers", records=20)
     assert ClientProcess.consume(client, wish, java_version="3.9.1").records() == log

@@ -20,6 +20,7 @@ from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.producers.batch_journal import BatchJournal
 from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
+from tests.support.log_checks import raise_if_bad
 
 ROOT = Path(__file__).parents[2]
 
@@ -142,7 +143,7 @@ class TestProducers:
         journal = ProducerJournal.load(path)
         assert journal.count(Outcome.ACKNOWLEDGED) == len(journal.entries) >= 50
         verdict = check([journal], read_log(sasl_cluster.bootstrap_servers(PLAINTEXT), topic), only_ours=True)
-        verdict.raise_if_bad()
+        raise_if_bad(verdict)
         assert json.loads(notes.read_text())["refused"] == 0
 
     def test_each_of_the_rogues_batches_has_an_id_of_its_own(
@@ -177,7 +178,7 @@ class TestProducers:
         )
 
         journal = ProducerJournal.load(path)
-        check([journal], read_log(sasl_cluster.bootstrap_servers(PLAINTEXT), topic)).raise_if_bad()
+        raise_if_bad(check([journal], read_log(sasl_cluster.bootstrap_servers(PLAINTEXT), topic)))
         found = read_topic(sasl_cluster.directory / "node-1" / "data", topic)
         assert len(found.ids) == journal.count(Outcome.ACKNOWLEDGED) == len(journal.entries) >= 2
 

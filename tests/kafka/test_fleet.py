@@ -29,6 +29,7 @@ from tests.support.fleet import (
     unseen_ids,
     until,
 )
+from tests.support.log_checks import raise_if_bad
 from tests.support.swarm import SwarmProducer
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 
@@ -161,7 +162,7 @@ def test_a_producer_that_writes_to_three_brokers_pays_once_and_leaders_move_for_
         (way,) = (door for doors in fleet.doors(other) for door in doors)
         assert asyncio.run(first_batch(way, other)) == 0
         until(lambda: all(left - 1 <= tokens < left - 0.9 for tokens in fleet.tokens()))
-    check(journals, read_log(servers, topic), only_ours=True).raise_if_bad()
+    raise_if_bad(check(journals, read_log(servers, topic), only_ours=True))
 
 
 async def first_batch(way: Door, topic: str) -> int:

@@ -10,6 +10,7 @@ from pidgate.sandbox.topics import create_topic
 from tests.support.clients import java_tools
 from tests.support.clients.load import Load, Login
 from tests.support.clients.process import ClientProcess
+from tests.support.log_checks import raise_if_bad
 
 pytestmark = pytest.mark.kafka
 
@@ -37,7 +38,7 @@ def test_a_transactional_copy_holds_everything_once(
     assert consumed >= 100
     copy = read_log(servers, target, isolation="read_committed")
     verdict = check([journal], copy, only_ours=True, same_offsets=False)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.in_log == 100
 
 

@@ -7,8 +7,9 @@ from confluent_kafka import KafkaException, Producer
 
 from pidgate.sandbox.journal import ProducerJournal, record_value
 from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.log_checker import LogCheckFailed, check, read_log
+from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
+from tests.support.log_checks import LogCheckFailed, raise_if_bad
 
 pytestmark = pytest.mark.kafka
 
@@ -43,10 +44,10 @@ def test_what_was_written_is_what_is_judged(
     write(servers, topic, records)
     verdict = check([journal], read_log(servers, topic), only_ours=True)
     if fault is None:
-        verdict.raise_if_bad()
+        raise_if_bad(verdict)
     else:
         with pytest.raises(LogCheckFailed, match=fault):
-            verdict.raise_if_bad()
+            raise_if_bad(verdict)
 
 
 def test_a_topic_that_is_not_there_is_no_empty_log(cluster: Cluster) -> None:

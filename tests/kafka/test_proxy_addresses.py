@@ -23,6 +23,7 @@ from tests.kafka.conftest import DISTINCTIVE_HOST
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.frames import record_batch
+from tests.support.log_checks import raise_if_bad
 from tests.support.raw import RawClient
 
 pytestmark = pytest.mark.kafka
@@ -161,7 +162,7 @@ def test_producing_and_consuming_in_groups(
         client, Load(bootstrap_servers=servers, topic=topic, records=60, partitions=6)
     ).wait()
     log = read_log(three_brokers.bootstrap_servers(), topic)
-    check([journal], log, only_ours=True).raise_if_bad()
+    raise_if_bad(check([journal], log, only_ours=True))
     protocols = {"confluent-kafka": ["classic", "consumer"], "java": ["consumer", "share"]}
     for protocol in protocols.get(client, ["classic"]):
         wish = Wish(
@@ -188,7 +189,7 @@ def test_transactions(
     journal = ClientProcess.produce(client, load).wait()
     log = read_log(three_brokers.bootstrap_servers(), topic, isolation="read_committed")
     verdict = check([journal], log, only_ours=True)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.in_log == 40
     assert_nothing_shown(three_brokers, recorder)
 

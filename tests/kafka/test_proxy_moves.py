@@ -15,6 +15,7 @@ from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load, Wish
 from tests.support.clients.process import ClientProcess
+from tests.support.log_checks import raise_if_bad
 from tests.support.raw import RawClient
 
 pytestmark = pytest.mark.kafka
@@ -74,7 +75,7 @@ def test_a_broker_that_returns_on_a_new_port_during_load(breakable: Cluster) -> 
         assert breakable.nodes[gone] != before
         journals: list[ProducerJournal] = [client.wait() for client in running]
         verdict = check(journals, read_log(breakable.bootstrap_servers(), topic), only_ours=True)
-        verdict.raise_if_bad()
+        raise_if_bad(verdict)
         assert [journal.count(Outcome.ACKNOWLEDGED) for journal in journals] == [900, 900, 900]
         # The node's own port leads to where it is now.
         node_address = ("127.0.0.1", gateway.first_node_port + gone)
@@ -105,7 +106,7 @@ def test_one_gateway_before_each_broker(three_brokers: Cluster, topic_name: Call
         load = Load(bootstrap_servers=servers, topic=topic, records=60, partitions=6)
         journal = ClientProcess.produce("confluent-kafka", load).wait()
         log = read_log(three_brokers.bootstrap_servers(), topic)
-        check([journal], log, only_ours=True).raise_if_bad()
+        raise_if_bad(check([journal], log, only_ours=True))
         wish = Wish(bootstrap_servers=servers, topic=topic, group=topic, records=60)
         assert len(ClientProcess.consume("confluent-kafka", wish).records()) == 60
         for sidecar in sidecars.values():

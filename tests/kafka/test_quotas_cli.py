@@ -25,6 +25,7 @@ from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
 from tests.support.fleet import USER, until
+from tests.support.log_checks import raise_if_bad
 from tests.support.swarm import Sent, SwarmProducer
 from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
 
@@ -365,7 +366,7 @@ def test_observe_for_all_is_in_force_in_a_fleet_at_once_and_lifts_nothing_that_h
     with capsys.disabled():
         print(told)
     servers = cluster.bootstrap_servers()
-    check(journals, read_log(servers, topic), only_ours=True).raise_if_bad()
+    raise_if_bad(check(journals, read_log(servers, topic), only_ours=True))
     log = [record.value for record in read_log(servers, raw_topic)]
     for ours in values:
         assert [value for value in log if value in ours] == ours

@@ -32,6 +32,7 @@ from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
+from tests.support.log_checks import raise_if_bad
 from tests.support.running_producers import USER, tokens, until
 from tests.support.swarm import started
 
@@ -271,7 +272,7 @@ def test_observing_and_enforcing_by_reload_loses_nothing(cluster: Cluster, topic
         refused = gateway.metrics().value("pidgate_requests_refused_total")
 
     verdict = check(journals, read_log(cluster.bootstrap_servers(), topic), only_ours=True)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     print(f"workers {workers}: {refused:.0f} requests refused; {verdict.summary()}")
     assert verdict.acknowledged == 5 * 900
 

@@ -21,6 +21,7 @@ from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.clusters import Choice, Kind
+from tests.support.log_checks import raise_if_bad
 
 pytestmark = pytest.mark.kafka
 
@@ -46,7 +47,7 @@ def _produce_and_check(bootstrap_servers: str, topic: str, direct: str, **settin
     journal = ProducerJournal("one", topic)
     asyncio.run(_produce(bootstrap_servers, journal, range(10), **settings))
     verdict = check([journal], read_log(direct, topic), only_ours=True)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.acknowledged == verdict.in_log == 10
 
 
@@ -151,7 +152,7 @@ class TestBreakingNodes:
         breakable.start_node(5, new_port=True)
         assert breakable.nodes[5] != before[5]
         assert {node: breakable.nodes[node] for node in (1, 102)} == {node: before[node] for node in (1, 102)}
-        check([journal], read_log(breakable.bootstrap_servers(), topic)).raise_if_bad()
+        raise_if_bad(check([journal], read_log(breakable.bootstrap_servers(), topic)))
 
     def test_a_stopped_broker_returns_on_its_port(self, breakable: Cluster) -> None:
         before = breakable.nodes

@@ -10,6 +10,7 @@ from pidgate.sandbox.log_checker import check, read_log
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
+from tests.support.log_checks import raise_if_bad
 
 pytestmark = pytest.mark.kafka
 
@@ -44,7 +45,7 @@ def test_who_waits_for_a_token_commits_everything(cluster: Cluster, driver: str)
     for journal in journals:
         assert journal.count(Outcome.ACKNOWLEDGED) == RECORDS, journal.errors()
     verdict = check(journals, read_log(cluster.bootstrap_servers(), topic, isolation="read_committed"))
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.in_log == PRODUCERS * RECORDS
     assert metrics.value("pidgate_requests_refused_total") > 0
     assert metrics.value("pidgate_requests_total", api="Produce") == PRODUCERS * RECORDS, "none was refused"

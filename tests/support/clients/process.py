@@ -2,7 +2,7 @@
 
 run = ClientProcess.produce("kafka-python", Load(bootstrap_servers=..., topic="t", records=400))
 journal = run.wait()
-check([journal], read_log(direct, "t")).raise_if_bad()
+raise_if_bad(check([journal], read_log(direct, "t")))
 """
 
 import json

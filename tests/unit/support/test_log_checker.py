@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.sandbox.journal import Label, Outcome, ProducerJournal, read_value, record_value, verifiable_name
-from pidgate.sandbox.log_checker import LogCheckFailed, LogRecord, Verdict, check
+from pidgate.sandbox.log_checker import LogRecord, Verdict, check
+from tests.support.log_checks import LogCheckFailed, raise_if_bad
 
 FAULTS = ("missing", "doubled", "out_of_order", "misplaced", "never_sent", "damaged", "unexpected")
 
@@ -33,7 +34,7 @@ def faults(verdict: Verdict) -> dict[str, int]:
 
 def test_what_was_acknowledged_and_lies_there_once_and_in_order_is_good() -> None:
     verdict = check([journal_of(3)], log_of(0, 1, 2))
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert verdict.is_good
     assert (verdict.acknowledged, verdict.in_log) == (3, 3)
 
@@ -60,7 +61,7 @@ def test_each_fault_is_found(log: list[LogRecord], expected: dict[str, int]) -> 
     verdict = check([journal_of(3)], log)
     assert faults(verdict) == expected
     with pytest.raises(LogCheckFailed, match=next(iter(expected)).replace("_", " ")):
-        verdict.raise_if_bad()
+        raise_if_bad(verdict)
 
 
 @given(st.lists(st.integers(0, 5), max_size=9))
@@ -81,7 +82,7 @@ def test_what_was_raised_may_have_been_written_unless_the_caller_says_no() -> No
     journal.failed(0, 2, TimeoutError("no answer"))
     journal.failed(0, 3, "refused")
     verdict = check([journal], log_of(0, 1, 2))
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert [str(found) for found in verdict.raised_but_written] == ["p #2 in partition 0 at 2 (no answer)"]
     assert faults(check([journal], log_of(0, 1, 2), raised_may_be_written=False)) == {"unexpected": 1}
 
@@ -96,7 +97,7 @@ def test_only_acknowledged_records_are_held_to_the_order() -> None:
     journal = ProducerJournal("p", "t")
     journal.failed(0, 0, "gave up")
     journal.acknowledged(0, 1)
-    check([journal], log_of(1, 0)).raise_if_bad()
+    raise_if_bad(check([journal], log_of(1, 0)))
 
 
 def test_sent_without_an_outcome_is_unknown_in_the_log_or_not() -> None:
@@ -104,14 +105,14 @@ def test_sent_without_an_outcome_is_unknown_in_the_log_or_not() -> None:
     journal.sent(0, 1)
     journal.sent(0, 2)
     verdict = check([journal], log_of(0, 1))
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert [found.note for found in verdict.unknown] == ["in the log", "not in the log"]
 
 
 def test_producers_and_partitions_do_not_mix() -> None:
     log = log_of(0, producer="a") + log_of(0, producer="b") + log_of(0, producer="stranger")
     verdict = check([journal_of(1, "a"), journal_of(1, "b")], log)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert (verdict.in_log, verdict.others_in_log) == (2, 1)
     assert faults(check([journal_of(2, "a"), journal_of(1, "b")], log)) == {"missing": 1}
 
@@ -135,14 +136,14 @@ def test_a_client_that_reports_outcomes_only_may_have_sent_more() -> None:
     journal.failed(None, 1, "gave up")
     log = [LogRecord(1, offset, f"3.{n}".encode()) for offset, n in enumerate((0, 1, 2))]
     verdict = check([journal], log)
-    verdict.raise_if_bad()
+    raise_if_bad(verdict)
     assert len(verdict.raised_but_written) == 1
     assert [found.n for found in verdict.unknown] == [2]
 
 
 def test_the_message_shows_examples_and_counts_the_rest() -> None:
     with pytest.raises(LogCheckFailed, match=r"missing: p #0 in partition 0 .*(\n.*)*missing: and 15 more"):
-        check([journal_of(25)], []).raise_if_bad()
+        raise_if_bad(check([journal_of(25)], []))
 
 
 class TestJournal:
