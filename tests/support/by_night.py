@@ -7,6 +7,10 @@ FORM = "another form of a test that runs by day"
 VERSION = "the oldest Kafka; the newest runs by day, and what is decided does not depend on the broker"
 
 BY_NIGHT = {
+    "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_of_two_processes_that_tell_each_other_with_changes"
+    "_of_mode[java-200": FORM,
+    "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_of_two_processes_that_tell_each_other_with_changes"
+    "_of_mode[librdkafka-0": FORM,
     "kafka/test_byte_quotas.py::test_all_of_a_user_are_held_to_its_rate_and_nobody_else_is": (
         "half a minute of traffic; test_byte_throttles and test_over_both_quotas_nothing_is_lost hold by day"
     ),
