@@ -22,11 +22,6 @@ class CannotCompile(Exception):
     """There is no C compiler, or the build failed; the message holds the end of its output."""
 
 
-def has_compiler() -> bool:
-    """Return True where there is a C compiler."""
-    return shutil.which(os.environ.get("CC", "cc")) is not None
-
-
 def compiled() -> Path:
     """Return the folder that holds the compiled package (see `environment`).
 

@@ -80,7 +80,7 @@ def is_plain_success(answer: bytes, start: int, end: int, version: int) -> bool:
 
 
 def may_hold_errors(buf: Buffer, start: int, end: int, version: int) -> bool:
-    """Return whether the answer buf[start:end] has to be read by `partition_errors`; False: it holds no error code.
+    """Return whether the answer buf[start:end] has to be read by `read_errors`; False: it holds no error code.
 
     True as well for whatever is not as plain as an answer without errors is. Never raises for what a broker sends; the
     version is one that is spoken.
@@ -144,14 +144,6 @@ def _may_hold_errors_classic(buf: Buffer, p: int, end: int, version: int, entry_
     return p + (4 if version >= 1 else 0) != end
 
 
-def partition_errors(buf: Buffer, start: int, end: int, version: int) -> list[PartitionError]:
-    """Every partition of the answer buf[start:end] (its header included) whose error code is not 0.
-
-    Raises MalformedFrame, and UnsupportedVersion above MAX_VERSION.
-    """
-    return at_once(read_errors(behind_header(buf, start, end, version), version))
-
-
 def behind_header(buf: Buffer, start: int, end: int, version: int) -> Reader:
     """Return a reader of the answer buf[start:end] at its topics.
 
@@ -166,7 +158,7 @@ def behind_header(buf: Buffer, start: int, end: int, version: int) -> Reader:
 
 
 def read_errors(answer: Reader, version: int) -> Generator[None, None, list[PartitionError]]:
-    """As `partition_errors`, in steps; leaves the reader at throttle_time_ms.
+    """Find every partition whose error code is not 0, in steps; leaves the reader at throttle_time_ms.
 
     A broker names every record that it did not take: some 100,000 in an answer to 1 MiB of the smallest. Raises
     MalformedFrame.

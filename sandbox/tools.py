@@ -72,7 +72,7 @@ class JavaTools:
 
     @property
     def class_archive(self) -> Path:
-        """The place of the archive of these classes for this build of Java (see `sandbox.class_archive`)."""
+        """The place of the archive of these classes for this build of Java (see tests/support/class_archive.py)."""
         fits = (build_of(java_for(self.version)), class_path(self.version))
         digest = hashlib.sha256(repr(fits).encode()).hexdigest()
         return jars_cache() / f".pidgate-kafka-{self.version}-{digest[:16]}.jsa"

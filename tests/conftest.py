@@ -11,6 +11,7 @@ pytest 9.2 no longer reads, so that Spark ran in every process and each fixture 
 """
 
 import re
+import signal
 from functools import cache
 
 import pytest
@@ -76,6 +77,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What a shell starts in the background ignores it, and so would all that the tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("max_suite_reruns", None) is None:
         config.option.max_suite_reruns = REAL_RERUNS
     config.stash[CHOICE] = choose()

@@ -27,6 +27,7 @@ from tests.fuzz.requests import REFUSALS, TOPIC, TOPIC_ID, NotTaken
 from tests.fuzz.target import Target
 from tests.support.api_versions import api_versions_answer
 from tests.support.frames import entities, entity_class, read_response, response_frame, translated, unframed
+from tests.support.produce_answers import partition_errors
 
 PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS = 0, 1, 3, 32
 _SELECTOR: Final = struct.Struct(">hh")
@@ -141,7 +142,7 @@ def _errors(data: bytes) -> object:
     _, version, frame = _parts(data, PRODUCE)
     plain = produced.is_plain_success(frame, 0, len(frame), version)
     may_hold = produced.may_hold_errors(frame, 0, len(frame), version)
-    errors = produced.partition_errors(frame, 0, len(frame), version)
+    errors = partition_errors(frame, 0, len(frame), version)
     return plain, may_hold, errors, throttle.produce_throttle_at(frame, 0, len(frame), version)
 
 

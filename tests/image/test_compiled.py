@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.compiled import environment, has_compiler
-from tests.support.image import ROOT, Container
+from bench.compiled import environment
+from tests.support.image import ROOT, Container, has_compiler
 
 WITH_STAND_INS = (
     "test_client_channel.py::test_an_error_of_ours_ends_the_one_connection",

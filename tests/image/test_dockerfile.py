@@ -14,9 +14,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from bench.compiled import has_compiler
 from pidgate.sandbox.ports import free_block, free_port
-from tests.support.image import ROOT, Container, sources, stages, the
+from tests.support.image import ROOT, Container, has_compiler, sources, stages, the
 
 pytestmark = pytest.mark.timeout(900)  # the build is the first one's setup
 

@@ -25,12 +25,13 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
-from bench.compiled import compiled, has_compiler
+from bench.compiled import compiled
 from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
+from tests.support.image import has_compiler
 
 pytestmark = [
     pytest.mark.install,

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pidgate.sandbox import class_archive, tools
+from pidgate.sandbox import tools
 from pidgate.sandbox.jars import NEWEST, OLDEST
 from pidgate.sandbox.tools import JavaTools
+from tests.support import class_archive
 
 pytestmark = pytest.mark.kafka
 

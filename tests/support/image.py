@@ -26,6 +26,11 @@ class Instruction:
         return words
 
 
+def has_compiler() -> bool:
+    """Return True where there is a C compiler."""
+    return shutil.which(os.environ.get("CC", "cc")) is not None
+
+
 def stages() -> list[list[Instruction]]:
     """The instructions of each stage, FROM first."""
     text = "\n".join(

@@ -1,7 +1,7 @@
 """Get the jars of both Kafkas and of Spark's connector before the tests, as part of the installation."""
 
-from pidgate.sandbox import class_archive
 from pidgate.sandbox.jars import NEWEST, OLDEST, alone_with_jars
+from tests.support import class_archive
 
 
 def main() -> None:

@@ -27,7 +27,6 @@ from pidgate.gateway.recording.recorder import LONGEST_USAGE_MS, Clocks, Identit
 from pidgate.names import bounded
 from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.produce import ProducerBatch
-from pidgate.protocol.produce_answers import partition_errors
 from pidgate.protocol.sasl import PLAIN, SaslExchange
 from pidgate.protocol.sasl import Identity as Authenticated
 from pidgate.quota.entities import unidentified
@@ -35,6 +34,7 @@ from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.users import GaveUp
 from pidgate.quota.verdicts import Decision, Reason, Session
 from tests.support.frames import produce_request, record_batch
+from tests.support.produce_answers import partition_errors
 
 _E = TypeVar("_E", bound=Event)
 

@@ -11,11 +11,11 @@ from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
-from pidgate.protocol.produce_answers import partition_errors
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support.frames import produce_request, record_batch
+from tests.support.produce_answers import partition_errors
 from tests.support.raw import request
 
 QUOTAS = Quotas(
