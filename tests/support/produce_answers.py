@@ -1,6 +1,6 @@
 """The errors in an answer to a Produce, read at once."""
 
-from pidgate.protocol.codec import Buffer
+from pidgate.protocol.frames import Buffer
 from pidgate.protocol.produce_answers import PartitionError, behind_header, read_errors
 from pidgate.protocol.work import at_once
 
