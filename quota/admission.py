@@ -107,7 +107,7 @@ class Admission:
         record = self.sticky.watched.get(session.user, _NOTHING_WATCHED).get(producer_id)
         if record is None:
             held = self.held_beginnings
-            return held is None or not held.has_any(producer_id, partitions, now_ms)
+            return held is None or not held.has_any(session.user, producer_id, partitions, now_ms)
         return self.sticky.are_next(record, epoch, topic, partitions, session.connection_id)
 
     def judge(
@@ -130,7 +130,7 @@ class Admission:
         first = lowest_of_each_partition(batches)
         held = self.held_beginnings
         if held is not None:
-            young = {batch[0] for batch in first if held.has(batch[0], batch[4], now_ms)}
+            young = {batch[0] for batch in first if held.has(session.user, batch[0], batch[4], now_ms)}
             self.sticky.are_young(session.user, young, now_ms)
         looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
         for producer_id in {batch[0] for batch in first}:
@@ -171,7 +171,7 @@ class Admission:
     def _look(self, session: Session, batch: ProducerBatch, now_ms: int) -> Look:
         look = self.sticky.look(session.user, batch, session.connection_id, now_ms)
         held = self.held_beginnings
-        if look is Look.UNWATCHED and held is not None and held.has(batch[0], batch[4], now_ms):
+        if look is Look.UNWATCHED and held is not None and held.has(session.user, batch[0], batch[4], now_ms):
             return Look.FIRST_SIGHT  # the watch had no room
         return look
 
@@ -187,7 +187,7 @@ class Admission:
                 return False
             record = watched.get(producer_id)
             if record is None:
-                if held is not None and held.has(producer_id, batch[4], now_ms):
+                if held is not None and held.has(session.user, producer_id, batch[4], now_ms):
                     return False
             elif not self.sticky.are_next(record, batch[1], batch[3], [batch[4]], session.connection_id):
                 return False
@@ -275,10 +275,10 @@ class Admission:
             session.remember(batch[0], slice_key)
         self._forwarded(session, looked)
 
-    def not_forwarded(self, batches: list[ProducerBatch], now_ms: int) -> None:
+    def not_forwarded(self, user: User, batches: list[ProducerBatch], now_ms: int) -> None:
         """Note that these are held or refused: what comes after a beginning among them may pass nowhere before it."""
         if self.held_beginnings is not None:
-            self.held_beginnings.note(batches, now_ms)
+            self.held_beginnings.note(user, batches, now_ms)
 
     def _forwarded(self, session: Session, looked: _Looked) -> None:
         for batch, _ in looked:
@@ -331,7 +331,7 @@ class Admission:
         batches = [batch for batch, _ in looked]
         if self.sticky.holds_too_many(session.user, batches):
             return self._close(session, "sticky_table_full", refusal.producer_id, now_ms)
-        self.not_forwarded(batches, now_ms)
+        self.not_forwarded(session.user, batches, now_ms)
         for batch in batches:
             self.sticky.refused(session.user, batch, session.connection_id, now_ms)
         counters = self.counters.of(session.user, now_ms)

@@ -8,16 +8,19 @@ often through another worker, where the id may have been known for hours. So who
 once notes it here first, and no cache of any connection answers for its partition while the note is fresh.
 
 The notes are two tables of times in memory that all workers share: by id, which is all that the hot path looks at, and
-by id and partition number. There are no keys in them: notes that meet in a slot only make each other last longer, which
-costs a batch above 0 that meets both one refusal of 100 ms, and no note is ever lost. Topics are left out, as one may
-be called by its name through one connection and by its id through the other.
+by user, id and partition number. There are no keys in them: notes that meet in a slot only make each other last
+longer, which costs a batch above 0 that meets both one refusal of 100 ms, and no note is ever lost. A user fills one
+part of the second table and no other, whatever ids it makes up. Topics are left out, as one may be called by its name
+through one connection and by its id through the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
+from pidgate.quota.entities import User
 from pidgate.quota.sticky import WATCH_MS
 from pidgate.quota.verdicts import ProducerBatch
 
@@ -25,8 +28,11 @@ SLOTS: Final = 1 << 18
 """Of each table. Ids come in sequence, so that so many in WATCH_MS do not meet in the first."""
 WORDS: Final = 2 * SLOTS
 """Of 64 bits: 4 MiB."""
+PARTS: Final = 64
+"""Of the second table: a user's notes are in one of them."""
+_PART_SLOTS: Final = SLOTS // PARTS
 _SPREAD: Final = 40_503
-"""Between the slots of neighbouring partitions: 2^16 by the golden ratio."""
+"""Between the slots of neighbouring partitions: 2^16 by the golden ratio, odd, so that none meet in a part."""
 
 
 class HeldBeginnings:
@@ -35,30 +41,36 @@ class HeldBeginnings:
     def __init__(self, words: memoryview) -> None:
         self._words = words
 
-    def note(self, batches: Sequence[ProducerBatch], now_ms: int) -> None:
+    def note(self, user: User, batches: Sequence[ProducerBatch], now_ms: int) -> None:
         """Note those of a request's batches that begin a partition."""
-        until_ms = now_ms + WATCH_MS
+        until_ms, part = now_ms + WATCH_MS, _part_of(user)
         for producer_id, _, base_sequence, _, partition in batches:
             if base_sequence == 0:
-                self._words[self._place(producer_id, partition)] = until_ms
+                self._words[_place(part, producer_id, partition)] = until_ms
                 self._words[producer_id % SLOTS] = until_ms
 
-    def has(self, producer_id: int, partition: int, now_ms: int) -> bool:
+    def has(self, user: User, producer_id: int, partition: int, now_ms: int) -> bool:
         """Return whether the id's beginning in a partition of this number may be noted."""
         return (
             now_ms < self._words[producer_id % SLOTS]
-            and now_ms < self._words[self._place(producer_id, partition)]
+            and now_ms < self._words[_place(_part_of(user), producer_id, partition)]
         )
 
-    def has_any(self, producer_id: int, partitions: Sequence[int], now_ms: int) -> bool:
+    def has_any(self, user: User, producer_id: int, partitions: Sequence[int], now_ms: int) -> bool:
         """Return whether one in these partitions may be noted. Hot: for nearly every id it reads one word."""
         if now_ms >= self._words[producer_id % SLOTS]:
             return False
+        part = _part_of(user)
         for partition in partitions:  # noqa: SIM110 - compiled, a generator would cost more
-            if now_ms < self._words[self._place(producer_id, partition)]:
+            if now_ms < self._words[_place(part, producer_id, partition)]:
                 return True
         return False
 
-    @staticmethod
-    def _place(producer_id: int, partition: int) -> int:
-        return SLOTS + (producer_id + (partition + 1) * _SPREAD) % SLOTS
+
+def _part_of(user: User) -> int:
+    """Return where the part of the user begins. Not hash(): that differs from process to process."""
+    return SLOTS + crc32(user.encode()) % PARTS * _PART_SLOTS
+
+
+def _place(part: int, producer_id: int, partition: int) -> int:
+    return part + (producer_id + (partition + 1) * _SPREAD) % _PART_SLOTS

@@ -91,7 +91,7 @@ class ProduceApi(Api):
             _, _, batches = walk(request.buf, request.start, request.end)
         except KafkaProtocolError:
             return
-        context.admission.not_forwarded(batches, now_ms)
+        context.admission.not_forwarded(context.session.user, batches, now_ms)
 
     def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         acks, transactional, batches = walk(request.buf, request.start, request.end)

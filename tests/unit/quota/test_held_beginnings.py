@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pidgate.quota import watch_room
 from pidgate.quota.admission import Admission
-from pidgate.quota.held_beginnings import WORDS, HeldBeginnings
+from pidgate.quota.held_beginnings import PARTS, SLOTS, WORDS, HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode
 from pidgate.quota.state import Answer, PendingDecision, Question
@@ -32,24 +32,32 @@ def notes() -> HeldBeginnings:
 
 
 def test_a_beginning_is_noted_for_a_while(held: HeldBeginnings) -> None:
-    assert not held.has(7, 3, 0)
-    held.note([batch(7, 0, partition=3)], 0)
-    assert held.has(7, 3, WATCH_MS - 1)
-    assert held.has_any(7, [1, 2, 3], WATCH_MS - 1)
-    assert not held.has(7, 3, WATCH_MS)
+    assert not held.has("alice", 7, 3, 0)
+    held.note("alice", [batch(7, 0, partition=3)], 0)
+    assert held.has("alice", 7, 3, WATCH_MS - 1)
+    assert held.has_any("alice", 7, [1, 2, 3], WATCH_MS - 1)
+    assert not held.has("alice", 7, 3, WATCH_MS)
 
 
 def test_what_begins_nothing_is_not(held: HeldBeginnings) -> None:
-    held.note([batch(7, 1, partition=3)], 0)
-    assert not held.has(7, 3, 0)
+    held.note("alice", [batch(7, 1, partition=3)], 0)
+    assert not held.has("alice", 7, 3, 0)
 
 
 def test_the_streams_of_other_ids_and_partitions_go_on(held: HeldBeginnings) -> None:
-    held.note([batch(7, 0, partition=3)], 0)
-    assert not held.has_any(7, [0, 1, 2, 4], 0)
-    assert not held.has_any(8, [3], 0)
+    held.note("alice", [batch(7, 0, partition=3)], 0)
+    assert not held.has_any("alice", 7, [0, 1, 2, 4], 0)
+    assert not held.has_any("alice", 8, [3], 0)
 
 
+def test_who_makes_up_the_ids_of_another_user_delays_none_of_them(held: HeldBeginnings) -> None:
+    for producer_id in range(2 * SLOTS):
+        held.note("mallory", [batch(producer_id, 0, partition=3)], 0)
+    delayed = [user for user in NAMES if held.has_any(user, 7, [0, 1, 2, 3], 0)]
+    assert len(delayed) < 2 * len(NAMES) // PARTS
+
+
+NAMES = [f"user-{number}" for number in range(2_000)]
 IDS = st.integers(0, 2**63 - 1)
 PARTITIONS = st.integers(0, 2**31 - 1)
 
@@ -58,10 +66,10 @@ PARTITIONS = st.integers(0, 2**31 - 1)
 def test_no_note_pushes_out_another(noted: list[tuple[int, int]]) -> None:
     held = notes()
     for producer_id, partition in noted:
-        held.note([batch(producer_id, 0, partition=partition)], 0)
+        held.note("alice", [batch(producer_id, 0, partition=partition)], 0)
     for producer_id, partition in noted:
-        assert held.has(producer_id, partition, 0)
-        assert held.has_any(producer_id, [partition], 0)
+        assert held.has("alice", producer_id, partition, 0)
+        assert held.has_any("alice", producer_id, [partition], 0)
 
 
 class Elsewhere(ProducerIdQuota):
@@ -95,7 +103,7 @@ class Worker:
 def test_what_another_worker_holds_is_waited_for_once(held: HeldBeginnings) -> None:
     worker = Worker(held)
     assert isinstance(worker.judge(batch(7, 4, partition=1), PASSED), Forward)
-    held.note([batch(7, 0)], 0)
+    held.note("alice", [batch(7, 0)], 0)
     refused = worker.judge(batch(7, 5), None)
     assert isinstance(refused, Refuse), "the id is known on this connection, and yet"
     assert (refused.reason, refused.throttle_time_ms) == (Reason.ESTABLISHED, 100)
@@ -106,7 +114,7 @@ def test_what_another_worker_holds_is_waited_for_once(held: HeldBeginnings) -> N
 def test_the_other_partitions_of_the_id_are_in_the_cache_as_before(held: HeldBeginnings) -> None:
     worker = Worker(held)
     assert isinstance(worker.judge(batch(7, 4, partition=1), PASSED), Forward)
-    held.note([batch(7, 0)], 0)
+    held.note("alice", [batch(7, 0)], 0)
     assert worker.admission.knows(worker.session, 7, 0, b"orders", [1], False, 0)
     assert not worker.admission.knows(worker.session, 7, 0, b"orders", [1, 0], False, 0)
 
@@ -114,11 +122,11 @@ def test_the_other_partitions_of_the_id_are_in_the_cache_as_before(held: HeldBeg
 def test_what_is_refused_is_noted(held: HeldBeginnings) -> None:
     """One that is above 0 takes the beginnings of its request with it."""
     worker = Worker(held)
-    held.note([batch(7, 0, partition=1)], 0)
+    held.note("alice", [batch(7, 0, partition=1)], 0)
     request = [batch(7, 3, partition=1), batch(7, 0)]
     verdict = worker.admission.judge(worker.session, request, transactional=False, now_ms=0)
     assert isinstance(verdict, Refuse)
-    assert held.has(7, 0, 0)
+    assert held.has("alice", 7, 0, 0)
 
 
 def test_without_room_to_watch_it_is_refused_all_the_same(
@@ -126,7 +134,7 @@ def test_without_room_to_watch_it_is_refused_all_the_same(
 ) -> None:
     monkeypatch.setattr(watch_room, "MOST_YOUNG_WATCHED", 0)
     worker = Worker(held)
-    held.note([batch(7, 0)], 0)
+    held.note("alice", [batch(7, 0)], 0)
     assert isinstance(worker.judge(batch(7, 5), None), Refuse)
     assert isinstance(worker.judge(batch(7, 5), PASSED, 100), Forward)
 

@@ -20,9 +20,9 @@ def path(tmp_path: Path) -> Path:
 
 def test_workers_see_what_one_of_them_holds(path: Path) -> None:
     one, other = held_notes.shared(path), held_notes.shared(path)
-    one.note([BEGINNING], 1_000)
-    assert other.has(7, 3, 1_000)
-    assert held_notes.shared(path).has(7, 3, 1_000), "a worker that is started anew"
+    one.note("alice", [BEGINNING], 1_000)
+    assert other.has("alice", 7, 3, 1_000)
+    assert held_notes.shared(path).has("alice", 7, 3, 1_000), "a worker that is started anew"
 
 
 def test_it_is_made_once(path: Path) -> None:
@@ -38,6 +38,6 @@ def test_a_file_of_another_size_is_not_it(path: Path) -> None:
 
 def test_without_the_file_a_worker_sees_what_it_holds_itself() -> None:
     own, other = held_notes.private(), held_notes.private()
-    own.note([BEGINNING], 1_000)
-    assert own.has(7, 3, 1_000)
-    assert not other.has(7, 3, 1_000)
+    own.note("alice", [BEGINNING], 1_000)
+    assert own.has("alice", 7, 3, 1_000)
+    assert not other.has("alice", 7, 3, 1_000)
