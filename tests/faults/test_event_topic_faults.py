@@ -207,7 +207,7 @@ def test_one_of_three_brokers_dies_and_stays_away() -> None:
 def test_without_the_topic_events_are_dropped_when_there_is_no_more_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pidgate.gateway.state.publisher.SAY_DROPPED_EVERY_S", 0.5)
+    monkeypatch.setattr("pidgate.gateway.state.publisher.LOG_DROPPED_EVERY_S", 0.5)
 
     async def test() -> None:
         kafka = OwnClient(["127.0.0.1:1"])
