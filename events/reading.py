@@ -62,7 +62,7 @@ def fields_of(value: bytes) -> Fields:
     For readers in a hurry that look at a few fields. Raises EventUnreadable, UnsupportedSchemaVersion.
     """
     try:
-        found: Any = json.loads(value.decode("utf-8"), parse_constant=_not_json)
+        found: Any = _DECODER.decode(value.decode("utf-8"))
         if b"\\u" in value:
             # An escaped half of a surrogate pair is text that nobody can print, send or hash.
             json.dumps(found, ensure_ascii=False).encode("utf-8")
@@ -198,6 +198,10 @@ _READERS = {event_type: _reader(event_type) for event_type in EVENT_TYPES.values
 
 def _not_json(constant: str) -> float:
     raise ValueError(f"{constant} is not a number of JSON")
+
+
+# One for all: json.loads makes one for each call that has an option.
+_DECODER = json.JSONDecoder(parse_constant=_not_json)
 
 
 def _kind(value: object) -> str:
