@@ -550,7 +550,7 @@ def test_a_missing_topic_is_made_compacted_and_another_kind_is_told_of(
         gateway = Gateway(settings_of(cluster, topic))
         gateways.append(gateway)
         async with running(gateway):
-            pass
+            await until(lambda: bool(gateway.topic_ids))
         set_topic(cluster, topic, cleanup_policy="compact,delete")
         async with running(Gateway(settings_of(cluster, topic))):
             pass

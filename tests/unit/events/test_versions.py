@@ -17,6 +17,7 @@ from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION, DecisionEven
 from pidgate.events.reading import OLDEST_READ, UPGRADES, EventUnreadable, _reader, fields_of, from_json
 from pidgate.events.writing import prefix_of, to_json
 from tests.support.events_page import json_schema
+from tests.support.old_events import as_written_today
 from tests.unit.events.corpus import corpus
 from tests.unit.events.made_up import any_event
 from tests.unit.events.recorded import recorded
@@ -27,9 +28,7 @@ SCHEMA_1: dict[str, Any] = json.loads((DATA / "events-v1.schema.json").read_text
 NEW_IN_2: dict[str, dict[str, Any]] = {
     "decision": {"token_units": None, "heard": []},
     "lifecycle": {"clock_ahead_ms": None},
-    "config": {"default_transactional_ids_rate_milli": None},
 }
-NEW_IN_QUOTAS = {"transactional_ids_rate_milli": None}
 
 
 TYPES_OF_VERSION_1 = {word: kind for word, kind in EVENT_TYPES.items() if kind.__name__ in SCHEMA_1["$defs"]}
@@ -46,9 +45,9 @@ def test_every_line_of_version_1_is_read_as_it_was_meant(line: bytes) -> None:
     written = json.loads(line)
     read = json.loads(to_json(from_json(line)))
     assert written["schema_version"] == 1
-    if "quotas" in written:
-        written["quotas"] = [quota | NEW_IN_QUOTAS for quota in written["quotas"]]
-    assert read == written | {"schema_version": SCHEMA_VERSION} | NEW_IN_2.get(written["type"], {})
+    assert read == as_written_today(written) | {"schema_version": SCHEMA_VERSION} | NEW_IN_2.get(
+        written["type"], {}
+    )
 
 
 def test_readers_in_a_hurry_see_version_1_as_of_today() -> None:
