@@ -139,7 +139,7 @@ def mallory_saw(half: Half) -> MallorySaw:
         longest_wait_ms=max((life.waited_ms for life in refused), default=0),
         throttle_times_ms=(min(throttles_ms), max(throttles_ms)),
         message=refusals[0].message if refusals else "",
-        error_codes=Counter(refusal.error_code for refusal in refusals),
+        error_codes=dict(Counter(refusal.error_code for refusal in refusals)),
         client_ids=sorted({life.producer for life in lives}),
         hosts=sorted({host(life.address) for life in lives}),
     )

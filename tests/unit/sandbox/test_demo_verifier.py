@@ -1,5 +1,6 @@
 """The verifier on hand-made evidence: good evidence passes, and each thing that is wrong fails its check."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,8 @@ def test_the_summary_gives_each_number_a_source() -> None:
     evidence = good_evidence()
     checks = verify(PLAN, evidence)
     summary = summarize(PLAN, evidence, checks, conclude(PLAN, evidence, checks, Path("/kept")))
+    written = json.loads(json.dumps(summary))["mallory_saw"]
+    assert written["error_codes"]["value"] == {"19": written["refusals"]["value"]}
 
     assert summary["passed"]
     assert summary["mallory_saw"]["refused"]["value"] == 2
