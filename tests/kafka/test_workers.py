@@ -91,7 +91,8 @@ def test_a_killed_worker_is_replaced_and_its_producers_go_on(cluster: Cluster, t
         os.kill(killed, signal.SIGKILL)
         for producer in producers:
             sent = await producer.send(b"%d-2" % producer.producer_id)
-            assert set(sent.codes) == {0}, "nothing of a known id is refused, over whichever worker it comes"
+            # Its beginning was held a moment ago: over another worker the next batch may wait 100 ms, once.
+            assert sent.codes in ([0], [19, 0]), "nothing of a known id is refused for longer"
         until(lambda: process_of(gateway, "worker 1") != killed)
         until(lambda: len(gateway.log_events("worker_connected")) == 3)
         for producer in producers:
