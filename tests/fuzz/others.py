@@ -95,7 +95,7 @@ def _messages(data: bytes) -> object:
     head = body[:5]
     decoder = Decoder()
     if kind < 128:
-        stream = encoded(Kind(kind % len(Kind) + 1), body) * 2
+        stream = encoded(list(Kind)[kind % len(Kind)], body) * 2
         return [
             message.body
             for at in range(0, len(stream), step)
