@@ -21,6 +21,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final
 
+from pidgate.gateway.process import mapped_files
 from pidgate.quota.byte_quota import MAX_CLIENT_BUCKETS
 from pidgate.quota.byte_rates import BucketName, Kind
 from pidgate.quota.byte_window import Sample
@@ -63,15 +64,8 @@ def create(path: Path, workers: int, samples: int, places: int = MAX_CLIENT_BUCK
     ring = max(samples, FEWEST_SAMPLES) + 2
     place_bytes = _DIGEST_BYTES + _WORD * workers * (1 + ring * _CELL)
     places = max(1, min(places, MAX_FILE_BYTES // place_bytes))
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        # Written, not only made longer: on a full disk that fails here, and not with a SIGBUS in a worker later.
-        left = _HEAD_BYTES + places * place_bytes
-        while left:
-            left -= os.write(descriptor, bytes(min(left, 2**20)))
-        os.pwrite(descriptor, _HEAD.pack(_MAGIC, workers, places, ring), 0)
-    finally:
-        os.close(descriptor)
+    head = _HEAD.pack(_MAGIC, workers, places, ring)
+    mapped_files.make(path, _HEAD_BYTES + places * place_bytes, head)
 
 
 class ByteCells:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from pidgate.gateway.process import mapped_files
 from pidgate.quota.held_beginnings import WORDS, HeldBeginnings
 
 _BYTES: Final = 8 * WORDS
@@ -19,14 +20,7 @@ def notes_path(socket_path: Path) -> Path:
 
 def create(path: Path) -> None:
     """Make the file, once for all workers of a gateway's run. Raises OSError, also when it exists."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        # Written, not only made longer: on a full disk that fails here, and not with a SIGBUS in a worker later.
-        left = _BYTES
-        while left:
-            left -= os.write(descriptor, bytes(min(left, 2**20)))
-    finally:
-        os.close(descriptor)
+    mapped_files.make(path, _BYTES)
 
 
 def shared(path: Path) -> HeldBeginnings:
