@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pidgate.protocol.produce import walk
-from tests.fuzz import requests
+from tests.fuzz import answers, requests
 from tests.fuzz.target import CPU_S, MEMORY_BYTES, Finding, Target
 from tests.fuzz.targets import TARGETS
 
@@ -82,3 +82,14 @@ def test_a_topic_that_is_not_seen_is_noticed() -> None:
         except Finding:
             found += 1
     assert found > 100
+
+
+def test_an_answer_that_ends_the_oracle_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array of 2**28 elements that are not there, where our own decoder has no need to look."""
+    monkeypatch.setattr(answers, "kio_may_abort", True)
+    frame = bytes.fromhex("0087008000000000000005 00f9ffff800000ffffffff7f015d3300")
+    data = answers._SELECTOR.pack(48, 1) + frame
+    assert TARGETS["small_answers"].decoded(data) is not None
+    TARGETS["small_answers"].hold(data, measure_memory=False)
+    valid = next(iter(TARGETS["small_answers"].seeds()))
+    assert answers._survives(*answers._SELECTOR.unpack_from(valid), valid[answers._SELECTOR.size :])
