@@ -26,6 +26,7 @@ from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.kill_load import LOST_MS, KillLoad
+from tests.support.machine import here_s
 from tests.support.running_producers import (
     admitted,
     check_exactly_once,
@@ -330,7 +331,7 @@ def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(worker
             assert restored["users"] >= USERS
             assert restored["unreadable"] == 0
             # The wall's time is that of a machine of our own: here others may work too, the broker at least.
-            assert cpu_s < READY_WITHIN_S
+            assert cpu_s < here_s(READY_WITHIN_S)
             assert len(meanwhile_s) > 50
             assert percentile(meanwhile_s, 99) < 250
         finally:
