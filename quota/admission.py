@@ -130,8 +130,8 @@ class Admission:
         first = lowest_of_each_partition(batches)
         held = self.held_beginnings
         if held is not None:
-            young = {batch[0] for batch in first if held.has(session.user, batch[0], batch[4], now_ms)}
-            self.sticky.are_young(session.user, young, now_ms)
+            noted = {batch[0] for batch in first if held.has(session.user, batch[0], batch[4], now_ms)}
+            self.sticky.beginnings_noted(session.user, noted, now_ms)
         looked = [(batch, self._look(session, batch, now_ms)) for batch in first]
         for producer_id in {batch[0] for batch in first}:
             self.owners.produced(producer_id)

@@ -29,12 +29,12 @@ class Successor(Protocol):
 
 
 class InterimState:
-    """Ids by user since the start. `not_kept`: how many passed for which there was no room. Alarm."""
+    """Ids by user since the start. `not_noted`: how many passed for which there was no room."""
 
     table: Final = None
 
     def __init__(self) -> None:
-        self.not_kept = 0
+        self.not_noted = 0
         self._ids: dict[User, dict[int, Reason]] = {}  # by id, and ~id for one used in transactions
         self._names: dict[User, dict[int, Reason]] = {}  # by the hash of a transactional id
         self._kept = 0
@@ -66,7 +66,7 @@ class InterimState:
         if key in table.get(user, ()):
             return True
         if self._kept >= MOST_INTERIM_IDS:
-            self.not_kept += 1
+            self.not_noted += 1
             return False
         table.setdefault(user, {})[key] = reason
         self._kept += 1

@@ -236,10 +236,10 @@ class StickyRefusals:
         if self._room.take_admitted(user, now_ms // WATCH_MS):
             self._watch(user, producer_id, now_ms)
 
-    def are_young(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
+    def beginnings_noted(self, user: User, producer_ids: Collection[int], now_ms: int) -> None:
         """Watch ids of which a beginning was held a short while ago, here or elsewhere (see HeldBeginnings)."""
         for producer_id in producer_ids:
-            if producer_id in self.watched.get(user, ()) or self._room.take_young(user, now_ms // WATCH_MS):
+            if producer_id in self.watched.get(user, ()) or self._room.take_noted(user, now_ms // WATCH_MS):
                 self._watch(user, producer_id, now_ms)
 
     def refused_elsewhere(self, user: User, producer_id: int, now_ms: int) -> None:

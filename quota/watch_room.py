@@ -24,8 +24,8 @@ MOST_WATCHED_WHEN_ADMITTED = 5_000
 MOST_ADMITTED_WATCHED = 10_000
 """Of all users, in a period: about 9 MB. Thousands of users may bring millions of ids in an hour, each paid for."""
 
-MOST_YOUNG_WATCHED = 50_000
-"""Ids that are watched only because they are young, of all users, in a period: about 45 MB."""
+MOST_NOTED_WATCHED = 50_000
+"""Ids watched only for a noted beginning (HeldBeginnings), of all users, in a period: about 45 MB."""
 
 
 class WatchRoom:
@@ -37,7 +37,7 @@ class WatchRoom:
     def __init__(self, watched: Mapping[User, Sized]) -> None:
         self.ids = 0
         self._watched = watched
-        self._admitted = self._young = self._period = 0
+        self._admitted = self._noted = self._period = 0
 
     def has(self, user: User, new_ids: int, *, elsewhere: bool = False) -> bool:
         """Return whether so many more ids of the user may be watched. `elsewhere`: none of them was refused here."""
@@ -59,14 +59,14 @@ class WatchRoom:
         self._admitted += found
         return found
 
-    def take_young(self, user: User, period: int) -> bool:
-        """Return whether an id that is young may be watched, and count it."""
+    def take_noted(self, user: User, period: int) -> bool:
+        """Return whether an id of which a beginning is noted may be watched, and count it."""
         self._begin(period)
-        found = self._young < MOST_YOUNG_WATCHED and self.has(user, 1, elsewhere=True)
-        self._young += found
+        found = self._noted < MOST_NOTED_WATCHED and self.has(user, 1, elsewhere=True)
+        self._noted += found
         return found
 
     def _begin(self, period: int) -> None:
         if period != self._period:
             self._period = period
-            self._admitted = self._young = 0
+            self._admitted = self._noted = 0

@@ -98,8 +98,8 @@ class QuotaStateManager:
         self._restored: ProducerIdQuota | RedactedUsersQuota = self._quota
         if self._names.redacts:
             self._restored = RedactedUsersQuota(self._names, self._quota)
-        self._interim = InterimState()
-        self.state: LocalState = self._interim
+        self.interim = InterimState()
+        self.state: LocalState = self.interim
         self._grace_until_wall_ms: int | None = None
         self._clock_ahead_ms = self._now_ms() - wall_ms()
         """Decision clock minus wall clock, read once: it places what is restored in time, and is published so that a
@@ -191,7 +191,7 @@ class QuotaStateManager:
             self._share_grace(loaded.grace_until_wall_ms, "a grace that had begun before the restart goes on")
         if restored_from == "nothing":
             self._begin_grace_when_cold()
-        while self._interim.hand_over(self._restored, self._now_ms(), PORTION):  # noqa: ASYNC110
+        while self.interim.hand_over(self._restored, self._now_ms(), PORTION):  # noqa: ASYNC110
             await asyncio.sleep(0)
         self._take_over(restored_from, self._loop.time() - began_s)
 
@@ -277,7 +277,7 @@ class QuotaStateManager:
 
     def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
         # In one turn of the event loop, or who passes in between is forgotten. Workers connect before `start`.
-        self._interim.hand_over(self._restored, self._now_ms())
+        self.interim.hand_over(self._restored, self._now_ms())
         self.state = self._restored
         self.is_restored = True
         self._observer.state_restored(self._restored)

@@ -132,7 +132,7 @@ def test_what_is_refused_is_noted(held: HeldBeginnings) -> None:
 def test_without_room_to_watch_it_is_refused_all_the_same(
     held: HeldBeginnings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_room, "MOST_YOUNG_WATCHED", 0)
+    monkeypatch.setattr(watch_room, "MOST_NOTED_WATCHED", 0)
     worker = Worker(held)
     held.note("alice", [batch(7, 0)], 0)
     assert isinstance(worker.judge(batch(7, 5), None), Refuse)

@@ -145,7 +145,7 @@ def test_it_is_bounded_over_all_users_and_counts_what_it_could_not_keep(
     assert len(answer.decisions) == 3
     interim.insert_uncharged("bob", 6, 0)
     assert interim.inherit("bob", 3, 7, 0)
-    assert interim.not_kept == 4
+    assert interim.not_noted == 4
     interim.hand_over(state, 0)
     assert [state.table.remembers("bob", producer_id, 0) for producer_id in (3, 4, 6, 7)] == [
         True,
@@ -154,4 +154,4 @@ def test_it_is_bounded_over_all_users_and_counts_what_it_could_not_keep(
         False,
     ]
     interim.decide(question("bob", 8), 0)  # there is room again
-    assert interim.not_kept == 4
+    assert interim.not_noted == 4

@@ -74,7 +74,7 @@ def refused_elsewhere() -> Table:
 
     def add(user: User) -> None:
         sticky.refused_elsewhere(user, 1, 0)
-        sticky.are_young(user, [2], 0)
+        sticky.beginnings_noted(user, [2], 0)
         sticky.admitted(user, 3, 0)
 
     return add, lambda: sticky.watched
@@ -137,7 +137,7 @@ def test_an_interim_state_that_is_full_keeps_no_names(monkeypatch: pytest.Monkey
     for number in range(MANY):
         state.decide(asked(f"user-{number}"), 0)
     assert len(state.users()) == MOST
-    assert state.not_kept == MANY - MOST
+    assert state.not_noted == MANY - MOST
 
 
 def test_of_all_watched_ids_a_user_leaves_as_many_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
