@@ -1,0 +1,281 @@
+"""An event loop with virtual time: where nothing is ready, the clock jumps to the next timer.
+
+asyncio's own loop; replaced are its clock, its timers, its sockets (network.py), its threads, and what runs a handle:
+one whose process is dead never runs. What is not replaced raises NotImplementedError. One seed is one run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import socket
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from random import Random
+from typing import Any, Final, TypeVar
+
+from tests.simulator.network import Network, SimulatedServer, SimulatedSocket
+from tests.simulator.process import CURRENT, Process
+
+T = TypeVar("T")
+
+BEGAN_S: Final = 1_000.0
+"""Of the monotonic clock; any time but 0, which is what variables begin with."""
+WALL_BEGAN_MS: Final = 1_767_225_600_000
+"""2026-01-01, when the monotonic clock shows 0."""
+MOST_TURNS_AT_ONCE: Final = 20_000
+"""Turns of the loop without time going on: something runs in a circle."""
+LONGEST_WORK_S: Final = 0.003
+"""Of a thread, with its result's way back: files are written so fast, unless a disk is slowed down."""
+
+
+class SimulationFailed(Exception):
+    """A callback or task raised what nobody took, or nothing can happen any more."""
+
+
+class SimulatedTask(asyncio.Task[Any]):
+    """A task that knows its process."""
+
+    process: Process | None = None
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """The one event loop of all processes of a simulation.
+
+    `run` runs a coroutine to its end, as the simulation itself; `process(...)` makes processes. `failures`: exceptions
+    that nobody took, which fail the run.
+    """
+
+    def __init__(self, seed: int | str) -> None:
+        super().__init__()
+        self.set_debug(False)
+        self.seed = seed
+        self.now_s = BEGAN_S
+        self.disk_slowness = 1.0
+        self.failures: list[str] = []
+        self.processes: dict[str, Process] = {}
+        """By name; of those that came one after another, the last."""
+        self.network = Network(self, seed)
+        self._dead: list[Process] = []
+        self._disk = Random(f"{seed}/disk")
+        self._busy_until_s: dict[object, float] = {}
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers_made = 0
+        self._turns_at_once = 0
+        self._deadline_s = float("inf")
+        self._is_ending = False
+        self._ready: deque[asyncio.Handle] = deque()
+
+    # ---- the run ---------------------------------------------------------------------------------------
+
+    def run(self, main: Coroutine[Any, Any, T], *, most_s: float = 86_400.0) -> T:
+        """Run `main` to its end, then end all that is left. Raises SimulationFailed, and what `main` raises.
+
+        `most_s`: of virtual time; a run that takes longer has failed.
+        """
+        self._deadline_s = self.now_s + most_s
+        try:
+            result = self.run_until_complete(main)
+            self.check()
+            return result
+        finally:
+            self._end()
+
+    def check(self) -> None:
+        """Raise SimulationFailed where an exception was taken by nobody."""
+        if self.failures:
+            raise SimulationFailed("\n".join(self.failures))
+
+    def process(self, name: str, *, host: str = "", ip: str = "") -> Process:
+        """Return a new process; one of this name that lives is killed first."""
+        old = self.processes.get(name)
+        if old is not None:
+            self.kill(old)
+        made = self.processes[name] = Process(name, self, host=host, ip=ip)
+        return made
+
+    def kill(self, process: Process) -> None:
+        """Kill a process, kill -9."""
+        if process.is_alive:
+            self._dead.append(process)
+            process.kill()
+
+    def thaw(self, process: Process) -> None:
+        """Let a frozen process go on."""
+        self._ready.extend(process.thaw())
+
+    def _end(self) -> None:
+        """Cancel whatever is left, of the dead too, so that nothing runs when it is freed."""
+        self._is_ending = True
+        self._turns_at_once = 0
+        self._timers.clear()
+        self.network.close()
+        for process in self._dead:
+            process.is_alive = True
+            self._ready.extend(
+                kept for kept in process.remains if isinstance(kept, asyncio.Handle) and _is_of_a_task(kept)
+            )
+            process.remains.clear()
+        self._deadline_s = float("inf")
+        left = asyncio.all_tasks(self)
+        for task in left:
+            task.cancel()
+        if left:
+            self.run_until_complete(asyncio.wait(left, timeout=60.0))
+        for task in asyncio.all_tasks(self):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self.close()
+
+    def _run_once(self) -> None:
+        """One turn: what was ready at its beginning, in order; asyncio's own, with virtual time."""
+        ready, timers = self._ready, self._timers
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            self._jump()
+        while timers and timers[0][0] <= self.now_s:
+            ready.append(heapq.heappop(timers)[2])
+        self._turns_at_once += 1
+        if self._turns_at_once > MOST_TURNS_AT_ONCE:
+            raise SimulationFailed(f"{MOST_TURNS_AT_ONCE} turns at {self.now_s:.6f} s: a circle")
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
+            if process is None or process.is_running:
+                handle._run()
+            else:
+                process.postpone(handle)
+
+    def _jump(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not timers:
+            raise SimulationFailed(
+                f"nothing can happen any more, at {self.now_s:.6f} s; waiting: {_waiting(self)}"
+            )
+        if timers[0][0] > self.now_s:
+            self.now_s = timers[0][0]
+            self._turns_at_once = 0
+        if self.now_s > self._deadline_s:
+            raise SimulationFailed(f"not at its end at {self.now_s:.3f} s; waiting: {_waiting(self)}")
+
+    # ---- asyncio.AbstractEventLoop ---------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.now_s
+
+    def wall_ns(self) -> int:
+        """Return nanoseconds since 1970 by the clock of the process that runs."""
+        process = CURRENT.get()
+        ahead_ms = 0 if process is None else process.wall_offset_ms
+        return int(self.now_s * 1_000_000_000) + (WALL_BEGAN_MS + ahead_ms) * 1_000_000
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timers_made += 1
+        heapq.heappush(self._timers, (when, self._timers_made, handle))
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It stays where it is until its time."""
+
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> SimulatedTask:
+        task = SimulatedTask(coro, loop=self, name=None if name is None else str(name), context=context)
+        task.process = CURRENT.get() if context is None else context.get(CURRENT)
+        return task
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Do a thread's work between now and the moment when its result is seen; one executor's in order."""
+        future: asyncio.Future[T] = self.create_future()
+        begins_s = self.now_s
+        if executor is not None:
+            begins_s = max(begins_s, self._busy_until_s.get(executor, 0.0))
+        done_s = begins_s + self._disk.random() * LONGEST_WORK_S * self.disk_slowness
+        seen_s = done_s + self._disk.random() * LONGEST_WORK_S
+        if executor is not None:
+            self._busy_until_s[executor] = done_s
+        self.call_at(done_s, self._work, seen_s, future, func, args)
+        return future
+
+    def _work(self, seen_s: float, future: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:
+        if future.cancelled():
+            return
+        try:
+            result, error = func(*args), None
+        except Exception as raised:  # noqa: BLE001 - its result, as a thread's
+            result, error = None, raised
+        self.call_at(seen_s, _seen, future, result, error)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._is_ending:
+            error = context.get("exception")
+            self.failures.append(f"{context.get('message')}: {error!r}")
+            if error is not None:
+                self.failures.append(_where(error))
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        self.network.resolve(str(host))
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+
+    # ---- the network -----------------------------------------------------------------------------------
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
+    ) -> Any:
+        return await self.network.connect(protocol_factory, (str(host), int(port)))
+
+    async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
+        return await self.network.connect(protocol_factory, str(path))
+
+    async def create_server(  # type: ignore[override]
+        self, protocol_factory: Any, host: Any = None, port: Any = None, *, sock: Any = None, **_: Any
+    ) -> SimulatedServer:
+        bound: SimulatedSocket = self.network.listen((str(host or ""), int(port))) if sock is None else sock
+        return SimulatedServer(self, protocol_factory, bound)
+
+    async def create_unix_server(self, protocol_factory: Any, path: Any = None, **_: Any) -> SimulatedServer:  # type: ignore[override]
+        return SimulatedServer(self, protocol_factory, self.network.listen(str(path)))
+
+
+def _seen(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+    if future.cancelled():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _is_of_a_task(handle: asyncio.Handle) -> bool:
+    """Whether it is a task's next step: without it, the task could not even be cancelled."""
+    return type(handle._callback).__name__.startswith("Task")  # type: ignore[attr-defined]
+
+
+def _where(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _waiting(loop: SimulatedLoop) -> str:
+    names = (f"{task.get_coro()!r}".split(" at ")[0] for task in asyncio.all_tasks(loop))
+    return ", ".join(sorted(names)[:20])

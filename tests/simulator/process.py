@@ -1,0 +1,79 @@
+"""A process of the simulation: what runs in its context lives and dies with it.
+
+The context is a ContextVar that every handle and task inherits, so that one event loop knows whose each callback is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+CURRENT: Final[ContextVar[Process | None]] = ContextVar("CURRENT", default=None)
+"""The process that runs; None: the simulation itself, or the kernel."""
+
+
+class Process:
+    """A process on a host of its own name, unless another is given; `ip` is what peers see of it."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, *, host: str = "", ip: str = "") -> None:
+        self.name = name
+        self.host = host or name
+        self.ip = ip or self.host
+        self.wall_offset_ms = 0
+        """How far its wall clock is ahead of the simulation's."""
+        self.is_alive = True
+        self.is_frozen = False
+        self.at_death: list[Callable[[], object]] = []
+        """What the kernel does when it dies: locks are lifted, sockets closed."""
+        self.remains: list[object] = []
+        """Handles and tasks of a dead process, kept: freed, their `finally` blocks would run."""
+        self._loop = loop
+        self._waiting: list[asyncio.Handle] = []
+        self.context = Context()
+        self.context.run(CURRENT.set, self)
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name}>"
+
+    @property
+    def is_running(self) -> bool:
+        return self.is_alive and not self.is_frozen
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a coroutine as a task of this process."""
+        return self.context.copy().run(self._loop.create_task, work)
+
+    def call(self, callback: Callable[..., T], *args: Any) -> T:
+        """Call a function as this process, now."""
+        return self.context.copy().run(callback, *args)
+
+    def postpone(self, handle: asyncio.Handle) -> None:
+        """Keep a handle that cannot run: for the thaw, or for ever."""
+        (self._waiting if self.is_alive else self.remains).append(handle)
+
+    def freeze(self) -> None:
+        """Stop it, as SIGSTOP or a page fault does: the kernel goes on for it, it does not."""
+        self.is_frozen = True
+
+    def thaw(self) -> list[asyncio.Handle]:
+        """Let it go on; return what it has to catch up with, timers first, as event loops do."""
+        self.is_frozen = False
+        waiting, self._waiting = self._waiting, []
+        return sorted(waiting, key=lambda handle: not isinstance(handle, asyncio.TimerHandle))
+
+    def kill(self) -> None:
+        """End it as kill -9 does: none of its callbacks ever runs again, its sockets close, its files stay."""
+        if not self.is_alive:
+            return
+        self.is_alive = False
+        self.remains += self._waiting
+        self.remains += [
+            task for task in asyncio.all_tasks(self._loop) if getattr(task, "process", None) is self
+        ]
+        for lift in self.at_death:
+            lift()
+        self.at_death.clear()
