@@ -6,13 +6,14 @@ record contents. Per frame nothing above debug. A test (test_logs.py) holds ever
 
 import logging
 import sys
-import time
 from collections import Counter
 from collections.abc import MutableMapping
 from enum import StrEnum
 from typing import Any, Final, Literal, Self, TextIO
 
 import structlog
+
+from pidgate.gateway.clock import monotonic_s
 
 Format = Literal["json", "console"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -225,7 +226,7 @@ def log_mistake(where: str, **about: object) -> None:
 
     Whoever has found one can have it as often as he likes, so that a place has one traceback a second.
     """
-    left_out = _mistakes.take(where, int(time.monotonic() * 1000))
+    left_out = _mistakes.take(where, int(monotonic_s() * 1000))
     if left_out is not None:
         log = logger()
         log.exception(Event.UNEXPECTED_ERROR, suppressed_count=left_out, **about)

@@ -8,11 +8,11 @@ other turns of the event loop, and an answer that was walked before is not walke
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import log_mistake
 from pidgate.gateway.seen_answers import Answer, SeenAnswers
 from pidgate.protocol import metadata
@@ -57,11 +57,11 @@ class TopicNames:
         )
 
     def _walk(self) -> None:
-        until = time.monotonic() + SLICE_S
+        until = monotonic_s() + SLICE_S
         pairs, answer_bytes = self._waiting[0]
         is_over = True
         try:
-            while time.monotonic() < until:  # after each topic: it may have ten thousand partitions
+            while monotonic_s() < until:  # after each topic: it may have ten thousand partitions
                 name, topic_id = next(pairs)
                 self._learn(name.encode(), b"\x00" + topic_id)
             is_over = False

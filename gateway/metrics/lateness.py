@@ -7,11 +7,11 @@ One of 5 ms is met by one timer in twenty, one above PERIOD_S always.
 from __future__ import annotations
 
 import asyncio
-import time
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
 
@@ -27,7 +27,7 @@ class LatenessWatch:
     """`start`, then `stop`. `clock` gives seconds; not the loop's own, which stands still during a callback."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, counters: Counters, clock: Callable[[], float] = time.monotonic
+        self, loop: asyncio.AbstractEventLoop, counters: Counters, clock: Callable[[], float] = monotonic_s
     ) -> None:
         self._loop = loop
         self._counters = counters

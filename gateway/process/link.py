@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import takewhile
@@ -71,9 +70,10 @@ class StateListener(Protocol):
 class StateOwnerLink(asyncio.Protocol):
     """The connection to the state owner, made again whenever it is lost. The worker's QuotaState and EventSink."""
 
-    def __init__(self, path: str, worker: int, listener: StateListener) -> None:
+    def __init__(self, path: str, worker: int, process_id: int, listener: StateListener) -> None:
         self._path = path
         self._worker = worker
+        self._process_id = process_id
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -274,7 +274,7 @@ class StateOwnerLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._decoder = wire.Decoder()
-        self._write(wire.encoded(Kind.HELLO, (wire.WIRE_VERSION, self._worker, os.getpid())))
+        self._write(wire.encoded(Kind.HELLO, (wire.WIRE_VERSION, self._worker, self._process_id)))
         self._progress.moved(self._loop.time())
         self._passed_written = 0
         self._write_passed()

@@ -32,8 +32,8 @@ class OpenConnections:
     def joined(self, process: int) -> Counts:
         """Return what all others have; to be sent to a worker that has connected."""
         self._of.setdefault(process, {})
-        keys = {key for other, counts in self._of.items() if other != process for key in counts}
-        return {key: self._elsewhere(process, key) for key in keys}
+        others = (counts for other, counts in self._of.items() if other != process)
+        return {key: self._elsewhere(process, key) for counts in others for key in counts}
 
     def lost(self, process: int) -> dict[int, Counts]:
         """Forget a worker; return what the rest have now, as `take` does."""

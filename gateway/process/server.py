@@ -7,7 +7,6 @@ state owner); which of the two, nothing else here knows.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -15,11 +14,12 @@ from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from pidgate.gateway.clock import monotonic_ms
+from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState
+from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.process.workers import Workers
 from pidgate.gateway.quotas.administration import InForce
@@ -72,27 +72,35 @@ class Gateway:
     """`start`, then `until_stopped`; `drain` from a signal handler's task ends it.
 
     `file`: where the settings are from, if they are from one. `socket_path`: where workers connect; without it the
-    traffic is in this process. `incarnation`: of this process, beginning with the run's.
+    traffic is in this process. `incarnation`: of this process, beginning with the run's. `outside`: the machine.
     """
 
     def __init__(
-        self, settings: Settings, file: Path | None = None, *, incarnation: str = "", socket_path: str = ""
+        self,
+        settings: Settings,
+        file: Path | None = None,
+        *,
+        incarnation: str = "",
+        socket_path: str = "",
+        outside: Outside | None = None,
     ) -> None:
         self._settings = settings
+        self._outside = outside = outside or Outside()
         self._now_ms = monotonic_ms(asyncio.get_running_loop())
-        run, _, _ = (incarnation := incarnation or secrets.token_hex(6)).partition(".")
-        events = EventLog(settings, self.topic_id_learnt)
+        run, _, _ = (incarnation := incarnation or outside.name()).partition(".")
+        kafka = outside.own_client(settings)
+        events = EventLog(settings, kafka, self.topic_id_learnt)
         recorder = recorder_of(settings, events, incarnation)
-        self._quotas = QuotaStore(settings, self)
+        self._quotas = QuotaStore(settings, self, kafka, outside.name(), wall_ms)
         self._manager = QuotaStateManager(
-            settings, self._quotas.in_force.provenance, events, recorder, self, run
+            settings, self._quotas.in_force.provenance, events, recorder, self, run, outside.seed
         )
         administer = self._quotas.administer
         self.traffic: GatewayTraffic
         if socket_path:
             self.traffic = Workers(settings, socket_path, self._manager, events, recorder, administer)
         else:
-            self.traffic = Traffic(settings, self._manager.state, recorder, administer)
+            self.traffic = Traffic(settings, self._manager.state, recorder, administer, outside)
         kept = kept_beside(Path(socket_path)) if socket_path else None
         self._reloading = Reloading(file, settings, self._quotas, self.traffic.users, kept)
         self._stopped = asyncio.Event()
@@ -103,18 +111,14 @@ class Gateway:
         self._manager.open()
         self._quotas.open()
         await self.traffic.start()
-        # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
-        from pidgate.gateway.admin import site
-        from pidgate.gateway.admin.quotas_api import QuotasApi
-
-        quotas = QuotasApi(
+        self._admin = await self._outside.open_admin(
             self._settings,
+            self,
             self._quotas,
             lambda: self._manager.state,
             self._now_ms,
-            sticky_entries=self.traffic.sticky_entries,
+            self.traffic.sticky_entries,
         )
-        self._admin = await site.start(self._settings.admin.bind, self, quotas)
         self._manager.start()
         self._quotas.start()
         self._reloading.start()

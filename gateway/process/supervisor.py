@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +23,7 @@ from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.process import byte_cells, held_notes
 from pidgate.gateway.process.child import Role, Task
+from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.quotas.reloading import kept_beside, kept_settings, log_nothing_to_reload
 from pidgate.units import Address
 
@@ -56,7 +56,7 @@ class Supervisor:
     def __init__(self, settings: Settings, file: Path | None = None) -> None:
         self._settings = settings
         self._file = file
-        self._run = secrets.token_hex(6)
+        self._run = Outside().name()
         self._directory = Path(tempfile.mkdtemp(prefix="pidgate-"))  # of mode 0700
         self._socket_path = self._directory / "state.sock"
         self._state_owner = _Child("holder", 0)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import resource
-import secrets
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
 from pidgate.gateway.clock import monotonic_ms
@@ -22,6 +20,7 @@ from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
 from pidgate.gateway.metrics.reports import ByteState, byte_state_of
+from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.connection import AgeLimits, Asker, Shared
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, Counts
@@ -62,6 +61,7 @@ class Traffic:
         state: LocalState | None,
         recorder: Recorder | None,
         administer: Administer,
+        outside: Outside,
         *,
         remote: QuotaState | None = None,
         ask: Asker | None = None,
@@ -72,8 +72,7 @@ class Traffic:
         loop = asyncio.get_running_loop()
         quotas, now_ms = settings.to_quotas(), monotonic_ms(loop)()
         self._settings = settings
-        seeds = partial(secrets.randbits, 32)
-        self._admission = admission = Admission(quotas, seeds, now_ms, state=state, remote=remote)
+        self._admission = admission = Admission(quotas, outside.seed, now_ms, state=state, remote=remote)
         admission.held_beginnings = held_beginnings
         admission.ids_per_request = settings.limits.producer_ids_per_request
         admission.access.fail_open.processes = settings.workers
@@ -110,7 +109,8 @@ class Traffic:
             recorder.topic_name = admission.sticky.topics.canonical
         self.shared.number_connections(first=max(worker, 1), step=settings.workers)
         self._listeners = [
-            Listener(listener, self.shared, shares_ports=worker > 0) for listener in settings.listeners
+            Listener(listener, self.shared, outside.bind, shares_ports=worker > 0)
+            for listener in settings.listeners
         ]
         authentication = self.shared.authentication
         self.probe = Probe(self.nodes, limits.connect_timeout_ms, self.shared.gateway_topics, authentication)

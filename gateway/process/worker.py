@@ -12,6 +12,7 @@ from pidgate.gateway.metrics.reports import byte_changes_of, report_of
 from pidgate.gateway.process import held_notes
 from pidgate.gateway.process.byte_cells import ByteCells, NotTheFile, cells_path
 from pidgate.gateway.process.link import StateOwnerLink
+from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.recording.setup import recorder_of
@@ -33,8 +34,16 @@ LAST_EVENTS_S: Final = 1.0
 class Worker:
     """`start`, then `until_stopped`; `drain` ends it. The link's StateListener."""
 
-    def __init__(self, settings: Settings, number: int, socket_path: str, incarnation: str) -> None:
-        self._link = StateOwnerLink(socket_path, number, self)
+    def __init__(
+        self,
+        settings: Settings,
+        number: int,
+        socket_path: str,
+        incarnation: str,
+        outside: Outside | None = None,
+    ) -> None:
+        outside = outside or Outside()
+        self._link = StateOwnerLink(socket_path, number, outside.process_id, self)
         self._recorder = recorder_of(settings, self._link, incarnation, worker=number)
         if self._recorder is not None:
             self._recorder.quota_version = 1  # of the quotas that the state owner started with
@@ -43,6 +52,7 @@ class Worker:
             None,
             self._recorder,
             self._link.administer,
+            outside,
             remote=self._link,
             ask=self._link.ask,
             worker=number,

@@ -66,7 +66,8 @@ class Workers:
         self._refusals.limit = MOST_SHARED
         self._fail_open = FailOpen()
         self._reports = Reports()
-        self._sessions: set[WorkerSession] = set()
+        self._sessions: dict[WorkerSession, None] = {}
+        """In the order in which they came, as everything that is gone through."""
         self._connections = OpenConnections()
         self._topic_ids: list[bytes] = []
         self._gave_up = UserCountersTable()
@@ -138,7 +139,7 @@ class Workers:
 
     def worker_connected(self, session: WorkerSession) -> None:
         """Send what the worker has to know before its first question is answered."""
-        self._sessions.add(session)
+        self._sessions[session] = None
         log.info(Event.WORKER_CONNECTED, worker=session.worker, pid=session.process)
         session.send_offsets(self._events.applied_offsets)
         for topic_id in self._topic_ids:
@@ -152,7 +153,7 @@ class Workers:
 
     def worker_lost(self, session: WorkerSession) -> None:
         """Keep what the worker had counted."""
-        self._sessions.discard(session)
+        self._sessions.pop(session, None)
         self._send_connections(self._connections.lost(session.process))
         if session.process:
             self._reports.retire(session.process)

@@ -105,13 +105,14 @@ class Shared:
         self.frame_before_auth_bytes = min(frame_before_auth_bytes, frame_limit_bytes)
         self.connect_timeout_ms = connect_timeout_ms
         self.byte_quota = byte_quota or ByteQuota(admission.quotas, self.now_ms())
-        self.channels: set[Connection] = set()
-        self.transports: set[asyncio.Transport] = set()
+        self.channels: dict[Connection, None] = {}
+        """In the order in which they came; so are the others, as whatever is gone through."""
+        self.transports: dict[asyncio.Transport, None] = {}
         """Every open socket of a connection; some brokers' outlive their client's while bytes leave."""
         self.all_closed = asyncio.Event()
         """Set whenever no socket is open."""
         self.all_closed.set()
-        self.connecting: set[asyncio.Task[None]] = set()
+        self.connecting: dict[asyncio.Task[None], None] = {}
         self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.authentication = Authentication()
@@ -195,16 +196,16 @@ class ConnectionContext:
 
     def socket_opened(self, transport: asyncio.Transport) -> None:
         """Of either side."""
-        self.shared.transports.add(transport)
+        self.shared.transports[transport] = None
         self.shared.all_closed.clear()
 
     def socket_closed(self, transport: asyncio.Transport) -> None:
-        self.shared.transports.discard(transport)
+        self.shared.transports.pop(transport, None)
         if not self.shared.transports:
             self.shared.all_closed.set()
 
     def opened(self, channel: Connection) -> None:
-        self.shared.channels.add(channel)
+        self.shared.channels[channel] = None
         self.counters.connections_total += 1
         self.counters.connections_open += 1
         log.debug(Event.CONNECTION_OPENED, **channel.describe())
@@ -216,7 +217,7 @@ class ConnectionContext:
         shared.accepting.look()
 
     def closed(self, channel: Connection, cause: str) -> None:
-        self.shared.channels.discard(channel)
+        self.shared.channels.pop(channel, None)
         self.shared.connection_quotas.closed(channel, channel.session.address)
         counters = self.counters
         counters.connections_open -= 1

@@ -97,7 +97,7 @@ class ConnectionQuotas:
         self._users: dict[str, _User] = {}
         self._addresses: Counter[str] = Counter()
         self._elsewhere: Counts = {}
-        self._changed: set[tuple[str, str]] = set()
+        self._changed: dict[tuple[str, str], None] = {}
         self.on_change: Callable[[], None] = _nobody_to_notify
 
     # The other workers
@@ -113,9 +113,9 @@ class ConnectionQuotas:
     def begin_anew(self) -> None:
         """The state owner is a new one: nothing is known of the others, and it knows nothing of this process."""
         self._elsewhere.clear()
-        self._changed = {_ALL}
-        self._changed.update(("user", name) for name in self._users)
-        self._changed.update(("address", address) for address in self._addresses)
+        users = (("user", name) for name in self._users)
+        addresses = (("address", address) for address in self._addresses)
+        self._changed = dict.fromkeys([_ALL, *users, *addresses])
 
     def changes(self) -> Counts:
         """Return the numbers of this process that have changed since `changes_sent`."""
@@ -136,7 +136,7 @@ class ConnectionQuotas:
     def _has_changed(self, kind: Kind, name: str = "") -> None:
         if not self._changed:
             self.on_change()
-        self._changed.add((kind, name))
+        self._changed[kind, name] = None
 
     # Connections
 

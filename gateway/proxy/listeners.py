@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config.listening import CannotListen, listening_on
@@ -20,6 +21,28 @@ from pidgate.gateway.proxy.upstream import Upstream
 
 log = logger()
 
+Bind = Callable[[str, int, bool], socket.socket]
+"""Listens on host and port, perhaps with other processes; raises OSError. See `listening_socket`."""
+
+
+def listening_socket(host: str, port: int, shares_port: bool) -> socket.socket:
+    """Return a socket that listens. Raises OSError."""
+    family, kind, proto, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, proto)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shares_port:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(address)
+        bound.listen(BACKLOG)
+    except OSError:
+        bound.close()
+        raise
+    bound.setblocking(False)
+    return bound
+
 
 class Listener:
     """One entry of `listeners`: its sockets and what it shows its clients.
@@ -27,8 +50,11 @@ class Listener:
     `shares_ports`: other workers of this gateway listen on the same ones, and the kernel deals connections out.
     """
 
-    def __init__(self, settings: ListenerSettings, shared: Shared, *, shares_ports: bool = False) -> None:
+    def __init__(
+        self, settings: ListenerSettings, shared: Shared, bind: Bind, *, shares_ports: bool = False
+    ) -> None:
         self._settings = settings
+        self._bind = bind
         self._shares_ports = shares_ports
         self._shared = shared
         self._ports = NodePorts(settings)
@@ -94,21 +120,7 @@ class Listener:
     def _bound(self, port: int, setting: str) -> socket.socket:
         host = self._settings.bind_host
         with listening_on(f"listeners.{setting}", (host, port)):
-            family, kind, proto, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            bound = socket.socket(family, kind, proto)
-            try:
-                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if self._shares_ports:
-                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                bound.bind(address)
-                bound.listen(BACKLOG)
-            except OSError:
-                bound.close()
-                raise
-            bound.setblocking(False)
-            return bound
+            return self._bind(host, port, self._shares_ports)
 
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = ConnectionContext(self._shared, self._ports, node_id, self._settings.requires_login)

@@ -24,8 +24,8 @@ class Upstream:
     def dial(self, channel: ClientChannel) -> asyncio.Task[None]:
         """Connect to the port's broker in the background; closes the channel when none can be reached."""
         task = self._shared.loop.create_task(self._connect(channel))
-        self._shared.connecting.add(task)
-        task.add_done_callback(self._shared.connecting.discard)
+        self._shared.connecting[task] = None
+        task.add_done_callback(self._shared.connecting.pop)
         return task
 
     async def _connect(self, channel: ClientChannel) -> None:

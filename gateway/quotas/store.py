@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
-from pidgate.gateway import clock
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.quotas import administration
@@ -24,6 +22,7 @@ from pidgate.gateway.quotas.change_log import ChangeLog, LogEntry, encode, key_o
 from pidgate.gateway.quotas.dir_store import DirStore
 from pidgate.gateway.quotas.explain import provenance_in_force
 from pidgate.gateway.quotas.topic_store import Outgoing, TopicStore
+from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.changes import Change, Command
 from pidgate.quota.in_force import applied, deciding, has_ended, next_end
@@ -62,21 +61,21 @@ class QuotaObserver(Protocol):
 class QuotaStore:
     """An Administration: `open`, `start`, `stop`; `change`, `command` and `file_changed` at any time between.
 
-    `observer` is notified in the event loop, from `open` on.
+    `observer` is notified in the event loop, from `open` on. `run`: a name that no other store has or had.
     """
 
     def __init__(
-        self, settings: Settings, observer: QuotaObserver, *, wall_ms: WallMs = clock.wall_ms, run: str = ""
+        self, settings: Settings, observer: QuotaObserver, kafka: OwnClient, run: str, wall_ms: WallMs
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._wall_ms = wall_ms
         self._settings = settings
         self._in_file = settings.to_quotas()
         self._observer = observer
-        self._log = ChangeLog(run or secrets.token_hex(6), has_topic=settings.events.enabled)
+        self._log = ChangeLog(run, has_topic=settings.events.enabled)
         self._topic: TopicStore | None = None
         if settings.events.enabled:
-            self._topic = TopicStore.from_settings(settings, observer.topic_id_learnt)
+            self._topic = TopicStore.from_settings(settings, kafka, observer.topic_id_learnt)
         self._dir = DirStore(settings.state_dir, self._log.to_keep) if settings.state_dir else None
         self._waiters: dict[bytes, list[tuple[int, Written]]] = {}
         """By key: seq of an entry that is being written, and what waits for it."""

@@ -8,12 +8,12 @@ is written twice does no harm (change_log.py). The meaning of records is not kno
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event
 from pidgate.gateway.topics.availability import Availability, explained, load, stopped
@@ -93,10 +93,12 @@ class TopicStore:
         self._arrived = asyncio.Event()
 
     @classmethod
-    def from_settings(cls, settings: Settings, on_id: Callable[[bytes], None]) -> TopicStore:
+    def from_settings(
+        cls, settings: Settings, kafka: OwnClient, on_id: Callable[[bytes], None]
+    ) -> TopicStore:
         topic = QuotasTopic.from_settings(settings)
         topic.on_id = on_id
-        return cls(OwnClient.from_settings(settings), topic)
+        return cls(kafka, topic)
 
     @property
     def last_failure(self) -> str:
@@ -188,9 +190,9 @@ class TopicStore:
 
     async def flushed(self, within_s: float) -> bool:
         """Wait until the queue is empty; return False when it is not in that time."""
-        give_up_s = time.monotonic() + within_s
+        give_up_s = monotonic_s() + within_s
         while self._waiting:
-            if time.monotonic() >= give_up_s:
+            if monotonic_s() >= give_up_s:
                 return False
             await asyncio.sleep(0.01)
         return True

@@ -79,7 +79,7 @@ class ConnectionRecorder:
         """The "open" event was published."""
         self._opened_ms = recorder.now_ms()
         self._opened_wall_ms = recorder.wall_ms()
-        recorder.connections.add(self)
+        recorder.connections[self] = None
 
     def failed(self, error: Exception) -> None:
         """Count and report a failure in here; never raises."""
@@ -340,7 +340,7 @@ class ConnectionRecorder:
     def closed(self, cause: str) -> None:
         """Publish that both sockets are gone; the last call."""
         recorder = self._recorder
-        recorder.connections.discard(self)
+        recorder.connections.pop(self, None)
         self.introduce()
         self._publish_errors()
         recorder.usage.connection_closed(self)

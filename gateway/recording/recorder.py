@@ -107,7 +107,7 @@ class Recorder:
         """Of the latest event."""
         self.failures = 0
         self._quiet_until_ms = -BETWEEN_FAILURES_MS
-        self.connections: set[RecordedConnection] = set()
+        self.connections: dict[RecordedConnection, None] = {}
         self.sampler = EventSampler()
         self.usage = UsageTable()
         self.topology = Topology()

@@ -24,12 +24,12 @@ _TYPE_WITHIN_BYTES: Final = 48
 class EventLog:
     """`publisher` and `follower` are None without events, `state_dir` without a directory."""
 
-    def __init__(self, settings: Settings, on_topic_id: Callable[[bytes], None]) -> None:
+    def __init__(self, settings: Settings, kafka: OwnClient, on_topic_id: Callable[[bytes], None]) -> None:
         self.state_dir = StateDir(settings.state_dir) if settings.state_dir else None
         self.publisher: EventPublisher | None = None
         self.follower: EventFollower | None = None
         if settings.events.enabled:
-            kafka, topic = OwnClient.from_settings(settings), EventTopic.from_settings(settings)
+            topic = EventTopic.from_settings(settings)
             topic.on_id = on_topic_id
             self.publisher = EventPublisher(kafka, topic)
             self.follower = EventFollower(kafka, topic)

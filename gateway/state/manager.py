@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -69,7 +68,7 @@ class StateObserver(Protocol):
 class QuotaStateManager:
     """`open`, `start`, `stop`. `state` answers from the first moment on; the observer is notified of its successor.
 
-    `run`: what this gateway's incarnations begin with.
+    `run`: what this gateway's incarnations begin with. `seeds`: of filters, 32 random bits each.
     """
 
     def __init__(
@@ -80,6 +79,7 @@ class QuotaStateManager:
         recorder: Recorder | None,
         observer: StateObserver,
         run: str,
+        seeds: Callable[[], int],
     ) -> None:
         self._settings = settings
         self._ids = settings.quotas.producer_ids
@@ -94,7 +94,7 @@ class QuotaStateManager:
         self._names = UserNames(settings.events.redact, settings.quotas.named())
         self._quotas, self._provenance = settings.to_quotas(), provenance
         self._is_started = False
-        self._quota = ProducerIdQuota(self._quotas, lambda: secrets.randbits(32), self._now_ms())
+        self._quota = ProducerIdQuota(self._quotas, seeds, self._now_ms())
         self._restored: ProducerIdQuota | RedactedUsersQuota = self._quota
         if self._names.redacts:
             self._restored = RedactedUsersQuota(self._names, self._quota)

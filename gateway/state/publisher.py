@@ -8,10 +8,10 @@ gateway's own client takes no producer id from the cluster.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.state.events_topic import EventTopic
 from pidgate.gateway.state.record_accumulator import PartitionQueue, RecordAccumulator, Waiting
@@ -82,9 +82,9 @@ class EventPublisher:
 
     async def flush(self, timeout_s: float) -> bool:
         """Wait until everything published so far is acknowledged or dropped; False when time ran out."""
-        give_up_s = time.monotonic() + timeout_s
+        give_up_s = monotonic_s() + timeout_s
         while self._waiting.events:
-            if time.monotonic() >= give_up_s:
+            if monotonic_s() >= give_up_s:
                 return False
             await asyncio.sleep(0.01)
         return True
@@ -127,7 +127,7 @@ class EventPublisher:
         try:
             await producer.start()
             self._waiting.shape(len(await producer.partitions_for(self._topic.name)))
-            self._answered_at_s = time.monotonic()
+            self._answered_at_s = monotonic_s()
             self.is_connected = not self.last_failure
             # What an earlier session left behind waits for no new event.
             self._arrived.set()
@@ -145,8 +145,8 @@ class EventPublisher:
         async with asyncio.TaskGroup() as writing:
             while True:
                 await self._arrived.wait()
-                await asyncio.sleep(max(LINGER_S, sent_at_s + BATCHES_APART_S - time.monotonic()))
-                sent_at_s = time.monotonic()
+                await asyncio.sleep(max(LINGER_S, sent_at_s + BATCHES_APART_S - monotonic_s()))
+                sent_at_s = monotonic_s()
                 self._arrived.clear()
                 for queue in self._waiting.ready():
                     queue.is_busy = True
@@ -166,14 +166,14 @@ class EventPublisher:
                 if getattr(error, "errno", None) in _NEVER_TAKEN:
                     self._split(queue, events, error)
                     continue
-                if time.monotonic() - self._answered_at_s > WITHOUT_ANSWER_S:
+                if monotonic_s() - self._answered_at_s > WITHOUT_ANSWER_S:
                     raise
                 self._failed(error)
                 await asyncio.sleep(RETRY_S)
                 continue
             self._waiting.leave(queue, events)
             self.published += events
-            self._answered_at_s = time.monotonic()
+            self._answered_at_s = monotonic_s()
             self.is_connected = True
             self._availability.works(buffered=self.buffered, dropped=self.dropped)
         queue.is_busy = False

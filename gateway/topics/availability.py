@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.topics.own_client import CredentialsUnreadable
 
@@ -106,7 +106,7 @@ class Availability:
 
     def failed(self, cause: Cause, *, buffered: int = 0, dropped: int = 0) -> float:
         """Log the cause when it is new, and once a minute; return the seconds to wait before trying again."""
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         retry_s, self._retry_s = self._retry_s, min(self._retry_s * 2, LONGEST_RETRY_S)
         if self._failed_at_s is None:
             self._failed_at_s = now_s
@@ -130,7 +130,7 @@ class Availability:
         """Note that something was written or read."""
         if self._failed_at_s is None:
             return
-        waited_ms = round((time.monotonic() - self._failed_at_s) * 1000)
+        waited_ms = round((monotonic_s() - self._failed_at_s) * 1000)
         self._failed_at_s, self._logged, self._retry_s = None, None, FIRST_RETRY_S
         log.info(
             self._available,
@@ -167,7 +167,7 @@ class _LastComplaint(logging.Handler):
         self._passed_on_at_s: float | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         self.text, self._emitted_at_s = record.getMessage(), now_s
         passed_on_s = self._passed_on_at_s
         if record.exc_info and (passed_on_s is None or now_s - passed_on_s > UNEXPECTED_EVERY_S):
@@ -175,7 +175,7 @@ class _LastComplaint(logging.Handler):
             logging.getLogger().handle(record)
 
     def recent(self) -> str:
-        return self.text if time.monotonic() - self._emitted_at_s < RECENT_S else ""
+        return self.text if monotonic_s() - self._emitted_at_s < RECENT_S else ""
 
 
 _last_complaint = _LastComplaint()

@@ -6,13 +6,13 @@ Reconnects by itself and goes on behind the last record it handed over. Hands ov
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.topics.availability import Availability, explained, load, stopped
 from pidgate.gateway.topics.gateway_topic import GatewayTopic
@@ -201,7 +201,7 @@ class EventFollower:
         # Beside the reading: a broker answers one request of a connection after the other, so that the question waits
         # for as long as that broker keeps a fetch which has nothing to bring, while others bring something.
         checking: asyncio.Task[None] | None = None
-        checked_at_s = time.monotonic()
+        checked_at_s = monotonic_s()
         try:
             while True:
                 self._notify_when_caught_up()
@@ -215,8 +215,8 @@ class EventFollower:
                     await self._catch_up_without_records()
                 if checking is not None and checking.done():
                     checking.result()
-                    checking, checked_at_s = None, time.monotonic()
-                elif checking is None and time.monotonic() - checked_at_s > CHECK_EVERY_S:
+                    checking, checked_at_s = None, monotonic_s()
+                elif checking is None and monotonic_s() - checked_at_s > CHECK_EVERY_S:
                     checking = asyncio.ensure_future(self._check())
         finally:
             if checking is not None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mutabl
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from pidgate.gateway.quotas import store as book_module
 from pidgate.gateway.quotas.administration import InForce, Kept
 from pidgate.gateway.quotas.change_log import ChangeLog, key_of_target
 from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode, Quotas
@@ -110,7 +112,8 @@ class Gateway:
     """A quota store, and what it notified. `ahead_ms`: how wrong its clock is."""
 
     def __init__(self, settings: Settings, ahead_ms: int = 0) -> None:
-        self.book = QuotaStore(settings, self, wall_ms=lambda: clock.wall_ms() + ahead_ms)
+        kafka = OwnClient.from_settings(settings)
+        self.book = QuotaStore(settings, self, kafka, token_hex(6), lambda: clock.wall_ms() + ahead_ms)
         self.commands: list[Command] = []
         self.topic_ids: list[bytes] = []
 

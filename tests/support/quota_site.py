@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from secrets import token_hex
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from pidgate.gateway.admin import site
 from pidgate.gateway.admin.quotas_api import QuotasApi
+from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.quotas.administration import InForce
 from pidgate.gateway.quotas.store import QuotaStore
+from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Command
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.state import Answer, AskedId, Question, new_id_question
@@ -43,7 +46,7 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self.now_ms = 1_000_000
         self.registry = CollectorRegistry()
-        self.book = QuotaStore(settings, self)
+        self.book = QuotaStore(settings, self, OwnClient.from_settings(settings), token_hex(6), wall_ms)
         self.quota = ProducerIdQuota(settings.to_quotas(), lambda: 7, self.now_ms)
         self.api = QuotasApi(settings, self.book, lambda: self.quota, lambda: self.now_ms)
 

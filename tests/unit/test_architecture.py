@@ -64,6 +64,12 @@ CLOCKS = frozenset((
 ))
 # fmt: on
 CODEC_DOOR = "protocol/codec.py"
+DOORS = {
+    "time": {"gateway/clock.py"},
+    "random": set[str](),
+    "secrets": {"gateway/process/outside.py", "gateway/config/local_token.py"},
+}
+"""Who of the gateway asks the machine for time and chance: a simulation is the machine at these doors alone."""
 PRODUCT = ("protocol", "quota", "events", "gateway", "pipeline", "who", "load", "cli")
 
 
@@ -105,6 +111,8 @@ def violations(path: str, source: str, *, pure: bool | None = None) -> list[str]
             found.append(f"{path} imports {module}: {folder} must not know it")
         if pure and top in IMPURE_MODULES:
             found.append(f"{path} imports {module}, but is pure")
+        if folder == "gateway" and path not in DOORS.get(top, {path}):
+            found.append(f"{path} imports {module}: only {sorted(DOORS[top])} may")
         if top == "kafka" and path != CODEC_DOOR and folder in PRODUCT:
             found.append(f"{path} imports {module}: only {CODEC_DOOR} does")
     if pure:
@@ -188,6 +196,8 @@ def test_the_pure_packages_are_there_to_be_checked() -> None:
         ("events/new.py", "from datetime import datetime\nat = datetime.now()"),
         ("gateway/new.py", '"""State of a thing. PURE."""\nimport structlog'),
         ("gateway/new.py", "import kafka"),
+        ("gateway/new.py", "from time import monotonic"),
+        ("gateway/proxy/new.py", "import secrets"),
         ("gateway/new.py", "from pidgate.sandbox.kafka import Cluster"),
         ("pipeline/new.py", "import pidgate.gateway.config.loading"),
         ("pipeline/new.py", "from pidgate import protocol"),
@@ -205,7 +215,7 @@ def test_a_violation_is_found(path: str, source: str) -> None:
         ("protocol/codec.py", "from kafka.protocol import metadata"),
         ("protocol/new.py", "from pidgate.protocol.errors import MalformedFrame\nfrom . import frames"),
         ("quota/new.py", "def judge(now_ms: int) -> int:\n    return now_ms"),
-        ("gateway/new.py", "import time, quota, pidgate.protocol.produce, events\ntime.monotonic()"),
+        ("gateway/clock.py", "import time, quota, pidgate.protocol.produce, events\ntime.monotonic()"),
         ("sandbox/new.py", "import kafka, subprocess\nfrom pidgate import protocol"),
         ("pipeline/new.py", "import pidgate.quota.bloom, events"),
     ],

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.state.state_dir import files, snapshot
 from pidgate.gateway.state.state_dir.frames import SnapshotUnreadable
@@ -86,7 +86,7 @@ class StateDir:
 
     def load(self) -> Loaded:
         """Read the directory, taking it first if need be. Blocks: call in a thread. Raises only StateDirInUse."""
-        started_s = time.monotonic()
+        started_s = monotonic_s()
         try:
             files.make_directory(self.path)
             if not self._lock.is_held:
@@ -112,7 +112,7 @@ class StateDir:
             snapshot=None if self._complete is None else files.snapshot_name(self._complete),
             users=len(loaded.users),
             written_wall_ms=loaded.written_wall_ms,
-            seconds=round(time.monotonic() - started_s, 3),
+            seconds=round(monotonic_s() - started_s, 3),
         )
         return loaded
 
@@ -173,7 +173,7 @@ class StateDir:
 
         False for a while after a failure.
         """
-        if not self._is_usable or self._is_saving or time.monotonic() < self._not_before_s:
+        if not self._is_usable or self._is_saving or monotonic_s() < self._not_before_s:
             return False
         return self.saves == 0 or self._journal.is_over_limit
 
@@ -214,7 +214,7 @@ class StateDir:
             self._is_saving = False
 
     async def _save(self, users: Iterator[UserState], about: About, cluster: BucketState | None) -> bool:
-        started_s = time.monotonic()
+        started_s = monotonic_s()
         # After a failure the journal goes on: a snapshot may hold more than was there when its journal began.
         if not self._last_save_failed:
             self._generation += 1
@@ -237,7 +237,7 @@ class StateDir:
             # The thread may still be writing: what clears up comes after it.
             self._in_thread(writer.abandon)
             raise
-        self._note_success(generation, count, size, time.monotonic() - started_s)
+        self._note_success(generation, count, size, monotonic_s() - started_s)
         return True
 
     def _note_success(self, generation: int, users: int, size_bytes: int, seconds: float) -> None:
@@ -253,7 +253,7 @@ class StateDir:
     def _note_failure(self, error: OSError) -> None:
         self.save_failures += 1
         self.last_failure = error
-        self._not_before_s = time.monotonic() + RETRY_AFTER_S
+        self._not_before_s = monotonic_s() + RETRY_AFTER_S
         log.error(
             Event.STATE_NOT_SAVED,
             path=str(self.path),
@@ -278,10 +278,10 @@ def _next_step(users: Iterator[UserState]) -> list[UserState]:
     """Return the next users, few enough not to hold up the event loop; none at the end."""
     step: list[UserState] = []
     size_bytes = 0
-    until_s = time.monotonic() + STEP_S
+    until_s = monotonic_s() + STEP_S
     for user in users:
         step.append(user)
         size_bytes += sum(len(layer.data) for layer in user.layers)
-        if size_bytes >= STEP_BYTES or len(step) >= STEP_USERS or time.monotonic() >= until_s:
+        if size_bytes >= STEP_BYTES or len(step) >= STEP_USERS or monotonic_s() >= until_s:
             break
     return step

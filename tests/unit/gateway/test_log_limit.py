@@ -76,7 +76,7 @@ def test_made_up_keys_do_not_get_round_it() -> None:
 
 def test_a_mistake_of_ours_is_one_traceback_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pidgate.gateway.logs._mistakes", LogLimit())
-    monkeypatch.setattr("pidgate.gateway.logs.time.monotonic", lambda: 7.0)
+    monkeypatch.setattr("pidgate.gateway.logs.monotonic_s", lambda: 7.0)
     with structlog.testing.capture_logs() as lines:
         for _ in range(100):
             try:

@@ -86,7 +86,7 @@ def waits(
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(lambda: ScriptedOwner(answers, pause_s), str(path))
         listener = Listener()
-        to_owner = StateOwnerLink(str(path), 1, listener)
+        to_owner = StateOwnerLink(str(path), 1, 4711, listener)
         running = asyncio.ensure_future(to_owner.run())
         await listener.is_connected.wait()
         found: list[tuple[Answer, float]] = []
@@ -175,7 +175,7 @@ def test_a_change_is_answered_or_given_up(
         state_owner = lambda: Owner(lambda _number: False, 0.0)  # noqa: E731
         server = await loop.create_unix_server(state_owner, str(tmp_path / "s"))
         listener = Listener()
-        to_owner = StateOwnerLink(str(tmp_path / "s"), 1, listener)
+        to_owner = StateOwnerLink(str(tmp_path / "s"), 1, 4711, listener)
         running = asyncio.ensure_future(to_owner.run())
         await listener.is_connected.wait()
         told: asyncio.Future[tuple[list[str | None] | None, Kept | None]] = loop.create_future()

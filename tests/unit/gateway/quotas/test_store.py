@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Coroutine, Iterator, MutableMapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from pidgate.gateway.quotas.change_log import LogEntry, Restored
 from pidgate.gateway.quotas.dir_store import FILE, DirStore, FileUnreadable, decoded, encoded
 from pidgate.gateway.quotas.store import COMMANDS_REMEMBERED, QuotaStore
 from pidgate.gateway.recording.config_event import Provenance
+from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.changes import Action, Change, Command, CommandType, Setting, Target
 from pidgate.quota.entities import resolve
 from pidgate.quota.settings import Mode
@@ -63,7 +65,7 @@ class Gateway:
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
-        self.book = QuotaStore(settings, self, wall_ms=self.clock)
+        self.book = QuotaStore(settings, self, OwnClient.from_settings(settings), token_hex(6), self.clock)
         self.administration: Administration = self.book
         self.told: list[InForce] = []
         self.commands: list[Command] = []

@@ -37,7 +37,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(availability, "time", made)
+    monkeypatch.setattr(availability, "monotonic_s", made.monotonic)
     return made
 
 

@@ -1,0 +1,79 @@
+"""The outside of a process of the gateway: ports, chance, its number, its own Kafka client, the admin site.
+
+The composition roots take it as an argument. With the event loop (every connection and timer) and gateway/clock.py it
+is all that a process knows of the machine but for its files, so that a simulation can be the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pidgate.gateway.admin.site import GatewayView
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.proxy.listeners import Bind, listening_socket
+from pidgate.gateway.quotas.administration import Administration
+from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.quota.entities import User
+from pidgate.quota.state import LocalState
+
+
+class Closes(Protocol):
+    """A site that is open."""
+
+    async def close(self) -> None: ...
+
+
+StickyEntries = Callable[[User], int]
+OpenAdmin = Callable[
+    [
+        Settings,
+        GatewayView,
+        Administration,
+        Callable[[], LocalState],
+        Callable[[], int],
+        StickyEntries | None,
+    ],
+    Awaitable[Closes],
+]
+"""Opens the admin site; its arguments are admin_site's."""
+
+
+async def admin_site(
+    settings: Settings,
+    view: GatewayView,
+    administration: Administration,
+    state: Callable[[], LocalState],
+    now_ms: Callable[[], int],
+    sticky_entries: StickyEntries | None,
+) -> Closes:
+    """Open the admin site over HTTP. Raises CannotListen."""
+    # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
+    from pidgate.gateway.admin import site
+    from pidgate.gateway.admin.quotas_api import QuotasApi
+
+    quotas = QuotasApi(settings, administration, state, now_ms, sticky_entries=sticky_entries)
+    return await site.start(settings.admin.bind, view, quotas)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The machine's, unless another is given."""
+
+    bind: Bind = listening_socket
+    random_bits: Callable[[int], int] = secrets.randbits
+    """Called with a number of bits."""
+    process_id: int = field(default_factory=os.getpid)
+    own_client: Callable[[Settings], OwnClient] = OwnClient.from_settings
+    open_admin: OpenAdmin = admin_site
+
+    def seed(self) -> int:
+        """Return the random seed of a filter."""
+        return self.random_bits(32)
+
+    def name(self) -> str:
+        """Return a name that no other process has."""
+        return f"{self.random_bits(48):012x}"
