@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.topics import create_topic
-from tests.unit.gateway.model.clients import ModelViolation
+from tests.simulator.clients.batches import ModelViolation
 from tests.unit.gateway.model.steps import apply, random_setup, random_steps
 from tests.unit.gateway.model.wire import BY_ID, NAMED, NOT_LEADER, Outcome, read_answer
 from tests.unit.gateway.model.world import Sent, World

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import IntEnum
 
+from tests.simulator.clients.batches import ModelViolation, State
 from tests.unit.gateway.model.wire import (
     INVALID_PRODUCER_EPOCH,
     NOT_ENOUGH_REPLICAS,
@@ -22,20 +22,6 @@ from tests.unit.gateway.model.wire import (
 
 MOST_IN_FLIGHT = 5
 RETRIABLE = (NOT_ENOUGH_REPLICAS, NOT_LEADER)
-
-
-class ModelViolation(AssertionError):
-    """The log is not what a client was told, or a client was led into a corner. The message says which."""
-
-
-class State(IntEnum):
-    """Where a batch is."""
-
-    QUEUED = 0  # never sent, has no sequence
-    IN_FLIGHT = 1
-    RETRY = 2  # refused or cut off; keeps its sequence
-    ACKED = 3
-    FAILED = 4  # the application was told
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from pidgate.gateway.proxy.apis.api import Api
 from pidgate.gateway.proxy.apis.produce import THROTTLED_PRODUCE
 from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED
 from pidgate.quota.counters import UserCountersTable
-from tests.unit.gateway.model.clients import ModelViolation
+from tests.simulator.clients.batches import ModelViolation
 from tests.unit.gateway.model.steps import Step, apply, moves, sends
 from tests.unit.gateway.model.world import World, real_admission
 

@@ -20,6 +20,9 @@ NAMED, BY_ID = 9, 13
 
 NOT_LEADER, NOT_ENOUGH_REPLICAS, OUT_OF_ORDER, INVALID_PRODUCER_EPOCH = 6, 19, 45, 47
 
+_IN_TRANSACTION = 0x10
+"""The attribute of a batch that is part of a transaction."""
+
 Outcome = tuple[int, int]
 """Partition and error code."""
 
@@ -35,15 +38,18 @@ def produce_frame(
     *,
     topic: bytes = TOPIC,
     topic_id: bytes = TOPIC_ID,
+    transactional_id: bytes | None = None,
 ) -> bytes:
     """A whole Produce request of version 9 to 13, with its size prefix, acks=-1."""
+    in_transaction = transactional_id is not None
     name = client_id.encode()
     head = struct.pack(">hhih", PRODUCE, version, correlation_id, len(name)) + name
     key = topic_id if version >= BY_ID else _compact(topic)
-    data = b"".join(_partition(*batch) for batch in batches)
-    body = struct.pack(">hi", -1, 30_000) + b"\x02" + key + bytes((len(batches) + 1,)) + data
-    # Tags: none of the header, no transactional id, then none of the topic and of the request.
-    frame = head + b"\x00\x00" + body + b"\x00\x00"
+    data = b"".join(_partition(batch, in_transaction) for batch in batches)
+    body = struct.pack(">hi", -1, 30_000) + b"\x02" + key + _uvarint_bytes(len(batches) + 1) + data
+    transaction = b"\x00" if transactional_id is None else _compact(transactional_id)
+    # Tags: none of the header, then none of the topic and of the request.
+    frame = head + b"\x00" + transaction + body + b"\x00\x00"
     return struct.pack(">i", len(frame)) + frame
 
 
@@ -75,12 +81,20 @@ def read_answer(answer: bytes, version: int) -> tuple[int, list[Outcome], int]:
 
 
 @lru_cache(maxsize=20_000)
-def record_batch(producer_id: int, epoch: int, base_sequence: int, records: int, value: bytes) -> bytes:
+def record_batch(
+    producer_id: int,
+    epoch: int,
+    base_sequence: int,
+    records: int,
+    value: bytes,
+    *,
+    in_transaction: bool = False,
+) -> bytes:
     """A magic 2 batch of that many equal records (KIP-98)."""
     body = b"".join(_record(n, value) for n in range(records))
     tail = struct.pack(
         ">hiqqqhii",
-        0,
+        _IN_TRANSACTION if in_transaction else 0,
         records - 1,
         1_700_000_000_000,
         1_700_000_000_000,
@@ -93,10 +107,9 @@ def record_batch(producer_id: int, epoch: int, base_sequence: int, records: int,
     return struct.pack(">qiibI", 0, 9 + len(tail) + len(body), -1, 2, checksum) + tail + body
 
 
-def _partition(
-    partition: int, producer_id: int, epoch: int, base_sequence: int, records: int, value: bytes
-) -> bytes:
-    batch = record_batch(producer_id, epoch, base_sequence, records, value)
+def _partition(numbered: Numbered, in_transaction: bool) -> bytes:
+    partition, *place = numbered
+    batch = record_batch(*place, in_transaction=in_transaction)
     return struct.pack(">i", partition) + _compact(batch) + b"\x00"
 
 

@@ -31,8 +31,9 @@ from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Mode, Quotas
 from pidgate.quota.state import Answer, PendingDecision
 from pidgate.quota.verdicts import Session
+from tests.simulator.clients.batches import ModelViolation, State
 from tests.unit.gateway.model.broker import ModelBroker
-from tests.unit.gateway.model.clients import Batch, ModelViolation, Producer, State
+from tests.unit.gateway.model.clients import Batch, Producer
 from tests.unit.gateway.model.exchange import Exchange, Teller
 from tests.unit.gateway.model.state_owner import HOLD_MS, Asked, Kind, StateOwner
 from tests.unit.gateway.model.wire import (

@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 )
 
 from pidgate.quota.settings import Mode, Quotas
+from tests.simulator.clients.batches import ModelViolation
 from tests.support.bounds import THOROUGH
-from tests.unit.gateway.model.clients import ModelViolation
 from tests.unit.gateway.model.exchange import Exchange
 from tests.unit.gateway.model.steps import (
     KINDS,

@@ -16,7 +16,7 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
 from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.sticky import StickyRefusals
-from tests.unit.gateway.model.clients import ModelViolation
+from tests.simulator.clients.batches import ModelViolation
 from tests.unit.gateway.model.mutants import MUTANTS
 from tests.unit.gateway.model.search import search
 from tests.unit.gateway.model.steps import (
