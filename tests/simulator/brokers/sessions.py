@@ -1,0 +1,106 @@
+"""Connections as a broker knows them: their listener, and who is at the other end (SASL PLAIN). Pure.
+
+Kafka: SaslServerAuthenticator, KafkaApis.handleSaslHandshakeRequest, PlainSaslServer; KIP-152, KIP-368 (without
+connections.max.reauth.ms nobody authenticates twice).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from pidgate.protocol import messages
+from pidgate.protocol.headers import RequestHead
+from tests.support import raw
+
+ANONYMOUS: Final = "ANONYMOUS"
+PLAIN: Final = "PLAIN"
+
+
+class Closed(Exception):
+    """The broker closes the connection, with no answer to what came last."""
+
+
+class ClosedAfter(Exception):
+    """The broker closes the connection behind this answer."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__("closed after an answer")
+        self.answer = answer
+
+
+@dataclass(frozen=True)
+class Listener:
+    """`users`: name and password of those who may log in; None: nobody has to."""
+
+    name: str = "PLAINTEXT"
+    users: Mapping[str, str] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """One connection to one node."""
+
+    node_id: int
+    listener: Listener = field(default_factory=Listener)
+    connection_id: int = 0
+    principal: str | None = None
+    """None: not authenticated yet."""
+    has_shaken_hands: bool = False
+
+    def __post_init__(self) -> None:
+        if self.listener.users is None:
+            self.principal = ANONYMOUS
+
+    def authenticate(self, frame: bytes, head: RequestHead) -> bytes:
+        """Answer one request before the login; what is no part of one closes the connection. Raises Closed."""
+        if head.api_key == messages.SASL_HANDSHAKE and head.api_version == 1 and not self.has_shaken_hands:
+            return self._shake_hands(frame, head)
+        if head.api_key == messages.SASL_AUTHENTICATE and self.has_shaken_hands:
+            return self._log_in(frame, head)
+        raise Closed("a request before the login")
+
+    def _shake_hands(self, frame: bytes, head: RequestHead) -> bytes:
+        known = messages.sasl_mechanism(frame, 0, len(frame)) == PLAIN
+        error_code = ErrorCode.none if known else ErrorCode.unsupported_sasl_mechanism
+        answer = raw.response(
+            head.api_key,
+            head.api_version,
+            {"error_code": error_code, "mechanisms": [PLAIN]},
+            correlation_id=head.correlation_id,
+        )
+        if not known:
+            raise ClosedAfter(answer)
+        self.has_shaken_hands = True
+        return answer
+
+    def _log_in(self, frame: bytes, head: RequestHead) -> bytes:
+        """PlainSaslServer.evaluateResponse: [authzid] NUL name NUL password."""
+        authorization_id, _, rest = messages.sasl_token(frame, 0, len(frame)).partition(b"\x00")
+        name, _, password = rest.partition(b"\x00")
+        users = self.listener.users or {}
+        accepted = bool(name) and users.get(name.decode()) == password.decode()
+        accepted = accepted and authorization_id in (b"", name)
+        body: dict[str, Any] = {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": b""}
+        if not accepted:
+            body["error_code"] = ErrorCode.sasl_authentication_failed
+            body["error_message"] = "Authentication failed: Invalid username or password"
+        answer = raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
+        if not accepted:
+            raise ClosedAfter(answer)
+        self.principal = name.decode()
+        return answer
+
+
+def sasl_out_of_place(head: RequestHead) -> bytes:
+    """KafkaApis: SASL after the login, or where there is none: ILLEGAL_SASL_STATE, and the connection stays."""
+    body: dict[str, Any] = {
+        "error_code": ErrorCode.illegal_sasl_state,
+        "error_message": None,
+        "auth_bytes": b"",
+        "mechanisms": [],
+    }
+    return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)

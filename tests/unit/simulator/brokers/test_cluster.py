@@ -1,0 +1,296 @@
+"""The model cluster by its bytes: what each request is answered, and when."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pidgate.protocol.record_batch import RecordBatch, record_batch
+from tests.simulator.brokers.batches import values
+from tests.simulator.brokers.caller import Caller
+from tests.simulator.brokers.cluster import ModelCluster
+from tests.simulator.brokers.random_steps import RandomSteps
+from tests.simulator.brokers.replies import Later
+from tests.simulator.brokers.same_steps import Side
+from tests.simulator.brokers.sessions import Closed, ClosedAfter, Listener
+from tests.simulator.brokers.timers import Delays
+from tests.support import raw
+
+PRODUCE, METADATA, FIND_COORDINATOR, API_VERSIONS, INIT, SASL_HANDSHAKE, SASL_AUTHENTICATE = (
+    0,
+    3,
+    10,
+    18,
+    22,
+    17,
+    36,
+)
+ADD_PARTITIONS, END_TXN = 24, 26
+NOT_LEADER, TIMED_OUT, LOADING, NOT_COORDINATOR, ILLEGAL_STATE, UNSUPPORTED = 6, 7, 14, 16, 34, 35
+VERSIONS = range(3, 14)
+
+
+def batch(sequence: int = 0, *, producer_id: int = 7, epoch: int = 0, value: bytes = b"v") -> bytes:
+    return record_batch([value], producer_id, epoch, sequence, 0)
+
+
+def body(
+    cluster: ModelCluster, *batches: tuple[int, bytes], acks: int = -1, topic: str = "orders"
+) -> raw.Body:
+    topic_id = UUID(bytes=cluster.topics.by_name[topic].topic_id)
+    data = [{"index": index, "records": records} for index, records in batches]
+    return {
+        "transactional_id": None,
+        "acks": acks,
+        "timeout_ms": 1000,
+        "topic_data": [{"name": topic, "topic_id": topic_id, "partition_data": data}],
+    }
+
+
+def outcomes(answer: dict[str, Any]) -> list[tuple[int, int, int]]:
+    return [
+        (partition["index"], partition["error_code"], partition["base_offset"])
+        for topic in answer["responses"]
+        for partition in topic["partition_responses"]
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_batch_is_appended_and_answered_in_every_version(version: int) -> None:
+    cluster = ModelCluster(1, {"orders": 2})
+    caller = Caller(cluster)
+    asked = body(cluster, (0, batch()), (1, batch()), (2, batch()))
+    assert outcomes(caller.call(PRODUCE, version, asked)) == [(0, 0, 0), (1, 0, 0), (2, 3, -1)]
+    assert [values(entry.raw) for entry in cluster.partition("orders", 0).committed()] == [[b"v"]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_another_node_is_not_the_leader_and_names_it_from_version_10_on(version: int) -> None:
+    cluster = ModelCluster(3, {"orders": 3})
+    answer = Caller(cluster, 2).call(PRODUCE, version, body(cluster, (0, batch()), (1, batch())))
+    assert outcomes(answer) == [(0, NOT_LEADER, -1), (1, 0, 0)]
+    if version >= 10:
+        leader = answer["responses"][0]["partition_responses"][0]["current_leader"]
+        assert leader == {"leader_id": 1, "leader_epoch": 0}
+        named = [(node["node_id"], node["host"], node["port"]) for node in answer["node_endpoints"]]
+        assert named == [(1, "broker-1", 9092)]
+
+
+def test_a_topic_id_that_nobody_has_is_unknown() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    asked = body(cluster, (0, batch()))
+    cluster.topics.delete("orders")
+    caller = Caller(cluster)
+    assert outcomes(caller.call(PRODUCE, 13, asked)) == [(0, 100, -1)]
+    assert outcomes(caller.call(PRODUCE, 9, asked)) == [(0, 3, -1)]
+    found = caller.call(METADATA, 12, {"topics": [{"name": "orders", "topic_id": UUID(int=0)}]})
+    assert found["topics"][0]["error_code"] == 3
+    cluster.topics.create("orders", 1)
+    assert outcomes(caller.call(PRODUCE, 13, asked)) == [(0, 100, -1)]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 14])
+def test_versions_that_kafka_4_does_not_serve_close_the_connection(version: int) -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    with pytest.raises(Closed):
+        Caller(cluster).hand_over(b"\x00\x00\x00\x00" + bytes((0, 0, 0, version)) + bytes(20))
+
+
+def test_an_unknown_api_and_a_malformed_request_close_the_connection() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    for frame in (b"\x00\x63" + bytes(20), b"\x00\x00\x00\x09\x00", raw.request(METADATA, 12, {})[4:-1]):
+        with pytest.raises(Closed):
+            cluster.handle(cluster.connect(1), frame, 0)
+
+
+def test_acks_0_has_no_answer_and_an_error_closes_the_connection() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller = Caller(cluster)
+    assert caller.hand_over(raw.request(PRODUCE, 9, body(cluster, (0, batch()), acks=0))) is None
+    with pytest.raises(Closed):
+        caller.hand_over(raw.request(PRODUCE, 9, body(cluster, (0, batch(5)), acks=0)))
+
+
+def slow_cluster(**delays: int) -> ModelCluster:
+    made = {name: (lambda delay=delay: delay) for name, delay in delays.items()}
+    return ModelCluster(3, {"orders": 3}, delays=Delays(**made))
+
+
+def test_acks_all_is_answered_after_replication_and_acks_1_before() -> None:
+    cluster = slow_cluster(replication_ms=20)
+    caller = Caller(cluster)
+    waits = caller.hand_over(raw.request(PRODUCE, 9, body(cluster, (0, batch()))))
+    assert isinstance(waits, Later)
+    assert isinstance(caller.hand_over(raw.request(PRODUCE, 9, body(cluster, (0, batch(1)), acks=1))), bytes)
+    cluster.advance(19)
+    assert not waits.is_done
+    cluster.advance(20)
+    assert waits.value is not None
+    assert outcomes(raw.decoded(PRODUCE, 9, waits.value[4:])) == [(0, 0, 0)]
+    cluster.advance(10_000)
+    assert cluster.next_due_ms is None
+
+
+def test_who_waits_is_told_when_the_leader_moves_or_the_time_is_over() -> None:
+    for moves, code in ((True, NOT_LEADER), (False, TIMED_OUT)):
+        cluster = slow_cluster(replication_ms=5000)
+        waits = Caller(cluster).hand_over(raw.request(PRODUCE, 9, body(cluster, (0, batch()))))
+        assert isinstance(waits, Later)
+        if moves:
+            cluster.move_leader("orders", 0, 2)
+        cluster.advance(1000)
+        assert waits.value is not None
+        assert outcomes(raw.decoded(PRODUCE, 9, waits.value[4:]))[0][1] == code
+
+
+def test_metadata_names_leaders_ids_and_the_addresses_of_the_listener_asked() -> None:
+    listeners = (Listener(), Listener("SASL_PLAINTEXT", {"alice": "secret"}))
+    cluster = ModelCluster(3, {"orders": 2}, listeners=listeners)
+    cluster.move_leader("orders", 1, 3)
+    found = Caller(cluster).call(METADATA, 12, {"topics": None})
+    assert [node["port"] for node in found["brokers"]] == [9092] * 3
+    assert found["controller_id"] == 1
+    (topic,) = found["topics"]
+    assert UUID(str(topic["topic_id"])).bytes == cluster.topics.by_name["orders"].topic_id
+    assert [(p["leader_id"], p["leader_epoch"]) for p in topic["partitions"]] == [(1, 0), (3, 1)]
+    cluster.stop(1)
+    found = Caller(cluster, 2).call(METADATA, 1, {"topics": None})
+    assert [node["node_id"] for node in found["brokers"]] == [2, 3]
+    with pytest.raises(ConnectionRefusedError):
+        cluster.connect(1)
+    assert cluster.address(1, "SASL_PLAINTEXT") == ("broker-1", 9093)
+
+
+def test_api_versions_are_told_before_the_login_and_in_a_version_that_is_known() -> None:
+    cluster = ModelCluster(1)
+    known = Caller(cluster).call(API_VERSIONS, 4)
+    assert known["ranges"][PRODUCE] == (0, 13)
+    asked = bytearray(raw.request(API_VERSIONS, 4)[4:])
+    asked[3] = 9
+    answer = cluster.answer(cluster.connect(1), bytes(asked), 0)
+    assert answer is not None
+    assert raw.decoded(API_VERSIONS, 0, answer[4:])["error_code"] == UNSUPPORTED
+
+
+def test_users_log_in_with_their_passwords() -> None:
+    cluster = ModelCluster(1, listeners=(Listener("SASL", {"alice": "secret"}),))
+    caller = Caller(cluster, 1, "SASL")
+    caller.call(API_VERSIONS, 3)
+    with pytest.raises(Closed):
+        caller.call(METADATA, 1, {"topics": None})
+    caller.call(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    answer = caller.call(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\x00alice\x00secret"})
+    assert (answer["error_code"], caller.session.principal) == (0, "alice")
+    caller.call(METADATA, 1, {"topics": None})
+    assert caller.call(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\x00bob\x00x"})["error_code"] == ILLEGAL_STATE
+    other = Caller(cluster, 1, "SASL")
+    other.call(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    with pytest.raises(ClosedAfter):
+        other.call(SASL_AUTHENTICATE, 2, {"auth_bytes": b"\x00alice\x00wrong"})
+    with pytest.raises(ClosedAfter):
+        Caller(cluster, 1, "SASL").call(SASL_HANDSHAKE, 1, {"mechanism": "GSSAPI"})
+
+
+def test_a_transactional_id_belongs_to_one_node() -> None:
+    cluster = ModelCluster(3, {"orders": 3})
+    ask = {"key": "t", "key_type": 1}
+    node_id = Caller(cluster).call(FIND_COORDINATOR, 3, ask)["node_id"]
+    wanted = {"transactional_id": "t", "transaction_timeout_ms": 1000}
+    codes = [Caller(cluster, node).call(INIT, 4, wanted)["error_code"] for node in (1, 2, 3)]
+    assert codes == [LOADING if node == node_id else NOT_COORDINATOR for node in (1, 2, 3)]
+    assert Caller(cluster, node_id).call(INIT, 4, wanted)["error_code"] == 0
+
+
+def transactional(cluster: ModelCluster, identity: dict[str, Any], sequence: int) -> raw.Body:
+    place = identity["producer_id"], identity["producer_epoch"], sequence, 0
+    records = RecordBatch([b"v"]).stamped(*place, is_transactional=True)
+    return {**body(cluster, (0, records)), "transactional_id": "t"}
+
+
+def begun(cluster: ModelCluster) -> tuple[Caller, dict[str, Any]]:
+    caller = Caller(cluster)
+    wanted = {"transactional_id": "t", "transaction_timeout_ms": 1000}
+    while True:
+        identity = caller.call(INIT, 4, wanted)
+        if identity["error_code"] == 0:
+            return caller, identity
+
+
+def end_txn(caller: Caller, version: int, identity: dict[str, Any]) -> dict[str, Any]:
+    return caller.call(END_TXN, version, {"transactional_id": "t", **identity, "committed": True})
+
+
+def test_version_2_adds_by_producing_and_waits_a_moment_for_the_markers_before() -> None:
+    cluster = ModelCluster(1, {"orders": 1}, delays=Delays(markers_ms=lambda: 50))
+    caller, identity = begun(cluster)
+    assert outcomes(caller.call(PRODUCE, 12, transactional(cluster, identity, 0))) == [(0, 0, 0)]
+    bumped = end_txn(caller, 5, identity)
+    assert bumped["producer_epoch"] == 1
+    waits = caller.hand_over(raw.request(PRODUCE, 13, transactional(cluster, bumped, 0)))
+    assert isinstance(waits, Later)
+    assert cluster.partition("orders", 0).last_stable_offset == 0
+    cluster.advance(60)
+    assert waits.value is not None
+    assert outcomes(raw.decoded(PRODUCE, 13, waits.value[4:])) == [(0, 0, 2)]
+    assert [entry.commits for entry in cluster.partition("orders", 0).log] == [None, True, None]
+
+
+def test_version_2_gives_up_after_100_ms_and_says_concurrent_transactions() -> None:
+    cluster = ModelCluster(1, {"orders": 1}, delays=Delays(markers_ms=lambda: 500))
+    caller, identity = begun(cluster)
+    caller.call(PRODUCE, 12, transactional(cluster, identity, 0))
+    waits = caller.hand_over(
+        raw.request(PRODUCE, 12, transactional(cluster, end_txn(caller, 5, identity), 0))
+    )
+    assert isinstance(waits, Later)
+    cluster.advance(100)
+    assert waits.value is not None
+    assert outcomes(raw.decoded(PRODUCE, 12, waits.value[4:])) == [(0, 51, -1)]
+
+
+@pytest.mark.parametrize(("version", "code"), [(9, 48), (11, 120)])
+def test_version_1_has_to_add_the_partition_first(version: int, code: int) -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller, identity = begun(cluster)
+    asked = transactional(cluster, identity, 0)
+    assert outcomes(caller.call(PRODUCE, version, asked)) == [(0, code, -1)]
+    added = {
+        "v3_and_below_transactional_id": "t",
+        "v3_and_below_producer_id": identity["producer_id"],
+        "v3_and_below_producer_epoch": 0,
+        "v3_and_below_topics": [{"name": "orders", "partitions": [0]}],
+    }
+    caller.call(ADD_PARTITIONS, 3, added)
+    assert outcomes(caller.call(PRODUCE, version, asked)) == [(0, 0, 0)]
+    assert end_txn(caller, 3, identity)["error_code"] == 0
+    assert len(list(cluster.partition("orders", 0).committed())) == 1
+
+
+def test_a_transaction_is_aborted_when_its_time_is_over() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller, identity = begun(cluster)
+    caller.call(PRODUCE, 12, transactional(cluster, identity, 0))
+    cluster.advance(9_999)
+    assert len(cluster.partition("orders", 0).log) == 1
+    cluster.advance(10_000)
+    assert cluster.partition("orders", 0).log[-1].commits is False
+    caller.now_ms = 10_000
+    assert outcomes(caller.call(PRODUCE, 12, transactional(cluster, identity, 1)))[0][1] == 47
+
+
+def test_one_seed_is_one_run() -> None:
+    def run() -> list[object]:
+        cluster = ModelCluster(1, {"orders": 2})
+        side = Side(Caller(cluster), "orders", cluster.topics.by_name["orders"].topic_id, 0, lambda _: None)
+        steps, found = RandomSteps(Random(3), "t"), list[object]()
+        for _ in range(200):
+            step = steps.next()
+            outcome = step.play(side)
+            steps.came(step, outcome)
+            found.append((step, outcome))
+        return found + [entry for partition in cluster.topics.partitions() for entry in partition.log]
+
+    assert run() == run()
