@@ -1,7 +1,7 @@
 """Random requests of producers, for two clusters that have to answer alike: the model, and Kafka.
 
-A step names producer ids by the order in which they appeared, so that the same one can be sent to both; what comes of it
-is compared after every step, and the logs at the end.
+A step names producer ids by the order in which they appeared, so that the same one can be sent to both; what comes of
+it is compared after every step, and the logs at the end.
 """
 
 from __future__ import annotations
