@@ -1,0 +1,116 @@
+"""The machine under simulated gateways: clocks, chance, a disk, and what they log.
+
+    with Machine(seed) as machine:
+        machine.loop.run(main())
+
+Inside, the gateway's doors to the machine lead here: gateway/clock.py's clocks are the loop's, `outside` gives ports of
+the simulated network and seeded chance, `directory` lies in memory. Log lines are kept; one that shows a mistake of
+the gateway's fails the run.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple, Self
+
+import structlog
+
+from pidgate.gateway import clock
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.logs import Event
+from pidgate.gateway.process.outside import Outside
+from pidgate.gateway.topics.own_client import OwnClient
+from tests.simulator.loop import SimulatedLoop
+from tests.simulator.process import CURRENT, Process
+
+_MEMORY: Final = Path("/dev/shm")
+_FIRST_PROCESS_ID: Final = 100
+MISTAKES: Final = frozenset({Event.UNEXPECTED_ERROR})
+"""Lines that no schedule may bring about."""
+
+
+class Line(NamedTuple):
+    """A log line, of whose process it is."""
+
+    at_s: float
+    process: str
+    event: str
+    fields: dict[str, Any]
+
+
+class _NoSite:
+    """The admin site is left out: HTTP is no part of what is simulated."""
+
+    async def close(self) -> None:
+        """Nothing was opened."""
+
+
+async def _no_site(*_: object) -> _NoSite:
+    return _NoSite()
+
+
+class Machine:
+    """One run's; `lines` are what was logged."""
+
+    def __init__(self, seed: int | str) -> None:
+        self.seed = seed
+        self.loop = SimulatedLoop(seed)
+        self.lines: list[Line] = []
+        self.directory = Path()
+        self._starts: dict[str, int] = {}
+        self._process_id = _FIRST_PROCESS_ID
+        self._processors: list[Any] = []
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self.directory = Path(
+            tempfile.mkdtemp(prefix="pidgate-sim-", dir=_MEMORY if _MEMORY.is_dir() else None)
+        )
+        loop = self.loop
+        vars(clock)["time"] = SimpleNamespace(monotonic=loop.time, time_ns=loop.wall_ns)
+        # In place: loggers that were used before keep this very list.
+        self._processors = structlog.get_config()["processors"]
+        self._before = self._processors[:]
+        self._processors[:] = [self._keep]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._processors[:] = self._before
+        vars(clock)["time"] = _REAL_TIME
+        if not self.loop.is_closed():
+            self.loop.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def outside(self, process: Process, own_client: Callable[[Settings], OwnClient]) -> Outside:
+        """Return the outside of a process that starts."""
+        number = self._starts[process.name] = self._starts.get(process.name, 0) + 1
+        self._process_id += 1
+        return Outside(
+            bind=self.loop.network.bind,
+            random_bits=Random(f"{self.seed}/{process.name}/{number}").getrandbits,
+            process_id=self._process_id,
+            own_client=own_client,
+            open_admin=_no_site,
+        )
+
+    def logged(self, event: Event) -> list[Line]:
+        """Return the lines of an event."""
+        return [line for line in self.lines if line.event == event]
+
+    def _keep(self, _logger: object, _method: str, line: MutableMapping[str, Any]) -> Any:
+        process = CURRENT.get()
+        fields = dict(line)
+        event = str(fields.pop("event"))
+        name = "" if process is None else process.name
+        self.lines.append(Line(self.loop.time(), name, event, fields))
+        if event in MISTAKES:
+            self.loop.failures.append(f"{name} logged {event}: {fields}")
+        raise structlog.DropEvent
+
+
+_REAL_TIME: Final = vars(clock)["time"]

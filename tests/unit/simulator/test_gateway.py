@@ -1,0 +1,95 @@
+"""Real gateways on the simulated machine."""
+
+import asyncio
+
+from pidgate.gateway.logs import Event
+from pidgate.protocol import messages
+from tests.simulator.gateway import PORT, SimulatedGateway, configured
+from tests.simulator.machine import Machine
+from tests.support.loopback import Client, ScriptedBroker
+
+
+async def broker_at(machine: Machine, host: str = "broker") -> ScriptedBroker:
+    """A broker of the tests' own, whose name is its host's."""
+    process = machine.loop.process(host)
+    broker = ScriptedBroker()
+    await process.spawn(broker.__aenter__())
+    broker.nodes = {1: (host, broker.port)}
+    return broker
+
+
+async def client_of(machine: Machine, host: str = "gateway", port: int = PORT) -> Client:
+    process = machine.loop.processes.get("client") or machine.loop.process("client")
+    return Client(*await process.spawn(asyncio.open_connection(host, port)))
+
+
+def test_a_gateway_answers_in_virtual_time() -> None:
+    with Machine(1) as machine:
+
+        async def main() -> None:
+            broker = await broker_at(machine)
+            gateway = SimulatedGateway(machine, configured("gateway", f"broker:{broker.port}"))
+            await gateway.start()
+            client = await client_of(machine)
+            answer = await machine.loop.processes["client"].spawn(client.ask(messages.METADATA, 12))
+            assert [(node["host"], node["port"]) for node in answer["brokers"]] == [("gateway", PORT + 2)]
+            node = await client_of(machine, port=PORT + 2)
+            assert await machine.loop.processes["client"].spawn(node.ask(messages.API_VERSIONS, 3))
+            client.writer.close()
+            node.writer.close()
+            await gateway.drain()
+
+        machine.loop.run(main())
+        assert machine.logged(Event.STOPPED)
+
+
+def test_workers_and_their_state_owner_are_restarted_when_they_die() -> None:
+    with Machine(2) as machine:
+
+        async def main() -> None:
+            broker = await broker_at(machine)
+            settings = configured("gateway", f"broker:{broker.port}", workers=2)
+            gateway = SimulatedGateway(machine, settings)
+            await gateway.start()
+            await asyncio.sleep(1)
+            assert len(machine.logged(Event.WORKER_CONNECTED)) == 2
+            clients = [await client_of(machine) for _ in range(8)]
+            gateway.kill(1)
+            await asyncio.sleep(5)
+            here = [client for client in clients if not client.reader.at_eof()]
+            assert 0 < len(here) < 8
+            for client in here:
+                await machine.loop.processes["client"].spawn(client.ask(messages.METADATA, 12))
+            gateway.kill(0)
+            await asyncio.sleep(5)
+            assert [child.starts for child in gateway.children] == [2, 2, 1]
+            assert all(child.is_listening for child in gateway.children)
+            assert len(machine.logged(Event.WORKER_CONNECTED)) == 5
+            for client in clients:
+                client.writer.close()
+            await gateway.drain()
+
+        machine.loop.run(main())
+        assert len(machine.logged(Event.STOPPED)) == 2
+
+
+def test_a_killed_gateway_is_followed_by_another_on_its_state_directory() -> None:
+    with Machine(3) as machine:
+
+        async def main() -> None:
+            broker = await broker_at(machine)
+            settings = configured(
+                "gateway", f"broker:{broker.port}", state_dir=str(machine.directory / "state")
+            )
+            gateway = SimulatedGateway(machine, settings)
+            for _ in range(3):
+                await gateway.start()
+                await asyncio.sleep(2)
+                gateway.kill_all()
+            await gateway.start()
+            await gateway.drain()
+
+        machine.loop.run(main())
+        loaded = [line.fields["snapshot"] for line in machine.logged(Event.STATE_LOADED)]
+        assert loaded[0] is None
+        assert loaded[-1] is not None
