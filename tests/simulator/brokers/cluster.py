@@ -16,6 +16,7 @@ from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from pidgate.protocol.produce import PRODUCE
 from tests.simulator.brokers import cold_apis
+from tests.simulator.brokers.fetch import FETCH, LIST_OFFSETS, FetchApi
 from tests.simulator.brokers.nodes import Nodes
 from tests.simulator.brokers.partition import Partition
 from tests.simulator.brokers.produce import ProduceApi
@@ -55,6 +56,7 @@ class ModelCluster:
             self.topics.create(name, partitions)
         self.transactions = Transactions(self.nodes, self.topics, self.timers, delays)
         self._produce = ProduceApi(self.nodes, self.topics, self.timers, self.transactions)
+        self._fetch = FetchApi(self.topics, self.timers)
         self._next_expiry_ms = now_ms + EXPIRY_CHECK_MS
         self._cached: dict[tuple[int, str, bytes], bytes] = {}
         self._cached_epoch = -1
@@ -77,12 +79,7 @@ class ModelCluster:
             if session.principal is None and head.api_key != API_VERSIONS:
                 return session.authenticate(frame, head)
             if head.api_key == PRODUCE and head.api_version >= FIRST_PRODUCE_VERSION:
-                later = self._produce.answer(session, frame, head)
-                if not later.is_done:
-                    return later
-                if later.closes:
-                    raise Closed("an error of a request without an answer")
-                return later.value
+                return _now_or_later(self._produce.answer(session, frame, head))
             return self._cold(session, frame, head)
         except KafkaProtocolError as error:
             raise Closed(str(error)) from error
@@ -93,13 +90,15 @@ class ModelCluster:
         assert not isinstance(reply, Later), "the answer waits: use handle, and advance"
         return reply
 
-    def _cold(self, session: Session, frame: bytes, head: RequestHead) -> bytes:
+    def _cold(self, session: Session, frame: bytes, head: RequestHead) -> Reply:
         if not cold_apis.is_served(head):
             if head.api_key == API_VERSIONS:
                 return cold_apis.too_new_api_versions(head)
             raise Closed(f"api key {head.api_key} version {head.api_version}")
         if head.api_key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
             return sasl_out_of_place(head)
+        if head.api_key in (FETCH, LIST_OFFSETS):
+            return _now_or_later(self._fetch.answer(session, frame, head))
         if head.api_key not in cold_apis.READ_ONLY:
             return self.transactions.answer(session, frame, head)
         if self._cached_epoch != self.topics.epoch:
@@ -150,3 +149,11 @@ class ModelCluster:
     def address(self, node_id: int, listener: str = PLAINTEXT.name) -> tuple[str, int]:
         """Return host and port of a node's listener."""
         return self.nodes.endpoint(node_id, listener)[1:]
+
+
+def _now_or_later(reply: Reply) -> Reply:
+    if not isinstance(reply, Later) or not reply.is_done:
+        return reply
+    if reply.closes:
+        raise Closed("an error of a request without an answer")
+    return reply.value

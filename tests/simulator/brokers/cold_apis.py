@@ -29,6 +29,8 @@ FIND_COORDINATOR: Final = 10
 
 OFFERED: Final[Mapping[int, tuple[int, int]]] = {
     0: (0, 13),
+    1: (4, 17),
+    2: (1, 10),
     messages.METADATA: (0, 13),
     FIND_COORDINATOR: (0, 6),
     messages.SASL_HANDSHAKE: (0, 1),
@@ -40,7 +42,8 @@ OFFERED: Final[Mapping[int, tuple[int, int]]] = {
     28: (0, 5),
     messages.SASL_AUTHENTICATE: (0, 2),
 }
-"""Of Kafka 4.3's ranges, what is served here. (Between brokers AddPartitionsToTxn goes on to 5.)"""
+"""Of Kafka 4.3's ranges, what is served here. (Between brokers AddPartitionsToTxn goes on to 5.) Without Fetch
+librdkafka would take the cluster for an old one, and send messages of magic 1."""
 READ_ONLY: Final = (messages.API_VERSIONS, messages.METADATA, FIND_COORDINATOR)
 _NO_TOPIC: Final = UUID(int=0)
 

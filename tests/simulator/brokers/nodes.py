@@ -24,6 +24,8 @@ class Nodes:
         delays: Delays,
         first_producer_id: int = 0,
     ) -> None:
+        self.addresses: dict[tuple[int, str], tuple[str, int]] = {}
+        """Of (node id, listener), where it is not broker-1:9092 and so on."""
         self.ids = tuple(range(1, count + 1))
         self.down: dict[int, None] = {}
         self.listeners = {listener.name: listener for listener in listeners}
@@ -59,4 +61,5 @@ class Nodes:
 
     def endpoint(self, node_id: int, listener: str) -> Endpoint:
         """Return what answers on this listener say of a node."""
-        return node_id, f"broker-{node_id}", FIRST_PORT + list(self.listeners).index(listener)
+        given = self.addresses.get((node_id, listener))
+        return node_id, *(given or (f"broker-{node_id}", FIRST_PORT + list(self.listeners).index(listener)))

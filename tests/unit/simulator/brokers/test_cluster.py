@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from pidgate.protocol import codec
 from pidgate.protocol.record_batch import RecordBatch, record_batch
 from tests.simulator.brokers.batches import values
 from tests.simulator.brokers.caller import Caller
@@ -294,3 +295,65 @@ def test_one_seed_is_one_run() -> None:
         return found + [entry for partition in cluster.topics.partitions() for entry in partition.log]
 
     assert run() == run()
+
+
+FETCH, LIST_OFFSETS = 1, 2
+
+
+def fetch_body(cluster: ModelCluster, offset: int, *, isolation_level: int = 0, wait_ms: int = 0) -> raw.Body:
+    asked = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 100_000}
+    topic_id = UUID(bytes=cluster.topics.by_name["orders"].topic_id)
+    return {
+        "max_wait_ms": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": 100_000,
+        "isolation_level": isolation_level,
+        "topics": [{"topic": "orders", "topic_id": topic_id, "partitions": [asked]}],
+    }
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 13, 17])
+def test_a_consumer_reads_what_is_replicated(version: int) -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller = Caller(cluster)
+    for n in range(3):
+        caller.call(PRODUCE, 9, body(cluster, (0, batch(n, value=b"%d" % n))))
+    frame = caller.ask(raw.request(FETCH, version, fetch_body(cluster, 1)))
+    (found,) = codec.decode_response(FETCH, version, frame, 0, len(frame)).responses[0].partitions
+    assert (found.error_code, found.high_watermark, found.last_stable_offset) == (0, 3, 3)
+    length = len(found.records) // 2
+    assert values(found.records[:length]) == [b"1"]
+    assert found.records[length : length + 8] == (2).to_bytes(8, "big")
+
+
+def test_a_consumer_at_the_end_waits_for_what_comes() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller = Caller(cluster)
+    ask = raw.request(FETCH, 12, fetch_body(cluster, 0, wait_ms=500))
+    first, second = caller.hand_over(ask), Caller(cluster).hand_over(ask)
+    assert isinstance(first, Later)
+    assert isinstance(second, Later)
+    cluster.advance(499)
+    assert not first.is_done
+    caller.now_ms = 499
+    caller.call(PRODUCE, 9, body(cluster, (0, batch())))
+    assert first.is_done
+    cluster.advance(500)
+    assert second.is_done
+
+
+def test_a_consumer_of_committed_records_stops_at_an_open_transaction_and_is_told_of_aborted_ones() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller, identity = begun(cluster)
+    caller.call(PRODUCE, 12, transactional(cluster, identity, 0))
+    ask = {"topics": [{"name": "orders", "partitions": [{"partition_index": 0, "timestamp": -1}]}]}
+    ends = []
+    for level in (0, 1):
+        answer = caller.call(LIST_OFFSETS, 7, {**ask, "isolation_level": level})
+        ends.append(answer["topics"][0]["partitions"][0]["offset"])
+    assert ends == [1, 0]
+    seen = caller.call(FETCH, 12, fetch_body(cluster, 0, isolation_level=1))["responses"][0]["partitions"][0]
+    assert not seen["records"]
+    caller.call(END_TXN, 5, {"transactional_id": "t", **identity, "committed": False})
+    seen = caller.call(FETCH, 12, fetch_body(cluster, 0, isolation_level=1))["responses"][0]["partitions"][0]
+    assert seen["aborted_transactions"] == [{"producer_id": identity["producer_id"], "first_offset": 0}]
