@@ -59,12 +59,8 @@ async def read(
 
 @asynccontextmanager
 async def _consumer(kafka: OwnClient) -> Any:
-    from aiokafka import AIOKafkaConsumer
-
-    # The library has no types: everything of it is Any here.
-    make: Callable[..., Any] = AIOKafkaConsumer
-    consumer = make(
-        **kafka.arguments(client_id="pidgate-who"),
+    consumer = kafka.consumer(
+        "pidgate-who",
         group_id=None,
         enable_auto_commit=False,
         auto_offset_reset="earliest",

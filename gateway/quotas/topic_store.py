@@ -137,11 +137,8 @@ class TopicStore:
 
     async def _session(self) -> None:
         """Connect and write until something fails; raises that."""
-        from aiokafka import AIOKafkaProducer
-
         await self.topic.ensure(self._kafka)
-        producer = AIOKafkaProducer(
-            **self._kafka.arguments(),
+        producer = self._kafka.producer(
             acks="all",
             enable_idempotence=False,
             request_timeout_ms=REQUEST_TIMEOUT_MS,

@@ -112,11 +112,8 @@ class EventPublisher:
 
     async def _session(self) -> None:
         """Connect and write until a failure that does not pass. Raises what ended it."""
-        from aiokafka import AIOKafkaProducer
-
         await self._topic.ensure(self._kafka)
-        producer = AIOKafkaProducer(
-            **self._kafka.arguments(),
+        producer = self._kafka.producer(
             acks="all",
             enable_idempotence=False,
             max_batch_size=BATCH_BYTES,

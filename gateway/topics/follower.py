@@ -126,12 +126,9 @@ class EventFollower:
 
     async def _session(self) -> None:
         """Read with one consumer until something fails. Raises what ended it."""
-        from aiokafka import AIOKafkaConsumer
-
         self._lagging.clear()
         await self._topic.ensure(self._kafka)
-        self._consumer = AIOKafkaConsumer(
-            **self._kafka.arguments(),
+        self._consumer = self._kafka.consumer(
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="earliest",

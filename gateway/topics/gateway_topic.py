@@ -86,9 +86,7 @@ class GatewayTopic(ABC):
         one with their defaults. Not being allowed to create is no error (the topic may be there). Raises TopicNotMade
         when the brokers refuse for another reason, and aiokafka's errors.
         """
-        from aiokafka.admin import AIOKafkaAdminClient
-
-        admin = AIOKafkaAdminClient(**kafka.arguments(), request_timeout_ms=REQUEST_TIMEOUT_MS)
+        admin = kafka.admin(request_timeout_ms=REQUEST_TIMEOUT_MS)
         try:
             await admin.start()
             is_new = await self._create(admin)

@@ -1,7 +1,7 @@
-"""Connection of the gateway's own Kafka client: keyword arguments for aiokafka, straight to the brokers.
+"""The gateway's own Kafka client: makes aiokafka's producers, consumers and admin clients, straight to the brokers.
 
-Its credentials are for gateway topics only; what clients send never comes here. aiokafka is imported by those who
-connect, when they connect: it must not slow the start.
+Its credentials are for gateway topics only; what clients send never comes here. aiokafka is imported when one is made:
+it must not slow the start. Nothing else makes one, so that a simulation can give its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ class CredentialsUnreadable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OwnClient:
-    """The brokers' addresses and the gateway's credentials."""
+    """The brokers' addresses and the gateway's credentials.
+
+    What it makes is aiokafka's, and not started; the library has no types. `settings` are those of the library's class,
+    beside the connection's. Each raises CredentialsUnreadable.
+    """
 
     bootstrap_servers: Sequence[str]
     sasl: SaslSettings | None = None
@@ -31,6 +35,24 @@ class OwnClient:
     def from_settings(cls, settings: Settings) -> OwnClient:
         servers = [str(server) for server in settings.cluster.bootstrap_servers]
         return cls(servers, settings.own_client.sasl)
+
+    def producer(self, **settings: Any) -> Any:
+        """Return an AIOKafkaProducer. Raises CredentialsUnreadable."""
+        from aiokafka import AIOKafkaProducer
+
+        return AIOKafkaProducer(**self.arguments(), **settings)
+
+    def consumer(self, client_id: str = CLIENT_ID, **settings: Any) -> Any:
+        """Return an AIOKafkaConsumer. Raises CredentialsUnreadable."""
+        from aiokafka import AIOKafkaConsumer
+
+        return AIOKafkaConsumer(**self.arguments(client_id), **settings)
+
+    def admin(self, **settings: Any) -> Any:
+        """Return an AIOKafkaAdminClient. Raises CredentialsUnreadable."""
+        from aiokafka.admin import AIOKafkaAdminClient
+
+        return AIOKafkaAdminClient(**self.arguments(), **settings)
 
     def arguments(self, client_id: str = CLIENT_ID) -> dict[str, Any]:
         """Return arguments for AIOKafkaProducer, AIOKafkaConsumer and AIOKafkaAdminClient.

@@ -58,7 +58,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.processes: dict[str, Process] = {}
         """By name; of those that came one after another, the last."""
         self.network = Network(self, seed)
-        self._dead: list[Process] = []
+        self._all: list[Process] = []
         self._disk = Random(f"{seed}/disk")
         self._busy_until_s: dict[object, float] = {}
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -94,13 +94,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if old is not None:
             self.kill(old)
         made = self.processes[name] = Process(name, self, host=host, ip=ip)
+        self._all.append(made)
         return made
 
     def kill(self, process: Process) -> None:
         """Kill a process, kill -9."""
-        if process.is_alive:
-            self._dead.append(process)
-            process.kill()
+        process.kill()
 
     def thaw(self, process: Process) -> None:
         """Let a frozen process go on."""
@@ -112,12 +111,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._turns_at_once = 0
         self._timers.clear()
         self.network.close()
-        for process in self._dead:
-            process.is_alive = True
-            self._ready.extend(
-                kept for kept in process.remains if isinstance(kept, asyncio.Handle) and _is_of_a_task(kept)
-            )
-            process.remains.clear()
+        for process in self._all:
+            self._ready.extend(handle for handle in process.revive() if _is_of_a_task(handle))
         self._deadline_s = float("inf")
         left = asyncio.all_tasks(self)
         for task in left:
@@ -269,7 +264,8 @@ def _seen(future: asyncio.Future[Any], result: Any, error: Exception | None) -> 
 
 def _is_of_a_task(handle: asyncio.Handle) -> bool:
     """Whether it is a task's next step: without it, the task could not even be cancelled."""
-    return type(handle._callback).__name__.startswith("Task")  # type: ignore[attr-defined]
+    callback = handle._callback  # type: ignore[attr-defined]
+    return isinstance(getattr(callback, "__self__", None), asyncio.Task)
 
 
 def _where(error: BaseException) -> str:

@@ -29,8 +29,9 @@ class Process:
         self.is_frozen = False
         self.at_death: list[Callable[[], object]] = []
         """What the kernel does when it dies: locks are lifted, sockets closed."""
-        self.remains: list[object] = []
-        """Handles and tasks of a dead process, kept: freed, their `finally` blocks would run."""
+        self._remains: list[asyncio.Handle] = []
+        """Handles of a dead process, kept with its tasks: freed, their `finally` blocks would run."""
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._loop = loop
         self._waiting: list[asyncio.Handle] = []
         self.context = Context()
@@ -53,7 +54,7 @@ class Process:
 
     def postpone(self, handle: asyncio.Handle) -> None:
         """Keep a handle that cannot run: for the thaw, or for ever."""
-        (self._waiting if self.is_alive else self.remains).append(handle)
+        (self._waiting if self.is_alive else self._remains).append(handle)
 
     def freeze(self) -> None:
         """Stop it, as SIGSTOP or a page fault does: the kernel goes on for it, it does not."""
@@ -65,15 +66,21 @@ class Process:
         waiting, self._waiting = self._waiting, []
         return sorted(waiting, key=lambda handle: not isinstance(handle, asyncio.TimerHandle))
 
+    def revive(self) -> list[asyncio.Handle]:
+        """Make it run again, for its tasks to be cancelled when all is over; return what it had left undone."""
+        self.is_alive, self.is_frozen = True, False
+        left = self._waiting + self._remains
+        self._waiting, self._remains = [], []
+        return left
+
     def kill(self) -> None:
         """End it as kill -9 does: none of its callbacks ever runs again, its sockets close, its files stay."""
         if not self.is_alive:
             return
         self.is_alive = False
-        self.remains += self._waiting
-        self.remains += [
+        self._tasks = {
             task for task in asyncio.all_tasks(self._loop) if getattr(task, "process", None) is self
-        ]
+        }
         for lift in self.at_death:
             lift()
         self.at_death.clear()
