@@ -51,7 +51,7 @@ CHECKS = settings(
     suppress_health_check=list(HealthCheck),
 )
 SCHEDULES = 20_000 if THOROUGH else 800
-SCHEDULES_OF_WORKERS = 1_000_000 if THOROUGH else 800
+SCHEDULES_OF_WORKERS = 100_000 if THOROUGH else 800
 PARTS_OF_WORKERS = 20 if THOROUGH else 1
 
 DELAYS_MS = (0, 1, 50, 200)
