@@ -8,7 +8,7 @@ the next frame only after the answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pidgate.protocol.errors import KafkaProtocolError
@@ -19,7 +19,7 @@ from tests.simulator.brokers import cold_apis
 from tests.simulator.brokers.fetch import FETCH, LIST_OFFSETS, FetchApi
 from tests.simulator.brokers.nodes import Nodes
 from tests.simulator.brokers.partition import Partition
-from tests.simulator.brokers.produce import ProduceApi
+from tests.simulator.brokers.produce import Fault, ProduceApi
 from tests.simulator.brokers.replies import Later, Reply
 from tests.simulator.brokers.sessions import Closed, Listener, Session, sasl_out_of_place
 from tests.simulator.brokers.timers import Delays, Timers
@@ -55,10 +55,10 @@ class ModelCluster:
         for name, partitions in (topics or {}).items():
             self.topics.create(name, partitions)
         self.transactions = Transactions(self.nodes, self.topics, self.timers, delays)
-        self._produce = ProduceApi(self.nodes, self.topics, self.timers, self.transactions)
+        self._produce = ProduceApi(self.nodes, self.topics, self.timers, delays, self.transactions)
         self._fetch = FetchApi(self.topics, self.timers)
         self._next_expiry_ms = now_ms + EXPIRY_CHECK_MS
-        self._cached: dict[tuple[int, str, bytes], bytes] = {}
+        self._cached: dict[tuple[int, int, str, bytes], bytes] = {}
         self._cached_epoch = -1
 
     # ---- requests ----------------------------------------------------------------------------------------
@@ -103,7 +103,12 @@ class ModelCluster:
             return self.transactions.answer(session, frame, head)
         if self._cached_epoch != self.topics.epoch:
             self._cached, self._cached_epoch = {}, self.topics.epoch
-        key = head.api_key << 16 | head.api_version, session.listener.name, frame[head.body :]
+        key = (
+            head.api_key << 16 | head.api_version,
+            session.node_id,
+            session.listener.name,
+            frame[head.body :],
+        )
         known = self._cached.get(key)
         if known is None:
             known = cold_apis.answer(self.nodes, self.topics, session, frame, head)
@@ -124,6 +129,10 @@ class ModelCluster:
             self._next_expiry_ms = self.timers.now_ms + EXPIRY_CHECK_MS
             for partition in self.topics.partitions():
                 partition.states.expire(self.timers.now_ms)
+
+    def fault(self, fault: Callable[[Session, Partition], Fault | None]) -> None:
+        """From now on ask this for each partition of a Produce: it may fail, with or without having appended."""
+        self._produce.fault = fault
 
     def partition(self, topic: str, index: int) -> Partition:
         """Return a partition, for checks: its log, its leader, what it lost. Raises KeyError."""

@@ -90,7 +90,7 @@ def _api_versions() -> dict[str, Any]:
 
 def _metadata(nodes: Nodes, topics: Topics, session: Session, request: Any, version: int) -> dict[str, Any]:
     if request.topics is None or (version == 0 and not request.topics):
-        found = [_topic(topic) for topic in topics.by_name.values()]
+        found = [_topic(topics, topic, session.node_id) for topic in topics.by_name.values()]
     else:
         found = []
         for asked in request.topics:
@@ -102,7 +102,7 @@ def _metadata(nodes: Nodes, topics: Topics, session: Session, request: Any, vers
                 topic = topics.by_name.get(asked.name)
                 error = ErrorCode.unknown_topic_or_partition
             missing = {"error_code": error, "name": asked.name, "topic_id": topic_id, "partitions": []}
-            found.append(missing if topic is None else _topic(topic))
+            found.append(missing if topic is None else _topic(topics, topic, session.node_id))
     running = nodes.running
     return {
         "brokers": [_endpoint(nodes, session, node_id) for node_id in running],
@@ -117,23 +117,25 @@ def _endpoint(nodes: Nodes, session: Session, node_id: int) -> dict[str, Any]:
     return {"node_id": node_id, "host": host, "port": port, "rack": None}
 
 
-def _topic(topic: Topic) -> dict[str, Any]:
+def _topic(topics: Topics, topic: Topic, node_id: int) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": UUID(bytes=topic.topic_id),
         "is_internal": topic.name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC),
-        "partitions": [_partition(partition) for partition in topic.partitions],
+        "partitions": [
+            _partition(partition, *topics.shown_leader(partition, node_id)) for partition in topic.partitions
+        ],
     }
 
 
-def _partition(partition: Partition) -> dict[str, Any]:
-    has_leader = partition.leader is not None
+def _partition(partition: Partition, leader: int | None, leader_epoch: int) -> dict[str, Any]:
+    has_leader = leader is not None
     return {
         "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
         "partition_index": partition.index,
-        "leader_id": partition.leader if has_leader else -1,
-        "leader_epoch": partition.leader_epoch,
+        "leader_id": leader if has_leader else -1,
+        "leader_epoch": leader_epoch,
         "replica_nodes": list(partition.replicas),
         "isr_nodes": list(partition.in_sync),
         "offline_replicas": [node for node in partition.replicas if node not in partition.in_sync],

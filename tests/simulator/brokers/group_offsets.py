@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.simulator.brokers.transactions import TopicPartition
+from tests.simulator.brokers.transaction import TopicPartition
 
 Committed = dict[tuple[str, str, int], int]
 """(group, topic, partition) -> offset."""

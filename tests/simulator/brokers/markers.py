@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 from tests.simulator.brokers.producer_state import OK
 from tests.simulator.brokers.timers import Delays, Timers
 from tests.simulator.brokers.topics import Topics
-from tests.simulator.brokers.transactions import State, TopicPartition, Transaction
+from tests.simulator.brokers.transaction import State, TopicPartition, Transaction
 
 RETRY_MS: Final = 20
 """A partition without a leader is asked again after this time."""

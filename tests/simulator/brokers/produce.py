@@ -5,58 +5,39 @@ Kafka: KafkaApis, ReplicaManager.handleProduceAppend, AddPartitionsToTxnManager,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.produce import FIRST_TOPIC_ID
 from tests.simulator.brokers.batches import BatchHead, fault_of, read_batch
+from tests.simulator.brokers.entries import Appended
 from tests.simulator.brokers.nodes import Nodes
-from tests.simulator.brokers.partition import Appended, Partition
+from tests.simulator.brokers.partition import Partition
 from tests.simulator.brokers.producer_state import OK, Verification
 from tests.simulator.brokers.replies import Later
 from tests.simulator.brokers.sessions import Session
-from tests.simulator.brokers.timers import Timers
+from tests.simulator.brokers.timers import Delays, Timers
 from tests.simulator.brokers.topics import Topics
-from tests.simulator.brokers.transactions import TopicPartition
+from tests.simulator.brokers.verification import (
+    FIRST_V2_VERSION,
+    MOST_RETRY_MS,
+    RETRY_MS,
+    TransactionSide,
+    said_to_producer,
+)
 from tests.simulator.brokers.wire import Endpoint, PartitionAnswer, produce_answer, read_produce
 
-FIRST_V2_VERSION: Final = 12
-"""Produce that adds its partitions to the transaction itself; 11 knows TRANSACTION_ABORTABLE (KIP-890)."""
-RETRY_MS: Final = 20
-"""add.partitions.to.txn.retry.backoff.ms."""
-MOST_RETRY_MS: Final = 100
-"""add.partitions.to.txn.retry.backoff.max.ms."""
 
-_RETRIABLE_ELSEWHERE: Final = frozenset(
-    {
-        ErrorCode.network_exception,
-        ErrorCode.coordinator_load_in_progress,
-        ErrorCode.coordinator_not_available,
-        ErrorCode.not_coordinator,
-    }
-)
-"""ReplicaManager makes NOT_ENOUGH_REPLICAS of them: clients repeat the request after that."""
+class Fault(NamedTuple):
+    """A failure that is no rule of the log: a disk, an ACL, a time-out."""
 
-
-class TransactionSide(Protocol):
-    """The coordinators, asked by a broker that is given a transactional batch."""
-
-    def add_or_verify(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        epoch: int,
-        partitions: list[TopicPartition],
-        now_ms: int,
-        *,
-        add: bool,
-    ) -> dict[TopicPartition, ErrorCode]:
-        """Return what the coordinator says to each partition."""
-        ...
+    error_code: ErrorCode
+    is_appended: bool = False
+    """The batch is in the log all the same (REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND)."""
 
 
 class Part(NamedTuple):
@@ -74,8 +55,12 @@ Place = tuple[int, int]
 class ProduceApi:
     """Answers Produce for all nodes of a cluster."""
 
-    def __init__(self, nodes: Nodes, topics: Topics, timers: Timers, transactions: TransactionSide) -> None:
+    def __init__(
+        self, nodes: Nodes, topics: Topics, timers: Timers, delays: Delays, transactions: TransactionSide
+    ) -> None:
         self.nodes, self.topics, self.timers, self.transactions = nodes, topics, timers, transactions
+        self.throttle_ms = delays.throttle_ms
+        self.fault: Callable[[Session, Partition], Fault | None] | None = None
 
     def answer(self, session: Session, frame: bytes, head: RequestHead) -> Later:
         """Append what may be appended. Raises KafkaProtocolError."""
@@ -177,7 +162,7 @@ class _Produce:
             return
         for place, error in errors.items():
             if error is not OK:
-                self.errors[place] = self._translated(error)
+                self.errors[place] = said_to_producer(error, self.head.api_version)
                 del self.parts[place]
         self._append(guards)
 
@@ -198,19 +183,6 @@ class _Produce:
         )
         return {place: answers[partition] for place, partition in named.items()}
 
-    def _translated(self, error: ErrorCode) -> ErrorCode:
-        """What a producer is told of a coordinator's error."""
-        version = self.head.api_version
-        if error is ErrorCode.producer_fenced:
-            return ErrorCode.invalid_producer_epoch
-        if error is ErrorCode.transaction_abortable and version < FIRST_V2_VERSION - 1:
-            return ErrorCode.invalid_txn_state
-        if error in _RETRIABLE_ELSEWHERE:
-            return ErrorCode.not_enough_replicas
-        if error is ErrorCode.concurrent_transactions and version < FIRST_V2_VERSION:
-            return ErrorCode.not_enough_replicas
-        return error
-
     # ---- the log -----------------------------------------------------------------------------------------
 
     def _append(self, guards: Mapping[Place, Verification]) -> None:
@@ -221,6 +193,9 @@ class _Produce:
             self.parts.clear()
         for place, (partition, batch, raw) in self.parts.items():
             error = partition.refusal(self.session.node_id, acks)
+            fault = None if self.api.fault is None or error else self.api.fault(self.session, partition)
+            if fault is not None and not fault.is_appended:
+                error = fault.error_code
             if error is OK:
                 error = fault_of(raw, batch)
             if error is not OK:
@@ -231,6 +206,8 @@ class _Produce:
                 self.errors[place] = result.error_code
                 continue
             self.appended[place] = result
+            if fault is not None:
+                self.errors[place] = fault.error_code
         for place in self.appended:
             self.api.topics.replicate(self.parts[place].partition)
         if acks == -1 and not self._is_replicated():
@@ -284,7 +261,10 @@ class _Produce:
                 else:
                     answers.append(PartitionAnswer(index, error))
             topics.append((key, answers))
-        self.later.finish(produce_answer(self.head, topics, list(endpoints.values())))
+        throttle_ms = self.api.throttle_ms()
+        if throttle_ms:
+            self.session.muted_until_ms = self._now_ms + throttle_ms
+        self.later.finish(produce_answer(self.head, topics, list(endpoints.values()), throttle_ms))
 
     def _not_leader(self, key: bytes, index: int, endpoints: dict[int, Endpoint]) -> PartitionAnswer:
         """KIP-951: version 10 and newer name the leader."""

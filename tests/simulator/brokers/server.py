@@ -184,8 +184,17 @@ class BrokerConnection(asyncio.Protocol):
             return
         if answer is not None:
             self._transport.write(answer)
-        if goes_on:
+        assert self._session is not None
+        mute_ms = self._session.muted_until_ms - self._brokers.now_ms()
+        if mute_ms > 0:
+            self._is_busy = True
+            self._brokers._loop.call_later(mute_ms / 1000, self._unmute)
+        elif goes_on:
             self._next()
+
+    def _unmute(self) -> None:
+        self._is_busy = False
+        self._next()
 
     def _close(self) -> None:
         transport = self._transport

@@ -50,6 +50,8 @@ class Session:
     principal: str | None = None
     """None: not authenticated yet."""
     has_shaken_hands: bool = False
+    muted_until_ms: int = 0
+    """Until then the broker reads nothing from here (KIP-219)."""
 
     def __post_init__(self) -> None:
         if self.listener.users is None:

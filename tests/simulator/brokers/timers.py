@@ -56,3 +56,7 @@ class Delays:
     """Until a marker of an ended transaction is written into a partition."""
     controller_ms: Callable[[], int] = none
     """Until the controller has given a block of producer ids."""
+    metadata_ms: Callable[[], int] = none
+    """Until a node's Metadata shows that a partition has another leader; asked for each node."""
+    throttle_ms: Callable[[], int] = none
+    """How long a broker's own quotas mute a connection after a Produce."""

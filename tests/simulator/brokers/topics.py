@@ -39,6 +39,8 @@ class Topics:
         self._created = 0
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self._shown: dict[tuple[int, str, int], tuple[int | None, int]] = {}
+        """(Node, topic, index) -> leader and epoch, of nodes that have not learnt of a newer one."""
         self.epoch = 0
         """Grows with each change that Metadata shows."""
 
@@ -89,10 +91,26 @@ class Topics:
             self._timers.after(delay_ms(), fetched)
 
     def move_leader(self, partition: Partition, node_id: int) -> None:
-        """Another in-sync replica becomes the leader. Raises ValueError."""
+        """Another in-sync replica becomes the leader, and nodes learn it one by one. Raises ValueError."""
+        before = partition.leader, partition.leader_epoch
         partition.move_leader(node_id)
+        for node in self._nodes:
+            delay_ms = self._delays.metadata_ms()
+            key = node, partition.topic, partition.index
+            if delay_ms > 0 and node != node_id:
+                self._shown.setdefault(key, before)
+                self._timers.after(delay_ms, partial(self._learnt, key))
         self.epoch += 1
         self.replicate(partition)
+
+    def _learnt(self, key: tuple[int, str, int]) -> None:
+        if self._shown.pop(key, None) is not None:
+            self.epoch += 1
+
+    def shown_leader(self, partition: Partition, node_id: int) -> tuple[int | None, int]:
+        """Return leader and leader epoch as a node's Metadata has them: it may be behind."""
+        key = node_id, partition.topic, partition.index
+        return self._shown.get(key) or (partition.leader, partition.leader_epoch)
 
     def node_lost(self, node_id: int) -> None:
         """A node is down: it leaves every partition, whose other replicas take over."""

@@ -27,13 +27,8 @@ from tests.simulator.brokers.topics import (
     Topics,
     internal_partition,
 )
-from tests.simulator.brokers.transactions import (
-    TIMEOUT_CHECK_MS,
-    Coordinator,
-    Identity,
-    TopicPartition,
-    Transaction,
-)
+from tests.simulator.brokers.transaction import Identity, TopicPartition, Transaction
+from tests.simulator.brokers.transactions import TIMEOUT_CHECK_MS, Coordinator
 from tests.support import raw
 
 OK: Final = ErrorCode.none

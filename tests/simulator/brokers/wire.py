@@ -71,7 +71,10 @@ def read_produce(frame: bytes, head: RequestHead) -> ProduceRequest:
 
 
 def produce_answer(
-    head: RequestHead, topics: list[tuple[bytes, list[PartitionAnswer]]], endpoints: list[Endpoint]
+    head: RequestHead,
+    topics: list[tuple[bytes, list[PartitionAnswer]]],
+    endpoints: list[Endpoint],
+    throttle_time_ms: int = 0,
 ) -> bytes:
     """Return the framed answer; `endpoints` are those of the leaders that it names."""
     version = head.api_version
@@ -86,7 +89,7 @@ def produce_answer(
         parts.append(array_count(len(partitions), flexible=flexible))
         parts += [_partition(version, partition) for partition in partitions]
         parts.append(no_tags)
-    parts.append(_I32.pack(0))  # throttle_time_ms
+    parts.append(_I32.pack(throttle_time_ms))
     parts.append(_endpoints(endpoints) if endpoints and version >= FIRST_WITH_ENDPOINTS else no_tags)
     return framed(*parts)
 

@@ -7,12 +7,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from pidgate.protocol import codec
 from pidgate.protocol.record_batch import RecordBatch, record_batch
 from tests.simulator.brokers.batches import values
 from tests.simulator.brokers.caller import Caller
 from tests.simulator.brokers.cluster import ModelCluster
+from tests.simulator.brokers.produce import Fault
 from tests.simulator.brokers.random_steps import RandomSteps
 from tests.simulator.brokers.replies import Later
 from tests.simulator.brokers.same_steps import Side
@@ -295,6 +297,41 @@ def test_one_seed_is_one_run() -> None:
         return found + [entry for partition in cluster.topics.partitions() for entry in partition.log]
 
     assert run() == run()
+
+
+def test_nodes_learn_of_a_new_leader_one_by_one() -> None:
+    delays = iter([0, 50])  # of the two nodes that are not the new leader
+    cluster = ModelCluster(3, {"orders": 1}, delays=Delays(metadata_ms=lambda: next(delays, 0)))
+
+    def leaders() -> list[tuple[int, int]]:
+        found = [Caller(cluster, node).call(METADATA, 12, {"topics": None}) for node in (1, 2, 3)]
+        places = [answer["topics"][0]["partitions"][0] for answer in found]
+        return [(place["leader_id"], place["leader_epoch"]) for place in places]
+
+    assert leaders() == [(1, 0)] * 3
+    cluster.move_leader("orders", 0, 3)
+    assert leaders() == [(3, 1), (1, 0), (3, 1)]
+    cluster.advance(50)
+    assert leaders() == [(3, 1)] * 3
+
+
+def test_a_broker_may_fail_before_it_appends_or_after() -> None:
+    cluster = ModelCluster(1, {"orders": 1})
+    caller = Caller(cluster)
+    faults = iter(
+        [Fault(ErrorCode.kafka_storage_error), Fault(ErrorCode.request_timed_out, is_appended=True)]
+    )
+    cluster.fault(lambda session, partition: next(faults, None))
+    asked = body(cluster, (0, batch()))
+    assert [outcomes(caller.call(PRODUCE, 9, asked))[0][1] for _ in range(3)] == [56, TIMED_OUT, 0]
+    assert len(cluster.partition("orders", 0).log) == 1
+
+
+def test_a_throttle_is_told_and_mutes_the_connection() -> None:
+    cluster = ModelCluster(1, {"orders": 1}, delays=Delays(throttle_ms=lambda: 70))
+    caller = Caller(cluster)
+    assert caller.call(PRODUCE, 9, body(cluster, (0, batch())))["throttle_time_ms"] == 70
+    assert caller.session.muted_until_ms == 70
 
 
 FETCH, LIST_OFFSETS = 1, 2

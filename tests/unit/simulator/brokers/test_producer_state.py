@@ -5,7 +5,8 @@ from __future__ import annotations
 from kio.schema.errors import ErrorCode
 
 from tests.simulator.brokers.batches import BatchHead
-from tests.simulator.brokers.partition import Appended, Partition
+from tests.simulator.brokers.entries import Appended
+from tests.simulator.brokers.partition import Partition
 from tests.simulator.brokers.producer_state import EXPIRATION_MS, ProducerStates, Verification
 
 OUT_OF_ORDER, OLD_EPOCH = ErrorCode.out_of_order_sequence_number, ErrorCode.invalid_producer_epoch

@@ -149,6 +149,20 @@ def test_who_waits_for_replication_is_told_that_the_leader_moved() -> None:
     assert world.log() == []
 
 
+def test_a_throttled_connection_is_muted_after_its_answer() -> None:
+    async def scenario(world: World) -> None:
+        reader, writer = await world.connect()
+        began_s = world.loop.time()
+        writer.write(produce(0) + produce(1))
+        await answer(reader)
+        assert world.loop.time() - began_s < 0.5
+        await answer(reader)
+        assert world.loop.time() - began_s >= 1
+        writer.close()
+
+    World(throttle_ms=lambda: 1000).run(scenario)
+
+
 def produce_with_librdkafka(servers: str, transactional: bool) -> None:
     settings = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0}
     if transactional:

@@ -7,13 +7,8 @@ import itertools
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.simulator.brokers.transactions import (
-    LAST_EPOCH,
-    Coordinator,
-    Identity,
-    State,
-    Transaction,
-)
+from tests.simulator.brokers.transaction import LAST_EPOCH, Identity, State, Transaction
+from tests.simulator.brokers.transactions import Coordinator
 
 FENCED, PENDING = ErrorCode.producer_fenced, ErrorCode.concurrent_transactions
 NOT_THIS_STATE, OTHER_ID = ErrorCode.invalid_txn_state, ErrorCode.invalid_producer_id_mapping
