@@ -10,7 +10,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -22,6 +22,7 @@ from pidgate.gateway.process import byte_cells, held_notes
 from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.process.supervisor import FIRST_RESTART_S, HEALTHY_AFTER_S, LONGEST_RESTART_S
 from pidgate.gateway.process.worker import Worker
+from pidgate.gateway.process.workers import Workers
 from pidgate.gateway.quotas.reloading import kept_beside, kept_settings
 from pidgate.gateway.topics.own_client import OwnClient
 from tests.simulator.machine import Machine
@@ -191,6 +192,7 @@ class SimulatedGateway:
                 child.serving = Gateway(
                     settings, self._file, incarnation=incarnation, socket_path=path, outside=outside
                 )
+        self._machine.at_exit.append(partial(_close_files, child.serving))
         await child.serving.start()
 
     async def _keep(self, child: Child) -> None:
@@ -232,3 +234,20 @@ class SimulatedGateway:
         if draining.done():
             draining.result()
         self._machine.loop.kill(process)
+
+
+def _close_files(serving: Gateway | Worker) -> None:
+    """Close and unmap what a process had open: of a real one the kernel does it."""
+    if isinstance(serving, Worker):
+        cells, held = serving._traffic.byte_quota._cells, serving._traffic._admission.held_beginnings
+        if isinstance(cells, byte_cells.ByteCells):
+            cells.close()
+        if held is not None:
+            held._words.release()
+        if serving._link._progress._map is not None:
+            serving._link._progress._map.close()
+        return
+    if isinstance(serving.traffic, Workers) and hasattr(serving.traffic, "_progress"):
+        serving.traffic._progress._map.close()
+    if serving._manager.events.state_dir is not None:
+        serving._manager.events.state_dir._journal._writer.close()

@@ -55,13 +55,14 @@ async def _no_site(*_: object) -> _NoSite:
 
 
 class Machine:
-    """One run's; `lines` are what was logged."""
+    """One run's; `lines` are what was logged. `at_exit`: what is called once nothing runs any more."""
 
     def __init__(self, seed: int | str) -> None:
         self.seed = seed
         self.loop = SimulatedLoop(seed)
         self.lines: list[Line] = []
         self.directory = Path()
+        self.at_exit: list[Callable[[], object]] = []
         self._starts: dict[str, int] = {}
         self._process_id = _FIRST_PROCESS_ID
         self._processors: list[Any] = []
@@ -84,6 +85,8 @@ class Machine:
         vars(clock)["time"] = _REAL_TIME
         if not self.loop.is_closed():
             self.loop.close()
+        for close in self.at_exit:
+            close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def outside(self, process: Process, own_client: Callable[[Settings], OwnClient]) -> Outside:

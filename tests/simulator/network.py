@@ -225,7 +225,7 @@ class Network:
             self.resolve(address[0])
             if address[0] in _LOCAL_HOST:
                 address = process.host, address[1]
-        pair = f"{process.name} -> {address if isinstance(address, str) else f'{address[0]}:{address[1]}'}"
+        pair = f"{process.name} -> {_shown(address)}"
         number = self._made[pair] = self._made.get(pair, 0) + 1
         name = f"{pair} #{number}"
         link = Link(name, self._loop, replace(weather), Random(f"{self._seed}/{name}"), self.trace)
@@ -284,3 +284,10 @@ class Network:
         if process is None:
             raise RuntimeError("only a process has sockets: use Process.spawn or Process.call")
         return process
+
+
+def _shown(address: Address) -> str:
+    """Return an address for names and seeds; of a path only its end, as the run's folder has another name each time."""
+    if isinstance(address, str):
+        return "/".join(address.split("/")[-2:])
+    return f"{address[0]}:{address[1]}"
