@@ -22,16 +22,19 @@ def now(gateway: GatewayProcess) -> Moment:
 
 
 def since(before: Moment, after: Moment) -> Measured:
-    """How often the event loop's timer came between the two, how often more than 5 and 10 ms late, and the wait."""
+    """How often the event loop's timer came between the two, how late by its own work and for want of a core.
+
+    `waited_for_core_ms` is that of all threads, at any moment.
+    """
 
     def counted(name: str, **labels: str) -> float:
         return after.metrics.value(name, **labels) - before.metrics.value(name, **labels)
 
-    ticks = counted(f"{_NAME}_count")
+    ticks = counted(f"{_NAME}_count", cause="busy")
     return {
         "ticks": ticks,
-        "late_5ms": ticks - counted(f"{_NAME}_bucket", le="0.005"),
-        "late_10ms": ticks - counted(f"{_NAME}_bucket", le="0.01"),
-        "late_ms": 1e3 * counted(f"{_NAME}_sum") / max(ticks, 1),
+        "late_5ms": ticks - counted(f"{_NAME}_bucket", cause="busy", le="0.005"),
+        "late_ms": 1e3 * counted(f"{_NAME}_sum", cause="busy") / max(ticks, 1),
+        "late_without_core_ms": 1e3 * counted(f"{_NAME}_sum", cause="no_core") / max(ticks, 1),
         "waited_for_core_ms": (after.waited_for_core_ns - before.waited_for_core_ns) / 1e6,
     }

@@ -250,6 +250,7 @@ _COLUMNS: Final = (
     Column("sent late p99 ms", measured_as("late_p99_ms"), 2),
     Column("gateway's cores", _cores, 2),
     Column("its loop late ms", measured_as("late_ms"), 2),
+    Column("without a core ms", measured_as("late_without_core_ms"), 2),
     Column("it waited for its core ms", measured_as("waited_for_core_ms"), 0),
     Column("connections/s", measured_as("storm_connections_per_s"), 0),
     Column("refusals/s", measured_as("refusals_per_s"), 0),

@@ -17,7 +17,8 @@ NAMES = (
     "buffered_bytes", "bytes_from_brokers", "bytes_from_clients", "bytes_to_brokers", "bytes_to_clients",
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
-    "lateness", "lateness_seconds", "muted_connections", "gateway_topic_refused", "quota_failed_open",
+    "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
+    "gateway_topic_refused", "quota_failed_open",
     "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "upstream_failures"
 )  # fmt: skip
 """Names of all counters. Not Counters.__slots__: a compiled class has none."""
@@ -58,9 +59,12 @@ class Counters:
         self.buffered_bytes = 0
         """A level: frames held in memory over all connections."""
         self.reads_paused = 0
-        self.lateness = [0] * (len(LATENESS_BOUNDS_S) + 1)
-        """Lateness of the event loop, by bucket of LATENESS_BOUNDS_S."""
-        self.lateness_seconds = 0.0
+        self.late_busy = [0] * (len(LATENESS_BOUNDS_S) + 1)
+        """Lateness of the event loop while it worked, by bucket of LATENESS_BOUNDS_S."""
+        self.late_busy_seconds = 0.0
+        self.late_without_core = [0] * (len(LATENESS_BOUNDS_S) + 1)
+        """Lateness of the event loop while it wanted to work and had no core, by bucket of LATENESS_BOUNDS_S."""
+        self.late_without_core_seconds = 0.0
         self.stalls = 0
         """Times it came later than lateness.STALL_S."""
         self.stalled_seconds = 0.0

@@ -22,13 +22,18 @@ def gauge(name: str, text: str, value: Value, label: str | None = None) -> Gauge
 
 
 def histogram(
-    name: str, text: str, bounds: Sequence[float], counts: Sequence[int], total: float
+    name: str,
+    text: str,
+    bounds: Sequence[float],
+    observed: Mapping[str, tuple[Sequence[int], float]],
+    label: str,
 ) -> HistogramMetricFamily:
-    """Return a histogram; `counts` per bucket, one more than bounds; `total`: the sum of what was observed."""
-    sums = [float(count) for count in accumulate(counts)]
-    buckets = list(zip([*map(str, bounds), "+Inf"], sums, strict=True))
-    family = HistogramMetricFamily(PREFIX + name, text)
-    family.add_metric([], buckets, sum_value=total)
+    """Return a histogram; of each label value the counts per bucket, one more than bounds, and the sum observed."""
+    family = HistogramMetricFamily(PREFIX + name, text, labels=[label])
+    for value, (counts, total) in observed.items():
+        sums = [float(count) for count in accumulate(counts)]
+        buckets = list(zip([*map(str, bounds), "+Inf"], sums, strict=True))
+        family.add_metric([value], buckets, sum_value=total)
     return family
 
 

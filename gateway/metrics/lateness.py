@@ -1,7 +1,8 @@
 """Lateness of the event loop: a timer measures its own into a histogram.
 
 A request that arrived when the timer was due has waited as long, so the histogram is a fair sample of what stalls cost.
-One of 5 ms is met by one timer in twenty, one above PERIOD_S always.
+One of 5 ms is met by one timer in twenty, one above PERIOD_S always. What it was late is split: as long as this thread
+had no core meanwhile (another process, the hypervisor), that was the cause, and no work of the loop's own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, LogLimit, logger
+from pidgate.gateway.metrics.core_taken import CoreTaken
 from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
 
 log = logger()
@@ -24,14 +26,22 @@ STALL_S: Final = 0.1
 
 
 class LatenessWatch:
-    """`start`, then `stop`. `clock` gives seconds; not the loop's own, which stands still during a callback."""
+    """`start`, then `stop`. `clock` gives seconds; not the loop's own, which stands still during a callback.
+
+    `without_core_s`: see CoreTaken.since_last_s.
+    """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, counters: Counters, clock: Callable[[], float] = monotonic_s
+        self,
+        loop: asyncio.AbstractEventLoop,
+        counters: Counters,
+        clock: Callable[[], float] = monotonic_s,
+        without_core_s: Callable[[float], float] | None = None,
     ) -> None:
         self._loop = loop
         self._counters = counters
         self._clock = clock
+        self._without_core_s = without_core_s or CoreTaken().since_last_s
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._lines = LogLimit()
@@ -47,14 +57,22 @@ class LatenessWatch:
     def _tick(self) -> None:
         # The loop's timers count whole milliseconds and may come up to one early.
         late_s = max(0.0, self._clock() - self._due_s)
+        without_core_s = min(late_s, self._without_core_s(late_s))
+        busy_s = late_s - without_core_s
         counters = self._counters
-        counters.lateness[bisect_left(LATENESS_BOUNDS_S, late_s)] += 1
-        counters.lateness_seconds += late_s
+        counters.late_busy[bisect_left(LATENESS_BOUNDS_S, busy_s)] += 1
+        counters.late_busy_seconds += busy_s
+        counters.late_without_core[bisect_left(LATENESS_BOUNDS_S, without_core_s)] += 1
+        counters.late_without_core_seconds += without_core_s
         if late_s > STALL_S:
             counters.stalls += 1
             counters.stalled_seconds += late_s
             left_out = self._lines.take(None, round(self._clock() * 1000))
             if left_out is not None:
-                stalled_ms = round(late_s * 1000)
-                log.warning(Event.EVENT_LOOP_STALLED, stalled_ms=stalled_ms, suppressed_count=left_out)
+                log.warning(
+                    Event.EVENT_LOOP_STALLED,
+                    stalled_ms=round(late_s * 1000),
+                    without_core_ms=round(without_core_s * 1000),
+                    suppressed_count=left_out,
+                )
         self.start()

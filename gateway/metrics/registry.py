@@ -88,8 +88,11 @@ class GatewayCollector(Collector):
         yield gauge("buffered_bytes", "Frames held in memory, all connections.", counters.buffered_bytes)
         yield counter("reads_paused", "Times reading from a peer was paused.", counters.reads_paused)
         late = "How late a timer came that runs ten times a second, over all processes with clients."
-        buckets, late_s = counters.lateness, counters.lateness_seconds
-        yield histogram("event_loop_lateness_seconds", late, LATENESS_BOUNDS_S, buckets, late_s)
+        by_cause = {
+            "busy": (counters.late_busy, counters.late_busy_seconds),
+            "no_core": (counters.late_without_core, counters.late_without_core_seconds),
+        }
+        yield histogram("event_loop_lateness_seconds", late, LATENESS_BOUNDS_S, by_cause, "cause")
         yield counter("event_loop_stalls", "Times the event loop came later than 0.1 s.", counters.stalls)
         yield counter("event_loop_stalled_seconds", "By how much, summed.", counters.stalled_seconds)
 

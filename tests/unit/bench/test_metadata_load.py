@@ -14,18 +14,26 @@ MetadataRequest = codec("metadata", "MetadataRequest")
 NAME = "pidgate_event_loop_lateness_seconds"
 
 
-def scrape(buckets: Mapping[str, int], total_s: float, waited_ns: int) -> Moment:
+def scrape(buckets: Mapping[str, int], busy_s: float, no_core_s: float, waited_ns: int) -> Moment:
     lines = [f"# TYPE {NAME} histogram"]
-    lines += [f'{NAME}_bucket{{le="{bound}"}} {count}' for bound, count in buckets.items()]
-    lines += [f"{NAME}_count {buckets['+Inf']}", f"{NAME}_sum {total_s}", ""]
-    return Moment(Metrics.parse("\n".join(lines)), waited_ns)
+    for cause, total_s in (("busy", busy_s), ("no_core", no_core_s)):
+        label = f'cause="{cause}"'
+        lines += [f'{NAME}_bucket{{{label},le="{bound}"}} {count}' for bound, count in buckets.items()]
+        lines += [f"{NAME}_count{{{label}}} {buckets['+Inf']}", f"{NAME}_sum{{{label}}} {total_s}"]
+    return Moment(Metrics.parse("\n".join([*lines, ""])), waited_ns)
 
 
 def test_lateness_is_what_was_counted_between_two_scrapes() -> None:
-    before = scrape({"0.005": 100, "0.01": 103, "+Inf": 104}, 0.5, 7_000_000)
-    after = scrape({"0.005": 190, "0.01": 198, "+Inf": 204}, 0.8, 9_500_000)
+    before = scrape({"0.005": 100, "+Inf": 104}, 0.5, 0.0, 7_000_000)
+    after = scrape({"0.005": 190, "+Inf": 204}, 0.8, 0.2, 9_500_000)
     assert lateness.since(before, after) == pytest.approx(
-        {"ticks": 100, "late_5ms": 10, "late_10ms": 5, "late_ms": 3.0, "waited_for_core_ms": 2.5}
+        {
+            "ticks": 100,
+            "late_5ms": 10,
+            "late_ms": 3.0,
+            "late_without_core_ms": 2.0,
+            "waited_for_core_ms": 2.5,
+        }
     )
 
 

@@ -89,18 +89,17 @@ def test_counters_become_families_with_kafkas_names_for_apis() -> None:
 
 def test_the_histogram_of_lateness_is_cumulative() -> None:
     counters = Counters()
-    counters.lateness[0], counters.lateness[3], counters.lateness[-1] = 90, 2, 1
-    counters.lateness_seconds = 3.5
+    counters.late_busy[0], counters.late_busy[3], counters.late_busy[-1] = 90, 2, 1
+    counters.late_busy_seconds = 3.5
+    counters.late_without_core[0], counters.late_without_core[5] = 92, 1
     samples = scraped(counters)
     name = "pidgate_event_loop_lateness_seconds"
 
-    assert [samples[f"{name}_bucket|{bound}"] for bound in ("0.001", "0.005", "0.01", "1.0")] == [
-        90,
-        90,
-        92,
-        92,
-    ]
-    assert (samples[f"{name}_bucket|+Inf"], samples[f"{name}_count"], samples[f"{name}_sum"]) == (93, 93, 3.5)
+    buckets = [samples[f"{name}_bucket|busy|{bound}"] for bound in ("0.001", "0.005", "0.01", "1.0", "+Inf")]
+    assert buckets == [90, 90, 92, 92, 93]
+    assert (samples[f"{name}_count|busy"], samples[f"{name}_sum|busy"]) == (93, 3.5)
+    assert samples[f"{name}_bucket|no_core|0.02"] == 92
+    assert samples[f"{name}_count|no_core"] == 93
 
 
 @pytest.mark.parametrize(("ready", "value"), [(True, 1), (False, 0)])
