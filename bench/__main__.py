@@ -19,7 +19,7 @@ from bench.alone import BROKER_BYTES, Alone, Conditions, broker_spec
 from bench.compiled import CannotCompile
 from bench.loads.client import FAILURES
 from bench.machine import allows, come_first, describe, pin, placement
-from bench.scenario import Bench, Plan, Scenario, measure
+from bench.scenario import Bench, Plan, Scenario, baseline_of, measure
 from bench.scenarios import memory, metadata, start, storm
 from bench.scenarios.through_targets import SCENARIOS
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
@@ -27,6 +27,8 @@ from pidgate import open_files
 from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.play import keep_brokers_in_memory
+from pidgate.sandbox.ports import free_port
+from pidgate.sandbox.spec import PROXIED
 
 ALONE: Final[Sequence[Alone]] = (
     memory.MEMORY,
@@ -147,7 +149,7 @@ def _measure_through_targets(
     runs: int,
     folder: Path,
 ) -> None:
-    where, spec = placement(not options.no_pin), broker_spec()
+    where, spec = placement(not options.no_pin), broker_spec(proxied_port=free_port())
     keep_brokers_in_memory(BROKER_BYTES)
     with Cluster(spec) as cluster:
         [(node_id, address)] = cluster.nodes.items()
@@ -156,7 +158,8 @@ def _measure_through_targets(
         if options.nice:
             come_first(broker_pid, options.nice)
         other = Tree.parse(options.against) if options.against else None
-        bench = Bench(Broker(node_id, address), broker_pid, where, _say, other)
+        broker = Broker(node_id, address, cluster.addresses(PROXIED)[node_id], spec.proxied_port)
+        bench = Bench(broker, broker_pid, where, _say, other)
         _warm_up(replace(bench, placement=placement(False)), options.quick)
         pin(broker_pid, where.rest)
         for scenario in scenarios:
@@ -168,7 +171,7 @@ def _measure_through_targets(
             _say(f"{scenario.number} {scenario.title}")
             settings = _settings(options, spec.version, scenario.plan_for(options.quick))
             results = measure(scenario, bench, through, runs, options.quick)
-            content = {**settings, "baseline": scenario.baseline, "results": results}
+            content = {**settings, "baseline": baseline_of(scenario, results), "results": results}
             name = scenario.name
             if other is not None:
                 content["result"] = report.compared(scenario, results)

@@ -71,11 +71,14 @@ class Alone:
         return {**self.plan, **self.quick} if quick else self.plan
 
 
-def broker_spec(properties: Mapping[str, str] | None = None, *, sasl: bool = False) -> ClusterSpec:
+def broker_spec(
+    properties: Mapping[str, str] | None = None, *, sasl: bool = False, proxied_port: int = 0
+) -> ClusterSpec:
     """One broker that is measured against."""
     return ClusterSpec(
         heap_mb=2048,
         sasl=sasl,
+        proxied_port=proxied_port,
         properties={**BROKER_PROPERTIES, **(properties or {})},
         # As much room for what is young as brokers are given: with the JVM's choice it stopped for 10 to 50 ms every
         # three seconds, and that was the p99 of whatever went through.

@@ -20,7 +20,8 @@ ENOUGH_RUNS: Final = 5
 class Goal:
     """`target`'s quantity, or its ratio to or difference from that of `than` in the same run, is `bound` `limit`.
 
-    The median of the runs counts; `exactly` holds for every run.
+    With `over` each of the two is what it has more than that target. The median of the runs counts; `exactly` holds
+    for every run.
     """
 
     of: str
@@ -31,22 +32,25 @@ class Goal:
     target: str = "pidgate"
     than: str | None = None
     by: Literal["ratio", "difference"] = "ratio"
+    over: str | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The targets without which it cannot be judged."""
-        return (self.target, self.than) if self.than else (self.target,)
+        return tuple(target for target in (self.target, self.than, self.over) if target)
 
 
 def measured_values(goal: Goal, results: Results) -> list[float] | None:
     """What is held against the limit, run by run; None when a target of it was not measured."""
     if not all(results.get(target) for target in goal.needs):
         return None
-    values = [goal.quantity(run) for run in results[goal.target]]
+    values, *others = ([goal.quantity(run) for run in results[target]] for target in goal.needs)
+    if goal.over is not None:
+        *others, least = others
+        values, others = differences(values, least), [differences(other, least) for other in others]
     if goal.than is None:
         return values
-    compared_with = [goal.quantity(run) for run in results[goal.than]]
-    return (ratios if goal.by == "ratio" else differences)(values, compared_with)
+    return (ratios if goal.by == "ratio" else differences)(values, others[0])
 
 
 def is_met(goal: Goal, values: Sequence[float]) -> bool:
@@ -85,7 +89,7 @@ def verdict(goal: Goal, results: Results) -> str:
 
 def _with_unit(goal: Goal, number: str) -> str:
     if goal.than and goal.by == "ratio":
-        return f"{number} x {goal.than}"
+        return f"{number} x {goal.than}" + (f"'s over {goal.over}" if goal.over else "")
     parts = [number, goal.unit, f"over {goal.than}" if goal.than else ""]
     return " ".join(part for part in parts if part)
 

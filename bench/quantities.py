@@ -15,6 +15,7 @@ def measured_as(name: str) -> Quantity:
 
 
 p50_ms = measured_as("p50_ms")
+p90_ms = measured_as("p90_ms")
 p99_ms = measured_as("p99_ms")
 admitted_ids = measured_as("admitted")
 
@@ -44,6 +45,11 @@ def mb_per_s(measured: Measured) -> float:
 def rss_kb_per_connection(measured: Measured) -> float:
     """Grown since the first connections were open, by each further one with its side to the broker."""
     return measured["rss_bytes"] / measured["connections"] / 1e3
+
+
+def taken_mb_per_connection(measured: Measured) -> float:
+    """What the load could send of a frame that it leaves unfinished."""
+    return measured["taken_bytes"] / measured["connections"] / 1e6
 
 
 def start_rss_mb(measured: Measured) -> float:

@@ -5,6 +5,7 @@ Knows numbers and Markdown; measures nothing.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,14 +19,16 @@ from bench.quantities import (
     admitted_ids,
     mb_per_s,
     p50_ms,
+    p90_ms,
     p99_ms,
     rss_kb_per_connection,
     start_rss_mb,
+    taken_mb_per_connection,
     wakeups_per_request,
 )
-from bench.scenario import Scenario, cost
+from bench.scenario import Scenario, baseline_of, cost
 from bench.statistics import Spread, median_interval, ratios
-from bench.targets import OTHER_COMMIT, ROOT
+from bench.targets import BASELINE, OTHER_COMMIT, ROOT
 
 RESULTS: Final = ROOT / "bench" / "results"
 LOCAL: Final = RESULTS / "local"
@@ -95,21 +98,28 @@ def section(scenario: Scenario | Alone, content: Mapping[str, Any], file: str) -
         lines += ["A smoke run (`--quick`): too short to say anything.", ""]
     if isinstance(scenario, Alone):
         columns, plot, enough_runs = [*map(_column, scenario.columns)], [], scenario.enough_runs
+        goals = scenario.goals
     else:
-        columns, plot, enough_runs = _columns(scenario), _plot(scenario, results), ENOUGH_RUNS
+        baseline = baseline_of(scenario, results)
+        columns, plot, enough_runs = (
+            _columns(scenario, results, baseline),
+            _plot(scenario, results),
+            ENOUGH_RUNS,
+        )
+        goals = [replace(goal, than=baseline) if goal.than == BASELINE else goal for goal in scenario.goals]
     lines.append("| | " + " | ".join(title for title, _ in columns) + " |")
     lines.append("| --- |" + " ---: |" * len(columns))
     for target in results:
         lines.append(f"| {target} | " + " | ".join(cell(target, results) for _, cell in columns) + " |")
-    lines += [*plot, "", *verdicts(scenario.goals, results, enough_runs=enough_runs)]
+    lines += [*plot, "", *verdicts(goals, results, enough_runs=enough_runs)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _plot(scenario: Scenario, results: Results) -> list[str]:
-    """A bar for each proxy: the median of what it costs (for idle connections, of what each holds)."""
+    """A bar for each proxy: the median of what it costs (of connections that are held, of what each takes)."""
     if scenario.kind == "fresh":
         return []
-    if scenario.kind == "idle":
+    if _is_measured(rss_kb_per_connection, results):
         quantity, axis = rss_kb_per_connection, "RSS KB/connection"
     else:
         quantity, axis = partial(cost, scenario), f"CPU {scenario.cost_unit}"
@@ -130,7 +140,7 @@ def _column(column: Column) -> tuple[str, Cell]:
     return column.title, _cell(column.quantity, column.digits)
 
 
-def _columns(scenario: Scenario) -> list[tuple[str, Cell]]:
+def _columns(scenario: Scenario, results: Results, baseline: str) -> list[tuple[str, Cell]]:
     others = ("others' cores", _cell(lambda m: m["foreign_cores"], 2))
     if scenario.kind == "fresh":
         refused = _cell(lambda m: m["refused"], 0)
@@ -138,34 +148,48 @@ def _columns(scenario: Scenario) -> list[tuple[str, Cell]]:
     is_bulk = scenario.cost_per == "GB"
     columns = [
         (f"CPU {scenario.cost_unit}", _proxied(_cell(partial(cost, scenario), 3 if is_bulk else 1))),
-        (f"CPU x {scenario.baseline}", _proxied(_ratio_cell(scenario))),
+        (f"CPU x {baseline}", _proxied(_ratio_cell(scenario, baseline))),
     ]
-    if scenario.kind == "idle":
-        columns.append(("RSS KB/connection", _proxied(_cell(rss_kb_per_connection, 1))))
-        columns.append(("RSS MB at start", _proxied(_cell(start_rss_mb, 1))))
-    else:
-        columns.append(("p50 ms", _cell(p50_ms, 2)))
-        columns.append(("p99 ms", _cell(p99_ms, 2)))
-        columns.append(("MB/s", _cell(mb_per_s, 0 if is_bulk else 2)))
-        columns.append(("wake-ups/request", _proxied(_cell(wakeups_per_request, 2))))
+    at_clients = [Column("p50 ms", p50_ms, 2), Column("p90 ms", p90_ms, 2), Column("p99 ms", p99_ms, 2)]
+    at_clients.append(Column("MB/s", mb_per_s, 0 if is_bulk else 2))
+    at_proxies = [
+        Column("wake-ups/request", wakeups_per_request, 2),
+        Column("RSS KB/connection", rss_kb_per_connection, 1),
+        Column("RSS MB at start", start_rss_mb, 1),
+        Column("MB taken of a frame", taken_mb_per_connection, 1),
+    ]
+    for column in (*at_clients, *at_proxies):
+        if _is_measured(column.quantity, results):
+            title, cell = _column(column)
+            columns.append((title, _proxied(cell) if column in at_proxies else cell))
     return [*columns, others]
+
+
+def _is_measured(quantity: Quantity, results: Results) -> bool:
+    return any(_values(quantity, runs) is not None for runs in results.values() if runs)
+
+
+def _values(quantity: Quantity, runs: Sequence[Measured]) -> list[float] | None:
+    """The runs' values; None where this load does not measure it."""
+    try:
+        return [quantity(run) for run in runs]
+    except KeyError:
+        return None
 
 
 def _cell(value: Quantity, digits: int) -> Cell:
     def cell(target: str, results: Results) -> str:
-        try:
-            return _shown([value(run) for run in results[target]], digits)
-        except KeyError:
-            return "-"  # not of this phase
+        values = _values(value, results[target])
+        return "-" if values is None else _shown(values, digits)
 
     return cell
 
 
-def _ratio_cell(scenario: Scenario) -> Cell:
+def _ratio_cell(scenario: Scenario, baseline: str) -> Cell:
     def cell(target: str, results: Results) -> str:
-        if not results.get(scenario.baseline):
+        if not results.get(baseline):
             return "-"
-        costs = ([cost(scenario, run) for run in results[name]] for name in (target, scenario.baseline))
+        costs = ([cost(scenario, run) for run in results[name]] for name in (target, baseline))
         return _shown(ratios(*costs), 2)
 
     return cell

@@ -1,7 +1,7 @@
 """One scenario: a load, run through every target in turn, as often as asked.
 
 Interleaved (A B C D, A B C D, ...), so that a machine that slows down slows all of them; each is compared
-with the baseline of its own run.
+with the baseline of its own run: of the two shapes of a bare pass-through the one that costs less in this scenario.
 """
 
 import resource
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, Literal
 
 from bench.goals import Goal
@@ -26,7 +27,7 @@ from bench.quantities import (
     mb_per_s,
     rss_kb_per_connection,
 )
-from bench.targets import BASELINE, GENEROUS, ORDINARY, Broker, Tree, running
+from bench.targets import BARE, BASELINE, GENEROUS, ORDINARY, Broker, Tree, running
 from pidgate.load.plan import Address
 
 Plan = Mapping[str, float]
@@ -59,7 +60,7 @@ class Scenario:
     goals: Sequence[Goal] = ()
     targets: Sequence[str] = ORDINARY
     baseline: str = BASELINE
-    """Whose cost the others' is a multiple of."""
+    """Whose cost the others' is a multiple of (see `baseline_of`)."""
     quotas: Mapping[str, Any] = field(default_factory=lambda: dict(GENEROUS))
     """pidgate's section of that name."""
     topic_configs: Mapping[str, str] = field(default_factory=lambda: dict(RETENTION))
@@ -113,7 +114,7 @@ def measure(
                     way = Through(address, topic_id, watch=pid)
                     measured = _load(scenario, plan, bench, way)
                 results[target].append(measured)
-                bench.say(f"{scenario.number} run {run}/{runs} {target:9} {_brief(scenario, measured)}")
+                bench.say(f"{scenario.number} run {run}/{runs} {target:13} {_brief(scenario, measured)}")
     return results
 
 
@@ -144,6 +145,16 @@ def cost(scenario: Scenario, measured: Measured) -> float:
             return cpu_s_per_gb(measured)
         case _:
             return cpu_us_per_connection(measured)
+
+
+def baseline_of(scenario: Scenario, results: Mapping[str, Sequence[Measured]]) -> str:
+    """Return the target that costs are compared with: of several shapes the one with the least median cost."""
+    if scenario.baseline != BASELINE:
+        return scenario.baseline
+    medians = {
+        shape: median(cost(scenario, run) for run in results[shape]) for shape in BARE if results.get(shape)
+    }
+    return min(medians, key=medians.__getitem__, default=BASELINE)
 
 
 def _brief(scenario: Scenario, measured: Measured) -> str:

@@ -33,8 +33,11 @@ class Spread:
 
 
 def ratios(values: Sequence[float], baseline: Sequence[float]) -> list[float]:
-    """Each value by the baseline's value of the same run: what disturbs both of a run cancels out."""
-    return [value / base for value, base in zip(values, baseline, strict=True)]
+    """Each value by the baseline's value of the same run: what disturbs both of a run cancels out.
+
+    Of a baseline that is not above nothing all is infinitely often as much.
+    """
+    return [value / base if base > 0 else math.inf for value, base in zip(values, baseline, strict=True)]
 
 
 def differences(values: Sequence[float], baseline: Sequence[float]) -> list[float]:

@@ -1,4 +1,8 @@
-"""What a load can go through: nothing, the bare pass-through, HAProxy, pidgate; a fresh process each time."""
+"""What a load can go through: nothing, a bare pass-through, HAProxy, pidgate; a fresh process each time.
+
+Clients that ask the broker for its address (all but the raw loads) must find the proxy there. pidgate sees to that by
+itself; for the others the broker has a listener of its own (PROXIED) that names the one port where they stand.
+"""
 
 import os
 import shutil
@@ -10,23 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+from bench.bare_proxy import SHAPES
 from bench.compiled import compiled, environment
 from bench.loads.client import FAILURES, connect
 from bench.machine import come_first, pin
 from pidgate.load.plan import Address
 from pidgate.sandbox import guard
 from pidgate.sandbox.gateway import GatewayNotReady, GatewayProcess
-from pidgate.sandbox.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-ORDINARY: Final = ("direct", "bare", "haproxy", "pidgate")
+BARE: Final = (*SHAPES,)
+BASELINE: Final = "bare"
+"""In goals and scenarios: whichever of BARE is the cheaper one there."""
+ORDINARY: Final = ("direct", *BARE, "haproxy", "pidgate")
 PLAIN: Final = "plain"
 """pidgate without compiled modules."""
 TWO_WORKERS: Final = "2-workers"
 TARGETS: Final = (*ORDINARY, PLAIN, TWO_WORKERS)
 OTHER_COMMIT: Final = "other-commit"
 """pidgate of another commit; only with `--against`."""
-BASELINE: Final = "bare"
 
 _START_PATIENCE_S: Final = 30.0
 _HOST: Final = "127.0.0.1"
@@ -75,6 +81,10 @@ class Broker:
 
     node_id: int
     address: Address
+    proxied: Address
+    """Its listener behind a proxy that rewrites nothing."""
+    proxy_port: int
+    """Where that listener sends clients."""
 
     def __str__(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
@@ -154,13 +164,14 @@ def _proxy(
     target: str, broker: Broker, folder: Path, quotas: Mapping[str, Any], other: Tree | None
 ) -> tuple[Proxy | GatewayProcess, int]:
     """The process, not started, and the port it forwards to the broker from."""
-    port, log = free_port(), folder / f"{target}.log"
-    if target == "bare":
-        command = [sys.executable, "-m", "bench.bare_proxy", f"{_HOST}:{port}", str(broker)]
+    port, log = broker.proxy_port, folder / f"{target}.log"
+    behind = f"{broker.proxied[0]}:{broker.proxied[1]}"
+    if target in BARE:
+        command = [sys.executable, "-m", "bench.bare_proxy", target, f"{_HOST}:{port}", behind]
         return Proxy(command, log), port
     if target == "haproxy":
         config = folder / "haproxy.cfg"
-        config.write_text(_HAPROXY_CFG.format(host=_HOST, port=port, broker=broker))
+        config.write_text(_HAPROXY_CFG.format(host=_HOST, port=port, broker=behind))
         return Proxy(["haproxy", "-db", "-f", str(config)], log), port
     if target != OTHER_COMMIT or other is None:
         other = Tree(ROOT if target == PLAIN else compiled())

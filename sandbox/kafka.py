@@ -115,7 +115,7 @@ class Cluster:
         return ",".join(f"{host}:{port}" for host, port in self.addresses(listener).values())
 
     def addresses(self, listener: str = PLAINTEXT) -> dict[int, tuple[str, int]]:
-        """Return the address that each node advertises on the listener. Raises SandboxError for an unknown one."""
+        """Return each node's address of the listener (see Node.address). Raises SandboxError for an unknown one."""
         if listener not in self.spec.client_listeners:
             raise SandboxError(f"no listener {listener}: this cluster has {self.spec.client_listeners}")
         return {node_id: node.address(listener) for node_id, node in self._nodes.items()}

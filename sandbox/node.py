@@ -53,7 +53,7 @@ class Node(guard.GuardedProcess):
         self.ports = {listener: free_port() for listener in self.spec.client_listeners}
 
     def address(self, listener: str = PLAINTEXT) -> tuple[str, int]:
-        """Return the address this node advertises on the listener."""
+        """Return the address of the listener; clients are given the same, but for that of PROXIED."""
         return self.spec.advertised_host, self.ports[listener]
 
     def write_properties(self, controller_ports: dict[int, int]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pidgate.sandbox.spec import CONTROLLER, PLAINTEXT, SASL_PLAINTEXT, SUPER_USER, ClusterSpec
+from pidgate.sandbox.spec import CONTROLLER, PLAINTEXT, PROXIED, SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 
 CONTROLLER_HOST = "127.0.0.1"
 
@@ -49,6 +49,7 @@ def server_properties(
     """Return all properties of the node; `ports` by listener name, `controller_ports` by node id."""
     bind = spec.bind_address()
     listeners = spec.client_listeners
+    advertised = {**ports, PROXIED: spec.proxied_port}
     properties = {
         "process.roles": "broker,controller",
         "node.id": str(node_id),
@@ -60,10 +61,11 @@ def server_properties(
             + [f"{CONTROLLER}://{CONTROLLER_HOST}:{controller_ports[node_id]}"]
         ),
         "advertised.listeners": ",".join(
-            f"{name}://{spec.advertised_host}:{ports[name]}" for name in listeners
+            f"{name}://{spec.advertised_host}:{advertised[name]}" for name in listeners
         ),
         "listener.security.protocol.map": ",".join(
-            [f"{name}:{name}" for name in listeners] + [f"{CONTROLLER}:PLAINTEXT"]
+            [f"{name}:{SASL_PLAINTEXT if name == SASL_PLAINTEXT else PLAINTEXT}" for name in listeners]
+            + [f"{CONTROLLER}:{PLAINTEXT}"]
         ),
         "controller.listener.names": CONTROLLER,
         "inter.broker.listener.name": PLAINTEXT,

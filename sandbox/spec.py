@@ -11,6 +11,8 @@ from pidgate.sandbox.tools import QUICK_TO_START
 PLAINTEXT = "PLAINTEXT"
 SASL_PLAINTEXT = "SASL_PLAINTEXT"
 CONTROLLER = "CONTROLLER"
+PROXIED = "PROXIED"
+"""A plaintext listener that names the port of a proxy."""
 
 SUPER_USER = "admin"
 
@@ -34,6 +36,8 @@ class ClusterSpec:
     """Kafka's StandardAuthorizer. `admin` and, for the brokers, ANONYMOUS may do everything."""
     advertised_host: str = "127.0.0.1"
     """The host that brokers advertise and bind; any name or address that resolves to a loopback address."""
+    proxied_port: int = 0
+    """Add a listener PROXIED that is advertised at this port: a proxy that rewrites nothing stands there."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """Last word on any line of server.properties."""
     features: Mapping[str, int] = field(default_factory=dict)
@@ -58,7 +62,11 @@ class ClusterSpec:
 
     @property
     def client_listeners(self) -> tuple[str, ...]:
-        return (PLAINTEXT, SASL_PLAINTEXT) if self.sasl else (PLAINTEXT,)
+        return (
+            PLAINTEXT,
+            *((SASL_PLAINTEXT,) if self.sasl else ()),
+            *((PROXIED,) if self.proxied_port else ()),
+        )
 
     def bind_address(self) -> str:
         """Return the loopback address behind `advertised_host`. Raises SandboxError for any other kind of host."""

@@ -31,7 +31,7 @@ from bench.quantities import (
     start_rss_mb,
 )
 from bench.scenario import KEEP, Plan, Scenario
-from bench.targets import ORDINARY, PLAIN, TWO_WORKERS
+from bench.targets import BASELINE, ORDINARY, PLAIN, TWO_WORKERS
 from pidgate.load.plan import Address
 
 
@@ -61,8 +61,16 @@ def _bulk(partitions_each: int, records: int) -> Plan:
     }
 
 
-def _cpu_per_request(limit: float, than: str = "bare", target: str = "pidgate") -> Goal:
+def _cpu_per_request(limit: float, than: str = BASELINE, target: str = "pidgate") -> Goal:
     return Goal("CPU per request", cpu_us_per_request, "at most", limit, target=target, than=than)
+
+
+def _cpu_per_gb(limit: float, than: str = BASELINE) -> Goal:
+    return Goal("CPU per GB", cpu_s_per_gb, "at most", limit, than=than)
+
+
+_THROUGHPUT: Final = Goal("throughput", mb_per_s, "at least", 0.95, than=BASELINE)
+_RSS_PER_CONNECTION: Final = Goal("RSS per connection", rss_kb_per_connection, "at most", 6, "KB")
 
 
 SMALL_REQUESTS = Scenario(
@@ -74,8 +82,8 @@ SMALL_REQUESTS = Scenario(
     targets=(*ORDINARY, PLAIN),
     partitions=8,
     goals=(
-        _cpu_per_request(1.15),
-        _cpu_per_request(1.15, than="haproxy"),
+        _cpu_per_request(1.1),
+        _cpu_per_request(1.25, than="haproxy"),
         Goal("p50", p50_ms, "at most", 0.2, "ms", than="direct", by="difference"),
         Goal("p99", p99_ms, "at most", 1, "ms", than="direct", by="difference"),
     ),
@@ -88,10 +96,7 @@ BULK_PRODUCE = Scenario(
     plan=_bulk(1, records=950),
     cost_per="GB",
     partitions=2,
-    goals=(
-        Goal("CPU per GB", cpu_s_per_gb, "at most", 1.15, than="bare"),
-        Goal("throughput", mb_per_s, "at least", 0.95, than="bare"),
-    ),
+    goals=(_cpu_per_gb(1.1), _cpu_per_gb(1.65, than="haproxy"), _THROUGHPUT),
 )
 IDLE = Scenario(
     number="03",
@@ -102,6 +107,7 @@ IDLE = Scenario(
     quick={"connections": 300},
     cost_per="connection",
     partitions=1,
+    goals=(_RSS_PER_CONNECTION,),
 )
 
 
@@ -120,11 +126,7 @@ BULK_FETCH = Scenario(
     plan=_bulk(_FETCH_PARTITIONS // 2, records=100),
     cost_per="GB",
     partitions=_FETCH_PARTITIONS,
-    goals=(
-        Goal("CPU per GB", cpu_s_per_gb, "at most", 1.2, than="bare"),
-        Goal("CPU per GB", cpu_s_per_gb, "below", 1, than="haproxy"),
-        Goal("throughput", mb_per_s, "at least", 0.95, than="bare"),
-    ),
+    goals=(_cpu_per_gb(1.05), _cpu_per_gb(1.05, than="haproxy"), _THROUGHPUT),
     topic_configs=KEEP,
     prepare=_prepare,
 )
@@ -136,7 +138,7 @@ CONNECTIONS = Scenario(
     plan=_paced(200, 2000),
     targets=(*ORDINARY, PLAIN),
     partitions=200,
-    goals=(_cpu_per_request(1.2),),
+    goals=(_cpu_per_request(1.3, than="haproxy"),),
 )
 MANY_PARTITIONS = Scenario(
     number="07",
@@ -157,7 +159,7 @@ MANY_IDLE = Scenario(
     cost_per="connection",
     partitions=1,
     goals=(
-        Goal("RSS per connection", rss_kb_per_connection, "at most", 8, "KB"),
+        _RSS_PER_CONNECTION,
         Goal("RSS at start", start_rss_mb, "at most", 90, "MB"),
     ),
 )

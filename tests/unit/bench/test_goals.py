@@ -1,5 +1,7 @@
 """Goals: what is held against the limit, whether it is kept, and how that is told."""
 
+import math
+
 import pytest
 
 from bench.goals import Goal, is_met, measured_values, verdict, verdicts
@@ -26,6 +28,15 @@ def test_a_difference_is_taken_within_each_run() -> None:
     results = {"direct": [{"p99_ms": 1.0}, {"p99_ms": 5.0}], "pidgate": [{"p99_ms": 2.5}, {"p99_ms": 6.0}]}
     assert measured_values(P99, results) == [1.5, 1.0]
     assert verdict(P99, results) == "**not met**: p99 1.25 (1 to 1.5) ms over direct; at most 1"
+
+
+def test_what_a_target_adds_is_compared_with_what_another_adds() -> None:
+    goal = Goal(of="p99", quantity=p99_ms, bound="at most", limit=1.1, than="haproxy", over="direct")
+    latencies = {"direct": [1.0, 3.0, 1.0], "haproxy": [3.0, 5.0, 1.0], "pidgate": [2.0, 6.0, 5.0]}
+    results = {target: [{"p99_ms": value} for value in values] for target, values in latencies.items()}
+    assert measured_values(goal, results) == [0.5, 1.5, math.inf]
+    assert verdict(goal, results) == "**not met**: p99 1.5 (0.5 to inf) x haproxy's over direct; at most 1.1"
+    assert verdict(goal, {**results, "direct": []}).startswith("not measured (no direct)")
 
 
 def test_a_quantity_by_itself_needs_no_other_target() -> None:

@@ -67,9 +67,37 @@ def test_a_table_shows_medians_spread_and_the_ratio_within_each_run(tmp_path: Pa
     assert "| direct | - | - | 0.25 (0.25-0.25) |" in table
     assert "2026-01-02, 3 runs, 2 x Some CPU" in table
     assert "## 03" not in table
-    assert "- **not met**: CPU per request 1.2 (1.1 to 1.25) x bare; at most 1.15" in table
-    assert "- not measured (no haproxy): CPU per request at most 1.15 x haproxy" in table
+    assert "- **not met**: CPU per request 1.2 (1.1 to 1.25) x bare; at most 1.1" in table
+    assert "- not measured (no haproxy): CPU per request at most 1.25 x haproxy" in table
     assert "- **met**: p50 0 ms over direct; at most 0.2" in table
+
+
+def test_costs_are_compared_with_the_cheaper_of_both_bare_shapes(tmp_path: Path) -> None:
+    results = {
+        "bare": [small(0.040), small(0.090), small(0.044)],
+        "bare-buffered": [small(0.042), small(0.040), small(0.043)],
+        "pidgate": [small(0.042), small(0.044), small(0.043)],
+    }
+    write(tmp_path, "2026-01-02", SMALL, results)
+    table = report.write_tables(tmp_path, [SMALL]).read_text()
+    assert "| | CPU us/request | CPU x bare-buffered |" in table
+    assert "| bare | 44.0 (40.0-90.0) | 1.02 (0.95-2.25) |" in table
+    assert "- **met**: CPU per request 1 (1 to 1.1) x bare-buffered; at most 1.1" in table
+
+
+def test_what_a_load_does_not_measure_has_no_column(tmp_path: Path) -> None:
+    held = {
+        "connections": 1000,
+        "cpu_s": 0.2,
+        "rss_bytes": 5e6,
+        "rss_before_bytes": 6e7,
+        "foreign_cores": 0.0,
+    }
+    write(tmp_path, "2026-01-02", MEMORY, {"bare": [held], "pidgate": [held]})
+    table = report.write_tables(tmp_path, [MEMORY]).read_text()
+    head = "| | CPU us/connection | CPU x bare | RSS KB/connection | RSS MB at start | others' cores |"
+    assert head in table
+    assert "RSS per connection 5 KB; at most 6" in table
 
 
 def test_the_newest_result_of_a_scenario_is_shown(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from bench.loads.process import KINDS
 from bench.scenario import Scenario
 from bench.scenarios.through_targets import MANY_IDLE as IDLE
 from bench.scenarios.through_targets import SCENARIOS
-from bench.targets import TARGETS
+from bench.targets import BARE, BASELINE, TARGETS
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])
 
@@ -23,6 +23,8 @@ def test_a_plan_is_what_its_load_takes(scenario: Scenario, quick: bool) -> None:
 def test_what_goals_compare_is_measured(scenario: Scenario) -> None:
     assert set(scenario.targets) <= set(TARGETS)
     assert scenario.baseline in scenario.targets
+    if scenario.baseline == BASELINE:
+        assert {*BARE, "haproxy"} <= set(scenario.targets)
     assert {target for goal in scenario.goals for target in goal.needs} <= set(scenario.targets)
 
 

@@ -1,4 +1,4 @@
-"""The bare pass-through and the ports that targets get, with real processes and sockets."""
+"""The bare pass-throughs and the ports that targets get, with real processes and sockets."""
 
 import socket
 import threading
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.targets import Broker, TargetFailed, running, sockets_listening
+from bench.targets import BARE, Broker, TargetFailed, running, sockets_listening
 from pidgate.protocol.messages import API_VERSIONS
+from pidgate.sandbox.ports import free_port
 from tests.support import raw
 
 
@@ -33,17 +34,19 @@ def broker() -> Iterator[Broker]:
 
     accepting = threading.Thread(target=accept, daemon=True)
     accepting.start()
-    yield Broker(1, listening.getsockname())
+    yield Broker(1, listening.getsockname(), listening.getsockname(), free_port())
     listening.shutdown(socket.SHUT_RDWR)
     accepting.join()
     listening.close()
 
 
-def test_the_bare_pass_through_changes_nothing(broker: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", BARE)
+def test_a_bare_pass_through_changes_nothing(shape: str, broker: Broker, tmp_path: Path) -> None:
     hello = bytes.fromhex("0000000a") + b"ten bytes!"
     bulk = bytes(range(256)) * 8192
-    with running("bare", broker, tmp_path, None) as through:
+    with running(shape, broker, tmp_path, None) as through:
         assert through.pid is not None
+        assert through.address[1] == broker.proxy_port, "where the broker sends clients"
         with socket.create_connection(through.address) as connection:
             connection.sendall(hello)  # before the proxy can have reached the broker
             assert connection.recv(65536)
@@ -62,7 +65,7 @@ def test_direct_has_no_process(broker: Broker, tmp_path: Path) -> None:
 
 
 def test_a_proxy_that_dies_at_once_is_told_with_its_output(tmp_path: Path) -> None:
-    nowhere = Broker(1, ("127.0.0.1", 0))
+    nowhere = Broker(1, ("127.0.0.1", 0), ("127.0.0.1", 0), free_port())
     broken = tmp_path / "haproxy"
     broken.write_text("#!/bin/sh\necho no such option\nexit 1\n")
     broken.chmod(0o755)

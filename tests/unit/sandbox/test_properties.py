@@ -8,7 +8,7 @@ from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.properties import render, scram_arguments, server_properties
 from pidgate.sandbox.spec import ClusterSpec
 
-PORTS = {"PLAINTEXT": 1000, "SASL_PLAINTEXT": 1001}
+PORTS = {"PLAINTEXT": 1000, "SASL_PLAINTEXT": 1001, "PROXIED": 1002}
 
 
 def properties_of(spec: ClusterSpec) -> dict[str, str]:
@@ -43,6 +43,15 @@ def test_sasl_stands_beside_plaintext() -> None:
         *("--add-scram", "SCRAM-SHA-512=[name=eve,password=pass]"),
     ]
     assert scram_arguments(ClusterSpec()) == []
+
+
+def test_a_listener_behind_a_proxy_names_the_port_of_the_proxy() -> None:
+    properties = properties_of(ClusterSpec(node_ids=(1, 5), proxied_port=3000))
+    listeners = properties["listeners"].split(",")
+    assert listeners[:2] == ["PLAINTEXT://127.0.0.1:1000", "PROXIED://127.0.0.1:1002"]
+    assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1000,PROXIED://127.0.0.1:3000"
+    protocols = "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"
+    assert properties["listener.security.protocol.map"] == protocols
 
 
 def test_the_callers_properties_have_the_last_word() -> None:
