@@ -20,8 +20,7 @@ from bench.compiled import CannotCompile
 from bench.loads.client import FAILURES
 from bench.machine import allows, come_first, describe, pin, placement
 from bench.scenario import Bench, Plan, Scenario, baseline_of, measure
-from bench.scenarios import memory, metadata, start, storm
-from bench.scenarios.through_targets import SCENARIOS
+from bench.scenarios import by_clients, memory, metadata, start, storm, through_targets
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
 from pidgate import open_files
 from pidgate.sandbox.errors import SandboxError
@@ -30,6 +29,7 @@ from pidgate.sandbox.play import keep_brokers_in_memory
 from pidgate.sandbox.ports import free_port
 from pidgate.sandbox.spec import PROXIED
 
+SCENARIOS: Final = (*through_targets.SCENARIOS, *by_clients.SCENARIOS)
 ALONE: Final[Sequence[Alone]] = (
     memory.MEMORY,
     storm.SCENARIO,
@@ -42,7 +42,9 @@ ALONE: Final[Sequence[Alone]] = (
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", default="", help="numbers of scenarios: 01,02 (default: all)")
+    parser.add_argument(
+        "--only", default="", help="numbers or names of scenarios: 01,bulk-fetch-java (default: all)"
+    )
     parser.add_argument("--targets", default=",".join(TARGETS), help="default: %(default)s")
     parser.add_argument("--runs", type=int, default=5, help="rounds over all targets (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="a smoke run: one short round")
@@ -79,14 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if options.nice:
         come_first(os.getpid(), options.nice)
-    numbers = sorted({*(one.number for one in SCENARIOS), *(one.number for one in ALONE)})
-    wanted = options.only.split(",") if options.only else numbers
+    every: list[Scenario | Alone] = [*SCENARIOS, *ALONE]
+    names = sorted({word for one in every for word in (one.number, one.name)})
+    wanted = set(options.only.split(",") if options.only else names)
     scenarios = _within_open_files(
-        [scenario for scenario in SCENARIOS if scenario.number in wanted], options.quick
+        [scenario for scenario in SCENARIOS if wanted & {scenario.number, scenario.name}], options.quick
     )
     targets = [target for target in options.targets.split(",") if is_available(target)]
-    if not set(wanted) <= set(numbers) or not targets or not set(targets) <= set(TARGETS):
-        _say(f"scenarios: {', '.join(numbers)}; targets: {', '.join(TARGETS)}")
+    if not wanted <= set(names) or not targets or not set(targets) <= set(TARGETS):
+        _say(f"scenarios: {', '.join(names)}; targets: {', '.join(TARGETS)}")
         return 2
     runs = 1 if options.quick else options.runs
     folder = report.RESULTS if options.commit else report.LOCAL
@@ -95,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if scenarios:
             _measure_through_targets(options, scenarios, targets, runs, folder)
         for one in ALONE:
-            if one.number in wanted:
+            if wanted & {one.number, one.name}:
                 _measure_alone(one, options, runs, folder)
     except (*FAILURES, TargetFailed, CannotCompile, SandboxError) as error:
         _say(f"bench: {error}")

@@ -40,10 +40,11 @@ class _Pipe(asyncio.BaseProtocol):
     async def connect(self, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
         # uvloop asks for the shape, not for the class.
-        _, self.peer = await loop.create_connection(
+        _, peer = await loop.create_connection(
             lambda: cast(asyncio.Protocol, type(self)(peer=self)), host, port
         )
-        cast(_Pipe, self.peer).transport.writelines(self.early)
+        self.peer = cast(_Pipe, peer)
+        self.peer.transport.writelines(self.early)
 
     def pause_writing(self) -> None:
         if self.peer:

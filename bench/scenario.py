@@ -51,12 +51,14 @@ class Scenario:
     number: str
     name: str
     title: str
-    kind: Literal["paced", "produce", "fetch", "idle", "fresh"]
+    kind: str
+    """A kind of load (see `loads.process`)."""
     plan: Plan
     partitions: int
+    """Of its topic, or of each of the plan's topics."""
     quick: Plan = field(default_factory=lambda: {"warmup_s": 1, "measure_s": 2})
     """Fields of the plan that `--quick` replaces."""
-    cost_per: Literal["request", "GB", "connection"] = "request"
+    cost_per: Literal["request", "record", "GB", "connection"] = "request"
     goals: Sequence[Goal] = ()
     targets: Sequence[str] = ORDINARY
     baseline: str = BASELINE
@@ -100,7 +102,11 @@ def measure(
     """`runs` rounds over the targets; target -> what each of its runs measured."""
     plan = scenario.plan_for(quick)
     topic = f"bench-{scenario.name}-{time.monotonic_ns()}"
-    topic_id = create_topic(bench.broker.address, topic, scenario.partitions, dict(scenario.topic_configs))
+    names = [topic, *(f"{topic}-{number}" for number in range(1, int(plan.get("topics", 1))))]
+    topic_id, *further = (
+        create_topic(bench.broker.address, name, scenario.partitions, dict(scenario.topic_configs))
+        for name in names
+    )
     if scenario.prepare:
         scenario.prepare(bench.broker.address, topic_id, plan)
     results: dict[str, list[Measured]] = {target: [] for target in targets}
@@ -111,7 +117,7 @@ def measure(
                 with running(
                     target, bench.broker, Path(folder), proxy_cpus, scenario.quotas, bench.other
                 ) as (address, pid):
-                    way = Through(address, topic_id, watch=pid)
+                    way = Through(address, topic_id, None, pid, topic, tuple(further))
                     measured = _load(scenario, plan, bench, way)
                 results[target].append(measured)
                 bench.say(f"{scenario.number} run {run}/{runs} {target:13} {_brief(scenario, measured)}")
@@ -139,7 +145,7 @@ def _cpu_s(pids: Sequence[int]) -> float:
 def cost(scenario: Scenario, measured: Measured) -> float:
     """CPU of the proxy: us per request, s per GB, or us per connection opened."""
     match scenario.cost_per:
-        case "request":
+        case "request" | "record":
             return cpu_us_per_request(measured)
         case "GB":
             return cpu_s_per_gb(measured)
@@ -161,9 +167,10 @@ def _brief(scenario: Scenario, measured: Measured) -> str:
     parts = [f"CPU {cost(scenario, measured):8.2f} {scenario.cost_unit}"]
     if "p50_ms" in measured:
         parts.append(f"p50 {measured['p50_ms']:.2f} p99 {measured['p99_ms']:.2f} ms")
+    if "bytes" in measured:
         parts.append(f"{mb_per_s(measured):.0f} MB/s")
-    elif "admitted" in measured:
+    if "admitted" in measured:
         parts.append(f"{measured['admitted']} ids admitted, {measured['refused']} refused")
-    else:
+    if "rss_bytes" in measured:
         parts.append(f"{rss_kb_per_connection(measured):.1f} KB/connection")
     return "  ".join([*parts, f"others {measured['foreign_cores']:.2f} cores"])

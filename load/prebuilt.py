@@ -42,31 +42,36 @@ class LoadError(Exception):
 class ProduceFrame:
     """A framed Produce request (size prefix included), patched for each sending of a producer.
 
-    `buffer` must not be patched while the kernel has not taken all of it. `checksum`: CRC-32C of a batch's part.
+    `batches` are those of the request, in its order. `buffer` must not be patched while the kernel has not taken all of
+    it. `checksum`: CRC-32C of a batch's part.
     """
 
-    __slots__ = ("_batches", "_checksum", "_records", "buffer")
+    __slots__ = ("_batches", "_checksum", "buffer", "records")
 
     def __init__(
-        self, request: bytes, batch: bytes, partitions: int, *, checksum: Callable[[memoryview], int]
+        self, request: bytes, batches: Sequence[bytes], *, checksum: Callable[[memoryview], int]
     ) -> None:
         self.buffer = bytearray(request)
-        self._records: int = _int32.unpack_from(batch, BATCH_HEADER_BYTES - 4)[0]
+        self.records: list[int] = [_int32.unpack_from(one, BATCH_HEADER_BYTES - 4)[0] for one in batches]
+        """Of each batch."""
         self._checksum = checksum
         view = memoryview(self.buffer)
         self._batches: list[tuple[int, memoryview]] = []
         at = 0
-        for _ in range(partitions):
+        for batch in batches:
             at = self.buffer.index(batch, at)
             self._batches.append((at, view[at + _CRC_FROM : at + len(batch)]))
             at += len(batch)
 
     def patch(self, correlation_id: int, number: int) -> None:
-        """Make it the `number`-th request (from 0) of its producer: sequences and CRCs follow."""
+        """Make it the `number`-th request (from 0) of a producer that sends no other: sequences and CRCs follow."""
+        self.patch_sequences(correlation_id, [number * records & MAX_SEQUENCE for records in self.records])
+
+    def patch_sequences(self, correlation_id: int, base_sequences: Sequence[int]) -> None:
+        """Give each batch its base sequence and CRC."""
         buffer, checksum = self.buffer, self._checksum
         _int32.pack_into(buffer, _CORRELATION_ID_AT, correlation_id)
-        sequence = number * self._records & MAX_SEQUENCE
-        for start, covered in self._batches:
+        for (start, covered), sequence in zip(self._batches, base_sequences, strict=True):
             _int32.pack_into(buffer, start + _BASE_SEQUENCE_AT, sequence)
             _uint32.pack_into(buffer, start + _CRC_AT, checksum(covered))
 

@@ -28,6 +28,7 @@ from pidgate.load.prebuilt import FetchFrame, LoadError, check_produce_answer, r
 # What an idempotent producer may have in flight.
 _IN_FLIGHT = 5
 _INBOX_BYTES = 64 << 20
+_READY_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,25 @@ class BulkPlan:
     measure_s: float
 
 
-class _Client(ABC):
-    """A thread that works until told to stop; `done` grows by (finished_ns, latency_ns, payload bytes)."""
+class Client(ABC):
+    """A thread that works until it has to stop; `done` grows by (finished_ns, latency_ns, payload bytes)."""
 
-    def __init__(self, address: Address) -> None:
-        self.connection = connect(address)
-        self.done: list[tuple[int, int, int]] = []
+    def __init__(self) -> None:
+        self.done: list[tuple[int, int | None, int]] = []
+        """Without a latency where this client has no request of its own."""
         self.failure: Exception | None = None
+        self.ready = threading.Event()
+        """Set once it has what it needs to send or receive, or has failed."""
         self.stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     @abstractmethod
     def work(self) -> None:
-        """Send and receive until `stopping` is set."""
+        """Send and receive until `stopping` is set. Raises what FAILURES holds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what it holds; its work is over."""
 
     def start(self) -> None:
         self._thread.start()
@@ -65,14 +72,27 @@ class _Client(ABC):
             self.work()
         except FAILURES as error:
             self.failure = error
+            self.ready.set()
 
     def stop(self) -> None:
         self.stopping.set()
         self._thread.join(timeout=30)
+        self.close()
+
+
+class _RawClient(Client):
+    """A connection of our own."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__()
+        self.connection = connect(address)
+        self.ready.set()
+
+    def close(self) -> None:
         self.connection.close()
 
 
-class _BulkProducer(_Client):
+class _BulkProducer(_RawClient):
     def __init__(self, through: Through, partition: int, plan: BulkPlan) -> None:
         super().__init__(through.address)
         batch = record_batch(new_producer_id(self.connection), plan.records, plan.record_bytes)
@@ -99,7 +119,7 @@ class _BulkProducer(_Client):
             self.done.append((now_ns, now_ns - sent_ns.popleft(), self._payload_bytes))
 
 
-class _BulkConsumer(_Client):
+class _BulkConsumer(_RawClient):
     def __init__(self, through: Through, partitions: Sequence[int], plan: BulkPlan) -> None:
         super().__init__(through.address)
         # 1 MiB is the default of every client's max.partition.fetch.bytes.
@@ -130,25 +150,33 @@ class _BulkConsumer(_Client):
 def run_bulk_produce(through: Through, plan: BulkPlan) -> dict[str, float]:
     """Each client produces to a partition of its own."""
     clients = [_BulkProducer(through, n, plan) for n in range(plan.clients)]
-    return _measure(clients, plan, through.watch)
+    return measured_work(clients, plan.warmup_s, plan.measure_s, through.watch)
 
 
 def run_bulk_fetch(through: Through, plan: BulkPlan) -> dict[str, float]:
     """Each client reads its own partitions over and over."""
     each = plan.partitions_each
     clients = [_BulkConsumer(through, range(n * each, (n + 1) * each), plan) for n in range(plan.clients)]
-    return _measure(clients, plan, through.watch)
+    return measured_work(clients, plan.warmup_s, plan.measure_s, through.watch)
 
 
-def _measure(clients: Sequence[_Client], plan: BulkPlan, watch: int | None) -> dict[str, float]:
+def measured_work(
+    clients: Sequence[Client], warmup_s: float, measure_s: float, watch: int | None
+) -> dict[str, float]:
+    """Let all of them work, and return what they did behind the warm-up. Raises LoadError."""
     for client in clients:
         client.start()
-    time.sleep(plan.warmup_s)
+    for client in clients:
+        if not client.ready.wait(_READY_WITHIN_S):
+            raise LoadError(f"a client was not ready in {_READY_WITHIN_S:.0f} s")
+    time.sleep(warmup_s)
     before = cost_of_watched(watch)
     from_ns = time.monotonic_ns()
-    time.sleep(plan.measure_s)
+    time.sleep(measure_s)
     spent = cost_of_watched(watch) - before
     to_ns = time.monotonic_ns()
+    for client in clients:
+        client.stopping.set()
     for client in clients:
         client.stop()
     for client in clients:
@@ -157,11 +185,12 @@ def _measure(clients: Sequence[_Client], plan: BulkPlan, watch: int | None) -> d
     done = [entry for client in clients for entry in client.done if from_ns <= entry[0] < to_ns]
     if not done:
         raise LoadError("nothing was answered")
+    latencies = [latency_ns for _, latency_ns, _ in done if latency_ns is not None]
     return {
         "requests": len(done),
         "bytes": sum(payload_bytes for _, _, payload_bytes in done),
         "seconds": (to_ns - from_ns) / 1e9,
-        **latency_summary([latency_ns for _, latency_ns, _ in done]),
+        **(latency_summary(latencies) if latencies else {}),
         "cpu_s": spent.cpu_ns / 1e9,
         "wakeups": spent.wakeups,
     }

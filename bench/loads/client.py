@@ -27,21 +27,27 @@ _RETRIABLE: Final = frozenset({3, 5, 14, 15, 16})
 
 
 class Through(NamedTuple):
-    """The way of a load: where it sends, into which topic, as whom; and the process between, whose cost is read."""
+    """The way of a load: where it sends, into which topics, as whom; and the process between, whose cost is read."""
 
     address: Address
     topic_id: bytes = b""
     login: Login | None = None
     watch: int | None = None
+    topic: str = ""
+    """Its name, for clients that ask for it."""
+    further_topic_ids: tuple[bytes, ...] = ()
 
     def as_json(self) -> list[Any]:
         login = self.login and [self.login.user, self.login.password]
-        return [list(self.address), self.topic_id.hex(), login, self.watch]
+        further = [one.hex() for one in self.further_topic_ids]
+        return [list(self.address), self.topic_id.hex(), login, self.watch, self.topic, further]
 
     @classmethod
     def of_json(cls, told: list[Any]) -> "Through":
-        (host, port), topic_id, login, watch = told
-        return cls((host, port), bytes.fromhex(topic_id), login and Login(*login), watch)
+        (host, port), topic_id, login, watch, topic, further = told
+        further_ids = tuple(bytes.fromhex(one) for one in further)
+        login = login and Login(*login)
+        return cls((host, port), bytes.fromhex(topic_id), login, watch, topic, further_ids)
 
 
 def connect(
@@ -80,7 +86,7 @@ def produce_frame(topic_id: bytes, partitions: Sequence[int], batch: bytes, *, a
     request = produce_request(
         0, CLIENT_ID, topic_id, [(partition, batch) for partition in partitions], acks=acks
     )
-    return ProduceFrame(request, batch, len(partitions), checksum=crc32c.crc32c)
+    return ProduceFrame(request, [batch] * len(partitions), checksum=crc32c.crc32c)
 
 
 def create_topics(

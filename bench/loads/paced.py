@@ -9,17 +9,23 @@ import select
 import socket
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean
+from typing import Final
 
 from bench.loads.client import Through, connect, new_producer_id, produce_frame, record_batch
 from bench.process_cost import ProcessCost, cost_of_watched
 from bench.statistics import percentile
+from pidgate.load.blocking import BlockingConnection
 from pidgate.load.prebuilt import LoadError, check_produce_answer
 
 # An idempotent producer has five batches in flight at most; the broker remembers no more.
 _IN_FLIGHT = 5
 _PATIENCE_S = 30.0
+_SHARES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +41,46 @@ class PacedPlan:
     measure_s: float
 
 
-class _Producer:
-    """A connection with its producer id, its frame and what is due or in flight on it."""
+class Requests(ABC):
+    """What one producer sends, one after the other."""
 
-    __slots__ = ("_connection", "_due", "_frame", "_inbox", "_partitions", "_sent", "in_flight", "late_ns")
+    payload_bytes: float
+    """Of record values, in the mean of all requests."""
 
-    def __init__(self, through: Through, partitions: range, plan: PacedPlan) -> None:
-        connection = connect(through.address, through.login)
-        batch = record_batch(new_producer_id(connection), 1, plan.record_bytes)
-        self._connection = connection.socket
-        self._frame = produce_frame(through.topic_id, partitions, batch, acks=plan.acks)
+    @abstractmethod
+    def request(self, number: int) -> bytearray:
+        """Return the `number`-th request (from 0, also its correlation id), which the next call changes."""
+
+    @abstractmethod
+    def check(self, answer: memoryview, number: int) -> None:
+        """Check the answer to a request. Raises LoadError unless it has succeeded."""
+
+
+class _Same(Requests):
+    """One batch of one record for each of some partitions, again and again."""
+
+    def __init__(self, topic_id: bytes, partitions: range, producer_id: int, plan: PacedPlan) -> None:
+        batch = record_batch(producer_id, 1, plan.record_bytes)
+        self.payload_bytes = len(partitions) * plan.record_bytes
+        self._frame = produce_frame(topic_id, partitions, batch, acks=plan.acks)
         self._partitions = len(partitions)
+
+    def request(self, number: int) -> bytearray:
+        self._frame.patch(number, number)
+        return self._frame.buffer
+
+    def check(self, answer: memoryview, number: int) -> None:
+        check_produce_answer(answer, number, self._partitions)
+
+
+class Producer:
+    """A connection, its requests, and what is due or in flight on it."""
+
+    __slots__ = ("_connection", "_due", "_inbox", "_sent", "in_flight", "late_ns", "requests")
+
+    def __init__(self, connection: BlockingConnection, requests: Requests) -> None:
+        self._connection = connection.socket
+        self.requests = requests
         self._sent = 0
         self._due: deque[int] = deque()
         self._inbox = bytearray()
@@ -62,8 +97,7 @@ class _Producer:
     def _send_due(self) -> None:
         while self._due and len(self.in_flight) < _IN_FLIGHT:
             due_ns = self._due.popleft()
-            self._frame.patch(self._sent, self._sent)
-            self._connection.sendall(self._frame.buffer)
+            self._connection.sendall(self.requests.request(self._sent))
             self.in_flight.append((self._sent, due_ns))
             self.late_ns.append(time.monotonic_ns() - due_ns)
             self._sent += 1
@@ -81,9 +115,7 @@ class _Producer:
             if len(self._inbox) < 4 + size:
                 break
             correlation_id, due_ns = self.in_flight.popleft()
-            check_produce_answer(
-                memoryview(bytes(self._inbox[4 : 4 + size])), correlation_id, self._partitions
-            )
+            self.requests.check(memoryview(bytes(self._inbox[4 : 4 + size])), correlation_id)
             del self._inbox[: 4 + size]
             answered.append((due_ns, now_ns - due_ns))
         self._send_due()
@@ -99,14 +131,25 @@ class _Producer:
 
 def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
     """Send the plan; what it took, with the cost of the watched process."""
-    each = plan.partitions_each
-    producers = [_Producer(through, range(n * each, (n + 1) * each), plan) for n in range(plan.producers)]
+    each, producers = plan.partitions_each, []
+    for first in range(0, plan.producers * each, each):
+        connection = connect(through.address, through.login)
+        producer_id = new_producer_id(connection)
+        requests = _Same(through.topic_id, range(first, first + each), producer_id, plan)
+        producers.append(Producer(connection, requests))
+    return send_paced(producers, plan.rate_per_s, plan.warmup_s, plan.measure_s, through.watch)
+
+
+def send_paced(
+    producers: Sequence[Producer], rate_per_s: float, warmup_s: float, measure_s: float, watch: int | None
+) -> dict[str, float]:
+    """Let the producers send in turns, `rate_per_s` requests in sum. Raises LoadError, OSError."""
     by_fd = {producer.fileno(): producer for producer in producers}
     poll = select.epoll()
     for fd in by_fd:
         poll.register(fd, select.EPOLLIN)
-    warmup, total = (round(plan.rate_per_s * s) for s in (plan.warmup_s, plan.warmup_s + plan.measure_s))
-    interval_ns = 1e9 / plan.rate_per_s
+    warmup, total = (round(rate_per_s * s) for s in (warmup_s, warmup_s + measure_s))
+    interval_ns = 1e9 / rate_per_s
     start_ns = time.monotonic_ns() + 100_000_000
     measured_from_ns = start_ns + round(warmup * interval_ns)
     next_request = 0
@@ -127,7 +170,7 @@ def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
             receive(wait_ns / 1e9)
             continue
         if next_request == warmup:
-            before = cost_of_watched(through.watch)
+            before = cost_of_watched(watch)
             for producer in producers:
                 producer.late_ns.clear()
         producers[next_request % len(producers)].request_due(due_ns)
@@ -138,13 +181,13 @@ def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
             raise LoadError(f"requests unanswered after {_PATIENCE_S:.0f} s")
         receive(0.1)
     seconds = (time.monotonic_ns() - measured_from_ns) / 1e9
-    spent = cost_of_watched(through.watch) - before
+    spent = cost_of_watched(watch) - before
     late_ns = sorted(late for producer in producers for late in producer.late_ns)
     for producer in producers:
         producer.close()
     return {
         "requests": total - warmup,
-        "bytes": (total - warmup) * plan.partitions_each * plan.record_bytes,
+        "bytes": (total - warmup) * mean(producer.requests.payload_bytes for producer in producers),
         "seconds": seconds,
         **latency_summary(latencies),
         "late_p99_ms": percentile(late_ns, 0.99) / 1e6,
@@ -156,7 +199,4 @@ def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
 def latency_summary(latencies_ns: list[int]) -> dict[str, float]:
     """Percentiles in ms of latencies in ns."""
     ordered = sorted(latencies_ns)
-    return {
-        name: percentile(ordered, share) / 1e6
-        for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999), ("max_ms", 1.0))
-    }
+    return {name: percentile(ordered, share) / 1e6 for name, share in _SHARES.items()}

@@ -13,13 +13,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from bench.loads import librdkafka
 from bench.loads.bulk import BulkPlan, run_bulk_fetch, run_bulk_produce
 from bench.loads.client import FAILURES, Through
+from bench.loads.connect import ConnectPlan, run_connect
 from bench.loads.fresh import FreshPlan, run_fresh
 from bench.loads.idle import IdlePlan, run_idle
+from bench.loads.java import JavaPlan, run_java_fetch, run_java_produce
 from bench.loads.metadata import MetadataPlan, run_metadata
+from bench.loads.mixed import MixedPlan, run_mixed
 from bench.loads.paced import PacedPlan, run_paced
 from bench.loads.storm import StormPlan, run_storm
+from bench.loads.unfinished import UnfinishedPlan, run_unfinished
 from bench.machine import Placement
 from bench.targets import ROOT, TargetFailed
 from pidgate import open_files
@@ -29,6 +34,14 @@ KINDS: Final[Mapping[str, tuple[type[Any], Callable[[Through, Any], Mapping[str,
     "produce": (BulkPlan, run_bulk_produce),
     "fetch": (BulkPlan, run_bulk_fetch),
     "idle": (IdlePlan, run_idle),
+    "connect": (ConnectPlan, run_connect),
+    "unfinished": (UnfinishedPlan, run_unfinished),
+    "mixed": (MixedPlan, run_mixed),
+    "librdkafka-paced": (PacedPlan, librdkafka.run_paced),
+    "librdkafka-produce": (BulkPlan, librdkafka.run_produce),
+    "librdkafka-fetch": (BulkPlan, librdkafka.run_fetch),
+    "java-produce": (JavaPlan, run_java_produce),
+    "java-fetch": (JavaPlan, run_java_fetch),
     "fresh": (FreshPlan, run_fresh),
     "storm": (StormPlan, run_storm),
     "metadata": (MetadataPlan, run_metadata),

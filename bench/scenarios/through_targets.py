@@ -14,6 +14,11 @@ open files: the limit is raised where that is allowed, else it is left out.
 09, cost: 01's rate over more connections, so that the kernel deals about as many to either of two workers; the cost is
 that of all processes together. 09, quota: fresh ids over both workers, four times as many as the quota allows, in much
 less time than it takes for a token to come back: both together admit what one process does.
+
+15 is what each connection costs from its first packet to its last. 16 leaves frames of 100 MB unfinished after one
+half: what a proxy holds of them is memory that a client has for the price of sending. 17 has one request in flight at a
+time: a frame that is kept until it is whole leaves as much later as it took to arrive. In 18 no request repeats the one
+before it.
 """
 
 from typing import Final
@@ -23,9 +28,11 @@ from bench.loads.bulk import BulkPlan, fill
 from bench.quantities import (
     admitted_ids,
     cpu_s_per_gb,
+    cpu_us_per_connection,
     cpu_us_per_request,
     mb_per_s,
     p50_ms,
+    p90_ms,
     p99_ms,
     rss_kb_per_connection,
     start_rss_mb,
@@ -35,7 +42,7 @@ from bench.targets import BASELINE, ORDINARY, PLAIN, TWO_WORKERS
 from pidgate.load.plan import Address
 
 
-def _paced(producers: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
+def paced(producers: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
     """Return a plan of requests of 1 KB for each partition at a fixed rate in sum."""
     return {
         "producers": producers,
@@ -48,7 +55,7 @@ def _paced(producers: int, rate_per_s: float, partitions_each: int = 1) -> Plan:
     }
 
 
-def _bulk(partitions_each: int, records: int) -> Plan:
+def bulk(partitions_each: int, records: int) -> Plan:
     """Return a plan of two clients with batches of that many records of 1,000 bytes."""
     return {
         "clients": 2,
@@ -78,7 +85,7 @@ SMALL_REQUESTS = Scenario(
     name="small-requests",
     title="8 idempotent producers, 1 KB, 2,000 requests/s in sum",
     kind="paced",
-    plan=_paced(8, 2000),
+    plan=paced(8, 2000),
     targets=(*ORDINARY, PLAIN),
     partitions=8,
     goals=(
@@ -93,7 +100,7 @@ BULK_PRODUCE = Scenario(
     name="bulk-produce",
     title="2 idempotent producers, 0.95 MB batches, as fast as they go",
     kind="produce",
-    plan=_bulk(1, records=950),
+    plan=bulk(1, records=950),
     cost_per="GB",
     partitions=2,
     goals=(_cpu_per_gb(1.1), _cpu_per_gb(1.65, than="haproxy"), _THROUGHPUT),
@@ -111,11 +118,12 @@ IDLE = Scenario(
 )
 
 
-_FETCH_PARTITIONS: Final = 16
+FETCH_PARTITIONS: Final = 16
 
 
-def _prepare(address: Address, topic_id: bytes, plan: Plan) -> None:
-    fill(address, topic_id, _FETCH_PARTITIONS, BulkPlan(**plan), 200)  # type: ignore[arg-type]
+def prepare(address: Address, topic_id: bytes, plan: Plan) -> None:
+    """Fill the topic that is read."""
+    fill(address, topic_id, FETCH_PARTITIONS, BulkPlan(**plan), 200)  # type: ignore[arg-type]
 
 
 BULK_FETCH = Scenario(
@@ -123,19 +131,19 @@ BULK_FETCH = Scenario(
     name="bulk-fetch",
     title="2 consumers, newest Fetch version, as fast as they go",
     kind="fetch",
-    plan=_bulk(_FETCH_PARTITIONS // 2, records=100),
+    plan=bulk(FETCH_PARTITIONS // 2, records=100),
     cost_per="GB",
-    partitions=_FETCH_PARTITIONS,
+    partitions=FETCH_PARTITIONS,
     goals=(_cpu_per_gb(1.05), _cpu_per_gb(1.05, than="haproxy"), _THROUGHPUT),
     topic_configs=KEEP,
-    prepare=_prepare,
+    prepare=prepare,
 )
 CONNECTIONS = Scenario(
     number="06",
     name="connections",
     title="200 idempotent producers, 1 KB, 10 requests/s each",
     kind="paced",
-    plan=_paced(200, 2000),
+    plan=paced(200, 2000),
     targets=(*ORDINARY, PLAIN),
     partitions=200,
     goals=(_cpu_per_request(1.3, than="haproxy"),),
@@ -145,7 +153,7 @@ MANY_PARTITIONS = Scenario(
     name="many-partitions",
     title="4 idempotent producers, 30 partitions of 1 KB in each request, 400 requests/s in sum",
     kind="paced",
-    plan=_paced(4, 400, partitions_each=30),
+    plan=paced(4, 400, partitions_each=30),
     partitions=4 * 30,
     goals=(_cpu_per_request(1.3),),
 )
@@ -174,7 +182,7 @@ WORKERS_COST = Scenario(
     name="workers",
     title="2 workers against 1: 64 idempotent producers, 1 KB, 2,000 requests/s in sum",
     kind="paced",
-    plan=_paced(64, 2000),
+    plan=paced(64, 2000),
     partitions=64,
     targets=("pidgate", TWO_WORKERS),
     baseline="pidgate",
@@ -200,6 +208,59 @@ WORKERS_QUOTA = Scenario(
         for who, target in (("one process", "pidgate"), ("2 workers", TWO_WORKERS))
     ),
 )
+CONNECT = Scenario(
+    number="15",
+    name="connect",
+    title="300 connections/s, each made, asked one thing and closed",
+    kind="connect",
+    plan={"rate_per_s": 300, "warmup_s": 2, "measure_s": 8},
+    cost_per="connection",
+    partitions=1,
+    goals=(Goal("CPU per connection", cpu_us_per_connection, "at most", 2, than=BASELINE),),
+)
+UNFINISHED = Scenario(
+    number="16",
+    name="unfinished-frames",
+    title="4 connections in the middle of a Produce of 100 MB",
+    kind="unfinished",
+    plan={"connections": 4, "batch_bytes": 100_000_000, "sent_bytes": 50_000_000, "acks": 1},
+    quick={"connections": 2},
+    cost_per="connection",
+    partitions=4,
+    goals=(Goal("RSS per connection", rss_kb_per_connection, "at most", 600, "KB"),),
+)
+LARGE_LATENCY = Scenario(
+    number="17",
+    name="large-latency",
+    title="1 idempotent producer, 0.95 MB, 20 requests/s",
+    kind="paced",
+    plan={**paced(1, 20), "record_bytes": 950_000},
+    cost_per="GB",
+    partitions=1,
+    goals=tuple(
+        Goal(f"{name} added", quantity, "at most", 1.1, than="haproxy", over="direct")
+        for name, quantity in (("p50", p50_ms), ("p90", p90_ms))
+    ),
+)
+MIXED = Scenario(
+    number="18",
+    name="mixed-requests",
+    title="4 idempotent producers, 1 to 30 partitions of 6 topics in each request, 0.1 to 16 KB each, 400 requests/s",
+    kind="mixed",
+    plan={
+        "producers": 4,
+        "rate_per_s": 400,
+        "topics": 6,
+        "partitions_each": 5,
+        "largest_batch_bytes": 16_384,
+        "different_requests": 50,
+        "acks": 1,
+        "warmup_s": 3,
+        "measure_s": 10,
+    },
+    partitions=4 * 5,
+    goals=(_cpu_per_request(1.3),),
+)
 
 SCENARIOS: Final = (
     SMALL_REQUESTS,
@@ -211,4 +272,8 @@ SCENARIOS: Final = (
     MANY_IDLE,
     WORKERS_COST,
     WORKERS_QUOTA,
+    CONNECT,
+    UNFINISHED,
+    LARGE_LATENCY,
+    MIXED,
 )

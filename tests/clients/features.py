@@ -16,6 +16,7 @@ from pidgate.sandbox.jars import OLDEST
 from pidgate.sandbox.journal import Outcome, ProducerJournal
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import LogRecord, check, read_log
+from pidgate.sandbox.performance import consume_performance, produce_performance
 from pidgate.sandbox.tools import JavaTools
 from pidgate.sandbox.topics import create_topic
 from tests.clients.administration import PARTITIONS as ADMINISTERED_PARTITIONS
@@ -122,7 +123,7 @@ def _produce(bench: Bench) -> str:
     if not bench.client.is_java:
         return ""
     fast = bench.make_topic(f"{topic}-fast")
-    java_tools.produce_performance(bench.tools, bench.servers, fast, 20_000)
+    produce_performance(bench.tools, bench.servers, fast, 20_000)
     assert len(read_log(bench.direct, fast)) == 20_000
     return "VerifiableProducer, ProducerPerformance"
 
@@ -132,8 +133,7 @@ def _fetch(bench: Bench) -> str:
     if not bench.client.is_java:
         assert _consumed(bench, bench.wish("")) == log
         return "without a group"
-    told = java_tools.consume_performance(bench.tools, bench.servers, bench.topic, RECORDS)
-    assert told.stdout.split(", ")[4] == str(RECORDS)
+    assert consume_performance(bench.tools, bench.servers, bench.topic, RECORDS).records == RECORDS
     first = [record.value.decode() for record in log if record.partition == 0]
     printed = bench.tools.run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",

@@ -6,6 +6,7 @@ import pytest
 
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
+from pidgate.sandbox.performance import consume_performance, produce_performance
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients import java_tools
 from tests.support.clients.load import Load, Login
@@ -45,11 +46,12 @@ def test_a_transactional_copy_holds_everything_once(
 def test_performance_tools_write_and_read(either: Cluster, topic_name: TopicName) -> None:
     servers = either.bootstrap_servers()
     topic = create_topic(servers, topic_name("performance"), partitions=2)
-    written = java_tools.produce_performance(either.tools, servers, topic, 500)
-    assert "500 records sent" in written.stdout
-    assert len(read_log(servers, topic)) == 500
-    read = java_tools.consume_performance(either.tools, servers, topic, 500)
-    assert read.stdout.split(", ")[4] == "500"
+    written = produce_performance(either.tools, servers, topic, 500)
+    assert written.records == len(read_log(servers, topic)) == 500
+    assert 0 <= written.p50_ms <= written.p99_ms
+    read = consume_performance(either.tools, servers, topic, 500)
+    assert read.records == 500
+    assert read.mebibytes == pytest.approx(500 * 100 / 2**20, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ BY_NIGHT = {
     "kafka/test_java_tools.py::test_a_transactional_copy_holds_everything_once[old_cluster": VERSION,
     "kafka/test_java_tools.py::test_command_line_tools[old_cluster": VERSION,
     "kafka/test_java_tools.py::test_performance_tools_write_and_read[old_cluster": VERSION,
+    "kafka/test_bench_loads.py::test_java_sends": "test_java_tools::test_performance_tools; it takes six JVMs",
     "kafka/test_client_drivers.py::test_a_share_group": "test_byte_throttles::test_share_fetch",
     "kafka/test_client_drivers.py::test_old_java_clients": "their frames: unit/protocol/test_golden_frames.py",
     "kafka/test_cold_start.py::test_a_restart_in_the_middle_of_a_grace_continues_it_and_a_later_one_begins_none[st": (

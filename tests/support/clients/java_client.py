@@ -16,6 +16,7 @@ from pidgate.sandbox import guard
 from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.journal import ProducerJournal
 from pidgate.sandbox.log_checker import LogRecord
+from pidgate.sandbox.performance import has_command_config
 from pidgate.sandbox.tools import JavaTools
 from tests.support.clients.load import Load, Login, Pace, Wish
 
@@ -25,11 +26,6 @@ _TOOLS = "org.apache.kafka.tools"
 
 def tools() -> JavaTools:
     return JavaTools(os.environ.get(VERSION_VARIABLE, NEWEST))
-
-
-def has_command_config(version: str) -> bool:
-    """--command-config took the place of --producer.config and --consumer.config in 4.2."""
-    return tuple(map(int, version.split(".")[:2])) >= (4, 2)
 
 
 def login_properties(login: Login | None) -> dict[str, str]:

@@ -7,10 +7,9 @@ Each function blocks and raises ToolFailed.
 """
 
 import json
-from collections.abc import Mapping
 
 from pidgate.sandbox.tools import JavaTools, ToolResult
-from tests.support.clients.java_client import has_command_config, login_properties, properties_file
+from tests.support.clients.java_client import login_properties, properties_file
 from tests.support.clients.load import Login
 
 _TOOLS = "org.apache.kafka.tools"
@@ -85,34 +84,3 @@ def copy_transactionally(
     )
     progress = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
     return max(int(event["totalProcessed"]) for event in progress)
-
-
-def produce_performance(
-    tools: JavaTools,
-    bootstrap_servers: str,
-    topic: str,
-    records: int,
-    *,
-    size_bytes: int = 100,
-    properties: Mapping[str, str] | None = None,
-) -> ToolResult:
-    """ProducerPerformance, as fast as it can."""
-    wanted = {"bootstrap.servers": bootstrap_servers, **(properties or {})}
-    option = "--command-property" if has_command_config(tools.version) else "--producer-props"
-    return tools.run(
-        f"{_TOOLS}.ProducerPerformance",
-        *("--topic", topic, "--num-records", str(records), "--record-size", str(size_bytes)),
-        *("--throughput", "-1"),
-        *(option, *(f"{key}={value}" for key, value in wanted.items())),
-    )
-
-
-def consume_performance(
-    tools: JavaTools, bootstrap_servers: str, topic: str, records: int, *, share: bool = False
-) -> ToolResult:
-    """ConsumerPerformance or ShareConsumerPerformance until so many records are read."""
-    return tools.run(
-        f"{_TOOLS}.{'ShareConsumerPerformance' if share else 'ConsumerPerformance'}",
-        *("--bootstrap-server", bootstrap_servers, "--topic", topic, "--hide-header"),
-        *("--num-records" if has_command_config(tools.version) else "--messages", str(records)),
-    )

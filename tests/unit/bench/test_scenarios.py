@@ -4,10 +4,10 @@ from dataclasses import fields
 
 import pytest
 
+from bench.__main__ import SCENARIOS
 from bench.loads.process import KINDS
 from bench.scenario import Scenario
 from bench.scenarios.through_targets import MANY_IDLE as IDLE
-from bench.scenarios.through_targets import SCENARIOS
 from bench.targets import BARE, BASELINE, TARGETS
 
 every_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.name for scenario in SCENARIOS])

@@ -5,6 +5,7 @@ import uuid
 from importlib import import_module
 from typing import Any
 
+import crc32c
 import pytest
 
 from bench.loads.client import produce_frame, record_batch
@@ -13,10 +14,12 @@ from pidgate.load.prebuilt import (
     Fetched,
     FetchFrame,
     LoadError,
+    ProduceFrame,
     check_produce_answer,
     read_fetch_answer,
 )
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION as PRODUCE_VERSION
+from pidgate.protocol.producer_requests import produce_request
 from tests.support.frames import codec
 
 FetchRequest, FetchResponse = codec("consumer", "FetchRequest"), codec("consumer", "FetchResponse")
@@ -75,6 +78,17 @@ def test_a_produce_frame_is_what_the_codec_reads() -> None:
         assert read.validate_crc()
         assert (read.producer_id, read.producer_epoch, read.base_sequence) == (4711, 0, 12)
         assert [len(record.value) for record in read] == [100, 100, 100]
+
+
+def test_batches_of_one_frame_have_sequences_of_their_own() -> None:
+    batches = [record_batch(4711, records, 10) for records in (1, 4)]
+    request = produce_request(0, "bench", TOPIC_ID.bytes, [*enumerate(batches)])
+    frame = ProduceFrame(request, batches, checksum=crc32c.crc32c)
+    assert frame.records == [1, 4]
+    frame.patch_sequences(7, [20, 300])
+    read = ProduceRequest.decode(bytes(frame.buffer), version=PRODUCE_VERSION, header=True, framed=True)
+    sent = [DefaultRecordBatch(bytes(part.records)) for part in read.topic_data[0].partition_data]
+    assert [(batch.base_sequence, batch.validate_crc()) for batch in sent] == [(20, True), (300, True)]
 
 
 def test_sequences_wrap_as_the_brokers_expect() -> None:
