@@ -11,48 +11,11 @@ from pidgate.load.plan import Address
 from tests.simulator.clients import frames
 from tests.simulator.clients.batches import Told, Wait
 from tests.simulator.clients.connection import Connection
+from tests.simulator.clients.node import Node
 from tests.simulator.clients.settings import Settings, Times
 from tests.simulator.clients.turns import NEVER, Trace, Turns
 
 MOST_IN_FLIGHT = 5
-
-
-class Node:
-    """A broker as a client knows it, and the connection to it if there is one."""
-
-    __slots__ = (
-        "address",
-        "connection",
-        "dialling",
-        "failures",
-        "last_attempt_s",
-        "node_id",
-        "retry_at_s",
-        "throttled_until_s",
-    )
-
-    def __init__(self, node_id: int, address: Address) -> None:
-        self.node_id = node_id
-        self.address = address
-        self.connection: Connection | None = None
-        self.dialling: asyncio.Task[None] | None = None
-        self.failures = 0
-        self.last_attempt_s = -NEVER
-        self.retry_at_s = -NEVER
-        self.throttled_until_s = -NEVER
-
-    @property
-    def is_up(self) -> bool:
-        return self.connection is not None and self.connection.is_up
-
-    @property
-    def in_flight(self) -> int:
-        return len(self.connection.in_flight) if self.connection is not None else 0
-
-    def speaks(self, api_key: int, newest: int) -> int:
-        """The version to ask in: the newest of both."""
-        assert self.connection is not None
-        return min(newest, self.connection.offered.ranges[api_key][1])
 
 
 class ClusterClient(Turns):
@@ -177,10 +140,14 @@ class ClusterClient(Turns):
         """End all connections, for good."""
         self.stop()
         for node in (*self.nodes.values(), *self._bootstrap):
-            if node.dialling is not None:
-                node.dialling.cancel()
-            if node.connection is not None:
-                node.connection.close(at_once=at_once)
+            self.drop(node, at_once=at_once)
+
+    def drop(self, node: Node, *, at_once: bool = True) -> None:
+        """End a node's connection, or the attempt to make one."""
+        if node.dialling is not None:
+            node.dialling.cancel()
+        if node.connection is not None:
+            node.connection.close(at_once=at_once)
 
     # ---- metadata --------------------------------------------------------------------------------------
 
@@ -203,7 +170,10 @@ class ClusterClient(Turns):
             return
         node = self.least_loaded(now_s)
         if node is None:
-            self.wake_at(min(max(node.retry_at_s, node.throttled_until_s) for node in self.known_nodes()))
+            for known in self.known_nodes():
+                at_s = max(known.retry_at_s, known.throttled_until_s)
+                if at_s > now_s:
+                    self.wake_at(at_s)
         elif not self.can_ask(node, now_s):
             self.connect(node, now_s)
         else:
@@ -217,7 +187,7 @@ class ClusterClient(Turns):
         def answered(frame: bytes | None) -> None:
             self._metadata_in_flight = False
             if frame is None:
-                self._metadata_again_after(self.now_s)
+                self._metadata_again_after(self.t.retry_backoff_s)
                 return
             found = frames.read_metadata(frame, version)
             self.throttled(node, found.throttle_ms)
@@ -225,10 +195,9 @@ class ClusterClient(Turns):
 
         node.connection.ask(frames.metadata(version, self.name, self.topic), answered)
 
-    def _metadata_again_after(self, now_s: float) -> None:
-        self._metadata_after_s = now_s + self.backoff_s(
-            self.t.metadata_backoff_s, max(self.t.metadata_backoff_s, 1.0), self._metadata_tries
-        )
+    def _metadata_again_after(self, first_s: float) -> None:
+        most_s = max(first_s, self.t.retry_backoff_max_s)
+        self._metadata_after_s = self.now_s + self.backoff_s(first_s, most_s, self._metadata_tries)
         self._metadata_tries += 1
 
     def learn(self, found: frames.Leaders) -> None:
@@ -240,7 +209,7 @@ class ClusterClient(Turns):
         self.metadata_wanted = not found.leaders or bool(found.error_code)
         if changed:
             self._metadata_tries = 0
-        self._metadata_again_after(self.now_s)
+        self._metadata_again_after(self.t.metadata_backoff_s)
         self.wake()
 
     def learn_leader(self, partition: int, leader: tuple[int, int]) -> bool:

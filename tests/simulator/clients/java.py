@@ -6,15 +6,15 @@ beside the last retry, and bumps its epoch by itself. One request holds one batc
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from pidgate.load.plan import Address
 from tests.simulator.clients import errors, frames
 from tests.simulator.clients.batches import Batch
-from tests.simulator.clients.cluster import Node
 from tests.simulator.clients.java_accumulator import JavaAccumulator
+from tests.simulator.clients.node import Node
 from tests.simulator.clients.settings import Times
-from tests.unit.gateway.model.wire import produce_frame
 
 _LAST_EPOCH = 32_767
 
@@ -93,7 +93,7 @@ class JavaProducer(JavaAccumulator):
                     collated.append((node, batches))
         self._expire(now_s)
         for node, batches in collated:
-            self._send_request(node, batches, now_s)
+            self.produce(node, batches, partial(self._answered, node, batches))
         return bool(collated)
 
     def _expire(self, now_s: float) -> None:
@@ -106,50 +106,13 @@ class JavaProducer(JavaAccumulator):
 
     # ---- requests and answers --------------------------------------------------------------------------
 
-    def _send_request(self, node: Node, batches: list[Batch], now_s: float) -> None:
-        connection = node.connection
-        assert connection is not None
-        version = node.speaks(frames.PRODUCE, self.versions[frames.PRODUCE])
-        transactional_id = self.transactional_id
-        correlation_id = connection.next_correlation_id()
-        frame = produce_frame(
-            version,
-            correlation_id,
-            self.name,
-            tuple(
-                (
-                    batch.partition,
-                    batch.producer_id,
-                    batch.epoch,
-                    batch.base_sequence,
-                    batch.records,
-                    batch.value,
-                )
-                for batch in batches
-            ),
-            topic=self.topic.encode(),
-            topic_id=self.topic_id,
-            transactional_id=None if transactional_id is None else transactional_id.encode(),
-        )
-        for batch in batches:
-            if batch.sent_s < 0:
-                batch.sent_s = now_s
-        if self.is_traced:
-            what = ", ".join(f"{batch.partition}:{batch.epoch}/{batch.base_sequence}" for batch in batches)
-            self.note(f"sends {what} to {node.node_id}")
-        connection.send(correlation_id, frame, lambda answer: self._answered(node, version, batches, answer))
-
-    def _answered(self, node: Node, version: int, batches: list[Batch], answer: bytes | None) -> None:
+    def _answered(self, node: Node, batches: list[Batch], answer: bytes | None, version: int) -> None:
         if answer is None:
             for batch in batches:
                 batch.is_uncertain = True
                 self._complete(batch, frames.Outcome(batch.partition, errors.NETWORK, -1, -1, (-1, -1)))
             return
-        outcomes, throttle_ms, endpoints = frames.read_produce(answer, version)
-        if self.is_traced:
-            what = {outcome.partition: outcome.error_code for outcome in outcomes}
-            self.note(f"reads {what} from {node.node_id}, throttle {throttle_ms}")
-        self.throttled(node, throttle_ms)
+        outcomes, endpoints = self.read_produce(node, answer, version)
         by_partition = {batch.partition: batch for batch in batches}
         for outcome in outcomes:
             self._complete(by_partition[outcome.partition], outcome)

@@ -6,8 +6,8 @@ from collections import deque
 from random import Random
 
 from tests.simulator.clients.batches import Batch, State
-from tests.simulator.clients.cluster import Node
 from tests.simulator.clients.java_transactions import JavaTransactions
+from tests.simulator.clients.node import Node
 from tests.simulator.clients.producer import ModelProducer
 from tests.simulator.clients.sequences import Sequences
 from tests.simulator.clients.settings import Settings

@@ -76,7 +76,7 @@ class JavaTransactions:
         client = self._client
         if self.state is not State.READY:
             return client.told.fatal or f"in state {self.state.name}"
-        self._update_version()
+        self.update_version()
         self.state = State.IN_TRANSACTION
         client.transaction = Transaction(len(client.told.transactions), client.now_s)
         client.told.transactions.append(client.transaction)
@@ -200,7 +200,7 @@ class JavaTransactions:
         if self._client.is_traced:
             self._client.note(f"is {self.producer_id}, epoch {self.epoch}")
         self.state, self._last_error = State.READY, ""
-        self._update_version()
+        self.update_version()
         if request.kind is Kind.EPOCH_BUMP:
             self._client.reset_sequences()
         request.finish()
@@ -279,7 +279,7 @@ class JavaTransactions:
             self.state, self._last_error = State.ABORTABLE_ERROR, why
             self._client.wake()
 
-    def _update_version(self) -> None:
+    def update_version(self) -> None:
         """Version 2 holds from the next transaction on; without it, older versions of two APIs are used."""
         client = self._client
         if client.transactional_id is None:

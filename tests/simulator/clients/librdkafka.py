@@ -13,7 +13,8 @@ from typing import ClassVar
 from pidgate.load.plan import Address
 from tests.simulator.clients import frames
 from tests.simulator.clients.batches import Batch, State
-from tests.simulator.clients.cluster import MOST_IN_FLIGHT, Node
+from tests.simulator.clients.cluster import MOST_IN_FLIGHT
+from tests.simulator.clients.librdkafka_coordinator import COORDINATOR
 from tests.simulator.clients.librdkafka_id import ProducerId
 from tests.simulator.clients.librdkafka_results import (
     PURGED,
@@ -22,11 +23,11 @@ from tests.simulator.clients.librdkafka_results import (
     TRANSPORT,
     Results,
 )
-from tests.simulator.clients.librdkafka_transactions import COORDINATOR, LibrdkafkaTransactions
+from tests.simulator.clients.librdkafka_transactions import LibrdkafkaTransactions
+from tests.simulator.clients.node import Node
 from tests.simulator.clients.settings import Settings, Times
 from tests.simulator.clients.toppar import NO_ID, Toppar
 from tests.simulator.clients.turns import Trace
-from tests.unit.gateway.model.wire import produce_frame
 
 _SCAN_S = 1.0
 _LATE_S = 0.1
@@ -199,37 +200,15 @@ class LibrdkafkaProducer(Results):
                 self.finished(toppar, entry[1], PURGED, was_sent=False)
 
     def _send(self, node: Node, toppar: Toppar, batch: Batch, now_s: float) -> None:
-        connection = node.connection
-        assert connection is not None
-        version = node.speaks(frames.PRODUCE, self.versions[frames.PRODUCE])
-        correlation_id = connection.next_correlation_id()
-        transactional_id = self.transactional_id
-        place = (batch.partition, batch.producer_id, batch.epoch, batch.base_sequence)
-        frame = produce_frame(
-            version,
-            correlation_id,
-            self.name,
-            ((*place, batch.records, batch.value),),
-            topic=self.topic.encode(),
-            topic_id=self.topic_id,
-            transactional_id=None if transactional_id is None else transactional_id.encode(),
-        )
-        if batch.sent_s < 0:
-            batch.sent_s = now_s
-        if self.is_traced:
-            self.note(f"sends {batch.partition}:{batch.epoch}/{batch.base_sequence} to {node.node_id}")
-
-        def answered(answer: bytes | None) -> None:
+        def answered(answer: bytes | None, version: int) -> None:
             if answer is None:
                 self.finished(toppar, batch, TIMED_OUT if self.lost_by == "timeout" else TRANSPORT)
                 return
-            (outcome,), throttle_ms, _ = frames.read_produce(answer, version)
-            if self.is_traced:
-                self.note(f"reads {outcome[:2]} from {node.node_id}, throttle {throttle_ms}")
+            (outcome,), _ = self.read_produce(node, answer, version)
             self.finished(toppar, batch, outcome.error_code, outcome.base_offset)
 
         left_s = batch.queued_s + self.t.delivery_s - now_s
-        connection.send(correlation_id, frame, answered, min(self.t.request_s, max(left_s, _LATE_S)))
+        self.produce(node, (batch,), answered, min(self.t.request_s, max(left_s, _LATE_S)))
 
     # ---- brokers ---------------------------------------------------------------------------------------
 

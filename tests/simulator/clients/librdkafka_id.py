@@ -11,8 +11,8 @@ from tests.simulator.clients.toppar import NO_ID
 from tests.simulator.clients.turns import NEVER
 
 if TYPE_CHECKING:
-    from tests.simulator.clients.cluster import Node
     from tests.simulator.clients.librdkafka import LibrdkafkaProducer
+    from tests.simulator.clients.node import Node
 
 _AGAIN_S = 0.5
 _SOON_S = 0.001

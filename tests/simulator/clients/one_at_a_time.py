@@ -12,7 +12,8 @@ from collections.abc import Callable
 from enum import IntEnum
 
 from tests.simulator.clients import frames
-from tests.simulator.clients.cluster import ClusterClient, Node
+from tests.simulator.clients.node import Node
+from tests.simulator.clients.producer import ModelProducer
 
 
 class Kind(IntEnum):
@@ -60,35 +61,35 @@ class OneAtATime:
 
     def __init__(
         self,
-        client: ClusterClient,
+        client: ModelProducer,
         transactional_id: str | None,
         is_ready: Callable[[Node, float], bool],
         answered: Callable[[Request, bytes, int], None],
     ) -> None:
         """`answered`: takes a request, the answer's frame, its version."""
         self.coordinator: Node | None = None
-        self._client = client
+        self.client = client
         self._transactional_id = transactional_id
-        self._is_ready = is_ready
+        self.is_ready = is_ready
         self._answered = answered
         self._pending: list[tuple[int, int, Request]] = []
         self._made = 0
-        self._current: Request | None = None
+        self.current: Request | None = None
         """It waits for its node."""
-        self._target: Node | None = None
-        self._give_up_s = 0.0
+        self.target: Node | None = None
+        self.give_up_s = 0.0
         self._asleep_until_s = 0.0
         self.in_flight = False
 
     @property
     def is_empty(self) -> bool:
-        return not self._pending and self._current is None and not self.in_flight
+        return not self._pending and self.current is None and not self.in_flight
 
     def put(self, request: Request) -> Request:
         """To be sent after all that is more urgent."""
         self._made += 1
         heapq.heappush(self._pending, (request.kind, self._made, request))
-        self._client.wake()
+        self.client.wake()
         return request
 
     def retry(self, request: Request) -> None:
@@ -114,71 +115,75 @@ class OneAtATime:
         for _, _, request in self._pending:
             request.finish(error)
         self._pending.clear()
-        if self._current is not None:
-            self._current.finish(error)
-            self._current = None
+        if self.current is not None:
+            self.current.finish(error)
+            self.current = None
 
     def is_busy(self, now_s: float) -> bool:
         """One is in flight, or cannot go yet; then nothing else is sent."""
         if self.in_flight:
             return True
         if now_s < self._asleep_until_s:
-            self._client.wake_at(self._asleep_until_s)
+            self.client.wake_at(self._asleep_until_s)
             return True
-        if self._current is not None:
-            self._try(self._current, now_s)
+        if self.current is not None:
+            self.try_now(self.current, now_s)
             return True
         return False
 
     def go(self, request: Request, now_s: float) -> None:
         """Begin with one that `take` returned."""
-        client = self._client
-        if not self._needs_coordinator(request):
-            self._target = client.least_loaded(now_s)
-            if self._target is None:
+        client = self.client
+        if not self.needs_coordinator(request):
+            self.target = client.least_loaded(now_s)
+            if self.target is None:
                 self.retry(request)
-                self._sleep(client.t.retry_backoff_s, now_s)
+                self.sleep(client.t.retry_backoff_s, now_s)
                 return
         elif self.coordinator is None:
             self.look_up()
             self.retry(request)
             return
         else:
-            self._target = self.coordinator
-        self._current = request
-        self._give_up_s = now_s + client.t.request_s
+            self.target = self.coordinator
+        self.current = request
+        self.give_up_s = now_s + client.t.request_s
         if request.is_retry:
-            self._sleep(request.backoff_s if request.backoff_s >= 0 else client.t.retry_backoff_s, now_s)
+            self.sleep(request.backoff_s if request.backoff_s >= 0 else client.t.retry_backoff_s, now_s)
         else:
-            self._try(request, now_s)
+            self.try_now(request, now_s)
 
-    def _needs_coordinator(self, request: Request) -> bool:
+    def needs_coordinator(self, request: Request) -> bool:
+        """Whether it goes to the coordinator, and not to any node."""
         return request.kind is not Kind.FIND_COORDINATOR and self._transactional_id is not None
 
-    def _sleep(self, for_s: float, now_s: float) -> None:
+    def sleep(self, for_s: float, now_s: float) -> None:
+        """The sender's thread sleeps: nothing at all is sent."""
         self._asleep_until_s = now_s + for_s
-        self._client.wake_at(self._asleep_until_s)
+        self.client.wake_at(self._asleep_until_s)
 
-    def _try(self, request: Request, now_s: float) -> None:
-        node, client = self._target, self._client
+    def try_now(self, request: Request, now_s: float) -> None:
+        """Send it, if its node is ready; else wait for that, or have it tried again."""
+        node, client = self.target, self.client
         assert node is not None
-        if self._is_ready(node, now_s):
-            self._current = None
-            self._send(request, node)
-        elif (node.connection is None and node.dialling is None) or now_s >= self._give_up_s:
+        if self.is_ready(node, now_s):
+            self.current = None
+            self.send(request, node)
+        elif (node.connection is None and node.dialling is None) or now_s >= self.give_up_s:
             # `maybeFindCoordinatorAndRetry`: it cannot be reached, or backs off from connecting.
-            self._current = None
-            if self._needs_coordinator(request):
+            self.current = None
+            if self.needs_coordinator(request):
                 self.look_up()
             else:
-                self._sleep(client.t.retry_backoff_s, now_s)
+                self.sleep(client.t.retry_backoff_s, now_s)
                 client.request_metadata()
             self.retry(request)
         else:
-            client.wake_at(self._give_up_s)
+            client.wake_at(self.give_up_s)
 
-    def _send(self, request: Request, node: Node) -> None:
-        client, connection = self._client, node.connection
+    def send(self, request: Request, node: Node) -> None:
+        """It goes out."""
+        client, connection = self.client, node.connection
         assert connection is not None
         version, frame = self._frame(request, node)
         self.in_flight = True
@@ -191,15 +196,19 @@ class OneAtATime:
                 client.note(f"{request.kind.name} {'is lost' if answer is None else 'is answered'}")
             if answer is not None:
                 self._answered(request, answer, version)
-                return
-            if self._needs_coordinator(request):
-                self.look_up()
-            self.retry(request)
+            else:
+                self.lost(request)
 
         connection.ask(frame, answered)
 
+    def lost(self, request: Request) -> None:
+        """The connection ended before the answer."""
+        if self.needs_coordinator(request):
+            self.look_up()
+        self.retry(request)
+
     def _frame(self, request: Request, node: Node) -> tuple[int, bytes]:
-        client, transactional_id = self._client, self._transactional_id
+        client, transactional_id = self.client, self._transactional_id
         api_key = _API[request.kind]
         version = node.speaks(api_key, client.versions[api_key])
         if request.kind in (Kind.INIT_PRODUCER_ID, Kind.EPOCH_BUMP):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import ClassVar
 
+from pidgate.load.plan import Address
+from tests.simulator.clients import frames
 from tests.simulator.clients.batches import Batch, State, Transaction, Wait
 from tests.simulator.clients.cluster import ClusterClient
+from tests.simulator.clients.node import Node
 from tests.simulator.clients.settings import Settings
 from tests.simulator.clients.turns import NEVER, Trace
+from tests.unit.gateway.model.wire import BY_ID, produce_frame
 
 
 class ModelProducer(ClusterClient):
@@ -98,6 +103,62 @@ class ModelProducer(ClusterClient):
         """Come to an end politely."""
         for batch in list(self.open):
             await batch.wait()
+
+    # ---- Produce ---------------------------------------------------------------------------------------
+
+    def produce(
+        self,
+        node: Node,
+        batches: Sequence[Batch],
+        answered: Callable[[bytes | None, int], None],
+        timeout_s: float | None = None,
+    ) -> None:
+        """Send one request with these batches, as they are numbered. `answered`: takes the answer and its version."""
+        connection = node.connection
+        assert connection is not None
+        newest = (
+            self.versions[frames.PRODUCE] if self.topic_id else min(self.versions[frames.PRODUCE], BY_ID - 1)
+        )
+        version = node.speaks(frames.PRODUCE, newest)
+        correlation_id = connection.next_correlation_id()
+        frame = produce_frame(
+            version,
+            correlation_id,
+            self.name,
+            tuple(
+                (
+                    batch.partition,
+                    batch.producer_id,
+                    batch.epoch,
+                    batch.base_sequence,
+                    batch.records,
+                    batch.value,
+                )
+                for batch in batches
+            ),
+            topic=self.topic.encode(),
+            topic_id=self.topic_id,
+            transactional_id=None if self.transactional_id is None else self.transactional_id.encode(),
+        )
+        now_s = self.now_s
+        for batch in batches:
+            if batch.sent_s < 0:
+                batch.sent_s = now_s
+        if self.is_traced:
+            what = ", ".join(f"{batch.partition}:{batch.epoch}/{batch.base_sequence}" for batch in batches)
+            self.note(f"sends {what} to {node.node_id}")
+        connection.send(correlation_id, frame, lambda answer: answered(answer, version), timeout_s)
+
+    def read_produce(
+        self, node: Node, answer: bytes, version: int
+    ) -> tuple[list[frames.Outcome], dict[int, Address]]:
+        """Outcomes and endpoints of an answer; the throttle in it is heeded as the family does."""
+        outcomes, throttle_ms, endpoints = frames.read_produce(answer, version)
+        if self.is_traced:
+            what = {outcome.partition: outcome.error_code for outcome in outcomes}
+            self.note(f"reads {what} from {node.node_id}, throttle {throttle_ms}")
+        self.throttled(node, throttle_ms)
+        return outcomes, endpoints
 
     # ---- what the application is told ------------------------------------------------------------------
 

@@ -1,0 +1,196 @@
+"""What holds of every model client: nothing is lost, nothing is there twice, all is in order, and a run is a run."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from pidgate.load.plan import Login
+from tests.simulator.clients.batches import State
+from tests.simulator.clients.franz_go import FranzGoProducer
+from tests.simulator.clients.java import JavaProducer
+from tests.simulator.clients.kafka_python import KafkaPythonProducer
+from tests.simulator.clients.librdkafka import LibrdkafkaProducer
+from tests.simulator.clients.producer import ModelProducer
+from tests.unit.simulator.clients.scripts import Once, Sticky, Weather
+from tests.unit.simulator.clients.stage import TOPIC, Cut, Hold, Script, Stage
+
+FAMILIES: tuple[type[ModelProducer], ...] = (
+    JavaProducer,
+    LibrdkafkaProducer,
+    KafkaPythonProducer,
+    FranzGoProducer,
+)
+
+families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.family)
+
+
+def sent_and_flushed(stage: Stage, family: type[ModelProducer], batches: int = 24) -> Any:
+    """A client that has sent to all partitions, and knows the end of it."""
+    partitions = len(stage.cluster.topics.by_name[TOPIC].partitions)
+
+    async def story() -> Any:
+        client = stage.make(family)
+        await client.start()
+        for number in range(batches):
+            client.send(number % partitions, 1 + number % 3)
+            if number % 7 == 6:
+                await asyncio.sleep(0.2)
+        await client.flush()
+        await client.close()
+        return client
+
+    return stage.play(story)
+
+
+def check_exactly_once(stage: Stage, client: Any) -> None:
+    """Each acknowledged batch once, in order; none that failed before one that is there."""
+    for partition in range(len(stage.cluster.topics.by_name[TOPIC].partitions)):
+        log = [value for value in stage.log(partition) if value.startswith(client.name.encode() + b"|")]
+        acknowledged = [batch.value for batch in client.told.acknowledged if batch.partition == partition]
+        assert log == acknowledged, stage.story()
+    assert not client.open
+
+
+@families
+def test_everything_arrives(family: type[ModelProducer]) -> None:
+    stage = Stage(nodes=2, partitions=3)
+    client = sent_and_flushed(stage, family)
+    assert len(client.told.acknowledged) == 24
+    check_exactly_once(stage, client)
+    assert len({producer_id for seen in stage.seen for producer_id in seen.producer_ids}) == 1
+
+
+@families
+def test_logs_in(family: type[ModelProducer]) -> None:
+    stage = Stage(users={"alice": "secret"})
+
+    async def story() -> Any:
+        client = stage.make(family, login=Login("alice", "secret", "PLAIN"))
+        await client.start()
+        await client.send(0).wait()
+        client.crash()
+        return client
+
+    client = stage.play(story)
+    assert [batch.state for batch in client.told.acknowledged] == [State.ACKED]
+    assert stage.log() == [b"client-1|0|0"]
+
+
+@families
+def test_refused_for_seconds(family: type[ModelProducer]) -> None:
+    stage = Stage(nodes=2, partitions=3, script=Sticky(3.0))
+    client = sent_and_flushed(stage, family)
+    assert len(client.told.acknowledged) == 24, stage.story()
+    check_exactly_once(stage, client)
+
+
+SCRIPTS = {
+    "cut, not taken": Once(Cut(taken=False), 2),
+    "cut, taken": Once(Cut(taken=True), 2),
+    "no answer": Once(Hold(), 1),
+    "cut at the id": Once(Cut(taken=True), 0, "InitProducerId"),
+    "cut at the greeting": Once(Cut(taken=False), 0, "ApiVersions"),
+    "cut at the leaders": Once(Cut(taken=False), 0, "Metadata"),
+}
+
+
+@families
+@pytest.mark.parametrize("what", SCRIPTS)
+def test_one_thing_goes_wrong(family: type[ModelProducer], what: str) -> None:
+    script = SCRIPTS[what]
+    stage = Stage(nodes=2, partitions=3, script=type(script)(**_fresh(script)))
+    client = sent_and_flushed(stage, family)
+    assert len(client.told.acknowledged) == 24, stage.story()
+    check_exactly_once(stage, client)
+
+
+def _fresh(script: Once) -> dict[str, Any]:
+    return {"verdict": script._verdict, "n": script._left, "api": script._api}
+
+
+@families
+def test_leaders_move(family: type[ModelProducer]) -> None:
+    stage = Stage(nodes=3, partitions=2)
+
+    async def story() -> Any:
+        client = stage.make(family)
+        await client.start()
+        for round_ in range(6):
+            for number in range(6):
+                client.send(number % 2, 2)
+            await asyncio.sleep(0.004)
+            stage.brokers.move_leader(TOPIC, round_ % 2, 1 + round_ % 3)
+            await asyncio.sleep(0.4)
+        await client.flush()
+        return client
+
+    client = stage.play(story)
+    assert len(client.told.acknowledged) == 36, stage.story()
+    check_exactly_once(stage, client)
+
+
+@families
+@pytest.mark.parametrize("script", [None, Sticky(2.0)], ids=["fine", "refused"])
+def test_transactions(family: type[ModelProducer], script: Script | None) -> None:
+    stage = Stage(partitions=2, script=script and Sticky(2.0))
+
+    async def story() -> Any:
+        client = stage.make(family, transactional_id="t1")
+        assert not await client.start()
+        for number in range(4):
+            assert not await client.begin()
+            client.send(0, 2)
+            batch = client.send(1)
+            if number == 2:
+                await batch.wait()
+            assert not await (client.abort() if number % 2 else client.commit()), stage.story()
+        await client.close()
+        return client
+
+    client = stage.play(story)
+    assert [one.outcome for one in client.told.transactions] == ["committed", "aborted"] * 2
+    committed = [value for value in stage.committed(0)]
+    assert committed == [batch.value for batch in client.told.acknowledged if batch.partition == 0]
+
+
+@families
+def test_crash_says_nothing_more(family: type[ModelProducer]) -> None:
+    stage = Stage(script=Sticky(1_000.0))
+
+    async def story() -> Any:
+        client = stage.make(family)
+        await client.start()
+        client.send(0)
+        await asyncio.sleep(2.0)
+        client.crash()
+        before = len(stage.seen)
+        await asyncio.sleep(400.0)
+        assert len(stage.seen) == before
+        return client
+
+    client = stage.play(story)
+    assert not client.told.acknowledged
+    assert not client.told.failed
+
+
+@families
+@pytest.mark.parametrize("seed", range(6))
+def test_in_any_weather(family: type[ModelProducer], seed: int) -> None:
+    stage = Stage(nodes=2, partitions=3, seed=seed, script=Weather(Random(seed)))
+    client = sent_and_flushed(stage, family, 40)
+    if not any(batch.may_repeat for batch in client.told.acknowledged):
+        check_exactly_once(stage, client)
+
+
+@families
+def test_one_seed_is_one_run(family: type[ModelProducer]) -> None:
+    stories = []
+    for _ in range(2):
+        stage = Stage(nodes=2, partitions=3, seed=7, script=Weather(Random(7)))
+        sent_and_flushed(stage, family)
+        stories.append(stage.story())
+    assert stories[0] == stories[1]

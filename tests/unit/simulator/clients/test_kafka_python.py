@@ -1,0 +1,94 @@
+"""The kafka-python model in known exchanges: one batch of a partition in flight, pauses, and what it loses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.simulator.clients.batches import State
+from tests.simulator.clients.kafka_python import KafkaPythonProducer
+from tests.unit.simulator.clients.scripts import Once, Sticky
+from tests.unit.simulator.clients.stage import Refuse, Seen, Stage, Verdict
+
+
+def six_sent(stage: Stage, seconds: float = 10.0, partitions: int = 1, **settings: Any) -> Any:
+    """A client that has sent six batches, some time later."""
+
+    async def story() -> Any:
+        client = stage.make(KafkaPythonProducer, **settings)
+        await client.start()
+        for number in range(6):
+            client.send(number % partitions)
+        await asyncio.sleep(seconds)
+        client.crash()
+        return client
+
+    return stage.play(story)
+
+
+def test_has_one_batch_of_a_partition_in_flight() -> None:
+    stage = Stage(partitions=2)
+    six_sent(stage, partitions=2)
+    assert stage.produced == [((0, 0, number), (1, 0, number)) for number in range(3)]
+    times = [seen.at_s for seen in stage.seen if seen.api == "Produce"]
+    assert times == sorted(set(times))
+
+
+def test_a_throttled_connection_is_paused() -> None:
+    stage = Stage(script=Sticky(3.0, 2_000))
+    client = six_sent(stage)
+    times = [seen.at_s for seen in stage.seen if seen.api == "Produce"]
+    assert times[1] - times[0] >= 1.99
+    assert [batch.value for batch in client.told.acknowledged] == stage.log()
+
+
+def test_45_fails_the_batch_and_brings_another_id() -> None:
+    stage = Stage(script=Once(Refuse(45)))
+    client = six_sent(stage)
+    (failed,) = client.told.failed
+    assert (failed.number, failed.error) == (0, "out_of_order_sequence_number")
+    ids = [seen.producer_ids for seen in stage.seen if seen.api == "Produce"]
+    assert len(set(ids)) == 2
+    assert [batch.number for batch in client.told.acknowledged] == [1, 2, 3, 4, 5]
+
+
+def test_is_stuck_when_a_batch_has_expired_that_was_sent() -> None:
+    def script(seen: Seen) -> Verdict | None:
+        return Refuse() if seen.api == "Produce" and seen.at_s < 20.0 else None
+
+    stage = Stage(script=script)
+    times = KafkaPythonProducer.times.scaled(0.1)
+
+    async def story() -> Any:
+        client = stage.make(KafkaPythonProducer, times=times)
+        await client.start()
+        first = client.send(0)
+        await first.wait()
+        later = client.send(0)
+        await asyncio.sleep(100.0)
+        return client, first, later
+
+    client, first, later = stage.play(story)
+    assert first.state is State.FAILED
+    assert later.state is State.QUEUED, "nobody is told, not even after its time"
+    assert client.is_stuck
+
+
+def test_loses_a_request_to_a_coordinator_whose_connection_is_paused() -> None:
+    """Woken by another send before the pause is over, AddPartitionsToTxn is dropped; the transaction never ends."""
+    stage = Stage(partitions=2, script=Once(Refuse(19, 3_000)))
+
+    async def story() -> Any:
+        client = stage.make(KafkaPythonProducer, transactional_id="t1")
+        await client.start()
+        await client.begin()
+        client.send(0)
+        await asyncio.sleep(0.5)
+        client.send(1)
+        await asyncio.sleep(0.5)
+        client.send(0)
+        return await client.commit()
+
+    assert stage.play(story) == "timeout"
+    assert stage.apis.count("AddPartitionsToTxn") == 1
+    assert any("drops ADD_PARTITIONS" in line for line in stage.trace)
