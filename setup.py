@@ -43,6 +43,8 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/in_flight_requests.py",
     "pidgate/gateway/proxy/reading.py",
     "pidgate/gateway/proxy/receive_buffer.py",
+    "pidgate/gateway/proxy/tls_connections.py",
+    "pidgate/gateway/proxy/tls_transport.py",
     "pidgate/gateway/recording/connection_recorder.py",
     "pidgate/gateway/recording/usage.py",
     "pidgate/protocol/produce.py",

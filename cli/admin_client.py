@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from pidgate import units
-from pidgate.cli.health import DEFAULT_ADMIN
+from pidgate.cli.admin_address import DEFAULT_ADMIN, AdminAddress, cause_of, of_settings, of_text
 from pidgate.cli.options import GatewayOptions
 from pidgate.gateway.config.local_token import token_of
+from pidgate.gateway.errors import CannotStart
 from pidgate.units import WILDCARD_HOSTS, Address, is_loopback
 
 if TYPE_CHECKING:
@@ -47,17 +47,18 @@ class Failed(Exception):
 
 def gateways(options: GatewayOptions) -> list[Gateway]:
     """Return the gateways that the options name, at least one. Raises BadUsage."""
-    admin, token_file = options.admin, options.token_file
-    if options.config is not None:
-        settings = _admin_settings(options.config)
-        admin = admin or [str(settings.bind)]
-        token_file = token_file or (Path(settings.token_file) if settings.token_file else None)
+    admin, token_file, own = options.admin, options.token_file, None
     try:
-        addresses = [units.address(text) for text in dict.fromkeys(admin or [DEFAULT_ADMIN])]
-    except ValueError as error:
+        if options.config is not None:
+            settings = _admin_settings(options.config)
+            own = None if admin else of_settings(settings)
+            token_file = token_file or (Path(settings.token_file) if settings.token_file else None)
+        named = [of_text(text, options.ca_file) for text in dict.fromkeys(admin or [DEFAULT_ADMIN])]
+    except (ValueError, CannotStart) as error:
         raise BadUsage(str(error)) from error
     token = None if token_file is None else _token(token_file)
-    return [Gateway(address, token or _token_of_own_gateway(address)) for address in addresses]
+    addresses = named if own is None else [own]
+    return [Gateway(found, token or _token_of_own_gateway(found.address)) for found in addresses]
 
 
 def _admin_settings(file: Path) -> AdminSettings:
@@ -91,8 +92,12 @@ def _token(file: Path) -> str:
 class Gateway:
     """One gateway's admin address."""
 
-    address: Address
+    at: AdminAddress
     token: str | None
+
+    @property
+    def address(self) -> Address:
+        return self.at.address
 
     def get(self, path: str, **query: str | int | None) -> JsonObject:
         """Send a GET; return the answer and the address. Raises Failed, BadUsage."""
@@ -104,10 +109,7 @@ class Gateway:
         return self._request("POST", path, json.dumps(content).encode())
 
     def _request(self, method: str, path: str, body: bytes | None) -> JsonObject:
-        host, port = self.address
-        connection = http.client.HTTPConnection(
-            "127.0.0.1" if host in WILDCARD_HOSTS else host, port, timeout=TIMEOUT_S
-        )
+        connection = self.at.connect(TIMEOUT_S)
         # Checked against pages of other sites, which cannot choose it: the gateway need not know how it is called.
         headers = {"Host": "localhost"}
         if self.token is not None:
@@ -119,9 +121,8 @@ class Gateway:
             response = connection.getresponse()
             text = response.read(_LONGEST_ANSWER)
         except (OSError, http.client.HTTPException) as error:
-            cause = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise Failed(
-                f"{self.address} does not answer ({cause}); "
+                f"{self.address} does not answer ({cause_of(error)}); "
                 "is it the admin address of a running gateway? name others with --admin HOST:PORT"
             ) from error
         finally:

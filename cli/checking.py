@@ -3,10 +3,11 @@
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pidgate import units
+from pidgate.cli import tls_words
 from pidgate.cli.options import USAGE_ERROR, CheckOptions, complain
 from pidgate.cli.worst_case import Assumptions, WorstCase, as_json, heap_warnings, in_words, worst_case
 from pidgate.gateway.cluster.nodes import NodePorts
@@ -16,6 +17,7 @@ from pidgate.gateway.config.loading import ConfigError, Problem, Settings, check
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.config.source import Source, option_value, read_yaml
 from pidgate.gateway.quotas.inherited import inherited_quotas
+from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 from pidgate.quota.entities import EffectiveQuota, resolve, shown
 from pidgate.quota.settings import (
     DEFAULT,
@@ -45,6 +47,7 @@ def check(options: CheckOptions) -> int:
         assumed = _assumptions(options)
         source = read_yaml(options.config)
         settings = checked(source)
+        tls_words.refuse_unusable(settings, source)
     except ConfigError as error:
         if options.as_json:
             print(
@@ -55,8 +58,8 @@ def check(options: CheckOptions) -> int:
     worst = _worst_case(settings, assumed)
     warned = list(_warnings(settings, source, worst))
     if options.as_json:
-        found = {"valid": True, "warnings": warned, "worst_case": as_json(worst)}
-        print(json.dumps(found, indent=2))
+        answer = {"valid": True, "warnings": warned, "worst_case": as_json(worst)}
+        print(json.dumps(answer, indent=2))
         return VALID
     for line in explanation(settings):
         print(line)
@@ -96,6 +99,7 @@ def _worst_case(settings: Settings, assumed: Assumptions) -> WorstCase:
 def _warnings(settings: Settings, source: Source, worst: WorstCase) -> Iterator[str]:
     for path, text in conflicts.warnings(settings):
         yield f"{source.where(path)}: {source.key(path)}: {text}"
+    yield from tls_words.warned(settings, source)
     yield from _shared_quota_warnings(settings)
     yield from heap_warnings(worst, settings.to_quotas().producer_ids)
 
@@ -108,8 +112,17 @@ def _shared_quota_warnings(settings: Settings) -> Iterator[str]:
     quotas = settings.to_quotas()
     has_login = any(listener.requires_login is not False for listener in settings.listeners)
     if has_login and any(inherited_quotas(quotas, _SHARED_MECHANISMS)):
-        mechanisms = asyncio.run(mechanisms_of(settings.cluster.bootstrap_servers, _ASKED_S))
+        mechanisms = asyncio.run(_mechanisms(settings))
         yield from (f"{key}: {text}" for key, text in inherited_quotas(quotas, mechanisms or ()))
+
+
+async def _mechanisms(settings: Settings) -> Sequence[str] | None:
+    tls = settings.cluster.tls
+    try:
+        context = None if tls is None else client_context(tls, ("cluster", "tls"))
+    except TlsUnusable:
+        return None
+    return await mechanisms_of(settings.cluster.bootstrap_servers, _ASKED_S, context)
 
 
 def explanation(settings: Settings) -> Iterator[str]:
@@ -117,9 +130,12 @@ def explanation(settings: Settings) -> Iterator[str]:
     servers = ", ".join(str(server) for server in settings.cluster.bootstrap_servers)
     name = f" {settings.cluster.name}" if settings.cluster.name else ""
     yield f"Cluster{name}: brokers are first looked for at {servers}."
+    yield from tls_words.of_cluster(settings)
     for listener in settings.listeners:
         yield from _listener(listener)
-    yield f"Health and metrics: http://{settings.admin.bind}/livez, /readyz, /metrics."
+        yield from tls_words.of_listener(listener)
+    scheme = "http" if settings.admin.tls is None else "https"
+    yield f"Health and metrics: {scheme}://{settings.admin.bind}/livez, /readyz, /metrics."
     yield "Brokers see all clients at this gateway's address, and count them as one where they bound addresses"
     yield "  (max.connections.per.ip, connection_creation_rate): raise that for it, and bound users here (limits)."
     if settings.workers > 1:

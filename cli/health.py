@@ -4,12 +4,12 @@ import http.client
 import sys
 from typing import Final
 
+from pidgate.cli.admin_address import DEFAULT_ADMIN, cause_of, of_settings, of_text
 from pidgate.cli.options import USAGE_ERROR, HealthOptions
+from pidgate.gateway.errors import CannotStart
 
 HEALTHY: Final = 0
 UNHEALTHY: Final = 1
-
-DEFAULT_ADMIN: Final = "127.0.0.1:9290"
 
 
 def health(options: HealthOptions) -> int:
@@ -17,25 +17,23 @@ def health(options: HealthOptions) -> int:
 
     The file may be missing: a container's health check names it even when the gateway was started by options.
     """
-    from pidgate import units
     from pidgate.gateway.config.loading import ConfigError, load
 
     try:
         if options.admin is None and options.config is not None and options.config.exists():
-            host, port = load(options.config).admin.bind
+            at = of_settings(load(options.config).admin)
         else:
-            host, port = units.address(options.admin or DEFAULT_ADMIN)
-    except (ConfigError, ValueError) as error:
+            at = of_text(options.admin or DEFAULT_ADMIN, options.ca_file)
+    except (ConfigError, ValueError, CannotStart) as error:
         print(f"pidgate health: {error}", file=sys.stderr)
         return USAGE_ERROR
-    host = "127.0.0.1" if host in units.WILDCARD_HOSTS else host
-    connection = http.client.HTTPConnection(host, port, timeout=options.timeout_s)
+    connection = at.connect(options.timeout_s)
     try:
         connection.request("GET", "/readyz" if options.ready else "/livez", headers={"Host": "localhost"})
         response = connection.getresponse()
         text = response.read(1_000).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:
-        print(f"unhealthy: {host}:{port} does not answer ({error or type(error).__name__})")
+        print(f"unhealthy: {at.address} does not answer ({cause_of(error)})")
         return UNHEALTHY
     finally:
         connection.close()

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import signal
+import ssl
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -18,7 +19,9 @@ from pidgate import units
 from pidgate.cli.options import USAGE_ERROR, LoadOptions
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError
-from pidgate.gateway.config.source import option_value
+from pidgate.gateway.config.source import dotted, option_value
+from pidgate.gateway.config.tls_settings import ClusterTlsSettings
+from pidgate.gateway.tls.contexts import TlsUnusable, client_context, pinned_context
 from pidgate.load.plan import MOST_BATCH_BYTES, RECORD_OVERHEAD_BYTES, Address, Kind, Login, Plan
 from pidgate.load.running import Result, run
 
@@ -111,6 +114,7 @@ def plan_of(options: LoadOptions) -> Plan:
         seed=options.seed,
         client_id=options.client_id,
         login=_login(options),
+        tls=_tls(options),
         create_topic=options.create_topic,
         partitions=options.partitions or 1,
         delivery_timeout_s=_seconds("--delivery-timeout", options.delivery_timeout),
@@ -133,6 +137,32 @@ def _bootstrap(options: LoadOptions) -> tuple[Address, ...]:
         raise ConfigError.at("--bootstrap-servers", text)
     servers = options.bootstrap_servers.split(",")
     return tuple(option_value("--bootstrap-servers", units.address, server.strip()) for server in servers)
+
+
+def _tls(options: LoadOptions) -> ssl.SSLContext | None:
+    """Raises ConfigError naming the option, or the file's key."""
+    wanted = options.tls or options.ca_file is not None
+    for option, file in (("--cert-file", options.cert_file), ("--key-file", options.key_file)):
+        if file is not None and not (wanted or options.config):
+            raise ConfigError.at(option, "is for TLS; add --tls, or --ca-file")
+    if not options.verify_hostname and not wanted:
+        raise ConfigError.at("--no-verify-hostname", "is for TLS; add --tls, or --ca-file")
+    if options.key_file is not None and options.cert_file is None:
+        raise ConfigError.at("--key-file", "alone can be shown to nobody; add --cert-file")
+    listener = None if options.config is None else loading.load(options.config).listeners[0].tls
+    if not wanted and listener is None:
+        return None
+    files = {"ca_file": options.ca_file, "cert_file": options.cert_file, "key_file": options.key_file}
+    given = {key: str(file) for key, file in files.items() if file is not None}
+    tls = ClusterTlsSettings.model_validate({**given, "verify_hostname": options.verify_hostname})
+    try:
+        if wanted or listener is None:
+            return client_context(tls, ())
+        return pinned_context(listener.cert_file, ("listeners", 0, "tls"), tls)
+    except TlsUnusable as error:
+        is_option = len(error.path) == 1
+        where = f"--{error.path[0]}".replace("_", "-") if is_option else dotted(error.path)
+        raise ConfigError.at(where, error.text) from error
 
 
 def _rates(options: LoadOptions, counts: Mapping[Kind, int]) -> dict[Kind, float]:

@@ -70,8 +70,12 @@ AdminOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="The gateway to ask (default: admin.bind of --config, 127.0.0.1:9290); again for each further one.",
+        help="The gateway to ask (default: admin.bind of --config, 127.0.0.1:9290), https://HOST:PORT with TLS; again "
+        "for each further one.",
     ),
+]
+CaOption = Annotated[
+    Path | None, typer.Option("--ca-file", metavar="FILE", help="Call with TLS, trusting this CA (PEM).")
 ]
 TokenOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Holds what admin.token_file of the gateway holds.")
@@ -164,6 +168,13 @@ class LoadOptions:
     acks: str = option("all", "all or 1.")
     seed: int = option(1, "Of the records and of when each kind begins.")
     client_id: str = option("pidgate-load", "Transactional ids are this and a number.")
+    tls: bool = option(False, "Connect with TLS, trusting the CAs of this machine.", "--tls")
+    ca_file: Path | None = option(None, "Connect with TLS, trusting this CA (PEM).", metavar="FILE")
+    verify_hostname: bool = option(
+        True, "Look at the CA alone, not at names.", "--verify-hostname/--no-verify-hostname"
+    )
+    cert_file: Path | None = option(None, "The certificate to show (PEM).", metavar="FILE")
+    key_file: Path | None = option(None, "Its key (default: in --cert-file).", metavar="FILE")
     user: str | None = option(None, "Log in with SASL.")
     password_file: Path | None = option(None, "Holds the password.")
     mechanism: str | None = option(None, "PLAIN (default), SCRAM-SHA-256 or SCRAM-SHA-512.")
@@ -181,7 +192,10 @@ class HealthOptions:
     config: Path | None = option(
         None, "Take admin.bind from this file, if it exists.", "--config", "-c", metavar="FILE"
     )
-    admin: str | None = option(None, "The admin address (default: 127.0.0.1:9290).")
+    admin: str | None = option(
+        None, "The admin address (default: 127.0.0.1:9290), https://HOST:PORT with TLS."
+    )
+    ca_file: CaOption = None
     ready: bool = option(False, "Ask /readyz instead of /livez.", "--ready")
     timeout_s: float = option(3.0, "Seconds to wait for an answer.", "--timeout")
 
@@ -192,6 +206,7 @@ class GatewayOptions:
 
     config: ConfigOption = None
     admin: AdminOption = None
+    ca_file: CaOption = None
     token_file: TokenOption = None
     as_json: bool = option(False, "For programs: a list, one object for each gateway.", "--json")
 
@@ -203,6 +218,7 @@ class PromoteOptions:
     user: UserArgument
     config: ConfigOption = None
     admin: AdminOption = None
+    ca_file: CaOption = None
     token_file: TokenOption = None
     since: str = option("1d", "How far back to look: 1h, 1d, 7d.")
     yes: bool = option(False, "Do not ask.", "--yes")

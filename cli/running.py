@@ -22,6 +22,7 @@ from pidgate.gateway.config.source import dotted
 from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.logs import Event
 from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
+from pidgate.gateway.tls import checking as tls_checking
 from pidgate.version import is_compiled, version
 
 STOPPED: Final = 0
@@ -42,6 +43,11 @@ def run(options: RunOptions) -> int:
         settings = _settings(options)
     except ConfigError as error:
         print(error, file=sys.stderr)
+        return USAGE_ERROR
+    if problems := [
+        f"{_where(file, dotted(error.path))}: {error.text}" for error in tls_checking.unusable(settings)
+    ]:
+        print("\n".join(problems), file=sys.stderr)
         return USAGE_ERROR
     logs.configure(settings.log.format, settings.log.level)
     _log_start(settings, file, open_files.allow_most())
@@ -97,7 +103,7 @@ def _log_start(settings: Settings, file: Path | None, most_open_files: int) -> N
         bootstrap_servers=[str(server) for server in settings.cluster.bootstrap_servers],
         open_files=most_open_files,
     )
-    for path, text in conflicts.warnings(settings):
+    for path, text in (*conflicts.warnings(settings), *tls_checking.warnings(settings)):
         log.warning(Event.CONFIG_WARNING, key=dotted(path), text=text)
 
 

@@ -39,7 +39,7 @@ class Event(StrEnum):
         return event
 
     GATEWAY_STARTING = "gateway_starting", "version compiled pid config mode bootstrap_servers open_files"
-    LISTENING = "listening", "listener bind node_id advertised"
+    LISTENING = "listening", "listener bind tls node_id advertised"
     CONFIG_WARNING = "config_warning", "where key text"
     ACCEPTING_PAUSED = "accepting_paused", "connections pause_ms"
     ADMIN_TOKEN_NOT_KEPT = "admin_token_not_kept", "path reason"
@@ -47,6 +47,8 @@ class Event(StrEnum):
     CONFIG_PROBLEM = "config_problem", "where key text"
     CONFIG_REFUSED = "config_refused", "config cause problems remedy"
     CONFIG_RESTART_NEEDED = "config_restart_needed", "key running in_file remedy"
+    TLS_RENEWED = "tls_renewed", "key"
+    TLS_NOT_RENEWED = "tls_not_renewed", "key reason remedy"
     NOTHING_TO_RELOAD = "nothing_to_reload", "reason remedy"
     ENFORCING_BEGINS = "enforcing_begins", "user users would_refuse remedy"
     CLUSTER_REACHED = "cluster_reached", "server node_ids waited_ms"
@@ -58,7 +60,7 @@ class Event(StrEnum):
         "connection_closed",
         _CONNECTION + "cause reason suppressed_count seconds requests bytes_in bytes_out",
     )
-    UPSTREAM_FAILED = "upstream_failed", _CONNECTION + "server cause in_flight suppressed_count"
+    UPSTREAM_FAILED = "upstream_failed", _CONNECTION + "server cause reason in_flight suppressed_count"
     PRODUCER_ID_REFUSED = (
         "producer_id_refused",
         _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",

@@ -83,7 +83,11 @@ class Cluster:
         """Connect as a client does: ApiVersions, then SASL. Raises OSError, LoginRefused, KafkaProtocolError."""
         plan = self.plan
         connection = await connect(
-            address, plan.request_timeout_s, client_id=plan.client_id, from_host=plan.from_host
+            address,
+            plan.request_timeout_s,
+            client_id=plan.client_id,
+            from_host=plan.from_host,
+            tls=plan.tls,
         )
         if tally is not None:
             tally.connections += 1

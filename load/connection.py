@@ -6,6 +6,7 @@ Knows sizes and correlation ids, no APIs. It has no back pressure: what is sent 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections import deque
 from typing import Final, NamedTuple, TypeVar
@@ -157,14 +158,21 @@ async def connect(
     *,
     client_id: str = "pidgate-load",
     from_host: str | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Connection:
-    """Connect, from a certain local address if given. Raises OSError; ConnectionLost after `request_timeout_s`."""
+    """Connect, from a certain local address if given, with TLS if there is a context.
+
+    Raises OSError; ConnectionLost after `request_timeout_s`.
+    """
     loop = asyncio.get_running_loop()
     local_address = None if from_host is None else (from_host, 0)
     try:
         async with asyncio.timeout(request_timeout_s):
             _, connection = await loop.create_connection(
-                lambda: Connection(loop, request_timeout_s, client_id), *address, local_addr=local_address
+                lambda: Connection(loop, request_timeout_s, client_id),
+                *address,
+                local_addr=local_address,
+                ssl=tls,
             )
     except TimeoutError as error:
         raise ConnectionLost(f"no connection to {address[0]}:{address[1]} in time") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -68,6 +69,8 @@ class Plan:
     seed: int = 1
     client_id: str = "pidgate-load"
     login: Login | None = None
+    tls: ssl.SSLContext | None = None
+    """None: without TLS."""
     from_host: str | None = None
     """Local address to connect from."""
     to_all_partitions: bool = False

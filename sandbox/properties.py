@@ -1,9 +1,19 @@
 """server.properties of one node: small, quick, and complete for every API that clients may use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pidgate.sandbox.spec import CONTROLLER, PLAINTEXT, PROXIED, SASL_PLAINTEXT, SUPER_USER, ClusterSpec
+from pidgate.sandbox.spec import (
+    CONTROLLER,
+    PLAINTEXT,
+    PROXIED,
+    SASL_PLAINTEXT,
+    SASL_SSL,
+    SSL,
+    SUPER_USER,
+    ClusterSpec,
+    Tls,
+)
 
 CONTROLLER_HOST = "127.0.0.1"
 
@@ -75,7 +85,9 @@ def server_properties(
         **_SINGLE_COPIES,
     }
     if spec.sasl:
-        properties |= _sasl(spec.users)
+        properties |= _sasl(spec.users, [SASL_PLAINTEXT] if spec.tls is None else [SASL_PLAINTEXT, SASL_SSL])
+    if spec.tls is not None:
+        properties |= _tls(spec.tls)
     if spec.acl:
         properties |= {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -84,18 +96,29 @@ def server_properties(
     return properties | dict(spec.properties)
 
 
-def _sasl(users: Mapping[str, str]) -> dict[str, str]:
-    prefix = f"listener.name.{SASL_PLAINTEXT.lower()}"
+def _sasl(users: Mapping[str, str], listeners: Sequence[str]) -> dict[str, str]:
     accounts = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    plain = f"org.apache.kafka.common.security.plain.PlainLoginModule required {accounts};"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    logins = {"plain": plain, "scram-sha-256": scram, "scram-sha-512": scram}
     return {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        f"{prefix}.plain.sasl.jaas.config": (
-            f"org.apache.kafka.common.security.plain.PlainLoginModule required {accounts};"
-        ),
-        f"{prefix}.scram-sha-256.sasl.jaas.config": scram,
-        f"{prefix}.scram-sha-512.sasl.jaas.config": scram,
+        **{
+            f"listener.name.{listener.lower()}.{mechanism}.sasl.jaas.config": login
+            for listener in listeners
+            for mechanism, login in logins.items()
+        },
         "delegation.token.secret.key": "a-secret-of-the-sandbox",
+    }
+
+
+def _tls(tls: Tls) -> dict[str, str]:
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(tls.key_store),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tls.ca_file),
+        f"listener.name.{SSL.lower()}.ssl.client.auth": tls.client_auth,
     }
 
 

@@ -3,6 +3,8 @@
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 from pidgate.sandbox.errors import SandboxError
 from pidgate.sandbox.jars import NEWEST
@@ -10,11 +12,23 @@ from pidgate.sandbox.tools import QUICK_TO_START
 
 PLAINTEXT = "PLAINTEXT"
 SASL_PLAINTEXT = "SASL_PLAINTEXT"
+SSL = "SSL"
+SASL_SSL = "SASL_SSL"
 CONTROLLER = "CONTROLLER"
 PROXIED = "PROXIED"
 """A plaintext listener that names the port of a proxy."""
 
 SUPER_USER = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificates that brokers show and trust; `client_auth` in Kafka's words, of the SSL listener."""
+
+    key_store: Path
+    """Key and certificate in one PEM file: certificates.Pair.both."""
+    ca_file: Path
+    client_auth: Literal["none", "requested", "required"] = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +46,8 @@ class ClusterSpec:
         default_factory=lambda: {"alice": "alice-secret", "bob": "bob-secret", SUPER_USER: "admin-secret"}
     )
     """Name to password, for all three mechanisms."""
+    tls: Tls | None = None
+    """An SSL listener beside PLAINTEXT and, with `sasl`, SASL_SSL."""
     acl: bool = False
     """Kafka's StandardAuthorizer. `admin` and, for the brokers, ANONYMOUS may do everything."""
     advertised_host: str = "127.0.0.1"
@@ -62,10 +78,12 @@ class ClusterSpec:
 
     @property
     def client_listeners(self) -> tuple[str, ...]:
+        tls = ((SSL, SASL_SSL) if self.sasl else (SSL,)) if self.tls is not None else ()
         return (
             PLAINTEXT,
             *((SASL_PLAINTEXT,) if self.sasl else ()),
             *((PROXIED,) if self.proxied_port else ()),
+            *tls,
         )
 
     def bind_address(self) -> str:

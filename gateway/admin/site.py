@@ -14,6 +14,7 @@ from pidgate.gateway.admin.access import Access
 from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.tls.live import LiveContext, follow
 from pidgate.units import Address
 
 if TYPE_CHECKING:
@@ -51,15 +52,21 @@ class GatewayView(Protocol):
 class AdminSite:
     """A running site; `address` has the port that was chosen for port 0."""
 
-    def __init__(self, runner: web.AppRunner, address: Address, access: Access) -> None:
+    def __init__(
+        self, runner: web.AppRunner, address: Address, access: Access, tls: LiveContext | None
+    ) -> None:
         self._runner = runner
         self.address = address
         self._access = access
-        self._refresh = asyncio.get_running_loop().create_task(self._keep_token())
+        loop = asyncio.get_running_loop()
+        self._background = [loop.create_task(self._keep_token())]
+        if tls is not None:
+            self._background.append(loop.create_task(follow([tls])))
 
     async def close(self) -> None:
         """Stop listening; cut open connections after a second."""
-        self._refresh.cancel()
+        for task in self._background:
+            task.cancel()
         await self._runner.cleanup()
         if self._access.local is not None:
             self._access.local.withdraw()
@@ -71,8 +78,10 @@ class AdminSite:
             self._access.local.publish(self.address.port)
 
 
-async def start(bind: Address, gateway: GatewayView, quotas: QuotasApi | None = None) -> AdminSite:
-    """Serve on `bind`; without `quotas` there is no quota API. Raises CannotListen."""
+async def start(
+    bind: Address, gateway: GatewayView, quotas: QuotasApi | None = None, tls: LiveContext | None = None
+) -> AdminSite:
+    """Serve on `bind`; without `quotas` there is no quota API, without `tls` it is HTTP. Raises CannotListen."""
     from aiohttp import web
 
     access = Access(AdminSettings.model_validate({"bind": str(bind)})) if quotas is None else quotas.access
@@ -95,7 +104,8 @@ async def start(bind: Address, gateway: GatewayView, quotas: QuotasApi | None = 
     host, port = bind
     try:
         with listening_on("admin.bind", bind):
-            await web.TCPSite(runner, host, port).start()
+            context = None if tls is None else tls.for_a_server_of_others()
+            await web.TCPSite(runner, host, port, ssl_context=context).start()
     except BaseException:
         await runner.cleanup()
         raise
@@ -104,7 +114,7 @@ async def start(bind: Address, gateway: GatewayView, quotas: QuotasApi | None = 
         access.local.publish(address.port)
         if access.local.failure:
             log.error(Event.ADMIN_TOKEN_NOT_KEPT, path=str(access.local.path), reason=access.local.failure)
-    return AdminSite(runner, address, access)
+    return AdminSite(runner, address, access, tls)
 
 
 class Handlers:

@@ -9,6 +9,7 @@ the gateway topics that exist; of one with authentication both are learnt from t
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from struct import Struct
@@ -17,6 +18,8 @@ from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, Nodes
 from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.tls.live import LiveContext
+from pidgate.gateway.tls.wording import of_broker
 from pidgate.protocol import addresses, messages, metadata, producer_requests
 from pidgate.protocol.errors import KafkaProtocolError
 
@@ -28,6 +31,8 @@ PROBE_ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
 _NO_BROKER = (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError)
 """ValueError and OverflowError: what is no host name or no port."""
 RETRY_S = 0.5
+SHUTDOWN_S = 1.0
+"""For a broker to answer the end of TLS; half a minute by default."""
 GATEWAY_TOPICS_RETRY_S = 5.0
 """Wait between two looks for the gateway's own topic until it exists: the first gateway to come makes it."""
 UNANSWERED_RETRY_S = 60.0
@@ -43,8 +48,10 @@ class Probe:
         timeout_ms: int,
         gateway_topics: GatewayTopics | None = None,
         authentication: Authentication | None = None,
+        tls: LiveContext | None = None,
     ) -> None:
         self._nodes = nodes
+        self._tls = tls
         self._authentication = authentication or Authentication()
         self._gateway_topics = gateway_topics or GatewayTopics()
         self._timeout_s = timeout_ms / 1000
@@ -69,20 +76,26 @@ class Probe:
             host, port = self._nodes.candidates(None)[0]
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    reader, writer = await asyncio.open_connection(host, port)
+                    reader, writer = await _open(host, port, self._context)
             except (OSError, ValueError, OverflowError):
                 continue
             wait_s = GATEWAY_TOPICS_RETRY_S if await self._learn_from(reader, writer) else UNANSWERED_RETRY_S
+
+    @property
+    def _context(self) -> ssl.SSLContext | None:
+        return None if self._tls is None else self._tls.context
 
     async def _ask(self, address: Address) -> bool:
         host, port = address
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
-                reader, writer = await asyncio.open_connection(host, port)
+                reader, writer = await _open(host, port, self._context)
                 found = await _handshake(reader, writer)
         except _NO_BROKER as error:
-            self.last_failure = f"{host}:{port}: {str(error) or type(error).__name__}"
+            is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None
+            reason = of_broker(error, host) if is_of_tls else str(error)
+            self.last_failure = f"{host}:{port}: {reason or type(error).__name__}"
             log.warning(
                 Event.CLUSTER_NOT_REACHED,
                 server=f"{host}:{port}",
@@ -124,15 +137,20 @@ class Probe:
         return host, port
 
 
-async def mechanisms_of(servers: Iterable[Address], timeout_s: float) -> Sequence[str] | None:
-    """Return the SASL mechanisms that the first broker that answers offers; None: no broker has answered in time."""
+async def mechanisms_of(
+    servers: Iterable[Address], timeout_s: float, context: ssl.SSLContext | None = None
+) -> Sequence[str] | None:
+    """Return the SASL mechanisms that the first broker that answers offers; None: no broker has answered in time.
+
+    `context` None: without TLS.
+    """
     authentication, found = Authentication(), list[str]()
     authentication.on_learnt = found.extend
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             for host, port in servers:
                 with suppress(*_NO_BROKER):
-                    reader, writer = await asyncio.open_connection(host, port)
+                    reader, writer = await _open(host, port, context)
                     try:
                         answer = await _handshake(reader, writer)
                     finally:
@@ -140,6 +158,15 @@ async def mechanisms_of(servers: Iterable[Address], timeout_s: float) -> Sequenc
                     authentication.learn(answer.error_code, answer.mechanisms)
                     return found
     return None
+
+
+async def _open(
+    host: str, port: int, context: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect, with TLS where there is a context. Raises OSError, ValueError, OverflowError."""
+    if context is None:
+        return await asyncio.open_connection(host, port)
+    return await asyncio.open_connection(host, port, ssl=context, ssl_shutdown_timeout=SHUTDOWN_S)
 
 
 async def _handshake(

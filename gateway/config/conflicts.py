@@ -25,6 +25,7 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
     yield from _name_conflicts(settings)
     yield from _quota_conflicts(settings)
     yield from _admin_conflicts(settings)
+    yield from _tls_conflicts(settings)
     for index, listener in enumerate(settings.listeners):
         if settings.workers > 1 and listener.bind.port == 0:
             yield (
@@ -46,6 +47,23 @@ def _admin_conflicts(settings: Settings) -> Iterator[Finding]:
             ("admin", "writable"),
             f"lets whoever reaches {admin.bind} set quotas; write admin.token_file, or bind to 127.0.0.1",
         )
+
+
+def _tls_conflicts(settings: Settings) -> Iterator[Finding]:
+    for index, listener in enumerate(settings.listeners):
+        if (tls := listener.tls) is None:
+            continue
+        path: KeyPath = ("listeners", index, "tls", "client_ca_file")
+        if tls.client_auth != "none" and not tls.client_ca_file:
+            yield (
+                path,
+                f"is missing; client_auth: {tls.client_auth} needs the CA that clients' certificates are of",
+            )
+        if tls.client_auth == "none" and tls.client_ca_file:
+            yield path, "has no effect: no client is asked for a certificate; add client_auth: required"
+    tls_of_cluster = settings.cluster.tls
+    if tls_of_cluster is not None and tls_of_cluster.given_key_file and not tls_of_cluster.cert_file:
+        yield ("cluster", "tls", "cert_file"), "is missing; a key alone can be shown to nobody"
 
 
 def warnings(settings: Settings) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ UNTIL_RESTART_CHANGES: Final = ("topic",)
 
 NOTHING: Final = "(nothing)"
 HIDDEN: Final = "(not shown)"
-_SECRETIVE: Final = ("password", "token", "secret")
+_SECRETIVE: Final = ("password", "token", "secret", "key_file")
 """Keys that name a file should hold no secret; somebody may have written one there all the same."""
 
 

@@ -8,10 +8,12 @@ from fractions import Fraction
 from socket import gethostname
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import BaseModel, Field, PlainValidator
 
 from pidgate import units
+from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ListenerTlsSettings, ServerTlsSettings
 from pidgate.gateway.config.values import (
+    SECTION,
     Advertised,
     BindAddress,
     DurationMs,
@@ -39,14 +41,15 @@ def _remember(value: object) -> int | None:
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = SECTION
 
 
 class ClusterSettings(Section):
-    """The Kafka cluster behind the gateway."""
+    """The Kafka cluster behind the gateway. `tls` None: it is spoken to without."""
 
     name: str = ""
     bootstrap_servers: tuple[ServerAddress, ...] = Field(min_length=1, strict=False)
+    tls: ClusterTlsSettings | None = None
 
 
 class SaslSettings(Section):
@@ -91,6 +94,7 @@ class ListenerSettings(Section):
     node_ports: NodePortsSettings | None = None
     only_node: int | None = Field(default=None, ge=0)
     authentication: Literal["required", "none"] | None = None
+    tls: ListenerTlsSettings | None = None
 
     @property
     def requires_login(self) -> bool | None:
@@ -321,6 +325,10 @@ class LimitsSettings(Section):
     producer_ids_per_request: int = Field(default=8, ge=2, le=1_000)
     # Off: behind a NAT all clients have one address.
     connections_per_address: int | None = Field(default=None, ge=1)
+    # Clients give the set-up of a connection up after 10 s (Java's socket.connection.setup.timeout.ms).
+    tls_handshake_time_ms: PositiveDurationMs = Field(default=10_000, alias="tls_handshake_time")
+    # Under way in a process: a fleet that comes back has about as many, over a slow network.
+    tls_handshakes: int = Field(default=500, ge=1)
 
 
 class AdminSettings(Section):
@@ -331,6 +339,7 @@ class AdminSettings(Section):
     """
 
     bind: BindAddress = Address("127.0.0.1", 9290)
+    tls: ServerTlsSettings | None = None
     writable: bool = False
     token_file: str = ""
     hosts: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,253}$")], ...] = Field(

@@ -1,13 +1,16 @@
 """Values of the configuration as people write them, each checked by itself."""
 
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from pydantic import AfterValidator, PlainValidator, StringConstraints
+from pydantic import AfterValidator, ConfigDict, PlainValidator, StringConstraints
 
 from pidgate import units
 from pidgate.quota import settings as quota
 from pidgate.units import Address
+
+SECTION: Final = ConfigDict(frozen=True, extra="forbid", strict=True)
+"""Of every section of the configuration."""
 
 
 class Advertise(NamedTuple):

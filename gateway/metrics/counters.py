@@ -40,13 +40,13 @@ class Counters:
         self.connections_open = 0
         """A level."""
         self.connections_closed: Counter[str] = Counter()
-        """By cause: client, reset, idle, login, drain, protocol, limit, upstream, sticky, own_topic."""
+        """By cause: client, reset, idle, login, drain, protocol, tls, limit, upstream, sticky, own_topic."""
         self.connections_delayed: Counter[str] = Counter()
         """Pauses in which nobody was accepted (all), and connections that waited after their login (user)."""
         self.connections_limited: Counter[str] = Counter()
-        """Closed because there were too many: address, user, silent."""
+        """Closed because there were too many: address, user, silent, handshake."""
         self.upstream_failures: Counter[str] = Counter()
-        """By cause: refused, timeout, reset, closed, resolve."""
+        """By cause: refused, timeout, reset, closed, resolve, tls."""
         self.events_unrecorded = 0
         """Happenings that became no event: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0

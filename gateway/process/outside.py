@@ -16,6 +16,7 @@ from pidgate.gateway.admin.site import GatewayView
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.proxy.listeners import Bind, listening_socket
 from pidgate.gateway.quotas.administration import Administration
+from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.quota.entities import User
 from pidgate.quota.state import LocalState
@@ -50,13 +51,15 @@ async def admin_site(
     now_ms: Callable[[], int],
     sticky_entries: StickyEntries | None,
 ) -> Closes:
-    """Open the admin site over HTTP. Raises CannotListen."""
+    """Open the admin site over HTTP or HTTPS. Raises CannotListen, TlsUnusable."""
     # Imported only now: the HTTP library takes longer to load than everything that has to listen first.
     from pidgate.gateway.admin import site
     from pidgate.gateway.admin.quotas_api import QuotasApi
 
     quotas = QuotasApi(settings, administration, state, now_ms, sticky_entries=sticky_entries)
-    return await site.start(settings.admin.bind, view, quotas)
+    admin = settings.admin
+    tls = None if admin.tls is None else LiveContext.of_server(admin.tls, ("admin", "tls"))
+    return await site.start(admin.bind, view, quotas, tls)
 
 
 @dataclass(frozen=True, slots=True)

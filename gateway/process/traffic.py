@@ -28,6 +28,7 @@ from pidgate.gateway.proxy.listeners import Listener
 from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.quotas.announcing import log_inherited_quotas
 from pidgate.gateway.recording.recorder import Recorder
+from pidgate.gateway.tls.live import LiveContext, follow
 from pidgate.protocol import codec
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, Cells
@@ -84,6 +85,8 @@ class Traffic:
         self.nodes.on_address = self._node_found
         self.byte_quota = ByteQuota(quotas, now_ms, byte_cells)
         self._budget = BufferBudget(limits.buffered_total_bytes)
+        cluster_tls = settings.cluster.tls
+        upstream_tls = None if cluster_tls is None else LiveContext.of_cluster(cluster_tls)
         self.shared = Shared(
             loop=loop,
             admission=admission,
@@ -100,6 +103,7 @@ class Traffic:
             ),
             byte_quota=self.byte_quota,
             connection_limits=_connection_limits(limits, settings.workers),
+            upstream_tls=upstream_tls,
         )
         self.shared.recorder = recorder
         self.shared.administer = administer
@@ -108,12 +112,26 @@ class Traffic:
         if recorder is not None:
             recorder.topic_name = admission.sticky.topics.canonical
         self.shared.number_connections(first=max(worker, 1), step=settings.workers)
-        self._listeners = [
-            Listener(listener, self.shared, outside.bind, shares_ports=worker > 0)
-            for listener in settings.listeners
+        tls_of = [
+            None if listener.tls is None else LiveContext.of_server(listener.tls, ("listeners", index, "tls"))
+            for index, listener in enumerate(settings.listeners)
         ]
+        self._listeners = [
+            Listener(
+                listener,
+                self.shared,
+                outside.bind,
+                shares_ports=worker > 0,
+                tls=tls,
+                tls_handshake_ms=limits.tls_handshake_time_ms,
+            )
+            for listener, tls in zip(settings.listeners, tls_of, strict=True)
+        ]
+        self._contexts = [tls for tls in (upstream_tls, *tls_of) if tls is not None]
         authentication = self.shared.authentication
-        self.probe = Probe(self.nodes, limits.connect_timeout_ms, self.shared.gateway_topics, authentication)
+        self.probe = Probe(
+            self.nodes, limits.connect_timeout_ms, self.shared.gateway_topics, authentication, upstream_tls
+        )
         authentication.on_learnt = self._authentication_learnt
         self._lateness = LatenessWatch(self.shared.loop, counters)
         self._bytes_swept_ms = self.shared.now_ms()
@@ -132,6 +150,7 @@ class Traffic:
             loop.create_task(self.probe.run()),
             loop.create_task(self.probe.learn_gateway_topics()),
             loop.create_task(self._tick()),
+            loop.create_task(follow(self._contexts)),
         ]
 
     def _authentication_learnt(self, mechanisms: Sequence[str]) -> None:
@@ -323,4 +342,5 @@ def _connection_limits(limits: LimitsSettings, workers: int) -> ConnectionLimits
         max(1, limits.connections_rate_per_user // workers),
         limits.connections_per_address,
         here,
+        limits.tls_handshakes,
     )

@@ -26,7 +26,7 @@ class Port:
     """One listening socket."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, bound: socket.socket, make: Callable[[], asyncio.Protocol]
+        self, loop: asyncio.AbstractEventLoop, bound: socket.socket, make: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self._loop = loop
         self._bound = bound

@@ -190,6 +190,9 @@ class Purpose(IntEnum):
     """Written, but not taken by the client."""
     ANSWER = 6
     """An answer that has to be read whole."""
+    ENCRYPTED_REQUESTS = 7
+    """Read from the client, and not decrypted yet."""
+    ENCRYPTED_ANSWERS = 8
 
 
 class BudgetShare:

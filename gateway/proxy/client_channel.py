@@ -32,6 +32,8 @@ from pidgate.quota.state import PendingDecision
 Dial = Callable[["ClientChannel"], "asyncio.Task[None] | None"]
 """See BrokerSide.dial."""
 
+_TLS_RECORD: Final = 0x1603
+"""A TLS connection begins so: a handshake's record, of version 3.x."""
 NOBODY_ANSWERED: Final = "the process that keeps the quotas does not answer; ask again in a second"
 
 
@@ -378,5 +380,9 @@ def in_few_writes(frames: list[Buffer]) -> list[Buffer]:
 def _too_large(frame_bytes: int, limit_bytes: int, before_login: bool) -> FrameTooLarge:
     if frame_bytes < 0:
         return FrameTooLarge(f"a frame of {frame_bytes} bytes: this is not Kafka's protocol")
+    if frame_bytes >> 16 == _TLS_RECORD:
+        return FrameTooLarge(
+            "it speaks TLS, and this listener has none: write listeners.tls, or PLAINTEXT there"
+        )
     limit = "before a login limits.frame_before_auth" if before_login else "limits.frame"
     return FrameTooLarge(f"a frame of {frame_bytes} bytes, {limit} allows {limit_bytes}")

@@ -22,6 +22,7 @@ from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, Refusal
 from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Recorder
+from pidgate.gateway.tls.live import LiveContext
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
@@ -92,6 +93,7 @@ class Shared:
         gateway_topics: GatewayTopics | None = None,
         byte_quota: ByteQuota | None = None,
         connection_limits: ConnectionLimits = UNLIMITED,
+        upstream_tls: LiveContext | None = None,
     ) -> None:
         self.loop = loop
         self.now_ms = monotonic_ms(loop)
@@ -104,6 +106,8 @@ class Shared:
         self.frame_limit_bytes = frame_limit_bytes
         self.frame_before_auth_bytes = min(frame_before_auth_bytes, frame_limit_bytes)
         self.connect_timeout_ms = connect_timeout_ms
+        self.upstream_tls = upstream_tls
+        """None: brokers are spoken to without."""
         self.byte_quota = byte_quota or ByteQuota(admission.quotas, self.now_ms())
         self.channels: dict[Connection, None] = {}
         """In the order in which they came; so are the others, as whatever is gone through."""

@@ -35,7 +35,10 @@ _ALL: Final = ("all", "")
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """The bounds; None: there is none. Rates are those of this process; `here`: most connections in it."""
+    """The bounds; None: there is none. Rates are those of this process.
+
+    `here`: most connections in it; `handshakes`: most of which TLS is being set up.
+    """
 
     total: int
     per_s: int
@@ -43,6 +46,7 @@ class ConnectionLimits:
     per_user_per_s: int
     per_address: int | None = None
     here: int = 1 << 30
+    handshakes: int = 1 << 30
 
 
 class Pace:
@@ -94,6 +98,8 @@ class ConnectionQuotas:
         """Each connection's user; None: not known."""
         self._silent: dict[object, tuple[int, Callable[[], None]]] = {}
         """Those that asked nothing yet, the longest silent one first: since when, and how it is closed."""
+        self._shaking: dict[object, tuple[int, Callable[[], None]]] = {}
+        """As `_silent`, those whose TLS is being set up."""
         self._users: dict[str, _User] = {}
         self._addresses: Counter[str] = Counter()
         self._elsewhere: Counts = {}
@@ -156,6 +162,13 @@ class ConnectionQuotas:
         self._counters.connections_limited["address"] += 1
         return False
 
+    def handshake_begins(self, key: object, give_way: Callable[[], None], now_ms: int) -> None:
+        """Count a connection whose TLS is being set up; `give_way` closes it."""
+        self._shaking[key] = now_ms, give_way
+
+    def handshake_over(self, key: object) -> None:
+        self._shaking.pop(key, None)
+
     def asked(self, key: object) -> None:
         """Its first request came: it is not silent."""
         self._silent.pop(key, None)
@@ -181,6 +194,7 @@ class ConnectionQuotas:
 
     def closed(self, key: object, address: str) -> None:
         self._silent.pop(key, None)
+        self._shaking.pop(key, None)
         self._leave_user(key)
         del self._open[key]
         self._has_changed("all")
@@ -194,7 +208,10 @@ class ConnectionQuotas:
         """Return for how long nobody is accepted; makes room where all connections are taken."""
         delay_ms = self._pace.delay_ms(now_ms)
         if len(self._open) >= self.limits.here or self._count_of("all") >= self.limits.total:
-            self._make_room(now_ms)
+            self._close_longest(self._silent, max(1, self.limits.total // 100), "silent", now_ms)
+            delay_ms = max(delay_ms, 100)
+        if len(self._shaking) >= self.limits.handshakes:
+            self._close_longest(self._shaking, len(self._shaking), "handshake", now_ms)
             delay_ms = max(delay_ms, 100)
         return delay_ms
 
@@ -205,12 +222,14 @@ class ConnectionQuotas:
         ]:
             del self._users[name]
 
-    def _make_room(self, now_ms: int) -> None:
-        for key, (since_ms, give_way) in list(self._silent.items())[: max(1, self.limits.total // 100)]:
+    def _close_longest(
+        self, waiting: dict[object, tuple[int, Callable[[], None]]], most: int, kind: str, now_ms: int
+    ) -> None:
+        for key, (since_ms, give_way) in list(waiting.items())[:most]:
             if now_ms - since_ms < SILENT_MS:
                 return
-            del self._silent[key]
-            self._counters.connections_limited["silent"] += 1
+            del waiting[key]
+            self._counters.connections_limited[kind] += 1
             give_way()
 
     def _leave_user(self, key: object) -> None:

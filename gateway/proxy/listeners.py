@@ -17,7 +17,9 @@ from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.accepting import BACKLOG, Port
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext, Shared
+from pidgate.gateway.proxy.tls_connections import AcceptedTls
 from pidgate.gateway.proxy.upstream import Upstream
+from pidgate.gateway.tls.live import LiveContext
 
 log = logger()
 
@@ -48,13 +50,23 @@ class Listener:
     """One entry of `listeners`: its sockets and what it shows its clients.
 
     `shares_ports`: other workers of this gateway listen on the same ones, and the kernel deals connections out.
+    `tls`: what clients find there; None: no TLS.
     """
 
     def __init__(
-        self, settings: ListenerSettings, shared: Shared, bind: Bind, *, shares_ports: bool = False
+        self,
+        settings: ListenerSettings,
+        shared: Shared,
+        bind: Bind,
+        *,
+        shares_ports: bool = False,
+        tls: LiveContext | None = None,
+        tls_handshake_ms: int = 10_000,
     ) -> None:
         self._settings = settings
         self._bind = bind
+        self._tls = tls
+        self._handshake_ms = tls_handshake_ms
         self._shares_ports = shares_ports
         self._shared = shared
         self._ports = NodePorts(settings)
@@ -126,7 +138,15 @@ class Listener:
         context = ConnectionContext(self._shared, self._ports, node_id, self._settings.requires_login)
         dial = Upstream(context).dial
         address = ":".join(map(str, bound.getsockname()[:2]))
-        port = Port(self._shared.loop, bound, lambda: ClientChannel(context, dial).as_protocol())
+        tls = self._tls
+
+        def accepted() -> asyncio.BaseProtocol:
+            channel = ClientChannel(context, dial)
+            if tls is None:
+                return channel.as_protocol()
+            return AcceptedTls(channel, tls.context, self._handshake_ms).as_protocol()
+
+        port = Port(self._shared.loop, bound, accepted)
         await self._shared.accepting.add(port)
         self._accepting.append(port)
         if self._is_closed:
@@ -135,6 +155,7 @@ class Listener:
             Event.LISTENING,
             listener=self._settings.name,
             bind=address,
+            tls=tls is not None,
             node_id=node_id,
             advertised=None if node_id is None else ":".join(map(str, self._ports.advertised(node_id))),
         )

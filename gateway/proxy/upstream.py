@@ -10,8 +10,18 @@ from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.tls_connections import DialledTls
+from pidgate.gateway.tls.wording import of_broker
 
 log = logger()
+
+
+class NotSecured(Exception):
+    """TLS with a broker could not be set up."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class Upstream:
@@ -38,19 +48,19 @@ class Upstream:
             tried.add((host, port))
             try:
                 async with asyncio.timeout(self._shared.connect_timeout_ms / 1000):
-                    await self._shared.loop.create_connection(
-                        lambda: BrokerChannel(channel).as_protocol(), host, port
-                    )
+                    await self._open(channel, host, port)
             except TimeoutError:
                 failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
                 cause = "timeout"
+            except NotSecured as error:
+                failure, cause = f"{host}:{port}: {of_broker(error.cause, host)}", "tls"
             except (OSError, ValueError, OverflowError) as error:
                 # ValueError and OverflowError: a broker advertises what is no host name or no port.
                 failure = f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
                 cause = _cause_of(error)
             else:
                 return
-            self._connect_failed(channel, (host, port), cause)
+            self._connect_failed(channel, (host, port), cause, failure)
             if not targets and cause != "timeout":
                 # A node that has gone is forgotten by now, and the others stand in for it.
                 targets = [
@@ -58,7 +68,24 @@ class Upstream:
                 ]
         channel.close("unreachable", f"no broker could be reached: {failure}")
 
-    def _connect_failed(self, channel: ClientChannel, address: Address, cause: str) -> None:
+    async def _open(self, channel: ClientChannel, host: str, port: int) -> None:
+        """Connect, and set up TLS where it is configured. Raises NotSecured, OSError, ValueError, OverflowError."""
+        loop, tls = self._shared.loop, self._shared.upstream_tls
+        if tls is None:
+            await loop.create_connection(lambda: BrokerChannel(channel).as_protocol(), host, port)
+            return
+        context = tls.context
+        dialled = DialledTls(lambda: BrokerChannel(channel), channel, context, host)
+        await loop.create_connection(dialled.as_protocol, host, port)
+        try:
+            await dialled.done
+        except OSError as error:
+            raise NotSecured(error) from error
+        finally:
+            if not dialled.done.done() or dialled.done.cancelled():
+                dialled.abort()
+
+    def _connect_failed(self, channel: ClientChannel, address: Address, cause: str, failure: str) -> None:
         self._shared.counters.upstream_failures[cause] += 1
         if self._context.node_id is not None:
             self._shared.nodes.forget(self._context.node_id, address)
@@ -69,6 +96,7 @@ class Upstream:
                 Event.UPSTREAM_FAILED,
                 server=server,
                 cause=cause,
+                reason=failure,
                 suppressed_count=left_out,
                 **channel.describe(),
             )

@@ -20,6 +20,7 @@ from typing import Final, Literal, Protocol
 
 from pidgate.gateway.clock import wall_ms
 from pidgate.gateway.config import conflicts
+from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.loading import ConfigError, checked
 from pidgate.gateway.config.reloadable import Difference, differences, taken_over
 from pidgate.gateway.config.settings import Settings
@@ -32,7 +33,6 @@ from pidgate.quota.settings import Quotas
 
 log = logger()
 
-LOOK_EVERY_S: Final = 1.0
 SETTLED_S: Final = 0.05
 """The file must not have changed for so long."""
 SETTLING_LOOKS: Final = 40
@@ -42,45 +42,8 @@ MOST_NAMED: Final = 20
 _ANYBODY: Final = ""
 """A name that nobody has: stands for the users that are not named."""
 
-Signature = tuple[int, int, int, int]
-"""Device, inode, size and time of change (ns) of the file that the path leads to in the end."""
 Cause = Literal["start", "signal", "file"]
 Result = Literal["applied", "unchanged", "refused"]
-
-
-def signature(path: Path) -> Signature | None:
-    """Return the signature of a file; None when there is none, or it is out of reach."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-class FileWatch:
-    """Notices changes of a file by polling: a swapped symbolic link, a rename and a network file system all look alike.
-
-    `mark` it and read it, then poll `has_changed`.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._marked: Signature | None = None
-        self._seen: Signature | None = None
-
-    def mark(self) -> None:
-        """Note the file as it is about to be read; what is written to it from here on is a change."""
-        self._marked = self._seen = signature(self._path)
-
-    def is_still(self) -> bool:
-        """Return whether the file is as it was marked."""
-        return signature(self._path) == self._marked
-
-    def has_changed(self) -> bool:
-        """Return whether the file is not the marked one, and the same as at the last call: nobody is writing to it."""
-        now = signature(self._path)
-        settled, self._seen = now == self._seen, now
-        return settled and now != self._marked
 
 
 @dataclass(frozen=True, slots=True)

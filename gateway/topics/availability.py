@@ -44,6 +44,13 @@ _SAYING_LITTLE: Final = frozenset((
 """Errors that only say that nothing worked: the reason is in the library's log."""
 
 
+_TLS: Final = ("CERTIFICATE_VERIFY_FAILED", "[SSL", "certificate verify failed")
+"""In the messages of Python's ssl module."""
+_CHECK_TLS: Final = (
+    "check cluster.tls (ca_file, cert_file); the ports of bootstrap_servers have to be of TLS listeners"
+)
+
+
 class Cause(NamedTuple):
     """Cause of a failure and its remedy, in words."""
 
@@ -56,7 +63,12 @@ def explained(error: BaseException, doing: Doing, topic: str) -> Cause:
     text = _text(error)
     name = type(error).__name__
     if isinstance(error, CredentialsUnreadable):
-        return Cause(text, "make the password file readable for the gateway")
+        return Cause(text, "make the file readable for the gateway; it is read again with the next attempt")
+    if any(sign in text for sign in _TLS):
+        return Cause(
+            text,
+            _CHECK_TLS,
+        )
     if name == "TopicAuthorizationFailedError" or "not authorized" in text:
         return Cause(text, f"allow the gateway's principal {_PERMISSIONS[doing]} on topic {topic}")
     if "Authenticat" in text or "[Error 33]" in text or "[Error 34]" in text or "[Error 58]" in text:

@@ -6,18 +6,21 @@ it must not slow the start. Nothing else makes one, so that a simulation can giv
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pidgate.gateway.config.settings import SaslSettings, Settings
+from pidgate.gateway.config.tls_settings import ClusterTlsSettings
+from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 
 CLIENT_ID = "pidgate"
 
 
 class CredentialsUnreadable(Exception):
-    """The password file cannot be read."""
+    """The password file, or a file of cluster.tls, cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,12 @@ class OwnClient:
 
     bootstrap_servers: Sequence[str]
     sasl: SaslSettings | None = None
+    tls: ClusterTlsSettings | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> OwnClient:
         servers = [str(server) for server in settings.cluster.bootstrap_servers]
-        return cls(servers, settings.own_client.sasl)
+        return cls(servers, settings.own_client.sasl, settings.cluster.tls)
 
     def producer(self, **settings: Any) -> Any:
         """Return an AIOKafkaProducer. Raises CredentialsUnreadable."""
@@ -57,21 +61,33 @@ class OwnClient:
     def arguments(self, client_id: str = CLIENT_ID) -> dict[str, Any]:
         """Return arguments for AIOKafkaProducer, AIOKafkaConsumer and AIOKafkaAdminClient.
 
-        The password file is read each time, so that a changed one is used at the next connection. Raises
+        Files are read each time, so that changed ones are used by the next client that is made. Raises
         CredentialsUnreadable.
         """
         arguments: dict[str, Any] = {
             "bootstrap_servers": list(self.bootstrap_servers),
             "client_id": client_id,
         }
+        if self.tls is not None:
+            arguments |= {
+                "security_protocol": "SSL",
+                "ssl_context": _context(self.tls),
+            }
         if self.sasl is not None:
             arguments |= {
-                "security_protocol": "SASL_PLAINTEXT",
+                "security_protocol": "SASL_PLAINTEXT" if self.tls is None else "SASL_SSL",
                 "sasl_mechanism": self.sasl.mechanism,
                 "sasl_plain_username": self.sasl.username,
                 "sasl_plain_password": _password(Path(self.sasl.password_file)),
             }
         return arguments
+
+
+def _context(tls: ClusterTlsSettings) -> ssl.SSLContext:
+    try:
+        return client_context(tls, ("cluster", "tls"))
+    except TlsUnusable as error:
+        raise CredentialsUnreadable(str(error)) from error
 
 
 def _password(file: Path) -> str:

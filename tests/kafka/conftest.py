@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pidgate.sandbox.certificates import Authority
 from pidgate.sandbox.jars import OLDEST
 from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import ClusterSpec
+from pidgate.sandbox.spec import ClusterSpec, Tls
 from tests.support.clusters import Choice, running
 
 DISTINCTIVE_HOST = "127.66.77.88"
@@ -74,3 +75,16 @@ def topic_name() -> Callable[[str], str]:
         return f"{stem}-{next(_numbers)}"
 
     return name
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The CA of `tls_cluster`, and of whoever is to be trusted there."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def tls_cluster(authority: Authority, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One node with SSL, where clients have to show a certificate, and SASL_SSL, beside those without TLS."""
+    tls = Tls(authority.issue("broker").both, authority.ca_file, "required")
+    yield from _serve(ClusterSpec(sasl=True, tls=tls), request)

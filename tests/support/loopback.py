@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -60,8 +61,11 @@ class Peer:
 class ScriptedBroker:
     """Listens, and answers by api key; Metadata tells of the nodes in `nodes`, by default of itself."""
 
-    def __init__(self, answers: Mapping[int, Answer] | None = None) -> None:
+    def __init__(
+        self, answers: Mapping[int, Answer] | None = None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._answers = dict(answers or {})
+        self._tls = tls
         self.peers: list[Peer] = []
         """Connections but for the gateway's own probe, in the order they came."""
         self.nodes: dict[int, tuple[str, int]] = {}
@@ -71,7 +75,7 @@ class ScriptedBroker:
         self._open: set[Peer] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, HOST, self.port)
+        self._server = await asyncio.start_server(self._serve, HOST, self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         self.nodes = self.nodes or {NODE_ID: (HOST, self.port)}
         return self
@@ -143,9 +147,9 @@ class RunningGateway:
         value = self.gateway.registry.get_sample_value(f"pidgate_{name}", labels or None)
         return value or 0.0
 
-    async def connect(self, port: int | None = None) -> Client:
+    async def connect(self, port: int | None = None, tls: ssl.SSLContext | None = None) -> Client:
         """Closed with the gateway, if not before."""
-        client = Client(*await asyncio.open_connection(HOST, port or self.port))
+        client = Client(*await asyncio.open_connection(HOST, port or self.port, ssl=tls))
         self.clients.append(client)
         return client
 
@@ -178,13 +182,13 @@ class Client:
 
 @asynccontextmanager
 async def gateway_before(
-    *brokers: str, listener: raw.Body | None = None, **settings: Any
+    *brokers: str, listener: raw.Body | None = None, cluster: raw.Body | None = None, **settings: Any
 ) -> AsyncIterator[RunningGateway]:
     """A started gateway with its brokers as bootstrap servers; `settings` are top-level keys."""
     first = free_block(16)
     port, first_node_port = first + 1, first + 2
     config: dict[str, Any] = {
-        "cluster": {"bootstrap_servers": list(brokers)},
+        "cluster": {"bootstrap_servers": list(brokers), **(cluster or {})},
         "listeners": [
             {
                 "bind": f"{HOST}:{port}",

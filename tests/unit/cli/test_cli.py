@@ -19,6 +19,7 @@ import uvloop
 from pidgate.cli import running
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.ports import free_block, free_port
+from tests.support.tls_examples import TLS_FILES, write_tls_files
 
 PIDGATE = Path(sys.executable).with_name("pidgate")
 ROOT = Path(__file__).parents[3]
@@ -145,11 +146,20 @@ events: {enabled: false}
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
-def test_every_example_is_valid_and_surprises_nobody(example: Path) -> None:
-    done = pidgate("check", "--config", example)
+def test_every_example_is_valid_and_surprises_nobody(example: Path, tmp_path: Path) -> None:
+    done = pidgate("check", "--config", with_its_files(example, tmp_path))
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "warning" not in done.stdout
+
+
+def with_its_files(example: Path, folder: Path) -> Path:
+    """The example, or a copy whose certificates are there."""
+    text = example.read_text()
+    if TLS_FILES not in text:
+        return example
+    write_tls_files(text, folder)
+    return written(folder, text.replace(TLS_FILES, f"{folder}/"))
 
 
 def test_there_are_examples() -> None:

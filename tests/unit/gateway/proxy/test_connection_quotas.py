@@ -127,6 +127,43 @@ def test_where_all_are_taken_the_longest_silent_one_gives_way() -> None:
     assert quotas.pause_ms(SILENT_MS) == 0
 
 
+def handshakes_are_bounded_and_never_lock_anybody_out(quotas: ConnectionQuotas) -> bool:
+    """The rule: while all are under way nobody is accepted, and those that take long make room."""
+    gone = list[str]()
+
+    def give_way(key: str) -> Callable[[], None]:
+        return lambda: gone.append(key)
+
+    for key, now_ms in (("silent", 0), ("slow", 500), ("late", 900)):
+        quotas.opened(key, "a", nothing, now_ms)
+        quotas.handshake_begins(key, give_way(key), now_ms)
+    waits = quotas.pause_ms(900) > 0 and gone == []
+    makes_room = quotas.pause_ms(500 + SILENT_MS) > 0 and gone == ["silent", "slow"]
+    goes_on = quotas.pause_ms(500 + SILENT_MS) == 0
+    quotas.handshake_over("late")
+    return waits and makes_room and goes_on and not quotas._shaking
+
+
+def bounded(handshakes: int) -> ConnectionQuotas:
+    return ConnectionQuotas(ConnectionLimits(100, 100, 10, 1, handshakes=handshakes), Counters())
+
+
+def test_handshakes_are_bounded_and_the_longest_give_way() -> None:
+    assert handshakes_are_bounded_and_never_lock_anybody_out(bounded(3))
+
+
+def test_a_mutant_that_bounds_no_handshakes_is_noticed() -> None:
+    assert not handshakes_are_bounded_and_never_lock_anybody_out(bounded(1_000))
+
+
+def test_a_connection_that_is_lost_in_its_handshake_is_forgotten() -> None:
+    quotas = bounded(1)
+    quotas.opened("a", "here", nothing, 0)
+    quotas.handshake_begins("a", nothing, 0)
+    quotas.closed("a", "here")
+    assert quotas.pause_ms(0) == 0
+
+
 def test_addresses_are_bounded_only_where_that_is_written() -> None:
     assert all(opened(quotas_of(), *range(50)))
     bounded = quotas_of(per_address=2)

@@ -1,0 +1,54 @@
+"""TLS of a configuration in plain words, and the faults of its files, for `pidgate check`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pidgate.gateway.config.loading import ConfigError, Problem, Settings
+from pidgate.gateway.config.settings import ListenerSettings
+from pidgate.gateway.config.source import Source
+from pidgate.gateway.tls.checking import unusable, warnings
+from pidgate.gateway.tls.contexts import FileMissing
+
+_CLIENTS = {
+    "none": "clients show no certificate",
+    "requested": "clients may show a certificate",
+    "required": "clients have to show a certificate",
+}
+
+
+def refuse_unusable(settings: Settings, source: Source) -> None:
+    """Raise ConfigError if the gateway would not start with the files that are here; missing ones are no reason."""
+    problems = [
+        Problem(source.where(error.path), source.key(error.path), error.text)
+        for error in unusable(settings)
+        if not isinstance(error, FileMissing)
+    ]
+    if problems:
+        raise ConfigError(problems)
+
+
+def warned(settings: Settings, source: Source) -> Iterator[str]:
+    """Yield warnings about certificates, and about files that are missing: it may be checked elsewhere."""
+    found = [(error.path, error.text) for error in unusable(settings) if isinstance(error, FileMissing)]
+    for path, text in [*found, *warnings(settings)]:
+        yield f"{source.where(path)}: {source.key(path)}: {text}"
+
+
+def of_listener(listener: ListenerSettings) -> Iterator[str]:
+    """Yield a line if the listener has TLS."""
+    tls = listener.tls
+    if tls is not None:
+        yield f"  With TLS {tls.min_version} or later, as {tls.cert_file}; {_CLIENTS[tls.client_auth]}."
+
+
+def of_cluster(settings: Settings) -> Iterator[str]:
+    """Yield a line if brokers are spoken to with TLS, or if only the clients are."""
+    tls = settings.cluster.tls
+    if tls is not None:
+        trusted = tls.ca_file or "the CAs of this machine"
+        names = "" if tls.verify_hostname else ", whatever their names (verify_hostname: false)"
+        shown = f" Shown to them: {tls.cert_file}." if tls.cert_file else ""
+        yield f"Brokers are spoken to with TLS {tls.min_version} or later, trusted by {trusted}{names}.{shown}"
+    elif any(listener.tls is not None for listener in settings.listeners):
+        yield "Brokers are spoken to without TLS: what clients encrypt is readable between here and there."

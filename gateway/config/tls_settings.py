@@ -1,0 +1,72 @@
+"""TLS as people write it: of a listener, of the admin address, towards the brokers.
+
+Files are named, never their content; they are read in gateway/tls.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, PlainValidator
+
+from pidgate.gateway.config.values import SECTION
+
+
+def _file_name(value: object) -> str:
+    # A key that somebody put here instead of its file's name must not be in the error.
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("is not a file's name; write one as text")
+    if "\n" in value or "-----BEGIN" in value:
+        raise ValueError("holds a certificate or key itself; put it into a file and write the file's name")
+    return value
+
+
+def _version(value: object) -> str:
+    # YAML reads 1.2 as a number.
+    if str(value) not in ("1.2", "1.3"):
+        raise ValueError(f"{str(value)[:20]!r} is not possible here; write 1.2 or 1.3")
+    return str(value)
+
+
+PemFile = Annotated[str, PlainValidator(_file_name)]
+TlsVersion = Annotated[str, PlainValidator(_version)]
+
+
+class TlsSettings(BaseModel):
+    """Either side of TLS. `ciphers` as OpenSSL writes them, for TLS 1.2; empty: OpenSSL's own choice."""
+
+    model_config = SECTION
+
+    min_version: TlsVersion = "1.2"
+    ciphers: str = ""
+
+
+class ServerTlsSettings(TlsSettings):
+    """The certificate that is shown to clients, with those that lead to its CA. No `key_file`: its key is in there."""
+
+    cert_file: PemFile
+    given_key_file: PemFile = Field(default="", alias="key_file")
+
+    @property
+    def key_file(self) -> str:
+        return self.given_key_file or self.cert_file
+
+
+class ListenerTlsSettings(ServerTlsSettings):
+    """The same, and whether clients have to show one of theirs, and by which CA."""
+
+    client_auth: Literal["none", "requested", "required"] = "none"
+    client_ca_file: PemFile = ""
+
+
+class ClusterTlsSettings(TlsSettings):
+    """TLS towards the brokers. No `ca_file`: the CAs of this machine. `cert_file`: shown where brokers ask for one."""
+
+    ca_file: PemFile = ""
+    verify_hostname: bool = True
+    cert_file: PemFile = ""
+    given_key_file: PemFile = Field(default="", alias="key_file")
+
+    @property
+    def key_file(self) -> str:
+        return self.given_key_file or self.cert_file

@@ -1,0 +1,108 @@
+"""TLS of a connection's two sides: of a client that was accepted, and of a broker that was dialled."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.buffers import Purpose
+from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.tls_transport import TlsTransport
+from pidgate.gateway.tls.wording import of_broker, of_client
+
+FAILED: Final = "tls"
+"""The cause for which a client's connection is closed whose handshake failed."""
+
+
+class AcceptedTls(TlsTransport):
+    """TLS with a client: its connection begins when it is accepted, and has all limits from then on."""
+
+    def __init__(self, channel: ClientChannel, context: ssl.SSLContext, handshake_ms: int) -> None:
+        at = channel.context
+        super().__init__(
+            channel, context, at.loop, at.budget, channel.share, Purpose.ENCRYPTED_REQUESTS, None
+        )
+        self._channel = channel
+        self._quotas = at.shared.connection_quotas
+        self._handshake_ms = handshake_ms
+        self._timer: asyncio.TimerHandle | None = None
+
+    def began(self) -> None:
+        channel = self._channel
+        self._timer = self._loop.call_later(self._handshake_ms / 1000, self._too_slow)
+        self._quotas.handshake_begins(channel, self._give_way, channel.context.now_ms())
+        channel.connection_made(self.as_transport())
+
+    def secured(self) -> None:
+        self._handshake_over()
+
+    def not_secured(self, error: Exception) -> None:
+        if isinstance(error, ssl.SSLError):
+            self._channel.close(FAILED, f"TLS could not be set up: {of_client(error)}")
+        else:
+            # Whoever only looks whether the port is open: a load balancer, every few seconds.
+            self._channel.close("client", str(error))
+
+    def lost(self, error: Exception | None) -> None:
+        self._handshake_over()
+        self._channel.connection_lost(error)
+
+    def _too_slow(self) -> None:
+        self._channel.close(FAILED, "TLS was not set up within limits.tls_handshake_time")
+
+    def _give_way(self) -> None:
+        self._channel.close("limit", "its TLS was not set up, and others wait: limits.tls_handshakes")
+
+    def _handshake_over(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._quotas.handshake_over(self._channel)
+
+
+class DialledTls(TlsTransport):
+    """TLS with a broker: its channel begins when the handshake is over. `done` has the error if it fails."""
+
+    def __init__(
+        self, make: Callable[[], BrokerChannel], client: ClientChannel, context: ssl.SSLContext, host: str
+    ) -> None:
+        at = client.context
+        self._channel = make()
+        super().__init__(
+            self._channel, context, at.loop, at.budget, client.share, Purpose.ENCRYPTED_ANSWERS, host
+        )
+        self._host = host
+        self._has_begun = False
+        self.done: asyncio.Future[None] = at.loop.create_future()
+
+    def began(self) -> None:
+        pass
+
+    def secured(self) -> None:
+        if self.done.done():  # nobody waits for it any more
+            self.abort()
+            return
+        self._has_begun = True
+        self.done.set_result(None)
+        self._channel.connection_made(self.as_transport())
+
+    def not_secured(self, error: Exception) -> None:
+        self._fail(error)
+        self.abort()
+
+    def lost(self, error: Exception | None) -> None:
+        if self._has_begun:
+            # With TLS 1.3 a broker refuses our certificate after the handshake.
+            if isinstance(error, ssl.SSLError):
+                error = ConnectionResetError(of_broker(error, self._host))
+            self._channel.connection_lost(error)
+        else:
+            self._fail(error or ConnectionResetError("it closed before TLS was set up"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # whoever dialled may have given up: that is no error of ours

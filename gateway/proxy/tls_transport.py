@@ -1,0 +1,388 @@
+"""TLS between a socket and its reader: a transport for the one, a protocol for the other.
+
+Not the event loop's own: there a connection begins after its handshake, outside all limits; a close waits for the
+peer's; one read brings what it likes; and each connection keeps buffers that nobody counts. Here a client's connection
+begins when it is accepted, all sockets are read into one buffer, a reader gets what it has room for, and a close sends
+its alert and ends. What arrived and cannot be decrypted yet, since its reader has paused, is at most one read, and is
+counted. What is written is encrypted as the socket takes it, and no longer than a turn at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import suppress
+from typing import Any, Final, cast
+
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, BufferBudget, Purpose
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, LargeReads, Reader
+
+ENCRYPTED: Final = bytearray(READ_BUFFER_BYTES)
+"""The bytes of whichever socket is read, as READ_BUFFER has them decrypted."""
+ENCRYPTED_VIEW: Final = memoryview(ENCRYPTED)
+SLICE_BYTES: Final = 32 * 1024
+"""So much is given to the library at once, and taken from it: its buffers grow, and stay as large as they were."""
+MOST_RECORD_BYTES: Final = 16 * 1024
+TURN_BYTES: Final = 1024 * 1024
+"""So much is encrypted in a turn: about a millisecond."""
+NOTHING: Final = memoryview(b"")
+
+
+class TlsTransport(ABC):
+    """TLS of one socket, an asyncio.Transport to its reader and an asyncio.BufferedProtocol to the socket, by shape."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        context: ssl.SSLContext,
+        loop: asyncio.AbstractEventLoop,
+        budget: BufferBudget,
+        share: BudgetShare,
+        purpose: Purpose,
+        server_hostname: str | None,
+    ) -> None:
+        """`server_hostname`: of the server that is connected to; None: this is the server's side."""
+        self._reader = reader
+        self._loop = loop
+        self._budget = budget
+        self._share = share
+        self._purpose = purpose
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._tls: ssl.SSLObject = context.wrap_bio(
+            self._incoming, self._outgoing, server_hostname is None, server_hostname
+        )
+        self._socket: asyncio.Transport | None = None
+        self._arrived = NOTHING
+        """Bytes that were read and are not with the library yet, from `_taken` on."""
+        self._taken = 0
+        self._is_secure = False
+        """The handshake is over."""
+        self._is_paused = False
+        self._is_closing = False
+        self._saw_end = self._has_ended = False
+        """The peer sends no more: it says so itself, and the reader knows."""
+        self._reads_large = False
+        self._unsent: deque[memoryview] = deque()
+        """Written by the reader, and too much for one turn or for the socket."""
+        self._unsent_bytes = 0
+        self._socket_is_full = False
+        self._is_full = False
+        """The reader knows that it has to wait."""
+        self._error: Exception | None = None
+
+    def as_protocol(self) -> asyncio.BaseProtocol:
+        return cast(asyncio.BaseProtocol, self)
+
+    def as_transport(self) -> asyncio.Transport:
+        return cast(asyncio.Transport, self)
+
+    # ---- the handshake ---------------------------------------------------------------------------------
+
+    @abstractmethod
+    def began(self) -> None:
+        """The socket is there, and the handshake begins."""
+
+    @abstractmethod
+    def secured(self) -> None:
+        """The handshake is over: the reader may read and write."""
+
+    @abstractmethod
+    def not_secured(self, error: Exception) -> None:
+        """The handshake failed; what the peer is to know of it has been sent."""
+
+    def _shake_hands(self) -> None:
+        while not self._is_closing:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._send()
+                if not self._feed():
+                    return
+            except ssl.SSLError as error:
+                self._send()
+                self.not_secured(error)
+                return
+            else:
+                self._send()
+                self._is_secure = True
+                if self._is_paused and self._socket is not None:
+                    self._socket.pause_reading()
+                self.secured()
+                self._deliver()
+                return
+
+    # ---- the socket's protocol -------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._socket = cast(asyncio.Transport, transport)
+        self.began()
+        self._shake_hands()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return ENCRYPTED_VIEW[:SCARCE_READ_BYTES] if self._budget.is_full else ENCRYPTED_VIEW
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._taken == len(self._arrived):
+            self._arrived = ENCRYPTED_VIEW[:nbytes]
+        else:
+            left = b"".join((self._arrived[self._taken :], ENCRYPTED_VIEW[:nbytes]))
+            self._arrived = memoryview(left)
+        self._taken = 0
+        if self._is_secure:
+            self._deliver()
+        else:
+            self._shake_hands()
+        self._keep_rest()
+
+    def eof_received(self) -> bool:
+        if not self._is_secure:
+            self.not_secured(ConnectionResetError("it closed the connection before TLS was set up"))
+            return False
+        if not self._is_paused:
+            self._deliver()
+        return self._ended()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_closing = True
+        self._socket = None
+        self._arrived, self._taken = NOTHING, 0
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._share.hold(self._purpose, 0)
+        self.lost(exc or self._error)
+
+    @abstractmethod
+    def lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+
+    def pause_writing(self) -> None:
+        self._socket_is_full = True
+        self._weigh()
+
+    def resume_writing(self) -> None:
+        self._socket_is_full = False
+        if self._unsent:
+            self._loop.call_soon(self._send_more)
+        else:
+            self._weigh()
+
+    # ---- reading ---------------------------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        """Hand on what has arrived, as far as the reader wants it."""
+        reader = self._reader
+        while not (self._is_paused or self._is_closing or self._has_ended):
+            try:
+                if self._reads_large:
+                    nbytes = self._read_into(reader.next_buffer())
+                else:
+                    data = self._read()
+                    nbytes = len(data)
+            except ssl.SSLError as error:
+                self._broken(error)
+                return
+            if nbytes:
+                if self._reads_large:
+                    reader.buffer_filled(nbytes)
+                else:
+                    reader.data_received(data)
+            if self._saw_end:
+                if not self._ended():
+                    self.close()
+                return
+            if not nbytes:
+                break
+        # What the library itself has to answer.
+        if self._outgoing.pending:
+            self._send()
+
+    def _has_more(self) -> bool:
+        """Return whether the library has bytes that it has not been asked for; gives it some where it has none."""
+        return self._incoming.pending > 0 or self._tls.pending() > 0 or self._feed()
+
+    def _feed(self) -> bool:
+        """Give the library more of what has arrived; False: it has all of it."""
+        start = self._taken
+        if start == len(self._arrived):
+            return False
+        self._taken = stop = min(start + SLICE_BYTES, len(self._arrived))
+        self._incoming.write(self._arrived[start:stop])
+        return True
+
+    def _read(self) -> bytes:
+        """Return what can be decrypted of what has arrived, as far as a small read goes. Raises ssl.SSLError."""
+        tls = self._tls
+        pieces: list[bytes] = []
+        size = 0
+        # One record beyond the size of a small read, so that the reader knows that reads are large.
+        while size <= SMALL_READ_BYTES and self._has_more():
+            try:
+                piece = tls.read(min(MOST_RECORD_BYTES, self._incoming.pending + tls.pending()))
+            except ssl.SSLWantReadError:
+                if not self._feed():
+                    break
+                continue
+            if not piece:
+                self._saw_end = True
+                break
+            pieces.append(piece)
+            size += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _read_into(self, view: memoryview) -> int:
+        """Decrypt into the reader's buffer what there is room for. Raises ssl.SSLError."""
+        size, filled = len(view), 0
+        while filled < size and self._has_more():
+            try:
+                # The buffer protocol is not in the types of the standard library.
+                count = cast(Any, self._tls).read(size - filled, view[filled:])
+            except ssl.SSLWantReadError:
+                if not self._feed():
+                    break
+                continue
+            if not count:
+                self._saw_end = True
+                break
+            filled += count
+        return filled
+
+    def _keep_rest(self) -> None:
+        """Keep a copy of what is not with the library yet: the buffer is everybody's in the next turn."""
+        left_bytes = len(self._arrived) - self._taken
+        self._arrived = memoryview(bytes(self._arrived[self._taken :])) if left_bytes else NOTHING
+        self._taken = 0
+        self._share.hold(self._purpose, left_bytes + self._incoming.pending)
+
+    def _go_on(self) -> None:
+        if not self._is_paused and self._socket is not None:
+            self._deliver()
+            self._keep_rest()
+
+    def _ended(self) -> bool:
+        """The peer sends no more. Return whether the reader still has something to send."""
+        if self._has_ended:
+            return not self._is_closing
+        self._has_ended = True
+        return self._reader.eof_received()
+
+    def _broken(self, error: Exception) -> None:
+        """Cut the connection off: its bytes are no TLS any more."""
+        self._error = error
+        self._send()
+        self.abort()
+
+    # ---- the reader's transport ------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray) -> None:
+        if self._is_closing or not self._is_secure:
+            return
+        if self._unsent:
+            self._unsent.append(memoryview(data))
+            self._unsent_bytes += len(data)
+        elif len(data) <= SLICE_BYTES:
+            try:
+                self._tls.write(data)
+            except ssl.SSLError as error:
+                self._broken(error)
+            else:
+                self._send()
+        else:
+            self._unsent.append(memoryview(data))
+            self._unsent_bytes = len(data)
+            self._send_more()
+
+    def _send_more(self) -> None:
+        if self._socket is None:
+            return
+        self._encrypt()
+        if self._unsent and not self._socket_is_full:
+            self._loop.call_soon(self._send_more)
+        if self._is_closing:
+            if not self._unsent:
+                self._say_goodbye()
+        else:
+            self._weigh()
+
+    def _weigh(self) -> None:
+        """Let the reader know when more would wait than the socket takes, and when no longer."""
+        is_full = self._socket_is_full or bool(self._unsent)
+        if is_full != self._is_full:
+            self._is_full = is_full
+            if is_full:
+                self._reader.pause_writing()
+            else:
+                self._reader.resume_writing()
+
+    def _encrypt(self) -> None:
+        """Send what is unsent, as much as the socket takes and a turn allows."""
+        turn_bytes = 0
+        try:
+            while self._unsent and turn_bytes < TURN_BYTES and not self._socket_is_full:
+                view = self._unsent.popleft()
+                if len(view) > SLICE_BYTES:
+                    self._unsent.appendleft(view[SLICE_BYTES:])
+                    view = view[:SLICE_BYTES]
+                self._tls.write(view)
+                self._unsent_bytes -= len(view)
+                turn_bytes += len(view)
+                self._send()
+        except ssl.SSLError as error:
+            self._broken(error)
+
+    def _send(self) -> None:
+        if self._socket is not None and self._outgoing.pending:
+            self._socket.write(self._outgoing.read())
+
+    def close(self) -> None:
+        """Close once everything written has been sent."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if not self._unsent:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        if self._is_secure:
+            with suppress(ssl.SSLError):  # the peer's own alert is not waited for
+                self._tls.unwrap()
+        self._send()
+        if self._socket is not None:
+            self._socket.close()
+
+    def abort(self) -> None:
+        self._is_closing = True
+        if self._socket is not None:
+            self._socket.abort()
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._socket is None or self._socket.is_closing()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        if self._socket is not None and self._is_secure:
+            self._socket.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        if self._socket is not None and self._is_secure and not self._socket.is_closing():
+            self._socket.resume_reading()
+            if self._taken < len(self._arrived) or self._incoming.pending or self._tls.pending():
+                self._loop.call_soon(self._go_on)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._reads_large = isinstance(protocol, LargeReads)
+
+    def get_write_buffer_size(self) -> int:
+        return 0 if self._socket is None else self._unsent_bytes + self._socket.get_write_buffer_size()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._socket is not None:
+            self._socket.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        if name == "ssl_object":
+            return self._tls
+        return default if self._socket is None else self._socket.get_extra_info(name, default)

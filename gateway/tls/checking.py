@@ -1,0 +1,76 @@
+"""Faults of the TLS files that a configuration names: those that keep the gateway from starting, and those to come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.config.source import KeyPath
+from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
+from pidgate.gateway.tls.certificate import NotACertificate, Validity, validities
+from pidgate.gateway.tls.contexts import TlsUnusable, client_context, server_context, text_of
+
+SOON: Final = timedelta(days=14)
+"""Warned so long before a certificate ends: those of 90 days are renewed when 30 are left."""
+
+Finding = tuple[KeyPath, str]
+TlsSection = ServerTlsSettings | ClusterTlsSettings
+
+
+def sections(settings: Settings) -> Iterator[tuple[KeyPath, TlsSection]]:
+    """Yield every section of TLS that is written, with the way to it."""
+    if settings.cluster.tls is not None:
+        yield ("cluster", "tls"), settings.cluster.tls
+    for index, listener in enumerate(settings.listeners):
+        if listener.tls is not None:
+            yield ("listeners", index, "tls"), listener.tls
+    if settings.admin.tls is not None:
+        yield ("admin", "tls"), settings.admin.tls
+
+
+def unusable(settings: Settings) -> Iterator[TlsUnusable]:
+    """Yield why the gateway cannot start with the files as they are, at most one reason for each section."""
+    for path, section in sections(settings):
+        try:
+            if isinstance(section, ClusterTlsSettings):
+                client_context(section, path)
+            else:
+                server_context(section, path)
+        except TlsUnusable as error:
+            yield error
+
+
+def warnings(settings: Settings) -> Iterator[Finding]:
+    """Yield warnings about certificates that are not valid, or soon will not be; missing files are left out."""
+    now = datetime.now(UTC)
+    for path, section in sections(settings):
+        names = ["cert_file", "ca_file", "client_ca_file"]
+        for name in names:
+            file = getattr(section, name, "")
+            if not file:
+                continue
+            try:
+                found = validities(text_of(file, (*path, name)))
+            except (TlsUnusable, NotACertificate):
+                continue
+            # A bundle of CAs may hold old ones: as long as one is good, it is of use.
+            validity = found[0] if name == "cert_file" else max(found, key=lambda one: one.ends)
+            text = _text(validity, now)
+            if text:
+                yield (*path, name), f"{file} {text}"
+
+
+def _text(validity: Validity, now: datetime) -> str:
+    """Return what is to be known about a certificate; empty when it is fine."""
+    if now > validity.ends:
+        return f"has expired on {validity.ends:%Y-%m-%d %H:%M} UTC, and peers refuse it; renew it"
+    if now < validity.begins:
+        return (
+            f"is valid from {validity.begins:%Y-%m-%d %H:%M} UTC on, not yet; check the clock of this machine"
+        )
+    if validity.ends - now < SOON:
+        days = (validity.ends - now).days
+        return f"expires on {validity.ends:%Y-%m-%d %H:%M} UTC, in {days} days; renew it, without a restart"
+    return ""

@@ -1,0 +1,153 @@
+"""SSL contexts, made in this place alone: TLS 1.2 at least, brokers verified, keys that nobody else can read.
+
+A context is made whole or not at all, and is not changed afterwards: what its files hold later takes another one
+(live.py). Raises TlsUnusable, which names the key of the configuration, the cause and the remedy, and no content.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Final, NoReturn
+
+from pidgate.gateway.config.source import KeyPath, dotted
+from pidgate.gateway.config.tls_settings import (
+    ClusterTlsSettings,
+    ListenerTlsSettings,
+    ServerTlsSettings,
+    TlsSettings,
+)
+from pidgate.gateway.errors import CannotStart
+
+READABLE_BY_ALL: Final = 0o004
+
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class TlsUnusable(CannotStart):
+    """A certificate, a key or a CA cannot be used."""
+
+    def __init__(self, path: KeyPath, text: str) -> None:
+        super().__init__(f"{dotted(path)}: {text}")
+        self.path = path
+        self.text = text
+
+
+class FileMissing(TlsUnusable):
+    """A file is not there, or may not be read: where a configuration is only checked, that need not be wrong."""
+
+
+def server_context(tls: ServerTlsSettings, path: KeyPath) -> ssl.SSLContext:
+    """Return a context for those who connect here; `path` leads to the section. Raises TlsUnusable."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, tls, path)
+    _load_pair(context, tls.cert_file, tls.key_file, path)
+    if isinstance(tls, ListenerTlsSettings) and tls.client_auth != "none":
+        _load_ca(context, tls.client_ca_file, (*path, "client_ca_file"))
+        required = tls.client_auth == "required"
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    return context
+
+
+def client_context(tls: ClusterTlsSettings, path: KeyPath) -> ssl.SSLContext:
+    """Return a context for connections to brokers, or to a gateway. Raises TlsUnusable."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, tls, path)
+    context.check_hostname = tls.verify_hostname
+    if tls.ca_file:
+        _load_ca(context, tls.ca_file, (*path, "ca_file"))
+    else:
+        context.load_default_certs()
+    if tls.cert_file:
+        _load_pair(context, tls.cert_file, tls.key_file, path)
+    return context
+
+
+def pinned_context(cert_file: str, path: KeyPath, own: ClusterTlsSettings | None = None) -> ssl.SSLContext:
+    """Return a context that trusts this one certificate, whatever name it has: of a gateway whose file is at hand.
+
+    `own`: what is shown to it. Raises TlsUnusable.
+    """
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, own or TlsSettings(), path)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    _load_ca(context, cert_file, (*path, "cert_file"))
+    if own is not None and own.cert_file:
+        _load_pair(context, own.cert_file, own.key_file, ())
+    return context
+
+
+def _context(protocol: ssl._SSLMethod, tls: TlsSettings, path: KeyPath) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = _VERSIONS[tls.min_version]
+    # A peer could ask for one handshake after the other on the same connection.
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    if tls.ciphers:
+        try:
+            context.set_ciphers(tls.ciphers)
+        except ssl.SSLError as error:
+            text = f"{tls.ciphers!r} names no cipher that OpenSSL has; `openssl ciphers` lists them"
+            raise TlsUnusable((*path, "ciphers"), text) from error
+    return context
+
+
+def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, path: KeyPath) -> None:
+    key_path = (*path, "key_file" if key_file != cert_file else "cert_file")
+    text_of(cert_file, (*path, "cert_file"))
+    key = text_of(key_file, key_path)
+    refuse_if_readable_by_all(key_file, key_path)
+    if "PRIVATE KEY-----" not in key:
+        raise TlsUnusable(key_path, f"{key_file} holds no private key in PEM (BEGIN PRIVATE KEY)")
+
+    def encrypted() -> NoReturn:
+        raise TlsUnusable(
+            key_path,
+            f"the key in {key_file} is encrypted; write it decrypted, for the gateway alone: "
+            f"(umask 077; openssl pkey -in {key_file} -out decrypted.key)",
+        )
+
+    try:
+        context.load_cert_chain(cert_file, key_file, encrypted)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            text = f"the key in {key_file} is not that of the certificate in {cert_file}; write two that fit"
+            raise TlsUnusable(key_path, text) from error
+        raise TlsUnusable(
+            (*path, "cert_file"),
+            f"{cert_file} with the key in {key_file} cannot be used ({_reason(error)}); both have to be PEM",
+        ) from error
+
+
+def _load_ca(context: ssl.SSLContext, ca_file: str, path: KeyPath) -> None:
+    text_of(ca_file, path)
+    try:
+        context.load_verify_locations(ca_file)
+    except ssl.SSLError as error:
+        text = f"{ca_file} holds no certificate that can be read ({_reason(error)}); it has to be PEM"
+        raise TlsUnusable(path, text) from error
+
+
+def text_of(file: str, path: KeyPath) -> str:
+    """Return what a file holds. Raises FileMissing."""
+    try:
+        # PEM is ASCII; what stands between its blocks may be anything.
+        return Path(file).read_text("latin-1")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise FileMissing(path, f"{file} cannot be read ({reason}); without it there is no TLS") from error
+
+
+def refuse_if_readable_by_all(key_file: str, path: KeyPath) -> None:
+    """Raise TlsUnusable where every user of this machine can read the key, and FileMissing."""
+    try:
+        mode = Path(key_file).stat().st_mode
+    except OSError as error:
+        raise FileMissing(path, f"{key_file} cannot be read ({error.strerror})") from error
+    if mode & READABLE_BY_ALL:
+        raise TlsUnusable(
+            path,
+            f"the key in {key_file} can be read by every user of this machine, and may be known by now; chmod 640 "
+            f"{key_file} (in Kubernetes: defaultMode: 0440 of the secret's volume), or make a new one",
+        )
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).lower().replace("_", " ")

@@ -1,0 +1,131 @@
+"""Contexts that follow their files: rotated by whoever renews certificates, in whatever steps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import ssl
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from pidgate.gateway.config.tls_settings import ServerTlsSettings
+from pidgate.gateway.tls import live
+from pidgate.gateway.tls.contexts import TlsUnusable
+from pidgate.gateway.tls.live import LiveContext, follow
+from pidgate.sandbox.certificates import Authority, Pair
+
+PATH = ("listeners", 0, "tls")
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def pair(authority: Authority) -> Pair:
+    return authority.issue("gw")
+
+
+def live_of(pair: Pair) -> LiveContext:
+    tls = ServerTlsSettings.model_validate({"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)})
+    return LiveContext.of_server(tls, PATH)
+
+
+def looked(context: LiveContext) -> list[bool]:
+    """Two looks: only a file that nobody writes to is read."""
+    return [context.renew_if_changed(), context.renew_if_changed()]
+
+
+def test_a_new_certificate_makes_a_new_context(authority: Authority, pair: Pair) -> None:
+    context = live_of(pair)
+    before = context.context
+    assert looked(context) == [False, False]
+    authority.issue("gw")
+    assert looked(context) == [False, True]
+    assert context.context is not before
+    assert looked(context) == [False, False]
+
+
+def test_between_certificate_and_key_the_old_pair_stays_in_force(authority: Authority, pair: Pair) -> None:
+    context = live_of(pair)
+    before = context.context
+    other = authority.issue("other")
+    shutil.copy(other.cert_file, pair.cert_file)
+    context.renew_if_changed()
+    with pytest.raises(TlsUnusable, match="is not that of the certificate"):
+        context.renew_if_changed()
+    assert context.context is before
+    assert looked(context) == [False, False], "it is looked at once for each change"
+    shutil.copy(other.key_file, pair.key_file)
+    assert looked(context) == [False, True]
+    assert context.context is not before
+
+
+def test_a_link_that_is_swapped_is_a_rotation(authority: Authority, tmp_path: Path) -> None:
+    """Kubernetes: tls.crt -> ..data/tls.crt, and ..data -> the newest directory."""
+    mount = tmp_path / "mount"
+    for version in ("v1", "v2"):
+        made = authority.issue(version)
+        (mount / version).mkdir(parents=True)
+        shutil.copy(made.cert_file, mount / version / "tls.crt")
+        shutil.copy(made.key_file, mount / version / "tls.key")
+    (mount / "..data").symlink_to("v1")
+    for name in ("tls.crt", "tls.key"):
+        (mount / name).symlink_to(f"..data/{name}")
+    context = live_of(Pair(mount / "tls.crt", mount / "tls.key", mount / "tls.crt"))
+    (mount / "..new").symlink_to("v2")
+    os.replace(mount / "..new", mount / "..data")
+    assert looked(context) == [False, True]
+
+
+def test_a_file_that_cannot_be_used_is_logged_once_and_what_was_in_force_stays(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LOOK_EVERY_S", 0.01)
+    context = live_of(pair)
+    before = context.context
+
+    async def scenario() -> None:
+        following = asyncio.ensure_future(follow([context]))
+        pair.key_file.write_text("not a key")
+        await asyncio.sleep(0.3)
+        following.cancel()
+
+    with capture_logs() as lines:
+        asyncio.run(scenario())
+    (line,) = lines
+    assert (line["event"], line["key"]) == ("tls_not_renewed", "listeners[0].tls.key_file")
+    assert context.context is before
+
+
+def test_a_context_that_was_handed_away_shows_the_newest_certificate(
+    authority: Authority, pair: Pair
+) -> None:
+    context = live_of(pair)
+    handed = context.for_a_server_of_others()
+    first = shown_by(handed, authority)
+    authority.issue("gw")
+    looked(context)
+    assert shown_by(handed, authority) != first
+
+
+def shown_by(server: ssl.SSLContext, authority: Authority) -> bytes:
+    """The certificate that a client is shown."""
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.load_verify_locations(authority.ca_file)
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours = client.wrap_bio(down, up, server_hostname="localhost")
+    theirs = server.wrap_bio(up, down, server_side=True)
+    for _ in range(4):
+        for side in (ours, theirs):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    found = ours.getpeercert(binary_form=True)
+    assert found is not None
+    return found
