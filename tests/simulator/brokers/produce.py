@@ -47,6 +47,11 @@ class Part(NamedTuple):
     head: BatchHead
     raw: bytes
 
+    @property
+    def is_verified(self) -> bool:
+        """Whether its transaction has to know it."""
+        return self.head.is_transactional and self.head.producer_id >= 0
+
 
 Place = tuple[int, int]
 """Position of the topic and of the partition in the request."""
@@ -95,25 +100,28 @@ class _Produce:
     def begin(self) -> Later:
         """KafkaApis.handleProduceRequest."""
         version = self.head.api_version
-        producers: set[tuple[int, int]] = set()
+        has_transactional = False
         for at, (key, partitions) in enumerate(self.request.topics):
             for n, (index, raw) in enumerate(partitions):
                 batch = read_batch(raw)
                 found = self.api.partition(key, index, version)
                 if isinstance(batch, BatchHead) and batch.is_transactional:
-                    producers.add((batch.producer_id, batch.epoch))
+                    has_transactional = True
                 if isinstance(found, ErrorCode):
                     self.errors[at, n] = found
                 elif isinstance(batch, ErrorCode):
                     self.errors[at, n] = batch
                 else:
                     self.parts[at, n] = Part(found, batch, raw or b"")
-        if producers and self.request.transactional_id is None:
+        if has_transactional and self.request.transactional_id is None:
             # RequestUtils.hasTransactionalRecords, without anybody whom an ACL could allow it to.
             return self._refuse_all(ErrorCode.transactional_id_authorization_failed)
-        if len({part.head.producer_id for part in self.parts.values() if part.head.is_transactional}) > 1:
+        producers = {
+            (part.head.producer_id, part.head.epoch) for part in self.parts.values() if part.is_verified
+        }
+        if len(producers) > 1:
             return self._refuse_all(ErrorCode.invalid_producer_id_mapping)
-        if producers and self.parts:
+        if producers:
             self._verify(self._now_ms + MOST_RETRY_MS)
         else:
             self._append({})
@@ -138,7 +146,7 @@ class _Produce:
         guards: dict[Place, Verification] = {}
         errors: dict[Place, ErrorCode] = {}
         for place, (partition, batch, _) in self.parts.items():
-            if not batch.is_transactional:
+            if not self.parts[place].is_verified:
                 continue
             if partition.leader != self.session.node_id:
                 errors[place] = ErrorCode.not_leader_or_follower

@@ -198,7 +198,12 @@ class ProducerStates:
         state.coordinator_epoch = coordinator_epoch
         state.transaction_first_offset = None
         state.last_timestamp_ms = timestamp_ms
-        self._verifications.pop(producer_id, None)
+        verification = self._verifications.get(producer_id)
+        if verification is not None and not (
+            verification.supports_epoch_bump and verification.epoch == epoch
+        ):
+            # Otherwise it is of the transaction after this one, which has that epoch (UnifiedLog.updateProducers).
+            del self._verifications[producer_id]
         return first_offset
 
     def replicated(self, high_watermark: int) -> None:

@@ -114,9 +114,16 @@ def test_a_transactional_batch_has_to_be_verified_once() -> None:
 
 def test_a_verification_from_before_a_marker_is_void() -> None:
     log = partition()
-    guard = verified(log, 0)
+    guard = verified(log, 0, is_v2=False)
     assert log.append_marker(ID, 0, 0, 0, commit=False, transactions_v2=False) == 0
     assert appended(log, 0, attributes=TRANSACTIONAL, guard=guard).error_code is ErrorCode.invalid_txn_state
+
+
+def test_a_marker_leaves_the_verification_of_the_next_transaction() -> None:
+    log = partition()
+    guard = verified(log, 0, 1)
+    assert log.append_marker(ID, 1, 0, 0, commit=False, transactions_v2=True) == 0
+    assert appended(log, 0, epoch=1, attributes=TRANSACTIONAL, guard=guard).error_code == 0
 
 
 def test_version_2_begins_with_0_and_nothing_passes_a_lower_sequence_that_waits() -> None:

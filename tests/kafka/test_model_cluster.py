@@ -1,0 +1,212 @@
+"""The model cluster of the simulator is like a real one: the same requests, the same answers, the same logs.
+
+Random steps of producers (new ids, epochs right and wrong, duplicates, gaps, broken batches, transactions of version 1
+and 2, offsets in them) are sent to the model and to a broker, one after the other; each answer is compared, by error
+code, offset and epoch, and at the end every batch of the logs, the markers and what a read_committed consumer is told.
+A transaction's end is waited for, so that both are asked at the same point of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from pidgate.protocol import codec, messages
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.topics import create_topic
+from tests.simulator.brokers.batches import HEAD_BYTES, BatchHead, read_batch
+from tests.simulator.brokers.caller import Caller
+from tests.simulator.brokers.cluster import ModelCluster
+from tests.simulator.brokers.random_steps import RandomSteps
+from tests.simulator.brokers.same_steps import PARTITIONS, InitProducerId, Side
+from tests.support.raw import RawClient, request
+
+pytestmark = pytest.mark.kafka
+
+STEPS = 12
+FETCH, OFFSET_FETCH, DESCRIBE_TRANSACTIONS = 1, 9, 65
+
+Batch = tuple[int, int, int, int, int, bool, bool | None]
+"""Base offset, number of the id, epoch, base sequence, records, transactional, whether a marker commits."""
+
+
+def _real(servers: str, topic: str, now_ms: int) -> Side:
+    client = RawClient(servers, timeout_s=30)
+    found = client.call(messages.METADATA, 12, {"topics": [{"topic_id": UUID(int=0), "name": topic}]})
+    topic_id = UUID(str(found["topics"][0]["topic_id"])).bytes
+
+    def settled(transactional_id: str) -> None:
+        while True:
+            body = {"transactional_ids": [transactional_id]}
+            (state,) = client.call(DESCRIBE_TRANSACTIONS, 0, body)["transaction_states"]
+            if not state["transaction_state"].startswith("Prepare"):
+                return
+
+    return Side(client, topic, topic_id, now_ms, settled)
+
+
+def _model(topic: str, now_ms: int) -> Side:
+    cluster = ModelCluster(1, {topic: PARTITIONS}, first_producer_id=1_000_000, now_ms=now_ms)
+    topic_id = cluster.topics.by_name[topic].topic_id
+    return Side(Caller(cluster), topic, topic_id, now_ms, lambda _: None)
+
+
+def _warm_up(side: Side) -> None:
+    """Internal topics are created, coordinators loaded, a block of producer ids is there."""
+    transactional_id, group = f"{side.topic}-warm", f"group-{side.topic}"
+    for key, key_type in ((transactional_id, 1), (group, 0)):
+        while side.client.call(10, 3, {"key": key, "key_type": key_type})["error_code"]:
+            time.sleep(0.1)
+    body = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
+    while side.client.call(messages.INIT_PRODUCER_ID, 1, body)["error_code"]:
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    "schedules", [range(200), pytest.param(range(200, 2200), marks=pytest.mark.nightly)], ids=["200", "2000"]
+)
+def test_a_real_broker_answers_and_holds_what_the_model_says(
+    cluster: Cluster, topic_name: Callable[[str], str], schedules: range
+) -> None:
+    servers = cluster.bootstrap_servers()
+    now_ms = time.time_ns() // 1_000_000
+    topic = create_topic(servers, topic_name("model-cluster"), PARTITIONS)
+    real, model = _real(servers, topic, now_ms), _model(topic, now_ms)
+    assert isinstance(real.client, RawClient)
+    with real.client:
+        for side in (real, model):
+            _warm_up(side)
+        errors = Counter(code for number in schedules for code in _compare_answers(real, model, number))
+        print("error codes compared:", dict(sorted(errors.items())))
+        assert len(errors) > 10
+        for partition in range(PARTITIONS):
+            expected, found = _model_log(model, partition), _real_log(real, partition)
+            assert len(expected[0]) > len(schedules)
+            assert found == expected
+        assert _real_offsets(real) == _model_offsets(model)
+
+
+def _compare_answers(real: Side, model: Side, number: int) -> Iterator[int]:
+    """Play one schedule; yield the error codes that both answered with."""
+    steps = RandomSteps(Random(number), f"{real.topic}-{number}")
+    story = []
+    transactional_ids: dict[str, None] = {}
+    for n in itertools.count():
+        if n < STEPS:
+            step = steps.next()
+        elif transactional_ids:
+            # What is open is aborted: it would hide all that comes after it from a read_committed consumer.
+            step = InitProducerId(4, transactional_ids.popitem()[0])
+        else:
+            return
+        expected, found = step.play(model), step.play(real)
+        story.append(f"{step}\n    {expected}")
+        assert found == expected, f"schedule {number}: Kafka says {found}\n" + "\n".join(story)
+        if n < STEPS:
+            steps.came(step, expected)
+            if isinstance(step, InitProducerId) and step.transactional_id and expected[0] == 0:
+                transactional_ids[step.transactional_id] = None
+            yield from _codes(expected)
+
+
+def _model_offsets(side: Side) -> int:
+    assert isinstance(side.client, Caller)
+    committed = side.client.cluster.transactions.offsets.committed
+    return committed[f"group-{side.topic}", side.topic, 0]
+
+
+def _real_offsets(side: Side) -> int:
+    body = {"group_id": f"group-{side.topic}", "topics": [{"name": side.topic, "partition_indexes": [0]}]}
+    answer = side.client.call(OFFSET_FETCH, 5, body)
+    offset: int = answer["topics"][0]["partitions"][0]["committed_offset"]
+    return offset
+
+
+def _codes(outcome: tuple[Any, ...]) -> list[int]:
+    return [part[1] for part in outcome] if isinstance(outcome[0], tuple) else [outcome[0]]
+
+
+def _model_log(side: Side, partition: int) -> tuple[list[Batch], list[tuple[int, int]], int]:
+    assert isinstance(side.client, Caller)
+    found = side.client.cluster.partition(side.topic, partition)
+    batches = [
+        (
+            entry.base_offset,
+            side.number(entry.producer_id),
+            entry.epoch,
+            entry.base_sequence,
+            entry.records,
+            entry.is_transactional,
+            entry.commits,
+        )
+        for entry in found.log
+    ]
+    aborted = found.aborted_in(0, found.end_offset)
+    numbered = sorted((side.number(producer_id), first) for producer_id, first in aborted)
+    return batches, numbered, found.last_stable_offset
+
+
+def _real_log(side: Side, partition: int) -> tuple[list[Batch], list[tuple[int, int]], int]:
+    """As a read_committed consumer is given it: no transaction is open, so it is all of the log."""
+    batches: list[Batch] = []
+    aborted: dict[tuple[int, int], None] = {}
+    while True:
+        offset = batches[-1][0] + batches[-1][4] if batches else 0
+        fetched = _fetch(side, partition, offset)
+        for found in fetched.aborted_transactions or ():
+            aborted[side.number(found.producer_id), found.first_offset] = None
+        if not fetched.records:
+            return batches, sorted(aborted), fetched.last_stable_offset
+        batches += [_batch(side, raw) for raw in _whole_batches(fetched.records)]
+
+
+def _whole_batches(records: bytes) -> Iterator[bytes]:
+    while len(records) > 12:
+        length = 12 + struct.unpack_from(">i", records, 8)[0]
+        if length > len(records):
+            break
+        yield records[:length]
+        records = records[length:]
+
+
+def _batch(side: Side, raw: bytes) -> Batch:
+    head = read_batch(raw)
+    assert isinstance(head, BatchHead)
+    (base_offset,) = struct.unpack_from(">q", raw)
+    commits = raw[HEAD_BYTES + 8] == 1 if head.attributes & 0x20 else None
+    return (
+        base_offset,
+        side.number(head.producer_id),
+        head.epoch,
+        head.base_sequence,
+        head.records,
+        head.is_transactional,
+        commits,
+    )
+
+
+def _fetch(side: Side, partition: int, offset: int) -> Any:
+    asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 30_000}
+    body = {
+        "replica_id": -1,
+        "max_wait_ms": 0,
+        "min_bytes": 0,
+        "max_bytes": 30_000,
+        "isolation_level": 1,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": side.topic, "partitions": [asked]}],
+    }
+    assert isinstance(side.client, RawClient)
+    frame = side.client.ask(request(FETCH, 11, body))
+    (found,) = codec.decode_response(FETCH, 11, frame, 0, len(frame)).responses[0].partitions
+    assert found.error_code == 0
+    return found
