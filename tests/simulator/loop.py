@@ -12,7 +12,7 @@ import socket
 import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -39,6 +39,42 @@ class SimulatedTask(asyncio.Task[Any]):
     """A task that knows its process."""
 
     process: Process | None = None
+
+
+class _Handle(asyncio.Handle):
+    """asyncio's, without what it keeps for debugging: a run makes thousands."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: Context | None) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback: Any = callback
+        self._args: Any = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    __slots__ = ()
+
+    def __init__(self, when: float, callback: Any, args: Any, loop: Any, context: Context | None) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback: Any = callback
+        self._args: Any = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
@@ -171,7 +207,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -180,7 +216,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _TimerHandle(when, callback, args, self, context)
         self._timers_made += 1
         heapq.heappush(self._timers, (when, self._timers_made, handle))
         return handle
@@ -188,10 +224,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        return self.call_at(self.now_s + delay, callback, *args, context=context)
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It stays where it is until its time."""
+        when = self.now_s + delay
+        handle = _TimerHandle(when, callback, args, self, context)
+        self._timers_made += 1
+        heapq.heappush(self._timers, (when, self._timers_made, handle))
+        return handle
 
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> SimulatedTask:
         task = SimulatedTask(coro, loop=self, name=None if name is None else str(name), context=context)

@@ -207,7 +207,7 @@ class Network:
         if listening in others:
             self._listening[listening.address] = [other for other in others if other is not listening]
         while listening.waiting:
-            listening.waiting.popleft().close_socket()
+            listening.waiting.popleft().close_socket(resets=True)
 
     def _free_port(self) -> int:
         self._ports_given += 1

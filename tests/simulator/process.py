@@ -25,13 +25,12 @@ class Process:
         self.ip = ip or self.host
         self.wall_offset_ms = 0
         """How far its wall clock is ahead of the simulation's."""
-        self.is_alive = True
-        self.is_frozen = False
+        self.is_alive = self.is_running = True
         self.at_death: list[Callable[[], object]] = []
         """What the kernel does when it dies: locks are lifted, sockets closed."""
         self._remains: list[asyncio.Handle] = []
         """Handles of a dead process, kept with its tasks: freed, their `finally` blocks would run."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: list[asyncio.Task[Any]] = []
         self._loop = loop
         self._waiting: list[asyncio.Handle] = []
         self.context = Context()
@@ -39,10 +38,6 @@ class Process:
 
     def __repr__(self) -> str:
         return f"<Process {self.name}>"
-
-    @property
-    def is_running(self) -> bool:
-        return self.is_alive and not self.is_frozen
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as a task of this process."""
@@ -58,17 +53,17 @@ class Process:
 
     def freeze(self) -> None:
         """Stop it, as SIGSTOP or a page fault does: the kernel goes on for it, it does not."""
-        self.is_frozen = True
+        self.is_running = False
 
     def thaw(self) -> list[asyncio.Handle]:
         """Let it go on; return what it has to catch up with, timers first, as event loops do."""
-        self.is_frozen = False
+        self.is_running = self.is_alive
         waiting, self._waiting = self._waiting, []
         return sorted(waiting, key=lambda handle: not isinstance(handle, asyncio.TimerHandle))
 
     def revive(self) -> list[asyncio.Handle]:
         """Make it run again, for its tasks to be cancelled when all is over; return what it had left undone."""
-        self.is_alive, self.is_frozen = True, False
+        self.is_alive = self.is_running = True
         left = self._waiting + self._remains
         self._waiting, self._remains = [], []
         return left
@@ -77,10 +72,10 @@ class Process:
         """End it as kill -9 does: none of its callbacks ever runs again, its sockets close, its files stay."""
         if not self.is_alive:
             return
-        self.is_alive = False
-        self._tasks = {
+        self.is_alive = self.is_running = False
+        self._tasks.extend(
             task for task in asyncio.all_tasks(self._loop) if getattr(task, "process", None) is self
-        }
+        )
         for lift in self.at_death:
             lift()
         self.at_death.clear()

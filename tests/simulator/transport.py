@@ -137,8 +137,8 @@ class End(asyncio.Transport):
         else:
             self._has_rst = True
 
-    def close_socket(self) -> None:
-        """Close it, as its process or, when that has died, its kernel does."""
+    def close_socket(self, *, resets: bool = False) -> None:
+        """Close it, as its process or, when that has died, its kernel does; a reset where bytes are unread."""
         if self.is_gone:
             return
         self.is_gone = self._is_closing = True
@@ -147,12 +147,18 @@ class End(asyncio.Transport):
         self._unsent_bytes = 0
         if self._has_rst:
             return
-        if self._arrived:
+        if self._arrived or resets:
             self._arrived.clear()
             self.peer.lose_some_on_its_way()
             self.peer.arrives(Mark.RST)
         else:
             self._send_fin()
+
+    def _reset_error(self) -> OSError:
+        # Linux, tcp_reset: EPIPE where the peer had closed before.
+        if self._has_fin:
+            return BrokenPipeError(32, "Broken pipe")
+        return ConnectionResetError(104, "Connection reset by peer")
 
     def _send_fin(self) -> None:
         if not self._has_sent_fin:
@@ -191,7 +197,7 @@ class End(asyncio.Transport):
                     else:
                         self._fill(self._get_buffer(MOST_READ_BYTES // 4))
                 elif self._has_rst:
-                    self._force_close(ConnectionResetError(104, "Connection reset by peer"))
+                    self._force_close(self._reset_error())
                 elif self._has_fin:
                     self._is_reading = False  # whoever reads on sees the end once more
                     if not self._protocol.eof_received():
@@ -243,7 +249,7 @@ class End(asyncio.Transport):
             return
         whole = bytes(data)
         if self._has_rst:
-            self._force_close(ConnectionResetError(104, "Connection reset by peer"))
+            self._force_close(self._reset_error())
         elif not self._unsent and len(whole) <= self.peer.room_bytes():
             self.peer.send(whole)
         else:
@@ -259,7 +265,7 @@ class End(asyncio.Transport):
         if self.is_gone or self._is_losing:
             return
         if self._has_rst:
-            self._force_close(ConnectionResetError(104, "Connection reset by peer"))
+            self._force_close(self._reset_error())
             return
         unsent, room = self._unsent, self.peer.room_bytes()
         while unsent and room > 0:

@@ -440,7 +440,7 @@ def test_a_server_that_pauses_leaves_connections_waiting() -> None:
         assert len(made) == 1
         bound.close()
         await asyncio.sleep(1)
-        assert waits.calls[-1] == ("lost", None)
+        assert waits.calls[-1] == ("lost", "ConnectionResetError")
 
     world.loop.run(main())
 
