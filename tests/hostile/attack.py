@@ -36,17 +36,22 @@ class Place(NamedTuple):
     sasl: bool = True
     workers: int = 1
     mode: str = "enforce"
+    tls: bool = False
 
     def __str__(self) -> str:
         processes = "one process" if self.workers == 1 else f"{self.workers} workers"
-        return f"{'SASL' if self.sasl else 'plain'}, {processes}, {self.mode}"
+        tls = ", TLS" if self.tls else ""
+        return f"{'SASL' if self.sasl else 'plain'}{tls}, {processes}, {self.mode}"
 
 
-PLACES: Final = tuple(
-    Place(sasl, workers, mode)
-    for mode in ("enforce", "observe")
-    for workers in (1, 2)
-    for sasl in (True, False)
+PLACES: Final = (
+    *(
+        Place(sasl, workers, mode)
+        for mode in ("enforce", "observe")
+        for workers in (1, 2)
+        for sasl in (True, False)
+    ),
+    Place(tls=True),
 )
 """All there are; the first of an attack's is the one that it meets by day."""
 WITH_SASL: Final = tuple(place for place in PLACES if place.sasl)

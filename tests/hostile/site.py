@@ -16,7 +16,8 @@ from pidgate.sandbox.topics import create_topic
 from tests.hostile.attack import HOSTILE_USER, Case, Outcome, Place, Target
 from tests.hostile.attacker import ANSWER_S, Attacker
 from tests.hostile.cost import Cost, Inside, MiB
-from tests.support.raw import RawClient
+from tests.support.raw import RawClient, address_of
+from tests.support.tls_forwarder import TlsForwarder, certificates
 
 HONEST_USER: Final = "alice"
 DESCRIBE_PRODUCERS: Final = 61
@@ -92,8 +93,12 @@ class Honest:
 class Site:
     """A running gateway before a cluster, with a probe inside each of its processes."""
 
-    def __init__(self, cluster: Cluster, gateway: GatewayProcess, inside: Inside, place: Place) -> None:
+    def __init__(
+        self, cluster: Cluster, gateway: GatewayProcess, inside: Inside, place: Place, address: str
+    ) -> None:
         self.cluster = cluster
+        self.address = address
+        """Where attackers connect: at the gateway, or at what speaks TLS to it for them."""
         self.gateway = gateway
         self.place = place
         self._inside = inside
@@ -110,7 +115,7 @@ class Site:
 
     def connect(self, user: str | None = None) -> Attacker:
         """Return a connection; `user` logs in, where there is SASL."""
-        client = Attacker(self.gateway.bootstrap_servers, ANSWER_S)
+        client = Attacker(self.address, ANSWER_S)
         if user is not None and self.place.sasl:
             client.log_in(user)
         return client
@@ -135,7 +140,7 @@ class Site:
         """
         began_s = time.monotonic()
         log_before = len(self._log())
-        with Honest(self.gateway.bootstrap_servers, self._honest_topic, sasl=self.place.sasl) as honest:
+        with Honest(self.address, self._honest_topic, sasl=self.place.sasl) as honest:
             with self._inside.measuring() as cost:
                 yield cost
             honest.check()
@@ -174,18 +179,23 @@ def running_site(
 ) -> Iterator[Site]:
     """Start a gateway at that place. `quotas` replace QUOTAS, key by key; `cluster` has SASL."""
     inside = Inside()
-    try:
-        with GatewayProcess(
-            cluster.bootstrap_servers(SASL_PLAINTEXT if place.sasl else PLAINTEXT),
-            quotas={**QUOTAS, **(quotas or {}), "mode": place.mode},
-            settings={"workers": place.workers, **(settings or {})},
-            listener=listener,
-            environment=inside.environment,
-        ) as gateway:
-            _wait_for_workers(gateway, place)
-            yield Site(cluster, gateway, inside, place)
-    finally:
-        inside.close()
+    with ExitStack() as stack:
+        stack.callback(inside.close)
+        tls = stack.enter_context(certificates()) if place.tls else None
+        gateway = stack.enter_context(
+            GatewayProcess(
+                cluster.bootstrap_servers(SASL_PLAINTEXT if place.sasl else PLAINTEXT),
+                quotas={**QUOTAS, **(quotas or {}), "mode": place.mode},
+                settings={"workers": place.workers, **(settings or {})},
+                listener={**({"tls": tls.of_listener} if tls else {}), **(listener or {})},
+                environment=inside.environment,
+            )
+        )
+        _wait_for_workers(gateway, place)
+        address = gateway.bootstrap_servers
+        if tls is not None:
+            address = stack.enter_context(TlsForwarder(address_of(address), tls.of_client)).address
+        yield Site(cluster, gateway, inside, place, address)
 
 
 def _wait_for_workers(gateway: GatewayProcess, place: Place) -> None:

@@ -168,7 +168,7 @@ def test_without_a_gateway_in_between_the_attack_is_noticed(sasl_cluster: Cluste
     with loop_process() as beside:
         gateway = Direct(sasl_cluster.bootstrap_servers())
         place = Place(sasl=False)
-        site = Site(sasl_cluster, gateway, beside.inside, place)
+        site = Site(sasl_cluster, gateway, beside.inside, place, gateway.bootstrap_servers)
         topic = site.topic()
         with site.under_attack(), site.connect() as attacker:
             frames = [Target(topic, 9, place).produce() for _ in range(5)]
