@@ -1,6 +1,6 @@
 """server.properties of one node: small, quick, and complete for every API that clients may use."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pidgate.sandbox.spec import (
@@ -74,8 +74,7 @@ def server_properties(
             f"{name}://{spec.advertised_host}:{advertised[name]}" for name in listeners
         ),
         "listener.security.protocol.map": ",".join(
-            [f"{name}:{SASL_PLAINTEXT if name == SASL_PLAINTEXT else PLAINTEXT}" for name in listeners]
-            + [f"{CONTROLLER}:{PLAINTEXT}"]
+            f"{name}:{spec.protocol(name)}" for name in (*listeners, CONTROLLER)
         ),
         "controller.listener.names": CONTROLLER,
         "inter.broker.listener.name": PLAINTEXT,
@@ -85,7 +84,7 @@ def server_properties(
         **_SINGLE_COPIES,
     }
     if spec.sasl:
-        properties |= _sasl(spec.users, [SASL_PLAINTEXT] if spec.tls is None else [SASL_PLAINTEXT, SASL_SSL])
+        properties |= _sasl(spec)
     if spec.tls is not None:
         properties |= _tls(spec.tls)
     if spec.acl:
@@ -96,8 +95,8 @@ def server_properties(
     return properties | dict(spec.properties)
 
 
-def _sasl(users: Mapping[str, str], listeners: Sequence[str]) -> dict[str, str]:
-    accounts = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+def _sasl(spec: ClusterSpec) -> dict[str, str]:
+    accounts = " ".join(f'user_{name}="{password}"' for name, password in spec.users.items())
     plain = f"org.apache.kafka.common.security.plain.PlainLoginModule required {accounts};"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     logins = {"plain": plain, "scram-sha-256": scram, "scram-sha-512": scram}
@@ -105,7 +104,8 @@ def _sasl(users: Mapping[str, str], listeners: Sequence[str]) -> dict[str, str]:
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         **{
             f"listener.name.{listener.lower()}.{mechanism}.sasl.jaas.config": login
-            for listener in listeners
+            for listener in spec.client_listeners
+            if spec.protocol(listener) in (SASL_PLAINTEXT, SASL_SSL)
             for mechanism, login in logins.items()
         },
         "delegation.token.secret.key": "a-secret-of-the-sandbox",

@@ -16,7 +16,7 @@ SSL = "SSL"
 SASL_SSL = "SASL_SSL"
 CONTROLLER = "CONTROLLER"
 PROXIED = "PROXIED"
-"""A plaintext listener that names the port of a proxy."""
+"""A listener that names the port of a proxy; clients log in where they do with SASL_PLAINTEXT."""
 
 SUPER_USER = "admin"
 
@@ -85,6 +85,11 @@ class ClusterSpec:
             *((PROXIED,) if self.proxied_port else ()),
             *tls,
         )
+
+    def protocol(self, listener: str) -> str:
+        """Return the security protocol of a listener."""
+        named = {CONTROLLER: PLAINTEXT, PROXIED: SASL_PLAINTEXT if self.sasl else PLAINTEXT}
+        return named.get(listener, listener)
 
     def bind_address(self) -> str:
         """Return the loopback address behind `advertised_host`. Raises SandboxError for any other kind of host."""

@@ -52,6 +52,12 @@ def test_a_listener_behind_a_proxy_names_the_port_of_the_proxy() -> None:
     assert properties["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1000,PROXIED://127.0.0.1:3000"
     protocols = "PLAINTEXT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"
     assert properties["listener.security.protocol.map"] == protocols
+    with_login = properties_of(ClusterSpec(node_ids=(1, 5), proxied_port=3000, sasl=True))
+    assert "PROXIED:SASL_PLAINTEXT" in with_login["listener.security.protocol.map"].split(",")
+    modules = [
+        with_login[f"listener.name.{name}.plain.sasl.jaas.config"] for name in ("sasl_plaintext", "proxied")
+    ]
+    assert modules[0] == modules[1]
 
 
 def test_the_callers_properties_have_the_last_word() -> None:
