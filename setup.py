@@ -44,6 +44,7 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/reading.py",
     "pidgate/gateway/proxy/receive_buffer.py",
     "pidgate/gateway/proxy/tls_connections.py",
+    "pidgate/gateway/proxy/tls_inbox.py",
     "pidgate/gateway/proxy/tls_transport.py",
     "pidgate/gateway/recording/connection_recorder.py",
     "pidgate/gateway/recording/usage.py",

@@ -2,9 +2,8 @@
 
 Not the event loop's own: there a connection begins after its handshake, outside all limits; a close waits for the
 peer's; one read brings what it likes; and each connection keeps buffers that nobody counts. Here a client's connection
-begins when it is accepted, all sockets are read into one buffer, a reader gets what it has room for, and a close sends
-its alert and ends. What arrived and cannot be decrypted yet, since its reader has paused, is at most one read, and is
-counted. What is written is encrypted as the socket takes it, and no longer than a turn at once.
+begins when it is accepted, a reader gets what it has room for (tls_inbox.py has what arrived), and a close sends its
+alert and ends. What is written is encrypted as the socket takes it, and no longer than a turn at once.
 """
 
 from __future__ import annotations
@@ -14,20 +13,14 @@ import ssl
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, BufferBudget, Purpose
-from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, LargeReads, Reader
+from pidgate.gateway.proxy.buffers import BudgetShare, BufferBudget, Purpose
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, LargeReads, Reader
+from pidgate.gateway.proxy.tls_inbox import ENCRYPTED_VIEW, MOST_READS_PER_TURN, SLICE_BYTES, TlsInbox
 
-ENCRYPTED: Final = bytearray(READ_BUFFER_BYTES)
-"""The bytes of whichever socket is read, as READ_BUFFER has them decrypted."""
-ENCRYPTED_VIEW: Final = memoryview(ENCRYPTED)
-SLICE_BYTES: Final = 32 * 1024
-"""So much is given to the library at once, and taken from it: its buffers grow, and stay as large as they were."""
-MOST_RECORD_BYTES: Final = 16 * 1024
 TURN_BYTES: Final = 1024 * 1024
 """So much is encrypted in a turn: about a millisecond."""
-NOTHING: Final = memoryview(b"")
 
 
 class TlsTransport(ABC):
@@ -54,16 +47,14 @@ class TlsTransport(ABC):
         self._tls: ssl.SSLObject = context.wrap_bio(
             self._incoming, self._outgoing, server_hostname is None, server_hostname
         )
+        self._inbox = TlsInbox(self._tls, self._incoming)
         self._socket: asyncio.Transport | None = None
-        self._arrived = NOTHING
-        """Bytes that were read and are not with the library yet, from `_taken` on."""
-        self._taken = 0
         self._is_secure = False
         """The handshake is over."""
         self._is_paused = False
         self._is_closing = False
-        self._saw_end = self._has_ended = False
-        """The peer sends no more: it says so itself, and the reader knows."""
+        self._has_ended = False
+        """The peer sends no more, and the reader knows."""
         self._reads_large = False
         self._unsent: deque[memoryview] = deque()
         """Written by the reader, and too much for one turn or for the socket."""
@@ -99,7 +90,7 @@ class TlsTransport(ABC):
                 self._tls.do_handshake()
             except ssl.SSLWantReadError:
                 self._send()
-                if not self._feed():
+                if not self._inbox.feed():
                     return
             except ssl.SSLError as error:
                 self._send()
@@ -125,12 +116,7 @@ class TlsTransport(ABC):
         return ENCRYPTED_VIEW[:SCARCE_READ_BYTES] if self._budget.is_full else ENCRYPTED_VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._taken == len(self._arrived):
-            self._arrived = ENCRYPTED_VIEW[:nbytes]
-        else:
-            left = b"".join((self._arrived[self._taken :], ENCRYPTED_VIEW[:nbytes]))
-            self._arrived = memoryview(left)
-        self._taken = 0
+        self._inbox.arrived(nbytes)
         if self._is_secure:
             self._deliver()
         else:
@@ -148,7 +134,7 @@ class TlsTransport(ABC):
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closing = True
         self._socket = None
-        self._arrived, self._taken = NOTHING, 0
+        self._inbox.clear()
         self._unsent.clear()
         self._unsent_bytes = 0
         self._share.hold(self._purpose, 0)
@@ -172,14 +158,15 @@ class TlsTransport(ABC):
     # ---- reading ---------------------------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        """Hand on what has arrived, as far as the reader wants it."""
-        reader = self._reader
+        """Hand on what has arrived, as far as the reader wants it and a turn goes."""
+        reader, inbox = self._reader, self._inbox
+        inbox.reads_left = MOST_READS_PER_TURN
         while not (self._is_paused or self._is_closing or self._has_ended):
             try:
                 if self._reads_large:
-                    nbytes = self._read_into(reader.next_buffer())
+                    nbytes = inbox.read_into(reader.next_buffer())
                 else:
-                    data = self._read()
+                    data = inbox.read()
                     nbytes = len(data)
             except ssl.SSLError as error:
                 self._broken(error)
@@ -189,72 +176,26 @@ class TlsTransport(ABC):
                     reader.buffer_filled(nbytes)
                 else:
                     reader.data_received(data)
-            if self._saw_end:
+            if inbox.saw_end:
                 if not self._ended():
                     self.close()
                 return
-            if not nbytes:
+            if not nbytes or not inbox.reads_left:
                 break
+        if not inbox.reads_left and self._socket is not None:
+            self._socket.pause_reading()
+            self._loop.call_soon(self._next_turn)
         # What the library itself has to answer.
         if self._outgoing.pending:
             self._send()
 
-    def _has_more(self) -> bool:
-        """Return whether the library has bytes that it has not been asked for; gives it some where it has none."""
-        return self._incoming.pending > 0 or self._tls.pending() > 0 or self._feed()
-
-    def _feed(self) -> bool:
-        """Give the library more of what has arrived; False: it has all of it."""
-        start = self._taken
-        if start == len(self._arrived):
-            return False
-        self._taken = stop = min(start + SLICE_BYTES, len(self._arrived))
-        self._incoming.write(self._arrived[start:stop])
-        return True
-
-    def _read(self) -> bytes:
-        """Return what can be decrypted of what has arrived, as far as a small read goes. Raises ssl.SSLError."""
-        tls = self._tls
-        pieces: list[bytes] = []
-        size = 0
-        # One record beyond the size of a small read, so that the reader knows that reads are large.
-        while size <= SMALL_READ_BYTES and self._has_more():
-            try:
-                piece = tls.read(min(MOST_RECORD_BYTES, self._incoming.pending + tls.pending()))
-            except ssl.SSLWantReadError:
-                if not self._feed():
-                    break
-                continue
-            if not piece:
-                self._saw_end = True
-                break
-            pieces.append(piece)
-            size += len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-    def _read_into(self, view: memoryview) -> int:
-        """Decrypt into the reader's buffer what there is room for. Raises ssl.SSLError."""
-        size, filled = len(view), 0
-        while filled < size and self._has_more():
-            try:
-                # The buffer protocol is not in the types of the standard library.
-                count = cast(Any, self._tls).read(size - filled, view[filled:])
-            except ssl.SSLWantReadError:
-                if not self._feed():
-                    break
-                continue
-            if not count:
-                self._saw_end = True
-                break
-            filled += count
-        return filled
-
     def _keep_rest(self) -> None:
-        """Keep a copy of what is not with the library yet: the buffer is everybody's in the next turn."""
-        left_bytes = len(self._arrived) - self._taken
-        self._arrived = memoryview(bytes(self._arrived[self._taken :])) if left_bytes else NOTHING
-        self._taken = 0
-        self._share.hold(self._purpose, left_bytes + self._incoming.pending)
+        self._share.hold(self._purpose, self._inbox.keep_rest())
+
+    def _next_turn(self) -> None:
+        if self._socket is not None and not self._is_paused and not self._socket.is_closing():
+            self._socket.resume_reading()
+        self._go_on()
 
     def _go_on(self) -> None:
         if not self._is_paused and self._socket is not None:
@@ -369,7 +310,7 @@ class TlsTransport(ABC):
         self._is_paused = False
         if self._socket is not None and self._is_secure and not self._socket.is_closing():
             self._socket.resume_reading()
-            if self._taken < len(self._arrived) or self._incoming.pending or self._tls.pending():
+            if self._inbox.holds_some:
                 self._loop.call_soon(self._go_on)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:

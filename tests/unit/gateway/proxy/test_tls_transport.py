@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from pidgate.gateway.proxy import tls_transport
+from pidgate.gateway.proxy import tls_inbox, tls_transport
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, BufferBudget, Purpose
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Pause, Reader
 from pidgate.gateway.proxy.receive_buffer import READ_VIEW
+from pidgate.gateway.proxy.tls_inbox import TlsInbox
 from pidgate.gateway.proxy.tls_transport import TlsTransport
 from pidgate.sandbox.certificates import Authority
 
@@ -294,9 +295,7 @@ def test_all_that_is_written_leaves_in_order_as_the_peer_takes_it(made: Made, se
             pair.turn()
             pair.to_client(200_000)
     assert pair.reader.is_full
-    assert most_waiting < 300_000 + 2 * tls_transport.SLICE_BYTES, (
-        "no more is encrypted than the socket takes"
-    )
+    assert most_waiting < 300_000 + 2 * tls_inbox.SLICE_BYTES, "no more is encrypted than the socket takes"
     # A record that the client has in part is no byte to it yet.
     assert pair.server.get_write_buffer_size() > len(sent) - len(pair.client_got) - 32_768
     pair.server.close()
@@ -307,6 +306,25 @@ def test_all_that_is_written_leaves_in_order_as_the_peer_takes_it(made: Made, se
         pair.turn()
     assert pair.client_got == sent
     assert pair.client_saw_end
+
+
+@pytest.mark.parametrize("reads_large", [False, True])
+def test_records_of_one_byte_each_take_their_turns(pair: Pair, reads_large: bool) -> None:
+    pair.handshake()
+    if reads_large:
+        pair.reader.read_large()
+    sent = pair.dice.randbytes(5_000)
+    for byte in sent:
+        pair.client.write(bytes([byte]))
+    pair.to_server()
+    assert len(pair.reader.got) <= tls_inbox.MOST_READS_PER_TURN
+    assert not pair.socket.reading, "nothing more is read meanwhile"
+    for _ in range(5):
+        pair.turn()
+        pair.to_server()
+    assert pair.reader.got == sent
+    assert pair.socket.reading
+    assert pair.share.total_bytes == 0
 
 
 def test_a_turn_encrypts_so_much_and_no_more(pair: Pair) -> None:
@@ -382,7 +400,7 @@ def test_a_mutant_that_keeps_no_copy_of_what_waits_is_noticed(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The buffer is everybody's in the next turn."""
-    monkeypatch.setattr(TlsTransport, "_keep_rest", lambda _self: None)
+    monkeypatch.setattr(TlsInbox, "keep_rest", lambda _self: 0)
     one, other = made(1), made(2)
     for pair in (one, other):
         pair.handshake()

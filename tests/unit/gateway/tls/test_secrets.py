@@ -93,6 +93,14 @@ def test_a_running_gateway_shows_no_key(
     assert shown(marked, *came_out) == []
 
 
+def of_server(names: dict[str, str]) -> None:
+    server_context(ServerTlsSettings.model_validate(names), ("listeners", 0, "tls"))
+
+
+def of_client(names: dict[str, str]) -> None:
+    client_context(ClusterTlsSettings.model_validate(names), ("cluster", "tls"))
+
+
 def test_errors_show_no_key(authority: Authority, pair: Pair, tmp_path: Path) -> None:
     marked, found = marks(pair.key_file), list[TlsUnusable]()
     good = pair.key_file.read_text()
@@ -104,12 +112,9 @@ def test_errors_show_no_key(authority: Authority, pair: Pair, tmp_path: Path) ->
         key_file.touch(0o600)
         key_file.write_text(text)
         names = {"cert_file": str(pair.cert_file), "key_file": str(key_file)}
-        for use in (
-            lambda names: server_context(ServerTlsSettings.model_validate(names), ("listeners", 0, "tls")),
-            lambda names: client_context(ClusterTlsSettings.model_validate(names), ("cluster", "tls")),
-        ):
+        for make in (of_server, of_client):
             try:
-                use(names)
+                make(names)
             except TlsUnusable as error:
                 found.append(error)
     assert len(found) >= 4

@@ -1,0 +1,114 @@
+"""The bytes of one socket between the wire and the TLS library, and what it makes of them.
+
+All sockets of a process are read into the same buffer, as in receive_buffer.py. What is not decrypted at once, since
+the reader has paused or the turn is over, is at most one read; it is copied, and counted by the transport.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Final, cast
+
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
+from pidgate.gateway.proxy.reading import SMALL_READ_BYTES
+
+ENCRYPTED: Final = bytearray(READ_BUFFER_BYTES)
+"""The bytes of whichever socket is read, as READ_BUFFER has them decrypted."""
+ENCRYPTED_VIEW: Final = memoryview(ENCRYPTED)
+SLICE_BYTES: Final = 32 * 1024
+"""So much is given to the library at once, and taken from it: its buffers grow, and stay as large as they were."""
+MOST_RECORD_BYTES: Final = 16 * 1024
+MOST_READS_PER_TURN: Final = 1024
+"""Records may be of one byte each, and each takes about 2 us."""
+NOTHING: Final = memoryview(b"")
+
+
+class TlsInbox:
+    """Takes what was read into ENCRYPTED_VIEW, and hands out what the library decrypts of it."""
+
+    def __init__(self, tls: ssl.SSLObject, incoming: ssl.MemoryBIO) -> None:
+        self._tls = tls
+        self._incoming = incoming
+        self._arrived = NOTHING
+        """Bytes that were read and are not with the library yet, from `_taken` on."""
+        self._taken = 0
+        self.reads_left = 0
+        """Of this turn: so many records may still be read."""
+        self.saw_end = False
+        """The peer said that it sends no more."""
+
+    def arrived(self, nbytes: int) -> None:
+        """Take bytes that were read into ENCRYPTED_VIEW."""
+        if self._taken == len(self._arrived):
+            self._arrived = ENCRYPTED_VIEW[:nbytes]
+        else:
+            left = b"".join((self._arrived[self._taken :], ENCRYPTED_VIEW[:nbytes]))
+            self._arrived = memoryview(left)
+        self._taken = 0
+
+    def keep_rest(self) -> int:
+        """Copy what is not with the library yet: the buffer is everybody's in the next turn. Returns what is held."""
+        left_bytes = len(self._arrived) - self._taken
+        self._arrived = memoryview(bytes(self._arrived[self._taken :])) if left_bytes else NOTHING
+        self._taken = 0
+        return left_bytes + self._incoming.pending
+
+    def clear(self) -> None:
+        """The socket is gone."""
+        self._arrived, self._taken = NOTHING, 0
+
+    @property
+    def holds_some(self) -> bool:
+        return self._taken < len(self._arrived) or self._incoming.pending > 0 or self._tls.pending() > 0
+
+    def feed(self) -> bool:
+        """Give the library more of what has arrived; False: it has all of it."""
+        start = self._taken
+        if start == len(self._arrived):
+            return False
+        self._taken = stop = min(start + SLICE_BYTES, len(self._arrived))
+        self._incoming.write(self._arrived[start:stop])
+        return True
+
+    def _has_more(self) -> bool:
+        """Return whether the library has bytes that it has not been asked for; gives it some where it has none."""
+        return self._incoming.pending > 0 or self._tls.pending() > 0 or self.feed()
+
+    def read(self) -> bytes:
+        """Return what can be decrypted of what has arrived, as far as a small read goes. Raises ssl.SSLError."""
+        tls = self._tls
+        pieces: list[bytes] = []
+        size = 0
+        # One record beyond the size of a small read, so that the reader knows that reads are large.
+        while size <= SMALL_READ_BYTES and self.reads_left and self._has_more():
+            self.reads_left -= 1
+            try:
+                piece = tls.read(min(MOST_RECORD_BYTES, self._incoming.pending + tls.pending()))
+            except ssl.SSLWantReadError:
+                if not self.feed():
+                    break
+                continue
+            if not piece:
+                self.saw_end = True
+                break
+            pieces.append(piece)
+            size += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_into(self, view: memoryview) -> int:
+        """Decrypt into the reader's buffer what there is room for. Raises ssl.SSLError."""
+        size, filled = len(view), 0
+        while filled < size and self.reads_left and self._has_more():
+            self.reads_left -= 1
+            try:
+                # The buffer protocol is not in the types of the standard library.
+                count = cast(Any, self._tls).read(size - filled, view[filled:])
+            except ssl.SSLWantReadError:
+                if not self.feed():
+                    break
+                continue
+            if not count:
+                self.saw_end = True
+                break
+            filled += count
+        return filled
