@@ -27,6 +27,8 @@ WALL_BEGAN_MS: Final = 1_767_225_600_000
 """2026-01-01, when the monotonic clock shows 0."""
 MOST_TURNS_AT_ONCE: Final = 20_000
 """Turns of the loop without time going on: something runs in a circle."""
+_TIDY_TASKS: Final = 2_000
+"""Tasks that are made between two looks for those that have ended."""
 LONGEST_WORK_S: Final = 0.003
 """Of a thread, with its result's way back: files are written so fast, unless a disk is slowed down."""
 
@@ -95,6 +97,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """By name; of those that came one after another, the last."""
         self.network = Network(self, seed)
         self._all: list[Process] = []
+        self._tasks: list[SimulatedTask] = []
+        self._tidy_at = _TIDY_TASKS
         self._disk = Random(f"{seed}/disk")
         self._busy_until_s: dict[object, float] = {}
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
@@ -121,6 +125,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def check(self) -> None:
         """Raise SimulationFailed where an exception was taken by nobody."""
+        for task in self._tasks:
+            if _is_failed(task) and (task.process is None or task.process.is_alive):
+                self.failures.append(_where(task.exception()))
         if self.failures:
             raise SimulationFailed("\n".join(self.failures))
 
@@ -150,14 +157,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         for process in self._all:
             self._ready.extend(handle for handle in process.revive() if _is_of_a_task(handle))
         self._deadline_s = float("inf")
-        left = asyncio.all_tasks(self)
+        left = self._pending()
         for task in left:
             task.cancel()
         if left:
             self.run_until_complete(asyncio.wait(left, timeout=60.0))
-        for task in asyncio.all_tasks(self):
+        for task in self._tasks:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         self.close()
+
+    def _pending(self) -> list[SimulatedTask]:
+        return [task for task in self._tasks if not task.done()]
 
     def _run_once(self) -> None:
         """One turn: what was ready at its beginning, in order; asyncio's own, with virtual time."""
@@ -233,6 +243,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> SimulatedTask:
         task = SimulatedTask(coro, loop=self, name=None if name is None else str(name), context=context)
         task.process = CURRENT.get() if context is None else context.get(CURRENT)
+        tasks = self._tasks
+        tasks.append(task)
+        if len(tasks) > self._tidy_at:
+            self._tasks = [task for task in tasks if not task.done() or _is_failed(task)]
+            self._tidy_at = len(self._tasks) + _TIDY_TASKS
         return task
 
     def run_in_executor(  # type: ignore[override]
@@ -273,21 +288,35 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # ---- the network -----------------------------------------------------------------------------------
 
     async def create_connection(
-        self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
+        self, protocol_factory: Any, host: Any = None, port: Any = None, *, ssl: Any = None, **_: Any
     ) -> Any:
+        _no_tls(ssl)
         return await self.network.connect(protocol_factory, (str(host), int(port)))
 
     async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
         return await self.network.connect(protocol_factory, str(path))
 
     async def create_server(  # type: ignore[override]
-        self, protocol_factory: Any, host: Any = None, port: Any = None, *, sock: Any = None, **_: Any
+        self,
+        protocol_factory: Any,
+        host: Any = None,
+        port: Any = None,
+        *,
+        sock: Any = None,
+        ssl: Any = None,
+        **_: Any,
     ) -> SimulatedServer:
+        _no_tls(ssl)
         bound: SimulatedSocket = self.network.listen((str(host or ""), int(port))) if sock is None else sock
         return SimulatedServer(self, protocol_factory, bound)
 
     async def create_unix_server(self, protocol_factory: Any, path: Any = None, **_: Any) -> SimulatedServer:  # type: ignore[override]
         return SimulatedServer(self, protocol_factory, self.network.listen(str(path)))
+
+
+def _no_tls(ssl: object) -> None:
+    if ssl is not None:
+        raise NotImplementedError("the loop's TLS is not simulated; the gateway's own runs on any transport")
 
 
 def _seen(future: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
@@ -305,10 +334,15 @@ def _is_of_a_task(handle: asyncio.Handle) -> bool:
     return isinstance(getattr(callback, "__self__", None), asyncio.Task)
 
 
-def _where(error: BaseException) -> str:
+def _is_failed(task: SimulatedTask) -> bool:
+    """Whether it ended with an exception that nobody has looked at."""
+    return task.done() and task._log_traceback
+
+
+def _where(error: BaseException | None) -> str:
     return "".join(traceback.format_exception(error))
 
 
 def _waiting(loop: SimulatedLoop) -> str:
-    names = (f"{task.get_coro()!r}".split(" at ")[0] for task in asyncio.all_tasks(loop))
+    names = (f"{task.get_coro()!r}".split(" at ")[0] for task in loop._pending())
     return ", ".join(sorted(names)[:20])

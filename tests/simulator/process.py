@@ -29,8 +29,7 @@ class Process:
         self.at_death: list[Callable[[], object]] = []
         """What the kernel does when it dies: locks are lifted, sockets closed."""
         self._remains: list[asyncio.Handle] = []
-        """Handles of a dead process, kept with its tasks: freed, their `finally` blocks would run."""
-        self._tasks: list[asyncio.Task[Any]] = []
+        """Handles of a dead process, kept (its tasks are, by the loop): freed, their `finally` blocks would run."""
         self._loop = loop
         self._waiting: list[asyncio.Handle] = []
         self.context = Context()
@@ -38,6 +37,10 @@ class Process:
 
     def __repr__(self) -> str:
         return f"<Process {self.name}>"
+
+    @property
+    def is_frozen(self) -> bool:
+        return self.is_alive and not self.is_running
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as a task of this process."""
@@ -73,9 +76,6 @@ class Process:
         if not self.is_alive:
             return
         self.is_alive = self.is_running = False
-        self._tasks.extend(
-            task for task in asyncio.all_tasks(self._loop) if getattr(task, "process", None) is self
-        )
         for lift in self.at_death:
             lift()
         self.at_death.clear()

@@ -67,7 +67,7 @@ class ModelTopic:
 
 
 class ModelTopics:
-    """The cluster as own clients see it. Faults: `cut` and `heal` of a gateway's host, `slowness`.
+    """The cluster as own clients see it. Faults: `cut` and `heal` of a gateway's host, `slowness`, `lose`, `delete`.
 
     Pass `own_client` to a SimulatedGateway.
     """
@@ -93,6 +93,15 @@ class ModelTopics:
         cut, self._cut = self._cut, {}
         for healed in cut.values():
             healed.set()
+
+    def lose(self, topic: str, share: float) -> None:
+        """Lose the last of each partition, as an unclean leader election does; its offsets are given anew."""
+        for log in self.topics[topic].partitions:
+            del log[len(log) - int(len(log) * share) :]
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic; whoever needs it makes it anew."""
+        self.topics.pop(topic, None)
 
     def values(self, topic: str) -> list[bytes | None]:
         """Return the values in a topic, partition by partition."""
@@ -337,14 +346,17 @@ class _Consumer(_Client):
             return {}
         found: dict[TopicPartition, list[Record]] = {}
         for partition, at in self._positions.items():
-            if max_records and (records := self._log(partition)[at : at + max_records]):
+            log = self._log(partition)
+            if at > len(log):
+                at = 0  # auto.offset.reset: earliest
+            if max_records and (records := log[at : at + max_records]):
                 found[partition] = records
                 self._positions[partition] = at + len(records)
                 max_records -= len(records)
         return found
 
     def _has_more(self) -> bool:
-        return any(at < len(self._log(partition)) for partition, at in self._positions.items())
+        return any(at != len(self._log(partition)) for partition, at in self._positions.items())
 
     async def _more(self, timeout_s: float) -> None:
         """Wait until something is appended, as a broker keeps a fetch."""

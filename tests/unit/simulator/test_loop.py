@@ -337,6 +337,7 @@ def test_a_frozen_process_catches_up_while_its_kernel_accepts() -> None:
     async def main() -> None:
         await world.serve()
         world.server.freeze()
+        assert world.server.is_frozen
         reader, writer = await world.connect()
         writer.write(b"hello")
         with pytest.raises(TimeoutError):
@@ -513,6 +514,26 @@ def test_what_nobody_takes_fails_the_run() -> None:
 
     with pytest.raises(SimulationFailed, match="broken protocol"):
         world.loop.run(main())
+
+
+def test_a_task_whose_failure_nobody_looks_at_fails_the_run() -> None:
+    loop = SimulatedLoop(1)
+    process = loop.process("one")
+
+    async def fails() -> None:
+        raise LookupError("a broken task")
+
+    async def main() -> None:
+        dead = loop.process("dead")
+        kept = [dead.spawn(fails())]
+        await asyncio.sleep(1)
+        loop.kill(dead)  # what it did not look at, nobody ever will
+        loop.check()
+        kept.append(process.spawn(fails()))
+        await asyncio.sleep(1)
+
+    with pytest.raises(SimulationFailed, match="a broken task"):
+        loop.run(main())
 
 
 def test_a_run_without_end_fails() -> None:

@@ -77,6 +77,25 @@ def test_who_is_cut_off_says_so_and_catches_up() -> None:
         machine.loop.run(main())
 
 
+def test_a_topic_that_loses_records_or_is_deleted_is_followed_on() -> None:
+    with Machine(4) as machine:
+        topics = ModelTopics(machine.loop)
+
+        async def main() -> None:
+            gateways = await fleet_of(machine, topics, 2)
+            await asyncio.sleep(5)
+            topics.lose("__pidgate_events", 0.5)
+            await asyncio.sleep(60)
+            topics.delete("__pidgate_events")
+            await asyncio.sleep(60)
+            assert len(machine.logged(Event.EVENTS_TOPIC_CREATED)) == 2
+            assert any(b'"phase":"alive"' in (value or b"") for value in topics.values("__pidgate_events"))
+            for gateway in gateways:
+                await gateway.drain()
+
+        machine.loop.run(main())
+
+
 def test_one_seed_writes_one_topic() -> None:
     def written(seed: int) -> list[bytes | None]:
         with Machine(seed) as machine:
