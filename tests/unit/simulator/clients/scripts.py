@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.unit.simulator.clients.stage import Cut, Hold, Refuse, Seen, Verdict
+from tests.unit.simulator.clients.stage import Cut, Hold, Refuse, Script, Seen, Verdict
 
 
 class Sticky:
@@ -19,7 +19,7 @@ class Sticky:
         self._lowest: dict[int, int] = {}
         self._further: dict[int, int] = {}
 
-    def __call__(self, seen: Seen) -> Verdict | None:
+    def __call__(self, seen: Seen, *, at_s: float | None = None) -> Verdict | None:
         if seen.api != "Produce":
             return None
         above = [
@@ -32,7 +32,7 @@ class Sticky:
             if self._further[partition] > 5:
                 del self._lowest[partition], self._further[partition]
                 return Cut(taken=False)
-        if above or seen.at_s < self._until_s:
+        if above or (seen.at_s if at_s is None else at_s) < self._until_s:
             for partition, _, sequence in seen.batches:
                 if sequence < self._lowest.get(partition, sequence + 1):
                     self._lowest[partition] = sequence
@@ -56,6 +56,26 @@ class Once:
             return None
         self._left -= 1
         return self._verdict if self._left == -1 else None
+
+
+class Overtaking:
+    """The n-th Produce (from 0) is refused, and what is behind it until it comes again."""
+
+    def __init__(self, n: int, throttle_ms: int = 300) -> None:
+        self._left = n
+        self._sticky = Sticky(0.0, throttle_ms)
+
+    def __call__(self, seen: Seen) -> Verdict | None:
+        if seen.api != "Produce":
+            return None
+        self._left -= 1
+        return self._sticky(seen, at_s=-1.0 if self._left == -1 else seen.at_s)
+
+
+def answers(*verdicts: Verdict) -> Script:
+    """These for the first Produce requests."""
+    left = iter(verdicts)
+    return lambda seen: next(left, None) if seen.api == "Produce" else None
 
 
 class Weather:

@@ -9,6 +9,7 @@ import asyncio
 import struct
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import chain, repeat
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +44,7 @@ class Seen(NamedTuple):
     version: int
     batches: tuple[Place, ...] = ()
     producer_ids: tuple[int, ...] = ()
+    raw: tuple[bytes, ...] = ()
 
 
 class Refuse(NamedTuple):
@@ -69,7 +71,7 @@ Verdict = Refuse | Hold | Cut
 Script = Callable[[Seen], Verdict | None]
 
 
-class _Connection(BrokerConnection):
+class Connection(BrokerConnection):
     """A broker's end of a connection; the script is asked about each request first."""
 
     def __init__(self, stage: Stage, node_id: int) -> None:
@@ -127,8 +129,9 @@ class Stage:
         script: Script | None = None,
         users: dict[str, str] | None = None,
         traced: bool = True,
+        delay_s: float = 0.0,
     ) -> None:
-        """`traced`: whether what arrives is read and kept; not where it is garbage."""
+        """`traced`: whether what arrives is read and kept; not where it is garbage. `delay_s`: of each Produce."""
         self.loop = SimulatedLoop(seed)
         self.listener = Listener("ONLY", users)
         self.cluster = ModelCluster(nodes, {TOPIC: partitions}, listeners=(self.listener,), now_ms=1_000_000)
@@ -139,19 +142,25 @@ class Stage:
         self.connections = 0
         self.seed = seed
         self.is_traced = traced
+        self._delay_s = delay_s
 
     def play(self, story: Callable[[], Awaitable[T]]) -> T:
         """Run the story to its end, as the client's process."""
 
         async def all_of_it() -> T:
-            self.brokers = Brokers(self.cluster)
+            self.brokers = self.made_brokers()
             for node_id in self.cluster.nodes.ids:
                 host, port = self.cluster.address(node_id, "ONLY")
                 node = self.loop.process(f"broker {node_id}", host=host)
-                await node.spawn(self.loop.create_server(partial(_Connection, self, node_id), host, port))
+                await node.spawn(self.loop.create_server(partial(Connection, self, node_id), host, port))
             return await self.loop.process("client").spawn(_awaited(story))
 
         return self.loop.run(all_of_it())
+
+    def made_brokers(self) -> Brokers:
+        """On the running loop. The first Produce takes five times as long: a pipeline is full before it is answered."""
+        delays = chain((5 * self._delay_s,), repeat(self._delay_s))
+        return Brokers(self.cluster, delay_s=lambda _, frame: 0.0 if any(frame[:2]) else next(delays))
 
     def settings(
         self,
@@ -184,14 +193,15 @@ class Stage:
         now_s = round(self.loop.time() - 1000, 4)
         if head.api_key != PRODUCE:
             return Seen(now_s, node_id, connection, name, head.api_version)
-        places, ids = [], []
+        places, ids, raw = [], [], []
         for _, partitions in read_produce(frame, head).topics:
             for index, records in partitions:
                 assert records is not None
                 producer_id, epoch, sequence = struct.unpack_from(">qhi", records, 43)
                 places.append((index, epoch, sequence))
                 ids.append(producer_id)
-        return Seen(now_s, node_id, connection, name, head.api_version, tuple(places), tuple(ids))
+                raw.append(records)
+        return Seen(now_s, node_id, connection, name, head.api_version, tuple(places), tuple(ids), tuple(raw))
 
     @property
     def produced(self) -> list[tuple[Place, ...]]:
@@ -215,7 +225,7 @@ class Stage:
 
     def story(self) -> str:
         """Trace of the client and what arrived, for a test that fails."""
-        return "\n".join([*self.trace, "", *map(str, self.seen)])
+        return "\n".join([*self.trace, "", *(str(seen._replace(raw=())) for seen in self.seen)])
 
 
 async def _awaited(story: Callable[[], Awaitable[T]]) -> T:

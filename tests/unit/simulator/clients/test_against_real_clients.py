@@ -1,0 +1,91 @@
+"""The models against the real clients: before the same brokers, with the same faults, they send the same.
+
+Compared is each partition's (epoch, base sequence), in the order of arrival; what the application is told; and the
+requests beside Produce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulator.brokers.batches import values
+from tests.simulator.clients.java import JavaProducer
+from tests.simulator.clients.kafka_python import KafkaPythonProducer
+from tests.simulator.clients.librdkafka import LibrdkafkaProducer
+from tests.simulator.clients.producer import ModelProducer
+from tests.unit.simulator.clients import real_clients
+from tests.unit.simulator.clients.scripts import Once, Overtaking, answers
+from tests.unit.simulator.clients.stage import Cut, Refuse, Script, Stage
+
+BATCHES = 14
+
+SCRIPTS: dict[str, Callable[[], Script | None]] = {
+    "fine": lambda: None,
+    "the first refused": lambda: Overtaking(0),
+    "a later one refused": lambda: Overtaking(7),
+    "cut, not taken": lambda: Once(Cut(taken=False), 2),
+    "cut, taken": lambda: Once(Cut(taken=True), 3),
+    "cut at the id": lambda: Once(Cut(taken=True), 0, "InitProducerId"),
+    "not the leader": lambda: Once(Refuse(6), 1),
+    "45 for the next one": lambda: Once(Refuse(45)),
+    "45 for those behind": lambda: answers(Refuse(19), *[Refuse(45)] * 4),
+}
+
+CLIENTS: dict[str, tuple[real_clients.Send, type[ModelProducer], tuple[int, ...]]] = {
+    "librdkafka": (real_clients.librdkafka, LibrdkafkaProducer, (1, 2)),
+    "kafka-python": (real_clients.kafka_python, KafkaPythonProducer, (1, 2)),
+    "java": (real_clients.java, JavaProducer, (1,)),
+}
+
+
+def model(
+    family: type[ModelProducer], script: Script | None, partitions: int, records: list[int]
+) -> tuple[Stage, list[str]]:
+    """The same of the model client; `records`: of each of its batches."""
+    stage = Stage(partitions=partitions, delay_s=real_clients.SLOW_S, script=script)
+
+    async def story() -> list[str]:
+        client = stage.make(family)
+        await client.start()
+        for number, count in enumerate(records):
+            client.send(number % partitions, count)
+        await client.flush()
+        client.crash()
+        return [batch.error for batch in client.told.failed]
+
+    return stage, stage.play(story)
+
+
+def sent(stage: Stage, partition: int) -> list[tuple[int, int]]:
+    """Epoch and base sequence of all that arrived of a partition."""
+    return [
+        (epoch, sequence) for batches in stage.produced for at, epoch, sequence in batches if at == partition
+    ]
+
+
+def batches_of_java(stage: Stage) -> list[int]:
+    """Records of each batch, in the order in which they were made: its values count up."""
+    found = [values(raw) for seen in stage.seen for raw in seen.raw]
+    return [len(batch) for _, batch in sorted({int(batch[0] or b""): batch for batch in found}.items())]
+
+
+@pytest.mark.nightly
+@pytest.mark.flaky(reruns=2)  # a client that gets no processor for 0.2 s has less in flight
+@pytest.mark.parametrize("what", SCRIPTS)
+@pytest.mark.parametrize(
+    ("name", "partitions"), [(name, count) for name, (_, _, counts) in CLIENTS.items() for count in counts]
+)
+def test_a_model_sends_what_the_real_client_sends(name: str, partitions: int, what: str) -> None:
+    real, family, _ = CLIENTS[name]
+    there, real_errors = real_clients.run(real, SCRIPTS[what](), batches=BATCHES, partitions=partitions)
+    records = [1] * BATCHES
+    if family is JavaProducer:  # its smallest batch has room for more than one
+        records = batches_of_java(there)
+    here, errors = model(family, SCRIPTS[what](), partitions, records)
+    for partition in range(partitions):
+        assert sent(here, partition) == sent(there, partition)
+    assert len(errors) == len(real_errors)
+    ids = [api for api in here.apis if api != "Produce"]
+    assert ids == [api for api in there.apis if api != "Produce"]
