@@ -70,6 +70,7 @@ class LibrdkafkaProducer(Results):
         self._began_s = self.now_s
         self._unsent: dict[Node, deque[tuple[Toppar, Batch]]] = {}
         """Requests that are made and not sent, by node."""
+        self._first: dict[Node, int] = {}
 
     # ---- the application -------------------------------------------------------------------------------
 
@@ -118,17 +119,22 @@ class LibrdkafkaProducer(Results):
         self.transactions.serve(now_s)
         self.serve_metadata(now_s)
         self._scan_timeouts(now_s)
-        progress = True
-        while progress:
-            progress = False
-            for toppar in self.toppars.values():
-                leader = self.leaders.get(toppar.partition)
-                if leader is not None:
-                    progress = self._serve(toppar, self.nodes[leader[0]], now_s) or progress
-                elif toppar.queue:
-                    self.request_metadata()
-            for node in self._unsent:
-                progress = self._send_unsent(node, now_s) or progress
+        of_node: dict[Node, list[Toppar]] = {}
+        for toppar in self.toppars.values():
+            leader = self.leaders.get(toppar.partition)
+            if leader is not None:
+                of_node.setdefault(self.nodes[leader[0]], []).append(toppar)
+            elif toppar.queue:
+                self.request_metadata()
+        for node, toppars in of_node.items():
+            while self._serve_node(node, toppars, now_s):
+                pass
+
+    def _serve_node(self, node: Node, toppars: list[Toppar], now_s: float) -> bool:
+        """`rd_kafka_broker_produce_toppars`, another partition first each time; then send what was made."""
+        self._first[node] = first = (self._first.get(node, -1) + 1) % len(toppars)
+        made = [self._serve(toppar, node, now_s) for toppar in toppars[first:] + toppars[:first]]
+        return self._send_unsent(node, now_s) or any(made)
 
     def _scan_timeouts(self, now_s: float) -> None:
         """Once a second: message.timeout.ms, of what is not in flight."""
@@ -186,9 +192,9 @@ class LibrdkafkaProducer(Results):
         return True
 
     def _send_unsent(self, node: Node, now_s: float) -> bool:
-        unsent, sent = self._unsent[node], False
+        unsent, sent = self._unsent.get(node, ()), False
         while unsent and self.can_ask(node, now_s):
-            self._send(node, *unsent.popleft(), now_s)
+            self._send(node, *self._unsent[node].popleft(), now_s)
             sent = True
         return sent
 
