@@ -23,8 +23,11 @@ from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.process.supervisor import FIRST_RESTART_S, HEALTHY_AFTER_S, LONGEST_RESTART_S
 from pidgate.gateway.process.worker import Worker
 from pidgate.gateway.process.workers import Workers
+from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.reloading import kept_beside, kept_settings
 from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.quota.changes import Change
+from pidgate.quota.settings import Quotas
 from tests.simulator.machine import Machine
 from tests.simulator.process import Process
 
@@ -39,12 +42,19 @@ def _parsed(config: str) -> Settings:
 
 
 def configured(host: str, *brokers: str, **config: Any) -> Settings:
-    """Return the settings of a gateway on `host` before these brokers ("host:port"); `config`: top-level keys.
+    """Return the settings of config_text."""
+    state_dir = config.pop("state_dir", None)
+    settings = _parsed(config_text(host, *brokers, **config))
+    # Set apart: it is another one in each run, and reading a file takes longer than many a run.
+    return settings if state_dir is None else settings.model_copy(update={"state_dir": state_dir})
+
+
+def config_text(host: str, *brokers: str, **config: Any) -> str:
+    """Return the file of a gateway on `host` before these brokers ("host:port"); `config`: top-level keys.
 
     Without a topic and a directory, unless they are given; enforcing from the first moment.
     """
     quotas: dict[str, Any] = config.pop("quotas", {})
-    state_dir = config.pop("state_dir", None)
     whole = {
         "cluster": {"bootstrap_servers": list(brokers)},
         "listeners": [
@@ -62,9 +72,7 @@ def configured(host: str, *brokers: str, **config: Any) -> Settings:
         **config,
         "quotas": {**quotas, "producer_ids": {"cold_start": "enforce", **quotas.get("producer_ids", {})}},
     }
-    settings = _parsed(json.dumps(whole))
-    # Set apart: it is another one in each run, and reading a file takes longer than many a run.
-    return settings if state_dir is None else settings.model_copy(update={"state_dir": state_dir})
+    return json.dumps(whole)
 
 
 @dataclass(slots=True)
@@ -146,6 +154,21 @@ class SimulatedGateway:
             task.cancel()
         for child in self.children:
             self.kill(child.number)
+
+    async def change(self, *changes: Change) -> Kept:
+        """Change quotas at run time, as the admin site does. Raises NotAllowed, and RuntimeError when it is down."""
+        first = self.children[0]
+        if first.process is None or not isinstance(first.serving, Gateway):
+            raise RuntimeError(f"{first.name} does not run")
+        return await first.process.spawn(first.serving._quotas.change(changes))
+
+    @property
+    def quotas(self) -> Quotas:
+        """Those in force. Raises RuntimeError when it is down."""
+        serving = self.children[0].serving
+        if not isinstance(serving, Gateway):
+            raise RuntimeError(f"{self.host} does not run")
+        return serving._quotas.in_force.quotas
 
     def reload(self) -> None:
         """Have it read its file again, as SIGHUP does."""

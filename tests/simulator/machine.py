@@ -25,6 +25,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.topics.own_client import OwnClient
+from pidgate.version import is_compiled
 from tests.simulator.loop import SimulatedLoop
 from tests.simulator.process import CURRENT, Process
 
@@ -72,6 +73,8 @@ class Machine:
         self.directory = Path(
             tempfile.mkdtemp(prefix="pidgate-sim-", dir=_MEMORY if _MEMORY.is_dir() else None)
         )
+        if is_compiled():
+            raise RuntimeError("a compiled clock cannot be replaced: simulate the source")
         loop = self.loop
         vars(clock)["time"] = SimpleNamespace(monotonic=loop.time, time_ns=loop.wall_ns)
         # In place: loggers that were used before keep this very list.

@@ -2,9 +2,12 @@
 
 import asyncio
 
+import pytest
+
+from pidgate.gateway.config.loading import parse
 from pidgate.gateway.logs import Event
 from pidgate.protocol import messages
-from tests.simulator.gateway import PORT, SimulatedGateway, configured
+from tests.simulator.gateway import PORT, SimulatedGateway, config_text, configured
 from tests.simulator.machine import Machine
 from tests.support.loopback import Client, ScriptedBroker
 
@@ -93,3 +96,33 @@ def test_a_killed_gateway_is_followed_by_another_on_its_state_directory() -> Non
         loaded = [line.fields["snapshot"] for line in machine.logged(Event.STATE_LOADED)]
         assert loaded[0] is None
         assert loaded[-1] is not None
+
+
+def test_a_changed_file_is_read_again() -> None:
+    with Machine(5) as machine:
+        file = machine.directory / "gateway.yaml"
+
+        def text(broker: ScriptedBroker, rate: int) -> str:
+            default = {"producer_ids_rate": rate}
+            return config_text("gateway", f"broker:{broker.port}", quotas={"default": default})
+
+        async def main() -> None:
+            broker = await broker_at(machine)
+            file.write_text(text(broker, 5))
+            gateway = SimulatedGateway(machine, parse(text(broker, 5)), file=file)
+            with pytest.raises(RuntimeError):
+                await gateway.change()
+            with pytest.raises(RuntimeError):
+                assert gateway.quotas
+            await gateway.start()
+            await asyncio.sleep(2)
+            for rate, is_signalled in ((6, False), (7, True)):
+                file.write_text(text(broker, rate))
+                if is_signalled:
+                    gateway.reload()
+                await asyncio.sleep(5)
+                assert gateway.quotas.default.producer_ids_rate_milli == 1_000 * rate
+            await gateway.drain()
+
+        machine.loop.run(main())
+        assert len(machine.logged(Event.CONFIG_RELOADED)) == 2

@@ -28,11 +28,6 @@ async def fleet_of(machine: Machine, topics: ModelTopics, number: int) -> list[S
     return gateways
 
 
-def in_force(gateway: SimulatedGateway) -> object:
-    serving = gateway.children[0].serving
-    return getattr(serving, "_quotas").in_force.quotas.default  # noqa: B009
-
-
 def test_a_fleet_finds_itself_and_a_successor_reads_what_was_written() -> None:
     with Machine(1) as machine:
         topics = ModelTopics(machine.loop)
@@ -64,14 +59,13 @@ def test_who_is_cut_off_says_so_and_catches_up() -> None:
             topics.cut("gw1")
             await asyncio.sleep(60)
             assert {line.process for line in machine.logged(Event.EVENTS_TOPIC_UNAVAILABLE)} == {"gw1"}
-            store = getattr(gateways[0].children[0].serving, "_quotas")  # noqa: B009
-            before = in_force(gateways[0])
+            before = gateways[0].quotas
             change = Change(target=Target(Setting.PRODUCER_IDS_RATE, None), action=Action.SET, value=7_000)
-            await gateways[0].children[0].process.spawn(store.change([change]))  # type: ignore[union-attr]
-            assert in_force(gateways[0]) != before
-            assert in_force(gateways[1]) == before
+            await gateways[0].change(change)
+            assert gateways[0].quotas != before
+            assert gateways[1].quotas == before
             topics.heal()
-            await until(lambda: in_force(gateways[1]) == in_force(gateways[0]))
+            await until(lambda: gateways[1].quotas == gateways[0].quotas)
             assert machine.logged(Event.EVENTS_TOPIC_AVAILABLE)
 
         machine.loop.run(main())
