@@ -175,6 +175,10 @@ def _listener(listener: ListenerSettings) -> Iterator[str]:
         yield f"  Other brokers are shown, not listened for: broker {listener.only_node + 1} as {other}."
         return
     yield f"{name}: clients bootstrap at {listener.bind}."
+    if listener.sni is not None:
+        shown = units.Address(*ports.advertised(0))
+        yield f"  All brokers are at this port, told apart by name (SNI): broker 0 is shown to clients as {shown}."
+        return
     if not listener.node_ids:
         shown = units.Address(*ports.advertised(0))
         yield f"  Broker n has port {listener.first_node_port} + n: broker 0 is shown to clients as {shown}."

@@ -14,6 +14,8 @@ from typing import Protocol
 Address = tuple[str, int]
 
 MAX_PORT = 65535
+MOST_NODE_DIGITS = 9
+"""Node ids are positive and 32 bits wide; none has more digits than this."""
 
 
 class Advertising(Protocol):
@@ -101,6 +103,16 @@ class NodePorts:
             return listener.first_node_port + listener.node_ids.index(node_id)
         port = listener.first_node_port + node_id
         return port if 0 < port <= MAX_PORT else None
+
+    def node_named(self, server_name: str) -> int | None:
+        """Return the node whose advertised host a client asked for (SNI); None: it is no node's."""
+        before, _, after = self.listener.advertise_host.lower().partition("{node_id}")
+        name = server_name.lower()
+        number = name[len(before) : len(name) - len(after)]
+        is_number = number.isascii() and number.isdigit() and len(number) <= MOST_NODE_DIGITS
+        if not is_number or name != f"{before}{int(number)}{after}":
+            return None
+        return int(number)
 
     def advertised(self, node_id: int) -> Address:
         """Return the address that clients of this listener are shown for the node.

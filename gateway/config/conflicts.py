@@ -137,7 +137,9 @@ def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[F
     advertise, ports = listener.advertise, listener.node_ports
     if listener.only_node is not None and ports is not None:
         yield (*path, "node_ports"), "does not go with only_node, whose port is bind; remove one of the two"
-    if advertise is None and listener.bind.host in WILDCARD_HOSTS:
+    if listener.sni is not None:
+        yield from _sni_conflicts(listener, path)
+    elif advertise is None and listener.bind.host in WILDCARD_HOSTS:
         yield (
             (*path, "advertise"),
             f"is missing, and clients cannot connect to {listener.bind.host}; add the host they use",
@@ -159,6 +161,33 @@ def _listener_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[F
         )
     if ports is not None and ports.first + len(ports.node_ids) - 1 > 65_535:
         yield (*path, "node_ports", "first"), "leaves too few ports below 65536 for node_ids; lower it"
+
+
+def _sni_conflicts(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:
+    sni = listener.sni
+    assert sni is not None
+    if listener.tls is None:
+        yield (*path, "sni"), "needs tls: only there do clients say which host they want; write listeners.tls"
+    if sni.host.count("{node_id}") != 1:
+        yield (
+            (*path, "sni"),
+            f"{sni.host} has to hold {{node_id}} once, as in broker-{{node_id}}.kafka.example",
+        )
+    if listener.bind.port == 0 and sni.port is None:
+        yield (
+            (*path, "bind"),
+            "has port 0, which cannot be advertised; write the port that clients connect to",
+        )
+    for key, given in (
+        ("advertise", listener.advertise),
+        ("node_ports", listener.node_ports),
+        ("only_node", listener.only_node),
+    ):
+        if given is not None:
+            yield (
+                (*path, key),
+                "does not go with sni, which shows all brokers at one port; remove one of the two",
+            )
 
 
 def _listener_warnings(listener: ListenerSettings, path: KeyPath) -> Iterator[Finding]:

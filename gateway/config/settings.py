@@ -93,6 +93,7 @@ class ListenerSettings(Section):
     advertise: Advertised | None = None
     node_ports: NodePortsSettings | None = None
     only_node: int | None = Field(default=None, ge=0)
+    sni: Advertised | None = None
     authentication: Literal["required", "none"] | None = None
     tls: ListenerTlsSettings | None = None
 
@@ -116,17 +117,19 @@ class ListenerSettings(Section):
     @property
     def advertise_host(self) -> str:
         """May hold {node_id}."""
-        return self.bind.host if self.advertise is None else self.advertise.host
+        shown = self.sni or self.advertise
+        return self.bind.host if shown is None else shown.host
 
     @property
     def advertise_port(self) -> int | None:
         """None: the node's own port."""
-        return None if self.advertise is None else self.advertise.port
+        shown = self.sni or self.advertise
+        return None if shown is None else shown.port
 
     @property
     def first_node_port(self) -> int | None:
-        """None for the sidecar of one broker (`only_node`), whose only port is `bind`."""
-        if self.only_node is not None:
+        """None where `bind` is the only port: for the sidecar of one broker (`only_node`), and with `sni`."""
+        if self.only_node is not None or self.sni is not None:
             return None
         return (self.node_ports or NodePortsSettings()).first
 

@@ -54,6 +54,12 @@ class ClientChannel(BrokerSide):
     def dial(self) -> asyncio.Task[None] | None:
         return self._dial(self)
 
+    def stand_for(self, context: ConnectionContext, dial: Dial) -> None:
+        """Stand for another node of the same listener, before the first request."""
+        self.context, self._dial = context, dial
+        if self.recorder is not None:
+            self.recorder.node_id = context.node_id
+
     # ---- asyncio's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -95,7 +95,7 @@ class Listener:
         port = self._ports.port_of(node_id)
         remedy = ""
         if port is None:
-            if self._settings.only_node is None:
+            if self._settings.only_node is None and self._settings.sni is None:
                 remedy = "add the node id to node_ports.node_ids, or choose a lower node_ports.first"
         else:
             remedy = self._open_node_port(node_id, port)
@@ -134,17 +134,28 @@ class Listener:
         with listening_on(f"listeners.{setting}", (host, port)):
             return self._bind(host, port, self._shares_ports)
 
+    def _context_of(self, node_id: int | None) -> ConnectionContext:
+        return ConnectionContext(self._shared, self._ports, node_id, self._settings.requires_login)
+
+    def _named(self, server_name: str, channel: ClientChannel) -> None:
+        """Let the channel stand for the node whose name its client asked for; any other name is the bootstrap's."""
+        node_id = self._ports.node_named(server_name)
+        if node_id is not None:
+            context = self._context_of(node_id)
+            channel.stand_for(context, Upstream(context).dial)
+
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
-        context = ConnectionContext(self._shared, self._ports, node_id, self._settings.requires_login)
+        context = self._context_of(node_id)
         dial = Upstream(context).dial
         address = ":".join(map(str, bound.getsockname()[:2]))
         tls = self._tls
+        named = self._named if self._settings.sni is not None else None
 
         def accepted() -> asyncio.BaseProtocol:
             channel = ClientChannel(context, dial)
             if tls is None:
                 return channel.as_protocol()
-            return AcceptedTls(channel, tls.context, self._handshake_ms).as_protocol()
+            return AcceptedTls(channel, tls.context, self._handshake_ms, named).as_protocol()
 
         port = Port(self._shared.loop, bound, accepted)
         await self._shared.accepting.add(port)

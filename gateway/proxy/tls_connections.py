@@ -11,6 +11,7 @@ from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.tls_transport import TlsTransport
+from pidgate.gateway.tls.server_names import name_asked_for
 from pidgate.gateway.tls.wording import of_broker, of_client
 
 FAILED: Final = "tls"
@@ -20,7 +21,14 @@ FAILED: Final = "tls"
 class AcceptedTls(TlsTransport):
     """TLS with a client: its connection begins when it is accepted, and has all limits from then on."""
 
-    def __init__(self, channel: ClientChannel, context: ssl.SSLContext, handshake_ms: int) -> None:
+    def __init__(
+        self,
+        channel: ClientChannel,
+        context: ssl.SSLContext,
+        handshake_ms: int,
+        named: Callable[[str, ClientChannel], None] | None = None,
+    ) -> None:
+        """`named` is called with the host that the client asked for, before its first request."""
         at = channel.context
         super().__init__(
             channel, context, at.loop, at.budget, channel.share, Purpose.ENCRYPTED_REQUESTS, None
@@ -28,6 +36,7 @@ class AcceptedTls(TlsTransport):
         self._channel = channel
         self._quotas = at.shared.connection_quotas
         self._handshake_ms = handshake_ms
+        self._named = named
         self._timer: asyncio.TimerHandle | None = None
 
     def began(self) -> None:
@@ -38,6 +47,8 @@ class AcceptedTls(TlsTransport):
 
     def secured(self) -> None:
         self._handshake_over()
+        if self._named is not None:
+            self._named(name_asked_for(self._tls), self._channel)
 
     def not_secured(self, error: Exception) -> None:
         if isinstance(error, ssl.SSLError):

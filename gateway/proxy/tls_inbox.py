@@ -35,7 +35,7 @@ class TlsInbox:
         self.reads_left = 0
         """Of this turn: so many records may still be read."""
         self.saw_end = False
-        """The peer said that it sends no more."""
+        """The peer has announced that it sends no more."""
 
     def arrived(self, nbytes: int) -> None:
         """Take bytes that were read into ENCRYPTED_VIEW."""

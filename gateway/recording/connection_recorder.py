@@ -52,9 +52,9 @@ class ConnectionRecorder:
     """One per connection, from when its socket is accepted until `closed`."""
 
     __slots__ = (
-        "_errors", "_node_id", "_opened_ms", "_opened_wall_ms", "_recorder", "_sasl", "_session",
-        "bytes_in", "bytes_out", "connection_id", "is_introduced", "listener", "requests", "software",
-        "usages"
+        "_errors", "_opened_ms", "_opened_wall_ms", "_recorder", "_sasl", "_session",
+        "bytes_in", "bytes_out", "connection_id", "is_introduced", "listener", "node_id", "requests",
+        "software", "usages"
     )  # fmt: skip
 
     def __init__(
@@ -63,7 +63,7 @@ class ConnectionRecorder:
         self._recorder = recorder
         self._session = session
         self._sasl = sasl
-        self._node_id = node_id
+        self.node_id = node_id
         self.listener = listener
         self.connection_id = session.connection_id
         self.software = ("", "")
@@ -305,7 +305,7 @@ class ConnectionRecorder:
             answered_producer_id=answer.producer_id,
             answered_epoch=answer.producer_epoch,
             error=answer.error_code,
-            node_id=self._node_id if by_broker else None,
+            node_id=self.node_id if by_broker else None,
             transactional=of_transaction,
         )
         recorder.publish_sampled(event, now_ms)
@@ -368,7 +368,7 @@ class ConnectionRecorder:
                     producer_id=producer_id,
                     code=code,
                     count=count,
-                    node_id=self._node_id,
+                    node_id=self.node_id,
                 )
             )
 
@@ -378,7 +378,7 @@ class ConnectionRecorder:
             **self._recorder.stamp(self._recorder.now_ms()),
             **self.about(),
             phase="open" if phase == "open" else "close",
-            node_id=self._node_id,
+            node_id=self.node_id,
             principal_mechanism=identity.mechanism if identity is not None else "",
         )
 

@@ -18,6 +18,7 @@ from pidgate.gateway.config.tls_settings import (
     TlsSettings,
 )
 from pidgate.gateway.errors import CannotStart
+from pidgate.gateway.tls.server_names import note_names
 
 READABLE_BY_ALL: Final = 0o004
 
@@ -41,6 +42,7 @@ def server_context(tls: ServerTlsSettings, path: KeyPath) -> ssl.SSLContext:
     """Return a context for those who connect here; `path` leads to the section. Raises TlsUnusable."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, tls, path)
     _load_pair(context, tls.cert_file, tls.key_file, path)
+    note_names(context)
     if isinstance(tls, ListenerTlsSettings) and tls.client_auth != "none":
         _load_ca(context, tls.client_ca_file, (*path, "client_ca_file"))
         required = tls.client_auth == "required"

@@ -147,9 +147,12 @@ class RunningGateway:
         value = self.gateway.registry.get_sample_value(f"pidgate_{name}", labels or None)
         return value or 0.0
 
-    async def connect(self, port: int | None = None, tls: ssl.SSLContext | None = None) -> Client:
-        """Closed with the gateway, if not before."""
-        client = Client(*await asyncio.open_connection(HOST, port or self.port, ssl=tls))
+    async def connect(
+        self, port: int | None = None, tls: ssl.SSLContext | None = None, name: str | None = None
+    ) -> Client:
+        """Closed with the gateway, if not before. `name`: the host that is asked for with TLS."""
+        opened = await asyncio.open_connection(HOST, port or self.port, ssl=tls, server_hostname=name)
+        client = Client(*opened)
         self.clients.append(client)
         return client
 
@@ -192,7 +195,7 @@ async def gateway_before(
         "listeners": [
             {
                 "bind": f"{HOST}:{port}",
-                "node_ports": {"first": first_node_port},
+                **({} if "sni" in (listener or {}) else {"node_ports": {"first": first_node_port}}),
                 "authentication": "none",
                 **(listener or {}),
             }

@@ -13,6 +13,31 @@ def listener(text: str) -> ListenerSettings:
     return parse(f"cluster: {{bootstrap_servers: [k1:9092]}}\nlisteners:\n  - {text}\n").listeners[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "node_id"),
+    [
+        ("broker-5.kafka.example", 5),
+        ("BROKER-105.Kafka.Example", 105),
+        ("broker-0.kafka.example", 0),
+        ("broker-05.kafka.example", None),  # one name for each node
+        ("broker-.kafka.example", None),
+        ("broker-5x.kafka.example", None),
+        ("broker-\u0665.kafka.example", None),
+        ("broker-99999999999.kafka.example", None),
+        ("broker-.example", None),
+        ("kafka.example", None),
+        ("", None),
+    ],
+)
+def test_a_node_is_known_by_the_name_that_is_shown_for_it(name: str, node_id: int | None) -> None:
+    ports = NodePorts(
+        listener("{bind: '0.0.0.0:9292', sni: 'broker-{node_id}.kafka.example:9093', tls: {cert_file: c}}")
+    )
+    assert ports.node_named(name) == node_id
+    assert ports.advertised(7) == ("broker-7.kafka.example", 9093)
+    assert ports.port_of(7) is None
+
+
 def test_a_new_node_is_announced_once_and_a_moved_one_is_followed() -> None:
     nodes = Nodes(BOOTSTRAP)
     announced: list[int] = []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.tls import live
 from pidgate.protocol import messages
 from pidgate.sandbox.certificates import Authority, Pair
@@ -318,3 +319,47 @@ def test_a_client_that_sends_its_request_with_the_end_of_its_handshake_is_answer
             writer.close()
 
     run(scenario())
+
+
+# ---- one port for all brokers (SNI) --------------------------------------------------------------------
+
+PATTERN = "broker-{node_id}.kafka.example"
+
+
+def test_clients_reach_the_broker_whose_name_they_ask_for(authority: Authority) -> None:
+    wildcard = authority.issue("wildcard", names=["DNS:*.kafka.example"])
+
+    async def scenario() -> None:
+        context = client_of(authority)
+        async with ScriptedBroker() as one, ScriptedBroker() as five:
+            one.nodes = five.nodes = {1: (HOST, one.port), 5: (HOST, five.port)}
+            listener = {"tls": files(wildcard), "sni": PATTERN}
+            async with gateway_before(one.address, listener=listener) as gateway:
+                bootstrap = await gateway.connect(tls=context, name="bootstrap.kafka.example")
+                answer = await bootstrap.ask(messages.METADATA, VERSION, {"topics": []})
+                shown = {broker["node_id"]: (broker["host"], broker["port"]) for broker in answer["brokers"]}
+                assert shown == {
+                    1: ("broker-1.kafka.example", gateway.port),
+                    5: ("broker-5.kafka.example", gateway.port),
+                }
+                before = len(one.peers), len(five.peers)
+                for name in ("broker-5.kafka.example", "BROKER-5.kafka.example"):
+                    client = await gateway.connect(tls=context, name=name)
+                    assert await nodes_by(client) == [1, 5]
+                assert (len(one.peers), len(five.peers)) == (before[0], before[1] + 2)
+                client = await gateway.connect(tls=context, name="broker-1.kafka.example")
+                assert await nodes_by(client) == [1, 5]
+                assert (len(one.peers), len(five.peers)) == (before[0] + 1, before[1] + 2)
+                # A broker that nobody knows yet: a bootstrap server stands in, as at its port.
+                client = await gateway.connect(tls=context, name="broker-77.kafka.example")
+                assert await nodes_by(client) == [1, 5]
+
+    run(scenario())
+
+
+def test_a_mutant_that_takes_any_name_for_the_bootstrap_is_noticed(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NodePorts, "node_named", lambda _ports, _name: None)
+    with pytest.raises(AssertionError):
+        test_clients_reach_the_broker_whose_name_they_ask_for(authority)

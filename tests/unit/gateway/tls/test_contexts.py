@@ -148,6 +148,19 @@ SERVERS = "cluster: {bootstrap_servers: [127.0.0.1:1]"
             SERVERS + "}\nlisteners: [{tls: {cert_file: c, client_ca_file: a}}]",
             "listeners[0].tls.client_ca_file: has no effect",
         ),
+        (SERVERS + "}\nlisteners: [{sni: 'b-{node_id}.example'}]", "listeners[0].sni: needs tls"),
+        (
+            SERVERS + "}\nlisteners: [{sni: b.example, tls: {cert_file: c}}]",
+            "b.example has to hold {node_id} once",
+        ),
+        (
+            SERVERS + "}\nlisteners: [{sni: 'b-{node_id}', advertise: x, tls: {cert_file: c}}]",
+            "listeners[0].advertise: does not go with sni",
+        ),
+        (
+            SERVERS + "}\nlisteners: [{sni: 'b-{node_id}', node_ports: {first: 9300}, tls: {cert_file: c}}]",
+            "listeners[0].node_ports: does not go with sni",
+        ),
         (SERVERS + "}\nadmin: {tls: {cert_file: c, client_auth: none}}", "client_auth: is not a known key"),
     ],
 )
