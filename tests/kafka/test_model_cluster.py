@@ -31,7 +31,7 @@ from tests.support.raw import RawClient, request
 
 pytestmark = pytest.mark.kafka
 
-STEPS = 12
+STEPS = 15
 FETCH, OFFSET_FETCH, DESCRIBE_TRANSACTIONS = 1, 9, 65
 
 Batch = tuple[int, int, int, int, int, bool, bool | None]

@@ -41,7 +41,7 @@ async def is_over(reader: asyncio.StreamReader) -> bool:
     """Return whether nothing more comes; what was not read on the other side makes a reset of its end."""
     try:
         return await reader.read() == b""
-    except ConnectionResetError:
+    except ConnectionError:
         return True
 
 
