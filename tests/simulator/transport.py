@@ -131,7 +131,11 @@ class End(asyncio.Transport):
                 self._taken_bytes -= len(what)
                 self.peer.arrives(Mark.RST)
         elif isinstance(what, bytes):
-            self._arrived.append(what)
+            # What comes behind a reset or the end is taken by nobody: before it something may be missing.
+            if self._has_rst or self._has_fin:
+                self._taken_bytes -= len(what)
+            else:
+                self._arrived.append(what)
         elif what is Mark.FIN:
             self._has_fin = True
         else:

@@ -299,6 +299,28 @@ def test_a_cut_resets_both_ends_and_what_was_under_way_may_arrive() -> None:
     assert arrived == {b"", b"a", b"ab", b"abc"}
 
 
+def test_what_arrives_is_always_a_beginning_of_what_was_sent() -> None:
+    for seed in range(40):
+        world = World(seed, Weather(recut=0.5))
+
+        async def main(world: World = world, seed: int = seed) -> None:
+            here, there = await pair(world)
+            sent = b""
+            for number in range(60):
+                if number == seed:
+                    world.link.cut()
+                part = bytes([number]) * 9
+                if not here.transport.is_closing():
+                    world.client.call(here.transport.write, part)
+                    sent += part
+                await asyncio.sleep(0.0003)
+            await asyncio.sleep(1)
+            assert sent.startswith(there.data)
+            assert here.calls[-1] == there.calls[-1] == ("lost", "ConnectionResetError")
+
+        world.loop.run(main())
+
+
 def test_a_killed_process_runs_nothing_any_more_and_its_peers_see_its_end() -> None:
     world = World()
     ran: list[str] = []
