@@ -25,8 +25,9 @@ $in_it install --constraint "$work/constraints.txt" --requirement deploy/spark/r
 PIDGATE_PURE=1 $in_it wheel --no-deps --wheel-dir "$work" .
 $in_it install --no-deps "$work"/pidgate-*.whl
 
-# Whatever is missing shows here and not on the cluster. Spark brings pyspark, so jobs themselves cannot start yet.
-"$work/environment/bin/python" -c 'import jinja2, mmh3, numpy, pandas, plotly, pyarrow, yaml, pidgate.quota, pidgate.events, pidgate.pipeline.cli'
+# Whatever is missing shows here and not on the cluster. Spark brings pyspark, so the pipeline itself cannot be imported
+# yet. -I: what PYTHONPATH names is not in the archive.
+"$work/environment/bin/python" -I -c 'import jinja2, mmh3, numpy, pandas, plotly, pyarrow, yaml, pidgate.quota.producer_ids, pidgate.events.reading, pidgate.pipeline'
 $in_it uninstall --yes setuptools pip
 
 # In an environment of its own: what packs need not be shipped.

@@ -56,7 +56,7 @@ def verify(evidence: Evidence) -> list[Check]:
 
 def first_finding(page: str) -> str:
     """The first finding of the report as its reader sees it, without markup; empty when there is none."""
-    found = re.search(r'<ol class="findings"><li[^>]*>(.*?)</li>', page, re.DOTALL)
+    found = re.search(r'<ol class="findings">\s*<li[^>]*>(.*?)</li>', page, re.DOTALL)
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", found[1])).split()) if found else ""
 
 

@@ -95,8 +95,8 @@ def test_three_thousand_running_producers_are_switched_over(workers: int) -> Non
             time.sleep(1.2)
             counts = {reason: admitted(gateway, reason) for reason in ("grace", "fail_open", "first_seen")}
             print(f"workers {workers}: {counts}, tokens {tokens(gateway)}")
-            # A holder that is asked for thousands at once may take more than 50 ms; none is charged or refused.
-            assert counts["grace"] + counts["fail_open"] == number
+            # None is charged or refused; the filter takes one in a thousand for known, and does not count it.
+            assert number - number // 200 <= counts["grace"] + counts["fail_open"] <= number
             assert workers > 1 or counts["fail_open"] == 0
             assert tokens(gateway) == rate
             assert gateway.metrics().value("pidgate_requests_refused_total") == 0

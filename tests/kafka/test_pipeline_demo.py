@@ -88,7 +88,7 @@ def good() -> Evidence:
         observed=_act(60, BatchJournal()),
         enforced=_act(3, _refused(7)),
         findings=[{"user": "mallory", "weight": "bad"}, {"user": None, "weight": "good"}],
-        page=f'<ol class="findings"><li class="bad"><h3>{FINDING}</h3></li><li>alice</li></ol>',
+        page=f'<ol class="findings">\n  \n  <li class="bad"><h3>{FINDING}</h3></li><li>alice</li></ol>',
         quotas={"users": {"mallory": {"producer_ids_rate": 2}}},
         checked=None,
     )

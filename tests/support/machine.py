@@ -1,6 +1,6 @@
 """Bounds of processor time that are stated for one machine, as they are on this one.
 
-The machine of a bound adds ten million numbers in half a second. One that is slower, or has become slower since
+The machine of a bound adds ten million numbers in a third of a second. One that is slower, or has become slower since
 yesterday, as virtual ones do, gets more time; a faster one does not get less.
 """
 
@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 _ADDED: Final = 10_000_000
-_STATED_S: Final = 0.5
+_STATED_S: Final = 0.33
 
 
 def here_s(bound_s: float) -> float:
