@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import socket
 import ssl
 import subprocess
 import sys
@@ -335,7 +336,35 @@ EXAMPLES = {
 
 
 def test_every_example_of_tls_is_run() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("tls*.yaml")} == EXAMPLES.keys()
+    assert {path.stem for path in (ROOT / "examples").glob("tls*.yaml")} == {*EXAMPLES, "tls-sni"}
+
+
+@pytest.mark.nightly
+def test_the_example_of_one_port_for_all_brokers_works(
+    tls_cluster: Cluster, authority: Authority, topic_name: TopicName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With aiokafka, since where its names lead can be chosen here."""
+    settings = yaml.safe_load((ROOT / "examples" / "tls-sni.yaml").read_text())
+    topic = topic_name("sni")
+    create_topic(tls_cluster.bootstrap_servers(), topic)
+    wildcard = authority.issue("wildcard", names=["DNS:*.kafka.example"])
+    listener = {
+        "sni": settings["listeners"][0]["sni"],
+        "advertise": None,
+        "node_ports": None,
+        "tls": files(wildcard),
+    }
+    resolve = socket.getaddrinfo
+
+    def to_here(host: Any, *arguments: Any, **more: Any) -> Any:
+        return resolve("127.0.0.1" if str(host).endswith(".kafka.example") else host, *arguments, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", to_here)
+    with GatewayProcess(tls_cluster.bootstrap_servers(), listener=listener) as gateway:
+        servers = f"bootstrap.kafka.example:{gateway.port}"
+        value = b"by name"
+        assert asyncio.run(_round_trip_of_aiokafka(servers, authority, None, topic, value)) == value
+        assert {line["node_id"] for line in gateway.log_events("listening")} == {None}
 
 
 @pytest.mark.nightly
