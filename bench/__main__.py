@@ -20,7 +20,7 @@ from bench.compiled import CannotCompile
 from bench.loads.client import FAILURES
 from bench.machine import allows, come_first, describe, pin, placement
 from bench.scenario import Bench, Plan, Scenario, baseline_of, measure
-from bench.scenarios import by_clients, memory, metadata, start, storm, through_targets
+from bench.scenarios import by_clients, memory, metadata, start, storm, through_targets, tls
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
 from pidgate import open_files
 from pidgate.sandbox.errors import SandboxError
@@ -29,7 +29,7 @@ from pidgate.sandbox.play import keep_brokers_in_memory
 from pidgate.sandbox.ports import free_port
 from pidgate.sandbox.spec import PROXIED
 
-SCENARIOS: Final = (*through_targets.SCENARIOS, *by_clients.SCENARIOS)
+SCENARIOS: Final = (*through_targets.SCENARIOS, *by_clients.SCENARIOS, *tls.SCENARIOS)
 ALONE: Final[Sequence[Alone]] = (
     memory.MEMORY,
     storm.SCENARIO,

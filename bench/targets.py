@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -18,9 +18,11 @@ from bench.bare_proxy import SHAPES
 from bench.compiled import compiled, environment
 from bench.loads.client import FAILURES, connect
 from bench.machine import come_first, pin
+from bench.tls import TLS_TARGETS, Front, front, has_tls
 from pidgate.load.plan import Address
 from pidgate.sandbox import guard
 from pidgate.sandbox.gateway import GatewayNotReady, GatewayProcess
+from pidgate.sandbox.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BARE: Final = (*SHAPES,)
@@ -30,7 +32,7 @@ ORDINARY: Final = ("direct", *BARE, "haproxy", "pidgate")
 PLAIN: Final = "plain"
 """pidgate without compiled modules."""
 TWO_WORKERS: Final = "2-workers"
-TARGETS: Final = (*ORDINARY, PLAIN, TWO_WORKERS)
+TARGETS: Final = (*ORDINARY, PLAIN, TWO_WORKERS, *TLS_TARGETS)
 OTHER_COMMIT: Final = "other-commit"
 """pidgate of another commit; only with `--against`."""
 
@@ -47,7 +49,7 @@ defaults
   timeout client 10m
   timeout server 10m
 frontend clients
-  bind {host}:{port}
+  bind {host}:{port}{tls}
   default_backend kafka
 backend kafka
   server broker {broker}
@@ -118,6 +120,8 @@ class Proxy(guard.GuardedProcess):
 
 def is_available(target: str) -> bool:
     """Whether this machine can run it: HAProxy is never required."""
+    if target in TLS_TARGETS:
+        return has_tls()
     return target != "haproxy" or shutil.which("haproxy") is not None
 
 
@@ -137,9 +141,15 @@ def running(
     if target == "direct":
         yield Running(broker.address, None)
         return
-    proxy, port = _proxy(target, broker, folder, quotas, other)
+    # Where loads speak to; TLS begins behind it.
+    front_port = free_port() if target in TLS_TARGETS else None
+    proxy, port, before = _proxy(target, broker, folder, quotas, other, front_port)
     try:
-        with proxy:
+        with ExitStack() as stack:
+            if before is not None and front_port is not None:
+                stack.enter_context(Proxy(before.command, folder / f"{target}-front.log"))
+                port = front_port
+            stack.enter_context(proxy)
             assert proxy.pid is not None
             pin(proxy.pid, cpus)
             inherited = os.getpriority(os.PRIO_PROCESS, 0)
@@ -161,18 +171,25 @@ def _workers(target: str) -> int:
 
 
 def _proxy(
-    target: str, broker: Broker, folder: Path, quotas: Mapping[str, Any], other: Tree | None
-) -> tuple[Proxy | GatewayProcess, int]:
-    """The process, not started, and the port it forwards to the broker from."""
+    target: str,
+    broker: Broker,
+    folder: Path,
+    quotas: Mapping[str, Any],
+    other: Tree | None,
+    front_port: int | None,
+) -> tuple[Proxy | GatewayProcess, int, Front | None]:
+    """The process, not started, the port it forwards to the broker from, and what speaks TLS to that port."""
     port, log = broker.proxy_port, folder / f"{target}.log"
     behind = f"{broker.proxied[0]}:{broker.proxied[1]}"
     if target in BARE:
         command = [sys.executable, "-m", "bench.bare_proxy", target, f"{_HOST}:{port}", behind]
-        return Proxy(command, log), port
-    if target == "haproxy":
+        return Proxy(command, log), port, None
+    if TLS_TARGETS.get(target, target) == "haproxy":
+        before = None if front_port is None else front(folder, _HOST, front_port, port)
         config = folder / "haproxy.cfg"
-        config.write_text(_HAPROXY_CFG.format(host=_HOST, port=port, broker=behind))
-        return Proxy(["haproxy", "-db", "-f", str(config)], log), port
+        tls = "" if before is None else before.bind_of_haproxy
+        config.write_text(_HAPROXY_CFG.format(host=_HOST, port=port, tls=tls, broker=behind))
+        return Proxy(["haproxy", "-db", "-f", str(config)], log), port, before
     if target != OTHER_COMMIT or other is None:
         other = Tree(ROOT if target == PLAIN else compiled())
     gateway = GatewayProcess(
@@ -189,7 +206,11 @@ def _proxy(
         environment=environment(other.folder),
         module=other.module,
     )
-    return gateway, gateway.first_node_port + broker.node_id
+    port = gateway.first_node_port + broker.node_id
+    before = None if front_port is None else front(folder, _HOST, front_port, port)
+    if before is not None:
+        gateway.config["listeners"][0]["tls"] = before.of_listener
+    return gateway, port, before
 
 
 def _wait_until_it_forwards(
