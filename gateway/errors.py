@@ -2,6 +2,7 @@
 
 CannotStart          a part of the gateway cannot start
     ChildEnded       the state owner or a worker ended while it started (process/supervisor.py)
+    TlsUnusable      a certificate, a key or a CA cannot be used (tls/contexts.py)
     StateDirInUse    another gateway lives in the state directory (state/state_dir/lock.py)
 """
 

@@ -7,6 +7,7 @@ taken; what is read, and from where, is for ingest to say.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from pidgate.pipeline.errors import BadOption
@@ -36,6 +37,8 @@ _CERTIFICATES = {
     "ssl.key": "ssl.keystore.key",
 }
 """In librdkafka's words with `.location` (of a file) or `.pem` behind them, and in Java's."""
+_KEY = _CERTIFICATES["ssl.key"]
+_READABLE_BY_ALL = 0o004
 
 
 def read_client_settings(path: str) -> dict[str, str]:
@@ -69,11 +72,22 @@ def in_words_of_java(given: Mapping[str, str], path: str) -> dict[str, str]:
         made["security.protocol"] = protocol.upper()
     for old, new in _CERTIFICATES.items():
         if (file := made.pop(f"{old}.location", None)) is not None:
+            if new == _KEY:
+                _refuse_if_readable_by_all(file, path)
             made.setdefault(f"{old}.pem", _content(file, f"--kafka-config {path} names {file}, which"))
         if (content := made.pop(f"{old}.pem", None)) is not None:
             made[new] = content
             made[f"{new.rpartition('store.')[0]}store.type"] = "PEM"
     return made
+
+
+def _refuse_if_readable_by_all(file: str, path: str) -> None:
+    """Raise BadOption where every user of this machine can read the key."""
+    with suppress(OSError):  # reading it names the reason
+        if Path(file).stat().st_mode & _READABLE_BY_ALL:
+            raise BadOption(
+                f"--kafka-config {path} names {file}, a key that every user of this machine can read; chmod 640 {file}"
+            )
 
 
 def _login(mechanism: str, user: str | None, password: str | None, path: str) -> str:

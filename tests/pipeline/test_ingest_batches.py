@@ -216,6 +216,19 @@ def test_settings_of_librdkafka_are_said_in_java(tmp_path: Path) -> None:
     assert "secret" not in str(told.value).replace("sasl.password", "")
 
 
+def test_a_key_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
+    key = tmp_path / "client.key"
+    key.write_text("a key")
+    key.chmod(0o644)
+    with pytest.raises(BadOption, match="chmod 640"):
+        in_words_of_java({"ssl.key.location": str(key)}, "F")
+    key.chmod(0o640)
+    assert in_words_of_java({"ssl.key.location": str(key)}, "F") == {
+        "ssl.keystore.key": "a key",
+        "ssl.keystore.type": "PEM",
+    }
+
+
 def test_durations() -> None:
     assert [duration_ms(text, "--x") for text in ("500ms", "30s", "15m", "24h", "7d")] == [
         500,
