@@ -158,6 +158,33 @@ def test_transactions(family: type[ModelProducer], script: Script | None) -> Non
 
 
 @families
+@pytest.mark.parametrize("seed", range(3))
+def test_transactions_in_any_weather(family: type[ModelProducer], seed: int) -> None:
+    stage = Stage(nodes=2, partitions=2, seed=seed, script=Weather(Random(seed)))
+
+    async def story() -> Any:
+        client = stage.make(family, transactional_id="t1")
+        await client.start()
+        for number in range(5):
+            if await client.begin():
+                break
+            client.send(0, 2)
+            client.send(1)
+            await asyncio.sleep(0.5)
+            error = await (client.abort() if number % 3 == 2 else client.commit())
+            if error and await client.abort():
+                break
+        client.crash()
+        return client
+
+    for one in stage.play(story).told.transactions:
+        for batch in one.batches:
+            times = stage.committed(batch.partition).count(batch.value)
+            if one.outcome:
+                assert times == (one.outcome == "committed"), stage.story()
+
+
+@families
 def test_crash_says_nothing_more(family: type[ModelProducer]) -> None:
     stage = Stage(script=Sticky(1_000.0))
 
