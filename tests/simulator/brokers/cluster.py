@@ -14,7 +14,7 @@ from typing import Final
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.messages import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from pidgate.protocol.produce import PRODUCE
+from pidgate.protocol.produce import MAX_VERSION, PRODUCE
 from tests.simulator.brokers import cold_apis
 from tests.simulator.brokers.fetch import FETCH, LIST_OFFSETS, FetchApi
 from tests.simulator.brokers.nodes import Nodes
@@ -76,9 +76,12 @@ class ModelCluster:
         self.advance(now_ms)
         try:
             head = peek_request(frame, 0, len(frame))
-            if session.principal is None and head.api_key != API_VERSIONS:
-                return session.authenticate(frame, head)
-            if head.api_key == PRODUCE and head.api_version >= FIRST_PRODUCE_VERSION:
+            if session.principal is None:
+                answer = session.authenticate(frame, head)
+                if answer is not None:
+                    return answer
+                session.has_asked_versions = cold_apis.is_served(head)
+            if head.api_key == PRODUCE and FIRST_PRODUCE_VERSION <= head.api_version <= MAX_VERSION:
                 return _now_or_later(self._produce.answer(session, frame, head))
             return self._cold(session, frame, head)
         except KafkaProtocolError as error:

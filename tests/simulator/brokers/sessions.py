@@ -14,6 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from pidgate.protocol import messages
 from pidgate.protocol.headers import RequestHead
+from pidgate.protocol.versions import speaks
 from tests.support import raw
 
 ANONYMOUS: Final = "ANONYMOUS"
@@ -49,6 +50,7 @@ class Session:
     connection_id: int = 0
     principal: str | None = None
     """None: not authenticated yet."""
+    has_asked_versions: bool = False
     has_shaken_hands: bool = False
     muted_until_ms: int = 0
     """Until then the broker reads nothing from here (KIP-219)."""
@@ -57,13 +59,22 @@ class Session:
         if self.listener.users is None:
             self.principal = ANONYMOUS
 
-    def authenticate(self, frame: bytes, head: RequestHead) -> bytes:
-        """Answer one request before the login; what is no part of one closes the connection. Raises Closed."""
-        if head.api_key == messages.SASL_HANDSHAKE and head.api_version == 1 and not self.has_shaken_hands:
-            return self._shake_hands(frame, head)
-        if head.api_key == messages.SASL_AUTHENTICATE and self.has_shaken_hands:
+    def authenticate(self, frame: bytes, head: RequestHead) -> bytes | None:
+        """Answer one request before the login; None: it is ApiVersions, and comes before everything else.
+
+        Raises Closed, or ClosedAfter: what is no part of a login ends the connection.
+        """
+        if not self.has_shaken_hands:
+            if head.api_key == messages.API_VERSIONS and not self.has_asked_versions:
+                return None
+            if head.api_key == messages.SASL_HANDSHAKE and head.api_version == 1:
+                return self._shake_hands(frame, head)
+            raise Closed("a request before the handshake")
+        if head.api_key == messages.SASL_AUTHENTICATE:
             return self._log_in(frame, head)
-        raise Closed("a request before the login")
+        if not speaks(head.api_key, head.api_version):
+            raise Closed("an unknown request amid the login")
+        raise ClosedAfter(sasl_out_of_place(head))
 
     def _shake_hands(self, frame: bytes, head: RequestHead) -> bytes:
         known = messages.sasl_mechanism(frame, 0, len(frame)) == PLAIN
