@@ -32,7 +32,11 @@ def _settings(through: Through) -> dict[str, Any]:
 
 
 class _Own(Client):
-    """A client whose library has exceptions of its own."""
+    """A client whose library has exceptions of its own, and connects as soon as it is made."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Make the library's client."""
 
     @abstractmethod
     def go_on(self) -> None:
@@ -40,6 +44,7 @@ class _Own(Client):
 
     def work(self) -> None:
         try:
+            self.open()
             self.go_on()
         except (KafkaException, BufferError) as error:
             raise LoadError(str(error)) from error
@@ -52,11 +57,15 @@ class _Producer(_Own):
         self, through: Through, partitions: Sequence[int], record_bytes: int, **settings: Any
     ) -> None:
         super().__init__()
-        self._producer: Any = Producer({**_settings(through), "enable.idempotence": True, **settings})
+        self._settings = {**_settings(through), "enable.idempotence": True, **settings}
+        self._producer: Any = None
         self._topic = through.topic
         self._partitions = deque(partitions)
         self._value = os.urandom(record_bytes)
         self._refused: KafkaError | None = None
+
+    def open(self) -> None:
+        self._producer = Producer(self._settings)
 
     def send(self, late_ns: int) -> None:
         """Queue one record. Raises BufferError where its queue is full, LoadError where one before was refused."""
@@ -83,7 +92,8 @@ class _Producer(_Own):
         self._producer.poll(seconds)
 
     def close(self) -> None:
-        self._producer.flush(_LEAVES_S)
+        if self._producer is not None:
+            self._producer.flush(_LEAVES_S)
 
 
 class _PacedProducer(_Producer):
@@ -138,7 +148,8 @@ class _BulkConsumer(_Own):
     def __init__(self, through: Through, partitions: Sequence[int]) -> None:
         super().__init__()
         settings = {"group.id": CLIENT_ID, "enable.auto.commit": False, "enable.partition.eof": True}
-        self._consumer: Any = Consumer(_settings(through) | settings)
+        self._settings = _settings(through) | settings
+        self._consumer: Any = None
         self._topic = through.topic
         self._partitions = partitions
 
@@ -158,12 +169,16 @@ class _BulkConsumer(_Own):
                 self.ready.set()
             self.done.append((time.monotonic_ns(), None, received_bytes))
 
+    def open(self) -> None:
+        self._consumer = Consumer(self._settings)
+
     def _start(self, partition: int, number: int) -> TopicPartition:
         _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=_ASKS_S)
         return TopicPartition(self._topic, partition, end * number // len(self._partitions))
 
     def close(self) -> None:
-        self._consumer.close()
+        if self._consumer is not None:
+            self._consumer.close()
 
 
 def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
