@@ -14,7 +14,6 @@ from typing import Final
 
 from pidgate.gateway.clock import monotonic_s
 from pidgate.gateway.logs import Event, LogLimit, logger
-from pidgate.gateway.metrics.core_taken import CoreTaken
 from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
 
 log = logger()
@@ -35,13 +34,13 @@ class LatenessWatch:
         self,
         loop: asyncio.AbstractEventLoop,
         counters: Counters,
+        without_core_s: Callable[[float], float],
         clock: Callable[[], float] = monotonic_s,
-        without_core_s: Callable[[float], float] | None = None,
     ) -> None:
         self._loop = loop
         self._counters = counters
         self._clock = clock
-        self._without_core_s = without_core_s or CoreTaken().since_last_s
+        self._without_core_s = without_core_s
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._lines = LogLimit()

@@ -1,4 +1,4 @@
-"""The outside of a process of the gateway: ports, chance, its number, its own Kafka client, the admin site.
+"""The outside of a process: ports, chance, its number, its share of a core, its own Kafka client, the admin site.
 
 The composition roots take it as an argument. With the event loop (every connection and timer) and gateway/clock.py it
 is all that a process knows of the machine but for its files, so that a simulation can be the machine.
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from pidgate.gateway.admin.site import GatewayView
 from pidgate.gateway.config.settings import Settings
+from pidgate.gateway.metrics.core_taken import CoreTaken
 from pidgate.gateway.proxy.listeners import Bind, listening_socket
 from pidgate.gateway.quotas.administration import Administration
 from pidgate.gateway.tls.live import LiveContext
@@ -72,6 +73,8 @@ class Outside:
     process_id: int = field(default_factory=os.getpid)
     own_client: Callable[[Settings], OwnClient] = OwnClient.from_settings
     open_admin: OpenAdmin = admin_site
+    without_core_s: Callable[[float], float] = field(default_factory=lambda: CoreTaken().since_last_s)
+    """See CoreTaken.since_last_s."""
 
     def seed(self) -> int:
         """Return the random seed of a filter."""

@@ -133,7 +133,7 @@ class Traffic:
             self.nodes, limits.connect_timeout_ms, self.shared.gateway_topics, authentication, upstream_tls
         )
         authentication.on_learnt = self._authentication_learnt
-        self._lateness = LatenessWatch(self.shared.loop, counters)
+        self._lateness = LatenessWatch(self.shared.loop, counters, outside.without_core_s)
         self._bytes_swept_ms = self.shared.now_ms()
         self._background: list[asyncio.Task[None]] = []
         self.is_draining = False

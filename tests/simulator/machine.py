@@ -51,6 +51,10 @@ class _NoSite:
         """Nothing was opened."""
 
 
+def _always_has_a_core(_late_s: float) -> float:
+    return 0.0
+
+
 async def _no_site(*_: object) -> _NoSite:
     return _NoSite()
 
@@ -102,6 +106,7 @@ class Machine:
             process_id=self._process_id,
             own_client=own_client,
             open_admin=_no_site,
+            without_core_s=_always_has_a_core,
         )
 
     def logged(self, event: Event) -> list[Line]:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -15,7 +16,8 @@ from tests.simulator.brokers.server import Brokers
 from tests.simulator.clients.batches import State
 from tests.simulator.clients.java import JavaProducer
 from tests.simulator.clients.settings import Settings
-from tests.simulator.gateway import PORT, SimulatedGateway, configured
+from tests.simulator.gateway import PORT, Child, SimulatedGateway, configured
+from tests.simulator.link import Weather
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
 
@@ -23,66 +25,98 @@ ROOT = Path(__file__).parents[3]
 BATCHES = 12
 
 
+class Storm:
+    """A fleet of which everything fails now and then."""
+
+    def __init__(self, machine: Machine, workers: int, gateways: int) -> None:
+        self.machine, self.loop = machine, machine.loop
+        self.loop.network.trace = []
+        self.random = Random(f"{machine.seed}/storm")
+        self.topics = ModelTopics(self.loop)
+        cluster = ModelCluster(3, {"model": 4})
+        self.nodes = [cluster.address(node, "PLAINTEXT") for node in (1, 2, 3)]
+        self._cluster = cluster
+        self.fleet = [self._gateway(n, workers) for n in range(gateways)]
+        self.faults = (self.cut, self.kill, self.part, self.cut_topic, self.freeze, self.set_clock, self.slow)
+
+    def _gateway(self, number: int, workers: int) -> SimulatedGateway:
+        settings = configured(
+            f"gw{number}",
+            *(f"{host}:{port}" for host, port in self.nodes),
+            workers=workers,
+            events={"enabled": True, "partitions": 2},
+            state_dir=str(self.machine.directory / f"state{number}"),
+        )
+        return SimulatedGateway(self.machine, settings, self.topics.own_client)
+
+    async def start(self) -> None:
+        brokers = Brokers(self._cluster)
+        for node, (host, _) in enumerate(self.nodes, 1):
+            await self.loop.process(host).spawn(brokers.listen(node))
+        for gateway in self.fleet:
+            await gateway.start()
+
+    async def run(self) -> None:
+        await self.start()
+        working = [self.loop.create_task(produce(self.machine, n, len(self.fleet))) for n in range(3)]
+        for _ in range(12):
+            await asyncio.sleep(self.random.uniform(0.0, 1.0))
+            gateway = self.random.choice(self.fleet)
+            await self.random.choice(self.faults)(gateway, self.random.choice(gateway.children))
+            if self.random.random() < 0.2:
+                self.heal()
+        await asyncio.sleep(8)  # until the last frozen one has thawed
+        self.heal()
+        await asyncio.gather(*working)
+        for gateway in self.fleet:
+            await gateway.drain()
+
+    def heal(self) -> None:
+        self.loop.network.heal()
+        self.topics.heal()
+        self.loop.disk_slowness = self.topics.slowness = 1.0
+
+    # ---- faults ------------------------------------------------------------------------------------------
+
+    async def cut(self, _gateway: SimulatedGateway, _child: Child) -> None:
+        for link in self.loop.network.links()[::3]:
+            link.cut()
+
+    async def kill(self, gateway: SimulatedGateway, child: Child) -> None:
+        gateway.kill(child.number)
+        if len(gateway.children) == 1:
+            await gateway.start()
+
+    async def part(self, gateway: SimulatedGateway, _child: Child) -> None:
+        self.loop.network.partition(gateway.children[-1].name, "broker-1")
+
+    async def cut_topic(self, gateway: SimulatedGateway, _child: Child) -> None:
+        self.topics.cut(gateway.host)
+
+    async def freeze(self, _gateway: SimulatedGateway, child: Child) -> None:
+        process = child.process
+        if process is not None and process.is_running:
+            process.freeze()
+            self.loop.call_later(self.random.uniform(0.01, 7.0), self.loop.thaw, process)
+
+    async def set_clock(self, _gateway: SimulatedGateway, child: Child) -> None:
+        if child.process is not None:
+            child.process.wall_offset_ms += self.random.randrange(-5_000, 5_000)
+
+    async def slow(self, _gateway: SimulatedGateway, _child: Child) -> None:
+        slow = Weather(0.0001, self.random.choice((0.002, 0.1, 0.5)), self.random.random(), 2_000)
+        for link in self.loop.network.links()[::2]:
+            link.weather = replace(slow)
+        self.loop.disk_slowness, self.topics.slowness = 1_000.0, 30.0
+
+
 def storm(seed: int, workers: int, gateways: int = 2) -> str:
-    """Run producers through a fleet of which everything fails now and then; return what happened, as a hash."""
-    random = Random(f"{seed}/storm")
+    """Run producers through a fleet in a storm; return what happened, as a hash."""
     with Machine(seed) as machine:
+        blowing = Storm(machine, workers, gateways)
         loop = machine.loop
-        loop.network.trace = []
-        topics = ModelTopics(loop)
-
-        async def main() -> None:
-            cluster = ModelCluster(3, {"model": 4})
-            brokers = Brokers(cluster)
-            nodes = [cluster.address(node, "PLAINTEXT") for node in (1, 2, 3)]
-            for node, (host, _) in enumerate(nodes, 1):
-                await loop.process(host).spawn(brokers.listen(node))
-            fleet = [
-                SimulatedGateway(
-                    machine,
-                    configured(
-                        f"gw{n}",
-                        *(f"{host}:{port}" for host, port in nodes),
-                        workers=workers,
-                        events={"enabled": True, "partitions": 2},
-                        state_dir=str(machine.directory / f"state{n}"),
-                    ),
-                    topics.own_client,
-                )
-                for n in range(gateways)
-            ]
-            for gateway in fleet:
-                await gateway.start()
-            working = [loop.create_task(produce(machine, n, gateways)) for n in range(3)]
-            for _ in range(12):
-                await asyncio.sleep(random.uniform(0.0, 1.0))
-                await fault(random.choice(fleet))
-            loop.network.heal()
-            topics.heal()
-            await asyncio.gather(*working)
-            for gateway in fleet:
-                await gateway.drain()
-
-        async def fault(gateway: SimulatedGateway) -> None:
-            kind = random.randrange(5)
-            if kind == 0:
-                for link in loop.network.links()[::3]:
-                    link.cut()
-            elif kind == 1:
-                number = random.randrange(len(gateway.children))
-                gateway.kill(number)
-                if len(gateway.children) == 1:
-                    await gateway.start()
-            elif kind == 2:
-                loop.network.partition(gateway.children[-1].name, "broker-1")
-            elif kind == 3:
-                topics.cut(gateway.host)
-            else:
-                loop.network.heal()
-                topics.heal()
-
-        loop.run(main())
-        seen = repr((loop.network.trace, machine.lines, topics.values("__pidgate_events")))
+        loop.run(blowing.run())
+        seen = repr((loop.network.trace, machine.lines, blowing.topics.values("__pidgate_events")))
         return f"{zlib.crc32(seen.replace(str(machine.directory), '').encode()):08x} {loop.time():.6f}"
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from pidgate.gateway.metrics.core_taken import CoreTaken
 from pidgate.gateway.metrics.counters import LATENESS_BOUNDS_S, Counters
 from pidgate.gateway.metrics.lateness import PERIOD_S, LatenessWatch
 
@@ -26,7 +27,7 @@ class Timers:
         self.counters = Counters()
         self.without_core_s = 0.0
         self.watch = LatenessWatch(
-            self.loop, self.counters, lambda: self.now_s, lambda late_s: self.without_core_s
+            self.loop, self.counters, lambda late_s: self.without_core_s, lambda: self.now_s
         )
         self.watch.start()
 
@@ -108,7 +109,7 @@ def counted_after(work_s: float) -> Counters:
     """Keep the loop from its timer for so much processor time, then let it run twice."""
     counters = Counters()
     loop = asyncio.new_event_loop()
-    watch = LatenessWatch(loop, counters)
+    watch = LatenessWatch(loop, counters, CoreTaken().since_last_s)
     watch.start()
     until_s = time.thread_time() + work_s
     while time.thread_time() < until_s:
