@@ -92,4 +92,5 @@ def test_an_answer_that_ends_the_oracle_is_left_out(monkeypatch: pytest.MonkeyPa
     assert TARGETS["small_answers"].decoded(data) is not None
     TARGETS["small_answers"].hold(data, measure_memory=False)
     valid = next(iter(TARGETS["small_answers"].seeds()))
-    assert answers._survives(*answers._SELECTOR.unpack_from(valid), valid[answers._SELECTOR.size :])
+    api_key, version = answers._SELECTOR.unpack_from(valid)
+    assert answers._survives(api_key, version, valid[answers._SELECTOR.size :])
