@@ -9,10 +9,11 @@ JARS   := $(VENV)/.jars
 QUOTA  ?= 100
 ROGUES ?= 4
 SEED   ?= 1
+SEEDS  ?= 1000
 FOR    ?= 10m
 PARTS  ?=
 
-.PHONY: test nightly check format docs demo pipeline-demo pipeline-scale clients faults fuzz bench lock clean help
+.PHONY: test simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults fuzz bench lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -33,6 +34,9 @@ test: check $(JARS) ## style, types, unit tests and tests on a real Kafka (8 min
 
 nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
 	$(BIN)/python -m tests.support.nightly $(PARTS)
+
+simulate: $(STAMP) ## random schedules of everything together, in virtual time; SEED=n tells the story of one [SEEDS=1000] [SEED=n]
+	$(BIN)/python -m tests.simulator $(if $(filter command line,$(origin SEED)),--seed $(SEED),$(SEEDS))
 
 check: $(STAMP)  ## ruff, mypy and vulture (what nothing uses)
 	$(BIN)/ruff format --check .

@@ -48,6 +48,7 @@ class Link:
         self.weather = weather
         self.random = random
         self.trace = trace
+        self.written: list[Any] | None = None
         self.is_held = False
         self.client: End
         self.server: End

@@ -116,12 +116,14 @@ class SimulatedServer(asyncio.AbstractServer):
 class Network:
     """All links. Faults: `cut` and `hold` of a Link, `partition`, `refuse`, and its processes' deaths.
 
-    `weather`: what new links get. `trace`: (time, link, whom it reached, bytes or Mark) of all that arrives, if kept.
+    `weather`: what new links get. `trace`: (time, link, whom it reached, bytes or Mark) of all that arrives, if kept;
+    `written`: (time, link, who wrote, bytes) of all that leaves.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seed: int | str) -> None:
         self.weather = Weather()
         self.trace: list[Any] | None = None
+        self.written: list[Any] | None = None
         self._loop = loop
         self._seed = seed
         self._random = Random(f"{seed}/network")
@@ -229,6 +231,7 @@ class Network:
         number = self._made[pair] = self._made.get(pair, 0) + 1
         name = f"{pair} #{number}"
         link = Link(name, self._loop, replace(weather), Random(f"{self._seed}/{name}"), self.trace)
+        link.written = self.written
         client = End(link, process, address, (process.ip, self._free_port()))
         try:
             await asyncio.sleep(link.delay_s())

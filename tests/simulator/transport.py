@@ -130,6 +130,10 @@ class End(asyncio.Transport):
             if isinstance(what, bytes):
                 self._taken_bytes -= len(what)
                 self.peer.arrives(Mark.RST)
+        elif self._has_rst:
+            # Nothing comes behind a reset: part of what was sent before it may be lost.
+            if isinstance(what, bytes):
+                self._taken_bytes -= len(what)
         elif isinstance(what, bytes):
             # What comes behind a reset or the end is taken by nobody: before it something may be missing.
             if self._has_rst or self._has_fin:
@@ -252,6 +256,8 @@ class End(asyncio.Transport):
         if not data or self._is_losing:
             return
         whole = bytes(data)
+        if self.link.written is not None:
+            self.link.written.append((self._loop.time(), self.link.name, self.process.name, whole))
         if self._has_rst:
             self._force_close(self._reset_error())
         elif not self._unsent and len(whole) <= self.peer.room_bytes():

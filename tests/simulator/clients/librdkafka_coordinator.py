@@ -121,6 +121,9 @@ class CoordinatorRequests:
             return
         up = [node for node in client.known_nodes() if client.can_ask(node, now_s)]
         if not up:
+            # `rd_kafka_connect_any`
+            known = client.known_nodes()
+            client.connect(known[client.random.randrange(len(known))], now_s)
             self._query_s = now_s + _AGAIN_S
             client.wake_at(self._query_s)
             return

@@ -1,0 +1,71 @@
+"""What is checked of a run. The yardstick: with the brokers alone, and no gateway, it would have been the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.simulator import gaps, logs, quota_bound, transactions
+from tests.simulator.clients.batches import ModelViolation
+from tests.simulator.ledger import seen_by_brokers
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+
+def at_end(world: World) -> None:
+    """Check all that can be seen when everything has ended. Raises ModelViolation."""
+    ledger = seen_by_brokers(world)
+    overtaken = gaps.overtaken(world, ledger)
+    logs.check(world, overtaken)
+    transactions.check(world)
+    quota_bound.check(world)
+    no_broker_address(world)
+    nobody_is_stuck(world, overtaken)
+
+
+def no_broker_address(world: World) -> None:
+    """No byte that reached a client names a broker."""
+    if not world.fleet.gateways:
+        return
+    streams: dict[str, list[bytes]] = {}
+    for _, link, reached, what in world.network.trace or ():
+        if isinstance(what, bytes) and reached in world.applications:
+            streams.setdefault(link, []).append(what)
+    for link, chunks in streams.items():
+        if b"broker-" in b"".join(chunks):
+            raise ModelViolation(f"the address of a broker reached a client over {link}")
+
+
+def nobody_is_stuck(world: World, overtaken: gaps.Overtaken) -> None:
+    """No producer died of what a gateway did."""
+    for application in world.applications.values():
+        why = application.client.told.fatal
+        if why and not any(producer == application.name for producer, _ in overtaken):
+            raise ModelViolation(f"{application.name} died: {why}")
+
+
+def drain_bound_s(world: World) -> float:
+    """Return how long it may take at most, from the end of the faults on, until everybody has been served.
+
+    By quota-semantics.md, 1: for each id that may wait one token and one longest throttle, since its client comes back
+    at the end of its mute only; places in the queue of those who are gone; a debt of one token, or of a capacity in
+    a fleet; for each batch a few of the 100 ms steps. And by the clients: one request's time, one longest back-off.
+    """
+    quotas = world.setup.quotas
+    rates = [quotas.rate, *(step[2] for step in world.schedule.steps if step[1] == "rate")]
+    slowest = min((rate for rate in rates if rate), default=0)
+    token_s = quotas.window_ms / 1_000 / slowest if slowest else 0.0
+    throttle_s = quotas.max_throttle_ms / 1_000
+    waiting = sum(not application.is_idle for application in world.everybody) * (
+        1 + len(world.fleet.gateways)
+    )
+    batches = sum(len(application.client.open) for application in world.everybody)
+    transactions = sum(application.backlog for application in world.everybody)
+    queue_s = throttle_s + GIVEN_UP_S + token_s * (waiting + 2 + quotas.capacity) + throttle_s * (waiting + 8)
+    return queue_s + 1.5 * batches + 5.0 * transactions + REQUEST_S + RECONNECT_S
+
+
+GIVEN_UP_S: Final = 30.0
+REQUEST_S: Final = 60.0
+"""Of librdkafka, the longest of all."""
+RECONNECT_S: Final = 10.0

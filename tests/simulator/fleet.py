@@ -1,0 +1,215 @@
+"""The gateways of a world: as its setup has them configured, started, and broken by the steps."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from pidgate.gateway.process.server import Gateway
+from pidgate.load.plan import Address
+from pidgate.quota.changes import Change
+from tests.simulator.gateway import PORT, Child, SimulatedGateway, configured
+from tests.simulator.schedule import QuotaSetup, Setup, Shape
+from tests.simulator.topics import ModelTopics
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+WORKERS: Final = 2
+
+
+def gateway_names(setup: Setup) -> list[str]:
+    """Return the hosts of the gateways."""
+    if setup.shape is Shape.DIRECT:
+        return []
+    return ["gateway-1", "gateway-2"] if setup.shape is Shape.FLEET else ["gateway-1"]
+
+
+def processes(setup: Setup) -> list[str]:
+    """Return the names of the gateways' processes."""
+    if setup.shape is Shape.WORKERS:
+        return ["gateway-1/owner", *(f"gateway-1/worker-{number + 1}" for number in range(WORKERS))]
+    return gateway_names(setup)
+
+
+class Fleet:
+    """`gateways` in their order. What is killed or drained by a step starts again after that step's time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._loop = world.loop
+        self._starting: list[asyncio.Task[None]] = []
+        self._changes: list[asyncio.Task[Any]] = []
+        self._down: dict[SimulatedGateway, None] = {}
+        self.history: list[tuple[float, str, str, float]] = []
+        """What happened to gateways: when, what, to which process or gateway, for how long."""
+        self.topics = ModelTopics(world.loop)
+        self.gateways = [self._made(name) for name in gateway_names(world.setup)]
+
+    def _made(self, host: str) -> SimulatedGateway:
+        world, setup = self._world, self._world.setup
+        brokers = [f"{name}:{port}" for name, port in map(world.cluster.address, world.cluster.nodes.ids)]
+        config: dict[str, Any] = {"quotas": quotas_config(setup.quotas)}
+        if setup.shape is Shape.WORKERS:
+            config["workers"] = WORKERS
+        if setup.has_events:
+            config["events"] = {"enabled": True}
+        if setup.has_state_dir:
+            config["state_dir"] = str(world.machine.directory / f"{host}.state")
+        if setup.has_login:
+            config["listeners"] = [
+                {
+                    "bind": f"0.0.0.0:{PORT}",
+                    "advertise": host,
+                    # Only from clients' answers could it learn these after a restart.
+                    "node_ports": {"first": PORT + 2, "node_ids": list(world.cluster.nodes.ids)},
+                    "authentication": "required",
+                }
+            ]
+        settings = configured(host, *brokers, **config)
+        return SimulatedGateway(world.machine, settings, self.topics.own_client)
+
+    @property
+    def process_names(self) -> frozenset[str]:
+        """Names of all processes of gateways."""
+        return frozenset(processes(self._world.setup))
+
+    @staticmethod
+    def gateway_of(process: str) -> str:
+        """Return the host of a gateway's process."""
+        return process.partition("/")[0]
+
+    def addresses(self, number: int) -> tuple[Address, ...]:
+        """Return the bootstrap address of a gateway."""
+        return ((self.gateways[number % len(self.gateways)].host, PORT),)
+
+    async def start(self) -> None:
+        """Have all of them listen and reach the cluster."""
+        for gateway in self.gateways:
+            await self._start(gateway)
+
+    async def drain(self) -> None:
+        """End all of them in good order."""
+        for gateway in self.gateways:
+            await gateway.drain()
+
+    def _note(self, what: str, whom: str, for_ms: int = 0) -> None:
+        self.history.append((self._loop.time(), what, whom, for_ms / 1_000))
+
+    async def _start(self, gateway: SimulatedGateway) -> None:
+        self._note("start", gateway.host)
+        await gateway.start()
+
+    # ---- faults ------------------------------------------------------------------------------------------
+
+    def _child(self, name: str) -> tuple[SimulatedGateway, Child] | None:
+        for gateway in self.gateways:
+            for child in gateway.children:
+                if child.name == name:
+                    return gateway, child
+        return None
+
+    def kill(self, name: str, for_ms: int) -> None:
+        """Kill a process of a gateway; one that has no supervisor starts again after that time."""
+        found = self._child(name)
+        if found is None or found[0] in self._down:
+            return
+        gateway, child = found
+        self._note("kill", name, for_ms)
+        gateway.kill(child.number)
+        if len(gateway.children) == 1:
+            self._start_later(gateway, for_ms)
+
+    def drain_one(self, number: int, for_ms: int) -> None:
+        """Drain a gateway, and start it again that much later."""
+        if number >= len(self.gateways) or self.gateways[number] in self._down:
+            return
+        gateway = self.gateways[number]
+        self._start_later(gateway, for_ms, drains=True)
+
+    def _start_later(self, gateway: SimulatedGateway, after_ms: int, *, drains: bool = False) -> None:
+        self._down[gateway] = None
+
+        async def start() -> None:
+            if drains:
+                await gateway.drain()
+            await asyncio.sleep(after_ms / 1_000)
+            await self._start(gateway)
+            del self._down[gateway]
+
+        self._starting.append(self._loop.create_task(start()))
+
+    def freeze(self, name: str, for_ms: int) -> None:
+        """Stop a process of a gateway for that time."""
+        found = self._child(name)
+        process = None if found is None else found[1].process
+        if process is not None and process.is_running:
+            self._note("freeze", name, for_ms)
+            process.freeze()
+            self._loop.call_later(for_ms / 1_000, self._loop.thaw, process)
+
+    def link_troubled(self, *ends: str, for_ms: int = 0) -> None:
+        """Note that a connection was harmed which may be one between a state owner and its workers."""
+        for end in ends:
+            if end.endswith("/owner"):
+                self._note("link", end, for_ms)
+
+    def set_wall_clock(self, name: str, ahead_ms: int) -> None:
+        """Have the wall clock of a process jump."""
+        found = self._child(name)
+        process = None if found is None else found[1].process
+        if process is not None:
+            self._note("clock", name)
+            process.wall_offset_ms += ahead_ms
+
+    def cut_topic(self, number: int, for_ms: int) -> None:
+        """Let a gateway reach its own topics no more, for that time."""
+        if self.gateways:
+            self._note("topic", "", for_ms)
+            self.topics.cut(self.gateways[number % len(self.gateways)].host)
+            self._loop.call_later(for_ms / 1_000, self.topics.heal)
+
+    def slow_topic(self, slowness: float, for_ms: int) -> None:
+        """Have everything about the topics take so many times longer, for that time."""
+        self._note("topic", "", for_ms)
+        self.topics.slowness = slowness
+        self._loop.call_later(for_ms / 1_000, setattr, self.topics, "slowness", 1.0)
+
+    # ---- quotas ------------------------------------------------------------------------------------------
+
+    def change(self, change: Change) -> None:
+        """Change a quota at run time, through the first gateway that serves."""
+        for gateway in self.gateways:
+            first = gateway.children[0]
+            if first.process is not None and isinstance(first.serving, Gateway) and first.is_listening:
+                self._changes.append(first.process.spawn(first.serving._quotas.change([change])))
+                return
+
+    async def end_faults(self) -> None:
+        """Have every process run."""
+        self.topics.heal()
+        self.topics.slowness = 1.0
+        await asyncio.gather(*self._starting)
+        for process in list(self._loop.processes.values()):
+            if process.is_frozen and process.is_alive:
+                self._loop.thaw(process)
+
+
+def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
+    """Return the section of the configuration file."""
+    rates = {
+        "producer_ids_rate": setup.rate,
+        "producer_byte_rate": setup.producer_byte_rate,
+        "consumer_byte_rate": setup.consumer_byte_rate,
+    }
+    return {
+        "mode": "enforce" if setup.is_enforced else "observe",
+        "producer_ids": {
+            "window": f"{setup.window_ms}ms",
+            "burst": setup.burst,
+            "max_throttle": f"{setup.max_throttle_ms}ms",
+            "transactional": "enforce" if setup.enforces_transactional else "observe",
+            "refuse_init_producer_id": setup.refuses_init,
+        },
+        "default": {key: rate for key, rate in rates.items() if rate is not None},
+    }

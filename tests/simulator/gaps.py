@@ -1,0 +1,109 @@
+"""Batches that overtook an earlier one of their producer and partition: who is to blame, and whom it excuses.
+
+A broker that knows nothing of a producer id takes any first sequence (KIP-360). So a batch that arrives while the one
+before it is missing is appended where the broker has no state, and the earlier one can never follow: it fails, or a
+client that takes a success for one of all that came before (librdkafka) is led to believe in it. Where the broker has
+state it answers OUT_OF_ORDER_SEQUENCE_NUMBER. Both happen without any gateway, too: a leader that moves while the
+earlier batch is on the wire, or refuses that one (KAFKA-15591), a leader that is truncated behind its clients' back.
+
+The gateway is to blame where the earlier batch had reached it and it did not hand it on at once, and yet let the later
+one pass. Except, between two gateways of a fleet (docs/decisions/0004): what one holds, the other does not know; and
+what one refuses, only when the topic has brought it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulator import wiretap
+from tests.simulator.clients.batches import ModelViolation, State
+from tests.simulator.ledger import Name, Numbers, Seen
+from tests.simulator.loop import BEGAN_S
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+OUT_OF_ORDER = 45
+AT_ONCE_S = 0.000_5
+"""A gateway takes no time of its own to hand on a request."""
+
+Overtaken = dict[tuple[str, int], Seen]
+"""By producer and partition: the first batch that overtook another one, where no gateway was to blame."""
+
+
+def overtaken(world: World, ledger: list[Seen]) -> Overtaken:
+    """Return where batches were overtaken. Raises ModelViolation where a gateway let that happen."""
+    found: Overtaken = {}
+    begun: set[tuple[int, int]] = set()
+    written: set[Name] = set()
+    stay: _Stay | None = None
+    for seen in ledger:
+        id_here = seen.numbers.producer_id, seen.partition
+        is_first = seen.error_code == 0 and id_here not in begun
+        is_late = seen.error_code == OUT_OF_ORDER or (is_first and seen.numbers.base_sequence > 0)
+        if is_late and seen.name not in written:
+            stay = stay or _Stay(world)
+            _judge(world, stay, seen, written)
+            found.setdefault((seen.name.producer, seen.partition), seen)
+        if seen.error_code == 0:
+            begun.add(id_here)
+            written.add(seen.name)
+    return found
+
+
+class _Stay:
+    """When batches came to a gateway, and when they left it for a broker: (time, process), in order."""
+
+    def __init__(self, world: World) -> None:
+        self.came: dict[Name, list[tuple[float, str, Numbers]]] = {}
+        self.left: dict[tuple[Name, Numbers], list[tuple[float, str]]] = {}
+        for frame in wiretap.arrived_at_gateways(world):
+            for name, numbers in wiretap.batches_in(frame):
+                self.came.setdefault(name, []).append((frame.at_s, frame.process, numbers))
+        for frame in wiretap.written_to_brokers(world):
+            for batch in wiretap.batches_in(frame):
+                self.left.setdefault(batch, []).append((frame.at_s, frame.process))
+
+    def last_left(self, name: Name, numbers: Numbers, before_s: float) -> tuple[float, str]:
+        """Return when and where it last left a gateway before that time."""
+        return max(
+            (left for left in self.left.get((name, numbers), ()) if left[0] <= before_s), default=(0.0, "")
+        )
+
+    def kept_back(self, name: Name, identity: tuple[int, int], before_s: float) -> tuple[float, str] | None:
+        """Return when and where its last coming before that time was not handed on at once, if so."""
+        came = [one for one in self.came.get(name, ()) if one[0] <= before_s and one[2][:2] == identity]
+        if not came:
+            return None
+        came_s, process, numbers = came[-1]
+        for left_s, by in self.left.get((name, numbers), ()):
+            if by == process and came_s <= left_s <= came_s + AT_ONCE_S:
+                return None
+        return came_s, process
+
+
+def _judge(world: World, stay: _Stay, late: Seen, written: set[Name]) -> None:
+    """Raise ModelViolation if all that is missing before a batch was kept back by the gateway that let this one pass.
+
+    Where something else is missing too, brokers alone would have got this batch too early as well.
+    """
+    passed_s, through = stay.last_left(late.name, late.numbers, late.at_s)
+    sent = world.applications[late.name.producer].sent
+    missing = [
+        Name(batch.producer, batch.partition, batch.number)
+        for batch in sent
+        if batch.partition == late.partition and batch.number < late.name.number
+        if batch.state is not State.FAILED or batch.done_s > late.at_s
+    ]
+    kept = [stay.kept_back(name, late.numbers[:2], passed_s) for name in missing if name not in written]
+    if not kept or any(one is None for one in kept):
+        return
+    gateway = world.fleet.gateway_of(through)
+    if all(one is not None and world.fleet.gateway_of(one[1]) == gateway for one in kept):
+        assert kept[0] is not None
+        first = next(name for name in missing if name not in written)
+        raise ModelViolation(
+            f"batch {late.name.number} of {late.name.producer} to partition {late.partition} passed {through} at "
+            f"{passed_s - BEGAN_S:.4f}, before number {first.number}, which {kept[0][1]} kept back at "
+            f"{kept[0][0] - BEGAN_S:.4f}"
+        )

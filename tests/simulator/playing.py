@@ -1,0 +1,74 @@
+"""Play a schedule: from its beginning to its end, with all checks."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from tests.simulator import checks, steps, story
+from tests.simulator.clients.batches import ModelViolation
+from tests.simulator.loop import SimulationFailed
+from tests.simulator.machine import Machine
+from tests.simulator.schedule import Schedule
+from tests.simulator.world import World
+
+MOST_S: Final = 7_200.0
+"""Of virtual time: a run that takes longer stands still."""
+
+TRANSACTION_TIMEOUT_S: Final = 75.0
+"""Of the clients, and until the coordinator looks."""
+SETTLED_S: Final = 2.0
+"""After the last answer: markers of transactions are written, followers have fetched."""
+_LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """`violation`: empty if nothing was wrong. `story`: empty unless it was asked for."""
+
+    violation: str
+    story: str = ""
+
+
+def play(schedule: Schedule, *, is_told: bool = False) -> Result:
+    """Play it. Never raises for what the system under test does."""
+    violation = ""
+    with Machine(schedule.seed) as machine:
+        world = World(schedule, machine, is_told=is_told)
+        try:
+            world.loop.run(_main(world), most_s=MOST_S)
+        except (ModelViolation, SimulationFailed) as error:
+            violation = str(error)
+        return Result(violation, story.told(world) if is_told else "")
+
+
+async def _main(world: World) -> None:
+    await world.start()
+    if world.setup.is_long_known:
+        await world.grow_old()
+    loop, began_s = world.loop, world.loop.time()
+    for step in world.schedule.steps:
+        await asyncio.sleep(max(0.0, began_s + step[0] / 1_000 - loop.time()))
+        steps.apply(world, step)
+        loop.check()
+    await world.end_faults()
+    await _drain(world)
+    checks.at_end(world)
+    await world.stop()
+
+
+async def _drain(world: World) -> None:
+    """Wait until everybody knows the end of all he sent. Raises ModelViolation when that takes too long."""
+    world.note("* from here on everything runs to its end")
+    began_s, bound_s = world.loop.time(), checks.drain_bound_s(world)
+    while not all(application.is_idle for application in world.applications.values()):
+        await asyncio.sleep(_LOOK_S)
+        world.loop.check()
+        if world.loop.time() - began_s > bound_s:
+            waiting = [name for name, application in world.applications.items() if not application.is_idle]
+            raise ModelViolation(f"{', '.join(waiting)} still wait after {bound_s:.0f} s")
+    if any(application.setup.is_transactional and application.is_cut_off for application in world.everybody):
+        # What it has left open is aborted; until then nobody who reads committed sees what comes after it.
+        world.loop.now_s += TRANSACTION_TIMEOUT_S
+    await asyncio.sleep(SETTLED_S)

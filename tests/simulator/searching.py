@@ -1,0 +1,35 @@
+"""Play many seeds; of the first that fails, return the shortest schedule that fails as it does, with its story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.simulator.drawing import drawn
+from tests.simulator.playing import play
+from tests.simulator.schedule import Schedule, Shape
+from tests.simulator.shrink import shrunk
+from tests.simulator.story import setting
+
+
+def failing(seeds: Iterable[int], shape: Shape | None = None) -> Schedule | None:
+    """Return the first seed's schedule that fails."""
+    for seed in seeds:
+        schedule = drawn(seed, shape)
+        if play(schedule).violation:
+            return schedule
+    return None
+
+
+def report(schedule: Schedule, *, shrinks: bool = True) -> str:
+    """Return what is wrong with a schedule, and its story; of the shortest one that fails in the same way."""
+    kind = _kind(play(schedule).violation)
+    if kind and shrinks:
+        schedule = shrunk(schedule, lambda one: _kind(play(one).violation) == kind)
+    result = play(schedule, is_told=True)
+    return "\n".join([setting(schedule), "", result.story, "", result.violation or "nothing was wrong"])
+
+
+def _kind(violation: str) -> str:
+    """Return a violation's words without what differs from schedule to schedule: numbers, and names with numbers."""
+    words = violation.partition("\n")[0].split()
+    return " ".join(word for word in words if not any(letter.isdigit() for letter in word))

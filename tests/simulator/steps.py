@@ -1,0 +1,175 @@
+"""What each verb of a schedule does to a world. What is not there is left alone; what has an end, ends by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from pidgate.quota.changes import Action, Change, Setting, Target
+from pidgate.quota.settings import Mode
+from tests.simulator.brokers.partition import Partition
+from tests.simulator.schedule import Step
+from tests.simulator.story import step_words
+
+if TYPE_CHECKING:
+    from tests.simulator.applications import Application, Parts
+    from tests.simulator.world import World
+
+Verb = Callable[..., None]
+
+
+def apply(world: World, step: Step) -> None:
+    """Make one step happen."""
+    _, verb, *args = step
+    world.note(f"* {step_words(step)}")
+    VERBS[verb](world, *args)
+
+
+def _later(world: World, after_ms: int, action: Callable[..., Any], *args: Any) -> None:
+    world.loop.call_later(after_ms / 1_000, action, *args)
+
+
+# ---- applications --------------------------------------------------------------------------------------
+
+
+def _application(world: World, name: str) -> Application | None:
+    return world.applications.get(name)
+
+
+def _send(world: World, name: str, partition: int, count: int) -> None:
+    if application := _application(world, name):
+        application.send(partition % world.setup.partitions, count)
+
+
+def _transaction(world: World, name: str, parts: Parts, commits: bool) -> None:
+    if application := _application(world, name):
+        within = tuple((partition % world.setup.partitions, count) for partition, count in parts)
+        application.transact(within, commits=commits)
+
+
+def _rogues(world: World, user: str, count: int) -> None:
+    for _ in range(count):
+        world.rogue(user)
+
+
+def _crash(world: World, name: str) -> None:
+    if application := _application(world, name):
+        application.crash()
+
+
+def _close(world: World, name: str) -> None:
+    if application := _application(world, name):
+        application.close()
+
+
+# ---- the network ---------------------------------------------------------------------------------------
+
+
+def _cut(world: World, end: str, nth: int) -> None:
+    links = world.network.links(end)
+    if links:
+        link = links[nth % len(links)]
+        world.fleet.link_troubled(link.client.process.name, link.server.process.name)
+        link.cut()
+
+
+def _hold(world: World, end: str, nth: int, for_ms: int) -> None:
+    links = world.network.links(end)
+    if links:
+        link = links[nth % len(links)]
+        world.fleet.link_troubled(link.client.process.name, link.server.process.name, for_ms=for_ms)
+        link.hold()
+        _later(world, for_ms, link.release)
+
+
+def _part(world: World, one: str, other: str, for_ms: int) -> None:
+    if one != other:
+        world.fleet.link_troubled(one, other, for_ms=for_ms)
+        world.network.partition(one, other)
+        _later(world, for_ms, world.network.heal)
+
+
+def _refuse(world: World, node_id: int, for_ms: int) -> None:
+    if node_id in world.cluster.nodes.ids:
+        address = world.cluster.address(node_id)
+        world.network.refuse(address)
+        _later(world, for_ms, world.network.refuse, address, False)
+
+
+# ---- the cluster ---------------------------------------------------------------------------------------
+
+
+def _move(world: World, index: int, node_id: int) -> None:
+    partition: Partition = world.cluster.partition(world.topic, index % world.setup.partitions)
+    if node_id != partition.leader and node_id in partition.in_sync and partition.leader is not None:
+        world.brokers.move_leader(world.topic, partition.index, node_id)
+
+
+def _stop_broker(world: World, node_id: int, for_ms: int) -> None:
+    if node_id in world.cluster.nodes.ids and node_id not in world.cluster.nodes.down:
+        world.brokers.stop(node_id)
+        world.loop.kill(world.loop.processes[f"broker-{node_id}"])
+        _later(world, for_ms, world.start_broker, node_id)
+
+
+# ---- gateways ------------------------------------------------------------------------------------------
+
+
+def _kill(world: World, name: str, for_ms: int) -> None:
+    world.fleet.kill(name, for_ms)
+
+
+def _drain(world: World, number: int, for_ms: int) -> None:
+    world.fleet.drain_one(number, for_ms)
+
+
+def _freeze(world: World, name: str, for_ms: int) -> None:
+    world.fleet.freeze(name, for_ms)
+
+
+def _wall_clock(world: World, name: str, ahead_ms: int) -> None:
+    world.fleet.set_wall_clock(name, ahead_ms)
+
+
+def _cut_topic(world: World, number: int, for_ms: int) -> None:
+    world.fleet.cut_topic(number, for_ms)
+
+
+def _slow_topic(world: World, slowness: int, for_ms: int) -> None:
+    world.fleet.slow_topic(slowness, for_ms)
+
+
+# ---- quotas --------------------------------------------------------------------------------------------
+
+
+def _rate(world: World, rate: int) -> None:
+    target = Target(Setting.PRODUCER_IDS_RATE, None)
+    world.fleet.change(Change(target=target, action=Action.SET, value=rate * 1_000))
+
+
+def _mode(world: World, user: str | None, is_enforced: bool) -> None:
+    mode = Mode.ENFORCE if is_enforced else Mode.OBSERVE
+    world.fleet.change(Change(target=Target(Setting.MODE, user), action=Action.SET, value=mode))
+
+
+VERBS: Final[dict[str, Verb]] = {
+    "send": _send,
+    "transaction": _transaction,
+    "rogues": _rogues,
+    "crash": _crash,
+    "close": _close,
+    "cut": _cut,
+    "hold": _hold,
+    "part": _part,
+    "refuse": _refuse,
+    "move": _move,
+    "stop broker": _stop_broker,
+    "kill": _kill,
+    "drain": _drain,
+    "freeze": _freeze,
+    "wall clock": _wall_clock,
+    "cut topic": _cut_topic,
+    "slow topic": _slow_topic,
+    "rate": _rate,
+    "mode": _mode,
+}

@@ -1,0 +1,88 @@
+"""What went over the wires at the gateways, frame by frame: read from what the network has kept, when a run is over."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pidgate.protocol.headers import RequestHead, peek_request
+from tests.simulator.brokers.wire import FIRST_PRODUCE_VERSION
+from tests.simulator.ledger import Name, Numbers, parsed
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+
+@dataclass(slots=True)
+class Frame:
+    """A whole frame, without its size prefix; `at_s`: when its last byte arrived, or was written."""
+
+    at_s: float
+    link: str
+    process: str
+    raw: bytes
+
+    @property
+    def client(self) -> str:
+        """The process that made the connection."""
+        return self.link.split(" -> ")[0]
+
+    @property
+    def head(self) -> RequestHead:
+        """Of a request."""
+        return peek_request(self.raw, 0, len(self.raw))
+
+
+def arrived_at_gateways(world: World) -> Iterator[Frame]:
+    """Yield requests that clients sent and a gateway's process was given."""
+    gateways = world.fleet.process_names
+    return _frames(
+        (at_s, link, reached, what)
+        for at_s, link, reached, what in world.network.trace or ()
+        if reached in gateways and link.split(" -> ")[0] in world.applications
+    )
+
+
+def written_to_brokers(world: World) -> Iterator[Frame]:
+    """Yield requests that gateways wrote to brokers."""
+    gateways = world.fleet.process_names
+    return _frames(
+        (at_s, link, writer, what)
+        for at_s, link, writer, what in world.network.written or ()
+        if writer in gateways and link.startswith(f"{writer} -> broker-")
+    )
+
+
+def written_to_clients(world: World) -> Iterator[Frame]:
+    """Yield answers that gateways wrote to clients."""
+    gateways = world.fleet.process_names
+    return _frames(
+        (at_s, link, writer, what)
+        for at_s, link, writer, what in world.network.written or ()
+        if writer in gateways and link.split(" -> ")[0] in world.applications
+    )
+
+
+def batches_in(frame: Frame) -> list[tuple[Name, Numbers]]:
+    """Return the batches of a Produce; none of another request."""
+    raw = frame.raw
+    if raw[:2] != b"\0\0" or int.from_bytes(raw[2:4], "big") < FIRST_PRODUCE_VERSION:
+        return []
+    return parsed(raw)[1]
+
+
+def _frames(pieces: Iterable[tuple[float, str, str, Any]]) -> Iterator[Frame]:
+    streams: dict[tuple[str, str], bytearray] = {}
+    for at_s, link, process, what in pieces:
+        if not isinstance(what, bytes):
+            continue
+        stream = streams.setdefault((link, process), bytearray())
+        stream += what
+        while len(stream) >= 4:
+            (size,) = struct.unpack_from(">i", stream)
+            if size < 0 or len(stream) < 4 + size:
+                break
+            yield Frame(at_s, link, process, bytes(stream[4 : 4 + size]))
+            del stream[: 4 + size]

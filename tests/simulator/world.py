@@ -1,0 +1,195 @@
+"""The world of a schedule: brokers, gateways and applications on one simulated loop, as its setup says."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from pidgate.load.plan import Address, Login
+from tests.simulator.applications import Application
+from tests.simulator.brokers.cluster import ModelCluster
+from tests.simulator.brokers.replies import Reply
+from tests.simulator.brokers.server import Brokers
+from tests.simulator.brokers.sessions import Listener, Session
+from tests.simulator.brokers.timers import Delays
+from tests.simulator.fleet import Fleet
+from tests.simulator.link import Weather as LinkWeather
+from tests.simulator.machine import Machine
+from tests.simulator.schedule import ClientSetup, Schedule, Shape, Weather
+
+TOPIC: Final = "model"
+PASSWORD: Final = "secret"
+USERS: Final = ("alice", "bob")
+LONG_S: Final = 310.0
+"""Longer than ids are watched."""
+ROGUE_S: Final = 3.0
+"""How long a rogue keeps trying."""
+
+_WEATHERS: Final = {
+    Weather.CALM: LinkWeather(),
+    Weather.SLOW: LinkWeather(shortest_delay_s=0.01, longest_delay_s=0.15),
+    Weather.CHOPPED: LinkWeather(recut=0.7),
+    Weather.NARROW: LinkWeather(capacity_bytes=400),
+}
+
+
+@dataclass(slots=True)
+class Taken:
+    """A Produce that a broker acted on."""
+
+    at_s: float
+    node_id: int
+    connection_id: int
+    frame: bytes
+    reply: Reply
+
+
+class WatchedCluster(ModelCluster):
+    """Keeps each Produce that arrives, with what became of it."""
+
+    taken: list[Taken]
+    now_s: Any
+
+    def handle(self, session: Session, frame: bytes, now_ms: int) -> Reply:
+        if frame[:2] != b"\0\0":
+            return super().handle(session, frame, now_ms)
+        taken = Taken(self.now_s(), session.node_id, session.connection_id, frame, None)
+        self.taken.append(taken)
+        taken.reply = super().handle(session, frame, now_ms)
+        return taken.reply
+
+
+class World:
+    """`start`, then steps (steps.py), then the checks. `is_told`: lines for a story are kept."""
+
+    topic = TOPIC
+
+    def __init__(self, schedule: Schedule, machine: Machine, *, is_told: bool = False) -> None:
+        self.machine = machine
+        self.schedule = schedule
+        self.setup = schedule.setup
+        self.lines: list[tuple[float, str]] = []
+        self.loop = machine.loop
+        self.network = self.loop.network
+        self.network.trace, self.network.written = [], []
+        self.network.weather = _WEATHERS[self.setup.weather]
+        self.trace = self.note if is_told else None
+        self._is_told = is_told
+        self._addresses = self._rogues = 0
+        self._starting: list[asyncio.Task[None]] = []
+        self.cluster = self._cluster()
+        self.applications: dict[str, Application] = {}
+        self.fleet = Fleet(self)
+        self.brokers: Brokers
+
+    def _cluster(self) -> WatchedCluster:
+        setup = self.setup
+        users = dict.fromkeys(USERS, PASSWORD) if setup.has_login else None
+        chance = Random(f"{self.schedule.seed}/replication")
+        delays = Delays()
+        if setup.is_replicated_late:
+            delays.replication_ms = lambda: int(chance.random() * 30)
+            delays.markers_ms = lambda: int(chance.random() * 30)
+        cluster = WatchedCluster(
+            setup.brokers,
+            {TOPIC: setup.partitions},
+            listeners=(Listener(users=users),),
+            delays=delays,
+            first_producer_id=1_000,
+            now_ms=int(self.loop.time() * 1_000),
+        )
+        cluster.taken, cluster.now_s = [], self.loop.time
+        return cluster
+
+    # ---- for those who take part -------------------------------------------------------------------------
+
+    def note(self, line: str) -> None:
+        """Keep a line of the story."""
+        if self._is_told:
+            self.lines.append((self.loop.time(), line))
+
+    def next_ip(self) -> str:
+        self._addresses += 1
+        return f"10.0.0.{self._addresses}"
+
+    def login(self, user: str) -> Login | None:
+        return Login(user, PASSWORD, "PLAIN") if self.setup.has_login else None
+
+    def bootstrap(self, gateway: int) -> tuple[Address, ...]:
+        """Return where a client begins."""
+        if self.setup.shape is Shape.DIRECT:
+            return tuple(self.cluster.address(node_id) for node_id in self.cluster.nodes.ids)
+        return self.fleet.addresses(gateway)
+
+    # ---- the beginning -----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Have everything run, and every client there."""
+        self.brokers = Brokers(self.cluster)
+        for node_id in self.cluster.nodes.ids:
+            await self.serve(node_id)
+        await self.fleet.start()
+        for client in self.setup.clients:
+            application = self.applications[client.name] = Application(self, client)
+            application.start()
+
+    async def serve(self, node_id: int) -> None:
+        """Have a node listen, in a new process."""
+        process = self.loop.process(f"broker-{node_id}")
+        await process.spawn(self.brokers.listen(node_id))
+
+    async def grow_old(self) -> None:
+        """Have every client write to every partition, and then let more time pass than ids are watched."""
+        for application in self.everybody:
+            parts = tuple((partition, 1) for partition in range(self.setup.partitions))
+            application.transact(parts, commits=True)
+            for partition, count in parts:
+                application.send(partition, count)
+        is_done = False
+        while not is_done:
+            await asyncio.sleep(0.1)
+            is_done = all(application.is_idle for application in self.everybody)
+        self.note(f"{LONG_S:.0f} s pass")
+        self.loop.now_s += LONG_S
+
+    # ---- what happens ------------------------------------------------------------------------------------
+
+    @property
+    def everybody(self) -> list[Application]:
+        """All applications there were, in the order of their beginning."""
+        return list(self.applications.values())
+
+    def rogue(self, user: str) -> None:
+        """Have one more client come that brings a new id, and is gone soon."""
+        self._rogues += 1
+        setup = ClientSetup(f"rogue-{self._rogues}", "java", user)
+        rogue = self.applications[setup.name] = Application(self, setup)
+        rogue.start()
+        rogue.send(self._rogues % self.setup.partitions, 1)
+        self.loop.call_later(ROGUE_S, rogue.crash)
+
+    def start_broker(self, node_id: int) -> None:
+        """Have a node run again that was stopped."""
+        if node_id in self.cluster.nodes.down:
+            self.cluster.start(node_id)
+            self._starting.append(self.loop.create_task(self.serve(node_id)))
+
+    async def end_faults(self) -> None:
+        """Have everything work from now on."""
+        self.network.heal()
+        for node_id in self.cluster.nodes.ids:
+            self.network.refuse(self.cluster.address(node_id), False)
+            self.start_broker(node_id)
+        await asyncio.gather(*self._starting)
+        await self.fleet.end_faults()
+        for name, application in self.applications.items():
+            if name.startswith("rogue-"):
+                application.crash()
+
+    async def stop(self) -> None:
+        """End politely."""
+        for application in self.everybody:
+            application.crash()
+        await self.fleet.drain()

@@ -1,0 +1,64 @@
+"""Random schedules of everything together. One seed is one story."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulator.drawing import drawn
+from tests.simulator.playing import play
+from tests.simulator.schedule import Shape
+from tests.simulator.searching import failing, report
+from tests.simulator.story import setting
+
+ROOT = Path(__file__).parents[3]
+BY_DAY = 400
+BY_NIGHT = 100_000
+PARTS = 4
+
+
+def _nothing_fails(seeds: range) -> None:
+    found = failing(seeds)
+    assert found is None, report(found)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_lost_doubled_or_let_through(part: int) -> None:
+    each = BY_DAY // PARTS
+    _nothing_fails(range(1 + part * each, 1 + (part + 1) * each))
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(6 * 3_600)
+@pytest.mark.parametrize("part", range(2))
+def test_by_night(part: int) -> None:
+    each = BY_NIGHT // 2
+    _nothing_fails(range(BY_DAY + 1 + part * each, BY_DAY + 1 + (part + 1) * each))
+
+
+def test_a_seed_has_one_story_whatever_hashes_are() -> None:
+    code = (
+        "from tests.simulator.drawing import drawn\n"
+        "from tests.simulator.searching import report\n"
+        "print(*(report(drawn(seed), shrinks=False) for seed in (3, 5, 11)))\n"
+    )
+    stories = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(stories) == 1
+    assert b"hands on" in stories.pop()
+
+
+def test_every_part_of_a_schedule_is_one() -> None:
+    schedule = drawn(17, Shape.ONE)
+    assert setting(schedule).count("\n") == len(schedule.steps)
+    assert play(schedule).violation == ""
