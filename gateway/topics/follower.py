@@ -216,8 +216,8 @@ class EventFollower:
                 elif checking is None and monotonic_s() - checked_at_s > CHECK_EVERY_S:
                     checking = asyncio.ensure_future(self._check())
         finally:
-            if checking is not None:
-                checking.cancel()
+            if checking is not None and not checking.cancel() and not checking.cancelled():
+                checking.exception()  # looked at, or asyncio logs it: following ends for another reason
 
     def _hand_over(self, fetched: Mapping[Any, list[Any]]) -> None:
         make = _keyed_record if self._topic.is_compacted else _record
