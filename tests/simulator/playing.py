@@ -51,7 +51,7 @@ async def _main(world: World) -> None:
     for step in world.schedule.steps:
         await asyncio.sleep(max(0.0, began_s + step[0] / 1_000 - loop.time()))
         steps.apply(world, step)
-        loop.check()
+        _look(world)
     await world.end_faults()
     await _drain(world)
     checks.at_end(world)
@@ -64,7 +64,7 @@ async def _drain(world: World) -> None:
     began_s, bound_s = world.loop.time(), checks.drain_bound_s(world)
     while not all(application.is_idle for application in world.applications.values()):
         await asyncio.sleep(_LOOK_S)
-        world.loop.check()
+        _look(world)
         if world.loop.time() - began_s > bound_s:
             waiting = [name for name, application in world.applications.items() if not application.is_idle]
             raise ModelViolation(f"{', '.join(waiting)} still wait after {bound_s:.0f} s")
@@ -72,3 +72,9 @@ async def _drain(world: World) -> None:
         # What it has left open is aborted; until then nobody who reads committed sees what comes after it.
         world.loop.now_s += TRANSACTION_TIMEOUT_S
     await asyncio.sleep(SETTLED_S)
+
+
+def _look(world: World) -> None:
+    """Raise SimulationFailed as soon as something has gone wrong; what ended with an error may yet be looked at."""
+    if world.loop.failures:
+        world.loop.check()

@@ -130,10 +130,6 @@ class End(asyncio.Transport):
             if isinstance(what, bytes):
                 self._taken_bytes -= len(what)
                 self.peer.arrives(Mark.RST)
-        elif self._has_rst:
-            # Nothing comes behind a reset: part of what was sent before it may be lost.
-            if isinstance(what, bytes):
-                self._taken_bytes -= len(what)
         elif isinstance(what, bytes):
             # What comes behind a reset or the end is taken by nobody: before it something may be missing.
             if self._has_rst or self._has_fin:
