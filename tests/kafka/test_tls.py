@@ -34,7 +34,6 @@ pytestmark = pytest.mark.kafka
 ROOT = Path(__file__).parents[2]
 PIDGATE = Path(sys.executable).with_name("pidgate")
 TopicName = Callable[[str], str]
-AT_ONCE = {"producer_ids": {"cold_start": "enforce"}}
 LARGE_BYTES = 20_000_000
 CLIENTS = ["confluent-kafka", "kafka-python", "aiokafka"]
 
