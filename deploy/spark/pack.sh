@@ -7,6 +7,7 @@
 # given here (the archive holds libraries, not the interpreter; venv-pack's --python-prefix is for another path).
 # Spark itself is not in it: the cluster brings its own. An editable install cannot be packed; so pidgate is built.
 set -eu
+unset PYTHONPATH  # what it names would count as installed, and not be in the archive
 
 cd "$(dirname "$0")/../.."
 archive=${1:-build/spark/pidgate-pipeline.tar.gz}
@@ -26,7 +27,7 @@ PIDGATE_PURE=1 $in_it wheel --no-deps --wheel-dir "$work" .
 $in_it install --no-deps "$work"/pidgate-*.whl
 
 # Whatever is missing shows here and not on the cluster. Spark brings pyspark, so the pipeline itself cannot be imported
-# yet. -I: what PYTHONPATH names is not in the archive.
+# yet. -I: nor can what lies in this folder.
 "$work/environment/bin/python" -I -c 'import jinja2, mmh3, numpy, pandas, plotly, pyarrow, yaml, pidgate.quota.producer_ids, pidgate.events.reading, pidgate.pipeline'
 $in_it uninstall --yes setuptools pip
 
