@@ -9,6 +9,7 @@ from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import seen_by_brokers
 
 if TYPE_CHECKING:
+    from tests.simulator.applications import Application
     from tests.simulator.world import World
 
 
@@ -42,6 +43,17 @@ def nobody_is_stuck(world: World, overtaken: gaps.Overtaken) -> None:
         why = application.client.told.fatal
         if why and not any(producer == application.name for producer, _ in overtaken):
             raise ModelViolation(f"{application.name} died: {why}")
+
+
+def waits_without_fault(world: World, waiting: list[Application], bound_s: float) -> None:
+    """Raise ModelViolation for whoever waits longer than the bound; not for a batch that another one overtook.
+
+    Java's producer sends such a batch again and again, until its delivery time-out: KAFKA-15591.
+    """
+    overtaken = {producer for producer, _ in gaps.overtaken(world, seen_by_brokers(world))}
+    names = [application.name for application in waiting if application.name not in overtaken]
+    if names:
+        raise ModelViolation(f"{', '.join(names)} still wait after {bound_s:.0f} s")
 
 
 def drain_bound_s(world: World) -> float:

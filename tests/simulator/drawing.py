@@ -192,3 +192,38 @@ class _Fault:
         random = self._random
         jump_ms = random.choice((-3_600_000, -5_000, -500, 500, 5_000, 3_600_000))
         return "wall clock", random.choice(processes(self._setup)), jump_ms
+
+
+def restless(seed: int, shape: Shape = Shape.ONE) -> Schedule:
+    """Return a schedule of leaders that move while an id that is refused, or new to a partition, is being used.
+
+    What the rules of refusal are for: where one of them is broken, these find it soonest.
+    """
+    random = Random(f"{seed}/restless")
+    families = ("java", "java", "librdkafka")
+    clients = tuple(
+        ClientSetup(f"{family}-{number + 1}", family)
+        for number, family in enumerate(random.choices(families, k=random.choice((1, 2, 2))))
+    )
+    setup = Setup(
+        shape,
+        brokers=2,
+        is_long_known=random.random() < 0.3,
+        has_events=shape is Shape.FLEET,
+        quotas=QuotaSetup(rate=random.choice((1, 2)), max_throttle_ms=1_000),
+        clients=clients,
+    )
+    steps: list[Step] = [(0, "rogues", "alice", random.choice((0, 1, 3)))]
+    at_ms = 120
+    for _ in range(random.randint(4, 12)):
+        at_ms += random.choice((1, 5, 20, 100, 100, 500, 1_000))
+        client, partition = random.choice(clients).name, random.randrange(2)
+        steps.append((at_ms, "send", client, partition, random.choice((1, 2))))
+        if random.random() < 0.6:
+            steps.append((at_ms + random.choice((1, 3, 6, 50)), "move", partition, random.choice((1, 2))))
+            steps.append((at_ms + random.choice((4, 10, 110)), "send", client, partition, 1))
+        if random.random() < 0.15:
+            steps.append((at_ms + random.randrange(20), "cut", client, random.randrange(3)))
+        if random.random() < 0.1:
+            steps.append((at_ms, "mode", None, random.random() < 0.5))
+    return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))

@@ -62,12 +62,12 @@ async def _drain(world: World) -> None:
     """Wait until everybody knows the end of all he sent. Raises ModelViolation when that takes too long."""
     world.note("* from here on everything runs to its end")
     began_s, bound_s = world.loop.time(), checks.drain_bound_s(world)
-    while not all(application.is_idle for application in world.applications.values()):
+    while waiting := [application for application in world.everybody if not application.is_idle]:
         await asyncio.sleep(_LOOK_S)
         _look(world)
         if world.loop.time() - began_s > bound_s:
-            waiting = [name for name, application in world.applications.items() if not application.is_idle]
-            raise ModelViolation(f"{', '.join(waiting)} still wait after {bound_s:.0f} s")
+            checks.waits_without_fault(world, waiting, bound_s)
+            break
     if any(application.setup.is_transactional and application.is_cut_off for application in world.everybody):
         # What it has left open is aborted; until then nobody who reads committed sees what comes after it.
         world.loop.now_s += TRANSACTION_TIMEOUT_S

@@ -23,6 +23,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
+from pidgate.protocol import codec
 from pidgate.quota.grace import GRACE_TIMES_RATE
 from tests.simulator import wiretap
 from tests.simulator.clients.batches import ModelViolation
@@ -32,6 +33,7 @@ from tests.simulator.schedule import Shape
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
+ADD_PARTITIONS: Final = (24).to_bytes(2, "big")
 LAST_MOMENTS_S: Final = 0.35
 """What is admitted is in journal and topic after 200 ms, and what the disk or the topic takes."""
 PROPAGATION_S: Final = 0.35
@@ -113,8 +115,13 @@ def admissions(world: World) -> dict[str, list[tuple[float, str, int]]]:
     """Return when each new id passed for the first time, through which gateway, by user."""
     found: dict[str, list[tuple[float, str, int]]] = {}
     known: set[int] = set()
+    added: dict[int, float] = {}
     counts_transactional = world.setup.quotas.enforces_transactional
     for frame in wiretap.written_to_brokers(world):
+        if frame.raw[:2] == ADD_PARTITIONS and counts_transactional:
+            # Before version 2 an id is paid for when its first partitions are added.
+            request = codec.decode_request(frame.raw, 0, len(frame.raw))
+            added.setdefault(request.v3_and_below_producer_id, frame.at_s)
         for name, numbers in wiretap.batches_in(frame):
             if numbers.producer_id in known:
                 continue
@@ -124,8 +131,9 @@ def admissions(world: World) -> dict[str, list[tuple[float, str, int]]]:
                 continue
             user = client.user if world.setup.has_login else "ANONYMOUS"
             gateway = world.fleet.gateway_of(frame.process)
-            found.setdefault(user, []).append((frame.at_s, gateway, numbers.producer_id))
-    return found
+            at_s = added.get(numbers.producer_id, frame.at_s)
+            found.setdefault(user, []).append((at_s, gateway, numbers.producer_id))
+    return {user: sorted(admitted) for user, admitted in found.items()}
 
 
 def bound_of(world: World) -> Bound:
