@@ -1,13 +1,15 @@
 """Random schedules of everything together. One seed is one story."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.simulator.drawing import drawn
+from tests.simulator.drawing import drawn, restless
+from tests.simulator.mutants import MUTANTS, NOT_HERE
 from tests.simulator.playing import play
 from tests.simulator.schedule import Shape
 from tests.simulator.searching import failing, report
@@ -62,3 +64,25 @@ def test_every_part_of_a_schedule_is_one() -> None:
     schedule = drawn(17, Shape.ONE)
     assert setting(schedule).count("\n") == len(schedule.steps)
     assert play(schedule).violation == ""
+
+
+@pytest.mark.parametrize("seed", range(1, 41))
+def test_leaders_that_do_not_rest(seed: int) -> None:
+    schedule = restless(seed)
+    assert play(schedule).violation == "", report(schedule)
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = MUTANTS[name]
+    assert play(mutant.schedule).violation == ""
+    mutant.breaks(monkeypatch)
+    assert play(mutant.schedule).violation
+
+
+def test_every_invariant_has_a_mutant_or_a_reason() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    invariants = page.partition("## Invariants")[2].partition("\n## ")[0]
+    stated = {name.rstrip(".") for name in re.findall(r"^- \*\*(.+?)\*\*", invariants, re.MULTILINE)}
+    assert {mutant.rule for mutant in MUTANTS.values()} | set(NOT_HERE) == stated
+    assert not {mutant.rule for mutant in MUTANTS.values()} & set(NOT_HERE)
