@@ -54,6 +54,20 @@ class Files:
         if not self._system.rename(self._at(source), place):
             raise OSError(f"{self.full(source)} could not be renamed to {self.full(target)}")
 
+    def swap(self, source: str, target: str, old: str) -> None:
+        """Put a file or folder in place of another, which is left at `old`; nothing when the source is not there.
+
+        Readers see the old one, for an instant none, then the new one. Killed meanwhile, do it again: with `old` there
+        the first rename was done, and what lies at the target is of a second that was cut short.
+        """
+        if not self.exists(source):
+            return
+        if self.exists(old):
+            self.remove(target)
+        elif self.exists(target):
+            self.rename(target, old)
+        self.rename(source, target)
+
     def remove(self, path: str) -> None:
         """Remove a file, or a folder with all that is in it; nothing when it is not there."""
         self._system.delete(self._at(path), True)

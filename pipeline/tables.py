@@ -3,8 +3,9 @@
     events/<type>/day=2026-11-21/hour=07/    what ingest took from the topic (or history made up)
     dead_letters/  gaps/                     what ingest could not take, and what never came
     labels/                                  what history knows of its users
-    results/<name>/                          what the jobs found; replaced as a whole by each run
+    results/<name>/                          what the jobs found; a run replaces all of its own at once (runs.py)
     report.html  recommended/                for people, and for the gateway
+    scratch/                                 of runs that are not over (swaps.py)
 
 The root may be any folder that Spark can write: local, or on HDFS or an object store.
 """
@@ -20,6 +21,7 @@ from pyspark.sql.types import StructType
 from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.schemas import PARTITIONS, table_schema
+from pidgate.pipeline.swaps import Swaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,18 @@ class Tables:
 
     def exists(self, *parts: str) -> bool:
         """Return whether there is such a folder or file."""
-        return self.files.exists("/".join(parts))
+        return self.files.exists(self._where(*parts))
+
+    def text(self, *parts: str) -> str | None:
+        """Return what a file says; None when there is none."""
+        return self.files.read(self._where(*parts)) if self.exists(*parts) else None
+
+    def _where(self, *parts: str) -> str:
+        return Swaps(self.files).where("/".join(parts))
+
+    def _found(self, *parts: str) -> str:
+        """Return a path for Spark to read from."""
+        return self.path(self._where(*parts))
 
     # Events
 
@@ -48,7 +61,7 @@ class Tables:
         schema = type(PARTITIONS)([*table_schema(event_type).fields, *PARTITIONS.fields])
         if not self.exists("events", event_type):
             return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).parquet(self.path("events", event_type))
+        return self.spark.read.schema(schema).parquet(self._found("events", event_type))
 
     def needed_events(self, event_type: str) -> DataFrame:
         """Return the events for a job that needs some. Raises HistoryEmpty."""
@@ -62,25 +75,23 @@ class Tables:
 
     # Results
 
-    def write_result(self, name: str, frame: DataFrame, *, files: int = 1) -> None:
-        """Replace a result as a whole."""
-        frame.coalesce(files).write.mode("overwrite").parquet(self.path("results", name))
-
     def result(self, name: str) -> DataFrame | None:
         """Return a job's result; None when the job was not run."""
         if not self.exists("results", name):
             return None
-        return self.spark.read.parquet(self.path("results", name))
+        return self.spark.read.parquet(self._found("results", name))
 
     def written(self, name: str) -> DataFrame:
         """Return a result that the job itself has written."""
-        return self.spark.read.parquet(self.path("results", name))
+        found = self.result(name)
+        assert found is not None, name
+        return found
 
     def read(self, *parts: str, schema: StructType | str) -> DataFrame:
         """Return a table of another kind; empty when it is not there."""
         if not self.exists(*parts):
             return self.spark.createDataFrame([], schema)
-        return self.spark.read.schema(schema).parquet(self.path(*parts))
+        return self.spark.read.schema(schema).parquet(self._found(*parts))
 
 
 def in_order(*more: str) -> Sequence[str]:

@@ -24,6 +24,7 @@ from pidgate.pipeline.failover.placement import (
     shares,
 )
 from pidgate.pipeline.failover.study import NO_QUOTA, Answer, Options, Past, study
+from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 
 ROWS = (
@@ -70,9 +71,9 @@ def failover(
     at, console = common.start("failover", tables, master, memory)
     console.print(words.kip_table())
     try:
-        with console.status("running the model"):
+        with console.status("running the model"), replacing(at) as run:
             answer = answer_from(
-                at, Options(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor)
+                run, Options(heap, lose, reassign), quota or [], reopens, (brokers, replication_factor)
             )
     finally:
         at.spark.stop()
@@ -98,19 +99,20 @@ def _heap(
 
 
 def answer_from(
-    tables: Tables, options: Options, rates: Sequence[float], reopens: float, size: tuple[int, int]
+    run: Run, options: Options, rates: Sequence[float], reopens: float, size: tuple[int, int]
 ) -> Answer:
     """Read the events, run the model, write the three results. `size`: brokers and replication factor, without a
     topology event.
     """
-    _write_kip(tables)
+    tables = run.tables
+    _write_kip(run)
     past = _past(tables, reopens, *size)
     try:
         answer = study(past, _plans(tables, past, rates), options)
     finally:
         past.held.unpersist()
         past.shares.unpersist()
-    _write(tables, answer, options.heap)
+    _write(run, answer, options.heap)
     return answer
 
 
@@ -149,16 +151,16 @@ def _plans(tables: Tables, past: Past, rates: Sequence[float]) -> DataFrame:
     return plans
 
 
-def _write_kip(tables: Tables) -> None:
+def _write_kip(run: Run) -> None:
     rows = [
         (one.rule, one.step, one.broker, float(one.load), one.dead)
         for rule in kip.RULES
         for one in kip.run(rule)
     ]
-    tables.write_result("failover_kip", tables.spark.createDataFrame(rows, KIP_ROWS))
+    run.write("failover_kip", run.tables.spark.createDataFrame(rows, KIP_ROWS))
 
 
-def _write(tables: Tables, answer: Answer, heap: Heap) -> None:
+def _write(run: Run, answer: Answer, heap: Heap) -> None:
     rows, summary = [], []
     for verdict in answer.verdicts:
         for row in verdict.rows:
@@ -173,5 +175,6 @@ def _write(tables: Tables, answer: Answer, heap: Heap) -> None:
             round(heap.limit_bytes),
         )
         summary.append((verdict.quota, verdict.scenario, len(dead), dead, first_ms, *peak, verdict.holds))
-    tables.write_result("failover_kafka", tables.spark.createDataFrame(rows, ROWS))
-    tables.write_result("failover_summary", tables.spark.createDataFrame(summary, SUMMARY))
+    spark = run.tables.spark
+    run.write("failover_kafka", spark.createDataFrame(rows, ROWS))
+    run.write("failover_summary", spark.createDataFrame(summary, SUMMARY))

@@ -13,7 +13,10 @@ from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.history.job import expected_events, in_shards, labels, sized, write_events
 from pidgate.pipeline.history.world import DAY_MS, World
+from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
+
+PLACES = ("events", "labels", "labels_ids")
 
 
 def history(
@@ -54,8 +57,11 @@ def history(
         f"Making up {days} days of {users} users, {world.gateways} gateways, seed {seed} "
         f"(about {expected:,} events, {world.days * world.shards} tasks)."
     )
-    written = {row["type"]: row["rows"] for row in write_events(root.spark, world, tables).collect()}
-    labels(root.spark, world).coalesce(1).write.parquet(root.path("labels"))
+    with replacing(root) as run:
+        for place in PLACES:
+            run.place(place)
+        written = {row["type"]: row["rows"] for row in write_events(root.spark, world, run.root).collect()}
+        labels(root.spark, world).coalesce(1).write.parquet(run.place("labels"))
     took_s = time.monotonic() - began_s
     rows = sum(written.values())
     if as_json:
@@ -80,7 +86,7 @@ def _check_size(events: int | None, scale: float | None) -> None:
 
 
 def _check_is_empty(root: Tables) -> None:
-    for place in ("events", "labels", "labels_ids"):
+    for place in PLACES:
         if root.exists(place):
             raise BadOption(
                 f"{root.path(place)} is there already, and a made-up history must not mix with anything: give "

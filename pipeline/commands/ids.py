@@ -10,6 +10,7 @@ from pidgate.pipeline.commands import common
 from pidgate.pipeline.commands.rates import JsonOption
 from pidgate.pipeline.ids import blocks_by_hour, epochs, id_blocks
 from pidgate.pipeline.rates.times import Days
+from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 
 
@@ -24,19 +25,21 @@ def ids(
     """Find which broker handed out which blocks of ids, how many never passed a gateway, how far epochs rose."""
     days = Days.parsed(since, until)
     found, console = common.start("ids", tables, master, memory)
-    write_ids(found, days, console)
+    with replacing(found) as run:
+        write_ids(run, days, console)
     _show(found, console, as_json=as_json)
 
 
-def write_ids(tables: Tables, days: Days, console: Console) -> None:
+def write_ids(run: Run, days: Days, console: Console) -> None:
     """All tables of the job. Raises HistoryEmpty."""
+    tables = run.tables
     inits = days.of(tables.needed_events("init_producer_id"))
     decisions, usages = days.of(tables.events("decision")), days.of(tables.events("id_usage"))
     console.print("Blocks of producer ids ...")
-    tables.write_result("ids_blocks", id_blocks(inits, decisions))
-    tables.write_result("ids_by_hour", blocks_by_hour(tables.written("ids_blocks")))
+    blocks = run.write("ids_blocks", id_blocks(inits, decisions))
+    run.write("ids_by_hour", blocks_by_hour(blocks))
     console.print("Epochs ...")
-    tables.write_result("ids_epochs", epochs(decisions, usages, inits))
+    run.write("ids_epochs", epochs(decisions, usages, inits))
 
 
 def _show(tables: Tables, console: Console, *, as_json: bool) -> None:

@@ -12,8 +12,9 @@ from rich.table import Table
 
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.offenders.evaluation import LABELS, accuracy, confusion
-from pidgate.pipeline.offenders.stages import Events, scratch
+from pidgate.pipeline.offenders.stages import Events
 from pidgate.pipeline.offenders.stages import offenders as found
+from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 
 SHOWN = 20
@@ -39,25 +40,35 @@ def offenders(
 ) -> None:
     """Find who burns producer ids and how: restart loops, a producer per error or batch, and what is healthy."""
     at, console = common.start("offenders", tables, master, memory)
+    with replacing(at) as run:
+        write_offenders(run, console)
+    _show(at, console, as_json)
+    _show_accuracy(at, console)
+    console.print(
+        f"Written to {at.path('results', 'offenders')}. Next: `pidgate pipeline recommend`, then `report`."
+    )
+
+
+def write_offenders(run: Run, console: Console) -> None:
+    """The table offenders; with labels also detector_accuracy and detector_confusion. Raises HistoryEmpty."""
+    at = run.tables
     events = Events(
         decisions=at.needed_events("decision"),
         usage=at.events("id_usage"),
         errors=at.events("produce_error"),
         connections=at.events("connection"),
     )
-    with scratch(at) as keep:
 
-        def told(name: str, frame: DataFrame) -> DataFrame:
-            kept = keep(name, frame)
-            console.print(f"{kept.count():,} {STAGES[name]}")
-            return kept
+    def told(name: str, frame: DataFrame) -> DataFrame:
+        kept = run.keep(name, frame)
+        console.print(f"{kept.count():,} {STAGES[name]}")
+        return kept
 
-        at.write_result("offenders", found(events, told))
-    _show(at, console, as_json)
-    _judge(at, console)
-    console.print(
-        f"Written to {at.path('results', 'offenders')}. Next: `pidgate pipeline recommend`, then `report`."
-    )
+    findings = run.write("offenders", found(events, told))
+    if at.exists("labels"):
+        labels = at.read("labels", schema=LABELS)
+        run.write("detector_accuracy", accuracy(findings, labels))
+        run.write("detector_confusion", confusion(findings, labels))
 
 
 def _show(at: Tables, console: Console, as_json: bool) -> None:
@@ -77,13 +88,10 @@ def _show(at: Tables, console: Console, as_json: bool) -> None:
         console.print(escape(f"... and {more:,} more."))
 
 
-def _judge(at: Tables, console: Console) -> None:
-    """Write and print precision and recall, where users have labels."""
+def _show_accuracy(at: Tables, console: Console) -> None:
+    """Precision and recall, where users have labels."""
     if not at.exists("labels"):
         return
-    findings, labels = at.written("offenders"), at.read("labels", schema=LABELS)
-    at.write_result("detector_accuracy", accuracy(findings, labels))
-    at.write_result("detector_confusion", confusion(findings, labels))
     shown = Table(
         "pattern", "users", "found", "precision", "95 %", "recall", "95 %", title="Against the labels"
     )

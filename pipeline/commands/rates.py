@@ -18,6 +18,7 @@ from pidgate.pipeline.failover.placement import expiration_ms
 from pidgate.pipeline.rates import by_time, held, users
 from pidgate.pipeline.rates.id_hours import id_hours
 from pidgate.pipeline.rates.times import Days
+from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 from pidgate.quota import entities
 from pidgate.units import about_duration
@@ -56,12 +57,13 @@ def rates(
     """Count each user's producer ids: how fast new ones come, what brokers hold of them, who waited."""
     days = Days.parsed(since, until)
     found, console = common.start("rates", tables, master, memory)
-    write_rates(found, days, console, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
+    with replacing(found) as run:
+        write_rates(run, days, console, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
     _show(found, console, as_json=as_json)
 
 
 def write_rates(
-    tables: Tables,
+    run: Run,
     days: Days,
     console: Console,
     *,
@@ -69,6 +71,7 @@ def write_rates(
     remember_ms: int | None = None,
 ) -> None:
     """All tables of the job; None: what the events say. Raises HistoryEmpty."""
+    tables = run.tables
     decisions = days.of(tables.needed_events("decision"))
     usages = days.of(tables.events("id_usage"))
     expiry_ms = expiry_ms or expiration_ms(tables.events("topology"))
@@ -80,19 +83,16 @@ def write_rates(
     arriving = by_time.arriving(arrivals(decisions, remember_ms), decisions)
     with _many_users(tables), _kept(hours), _kept(arriving):
         console.print("Per user and time ...")
-        tables.write_result("rates_by_time", by_time.by_time(hours, arriving))
+        run.write("rates_by_time", by_time.by_time(hours, arriving))
         console.print("Per client ...")
-        tables.write_result("rates_clients", by_time.rates_clients(hours, arriving), files=FILES_OF_MANY)
+        run.write("rates_clients", by_time.rates_clients(hours, arriving), files=FILES_OF_MANY)
         console.print("What brokers hold ...")
-        tables.write_result("rates_sketches", users.daily_sketches(hours))
+        sketches = run.write("rates_sketches", users.daily_sketches(hours))
         with _kept(held.id_stays(hours, expiry_ms)) as stays:
-            tables.write_result("held_by_hour", held.held_by_hour(stays, expiry_ms))
+            holding = run.write("held_by_hour", held.held_by_hour(stays, expiry_ms))
             console.print("Per user ...")
-            holding, sketches = tables.written("held_by_hour"), tables.written("rates_sketches")
             outcomes = days.of(tables.events("refusal_outcome"))
-            tables.write_result(
-                "rates_users", users.rates_users(stays, arriving, holding, sketches, outcomes)
-            )
+            run.write("rates_users", users.rates_users(stays, arriving, holding, sketches, outcomes))
 
 
 def _by_id(hours: DataFrame) -> DataFrame:

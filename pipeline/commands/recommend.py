@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from pidgate.pipeline.recommend.judged import (
 )
 from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
 from pidgate.pipeline.recommend.trials import Course, trials
+from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 from pidgate.quota.settings import ProducerIdSettings
 
@@ -68,11 +70,12 @@ def recommend(
     """Find each user's quota: tried on its own history, judged on days that were not learnt from."""
     tried = rates_of(candidates)
     found, console = common.start("recommend", tables, master, memory)
-    course = write_recommendations(
-        found, console, tried=tried, headroom=headroom, longest_wait_ms=round(longest_wait * 1000)
-    )
     servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
-    write_files(found, console, course, enforce=enforce, servers=servers)
+    with replacing(found) as run:
+        advised = write_recommendations(
+            run, console, tried=tried, headroom=headroom, longest_wait_ms=round(longest_wait * 1000)
+        )
+        write_files(run, console, advised, enforce=enforce, servers=servers)
     _show(found, console, as_json=as_json)
 
 
@@ -87,15 +90,24 @@ def rates_of(text: str) -> list[float]:
     return rates
 
 
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """What the run has found: the result `recommendations`, and the course of its trials."""
+
+    course: Course
+    rows: DataFrame
+
+
 def write_recommendations(
-    tables: Tables,
+    run: Run,
     console: Console,
     *,
     tried: Sequence[float] = (),
     headroom: float = HEADROOM,
     longest_wait_ms: int = 0,
-) -> Course:
+) -> Advised:
     """The tables recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
+    tables = run.tables
     decisions = tables.needed_events("decision")
     config = newest(tables.events("config"))
     shape = settings(config)
@@ -115,17 +127,14 @@ def write_recommendations(
         need = need.fillna(0, ["alive", "history_refusals"])
         plan = candidates(need, shape.window_ms, tried).persist()
         console.print(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
-        outcomes = trials(judged, used, plan, course)
-        tables.write_result("recommend_outcomes", outcomes)
-        outcomes = tables.written("recommend_outcomes")
-        tables.write_result("recommend_candidates", recommend_candidates(outcomes))
-        tables.write_result("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
-        rated = tables.written("recommend_candidates")
-        tables.write_result("recommendations", recommendations(rated, plan, headroom, longest_wait_ms))
+        outcomes = run.keep("outcomes", trials(judged, used, plan, course))
+        rated = run.write("recommend_candidates", recommend_candidates(outcomes))
+        run.write("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
+        advised = run.write("recommendations", recommendations(rated, plan, headroom, longest_wait_ms))
         plan.unpersist()
     finally:
         judged.unpersist()
-    return course
+    return Advised(course, advised)
 
 
 def _course(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
@@ -161,9 +170,10 @@ def _history_of(tables: Tables, decisions: DataFrame) -> DataFrame:
 
 
 def write_files(
-    tables: Tables, console: Console, course: Course, *, enforce: bool = False, servers: Sequence[str] = ()
+    run: Run, console: Console, advised: Advised, *, enforce: bool = False, servers: Sequence[str] = ()
 ) -> None:
     """recommended/quotas.yaml and recommended/changes.diff."""
+    tables, course = run.tables, advised.course
     config = newest(tables.events("config"))
     changes = [
         NewRate(
@@ -173,7 +183,7 @@ def write_files(
             row["reasons"],
             row["headroom"],
         )
-        for row in tables.written("recommendations").where("action = 'set'").toLocalIterator()
+        for row in advised.rows.where("action = 'set'").toLocalIterator()
     ]
     days = [
         datetime.fromtimestamp(at_ms / 1000, UTC).date().isoformat()
@@ -189,8 +199,8 @@ def write_files(
     text = quotas_yaml(
         config, changes, head=head, cluster=cluster, bootstrap_servers=servers or _brokers(tables)
     )
-    tables.files.replace("recommended/quotas.yaml", text)
-    tables.files.replace("recommended/changes.diff", changes_diff(config, changes))
+    run.write_text("recommended", "quotas.yaml", text)
+    run.write_text("recommended", "changes.diff", changes_diff(config, changes))
     console.print(
         f"{len(changes)} new rates: {tables.path('recommended', 'quotas.yaml')}; what they change: changes.diff."
     )

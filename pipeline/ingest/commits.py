@@ -117,18 +117,8 @@ class CommitLog:
                 if self._files.exists(source):
                     self._files.rename(source, target)
             for number, (source, target) in enumerate(latest.swaps):
-                self._swap(source, target, f"{_REPLACED}/{latest.version:010d}-{number}")
+                self._files.swap(source, target, f"{_REPLACED}/{latest.version:010d}-{number}")
         self._tidy()
-
-    def _swap(self, source: str, target: str, old: str) -> None:
-        if not self._files.exists(source):
-            return
-        # With `old` there the first rename was done, and what lies at the target is of a second that was cut short.
-        if self._files.exists(old):
-            self._files.remove(target)
-        elif self._files.exists(target):
-            self._files.rename(target, old)
-        self._files.rename(source, target)
 
     def _tidy(self) -> None:
         self._files.remove(_STAGING)

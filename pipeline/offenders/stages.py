@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -14,7 +11,7 @@ from pidgate.pipeline.offenders.findings import findings, judged_apps, judged_so
 from pidgate.pipeline.offenders.places import places
 from pidgate.pipeline.offenders.producers import producers, span_of
 from pidgate.pipeline.offenders.source_features import closings, source_features
-from pidgate.pipeline.tables import Tables
+from pidgate.pipeline.runs import Keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +44,3 @@ def _calm(known: DataFrame, sources: DataFrame, there: DataFrame) -> DataFrame:
     busy = sources.where("pattern is not null").select("source")
     named = there.select("user", "place", "app", "client_id", "address")
     return known.join(busy, "source", "left_anti").join(named, ["user", "place"])
-
-
-Keep = Callable[[str, "DataFrame"], "DataFrame"]
-"""Computes a frame once, under a name, and gives what is read from now on in its place."""
-
-
-@contextmanager
-def scratch(tables: Tables) -> Iterator[Keep]:
-    """Yield a Keep whose tables lie under `<tables>/scratch/` until the block ends."""
-    parts = ("scratch", secrets.token_hex(4))
-
-    def keep(name: str, frame: DataFrame) -> DataFrame:
-        path = tables.path(*parts, name)
-        frame.write.parquet(path)
-        return tables.spark.read.schema(frame.schema).parquet(path)
-
-    try:
-        yield keep
-    finally:
-        tables.files.remove("/".join(parts))

@@ -60,9 +60,7 @@ def advice(source: Source) -> Advice | None:
 
 def _diff(tables: Tables) -> tuple[list[str], int]:
     """recommended/changes.diff, line by line, and how many lines more it has."""
-    if not tables.exists("recommended", "changes.diff"):
-        return [], 0
-    lines = tables.files.read("recommended/changes.diff").splitlines()
+    lines = (tables.text("recommended", "changes.diff") or "").splitlines()
     return lines[:_DIFF_LINES], max(0, len(lines) - _DIFF_LINES)
 
 

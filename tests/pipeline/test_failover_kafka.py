@@ -25,6 +25,7 @@ from pidgate.pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, held, l
 from pidgate.pipeline.failover.loads import uniform_plans
 from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, expiration_ms, rates_in_force, shares
 from pidgate.pipeline.failover.study import NO_QUOTA, Options, Past, loads_of, loss_to_study
+from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.schemas import table_schema
 from pidgate.quota.token_bucket import TokenBucket
 
@@ -266,11 +267,13 @@ def test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap(tables: Tables
         day = events.selectExpr("*", "'2024-10-04' day", "'00' hour").coalesce(1)
         day.write.partitionBy("day", "hour").parquet(tables.path("events", name))
     offenders = spark.createDataFrame([("rogue", True), ("steady", False)], "user string, harmful boolean")
-    tables.write_result("offenders", offenders)
     rates = "user string, recommended_rate double, current_rate double"
-    tables.write_result("recommendations", spark.createDataFrame([("rogue", 5.0, None)], rates))
+    with replacing(tables) as run:
+        run.write("offenders", offenders)
+        run.write("recommendations", spark.createDataFrame([("rogue", 5.0, None)], rates))
     heap = Heap(heap_bytes=1_000 + 400 * 10, base_bytes=1_000, bytes_per_state=10)
-    answer = answer_from(tables, Options(heap), [18.0], 1.0, (1, 1))
+    with replacing(tables) as run:
+        answer = answer_from(run, Options(heap), [18.0], 1.0, (1, 1))
     assert not any(said.holds for said in answer.of(NO_QUOTA))
     assert answer.rate == 17
     assert all(said.holds for said in answer.of("solved: 17 each"))
@@ -299,5 +302,6 @@ def test_a_broker_that_is_not_there_cannot_be_lost(past: Past, loads: dict[str, 
 
 
 def test_without_events_it_says_what_to_run(tables: Tables) -> None:
-    with pytest.raises(HistoryEmpty, match="ingest"):
-        answer_from(tables, Options(Heap(2**30)), [], 1.0, (3, 3))
+    with pytest.raises(HistoryEmpty, match="ingest"), replacing(tables) as run:
+        answer_from(run, Options(Heap(2**30)), [], 1.0, (3, 3))
+    assert tables.result("failover_kip") is None, "what failed leaves nothing"

@@ -12,6 +12,7 @@ from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.ids import write_ids
 from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.rates.times import Days
+from pidgate.pipeline.runs import replacing
 from tests.pipeline.made_events import HOUR, MONDAY, Row, event, write_events
 
 if TYPE_CHECKING:
@@ -94,5 +95,5 @@ def test_blocks_coverage_bursts_and_epochs(tables: Tables, monkeypatch: pytest.M
 
 
 def test_no_history_is_said(tables: Tables) -> None:
-    with pytest.raises(HistoryEmpty, match="init_producer_id"):
-        write_ids(tables, Days(), Console(quiet=True))
+    with pytest.raises(HistoryEmpty, match="init_producer_id"), replacing(tables) as run:
+        write_ids(run, Days(), Console(quiet=True))

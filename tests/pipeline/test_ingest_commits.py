@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,49 +12,16 @@ from pidgate.pipeline.errors import TableUnreadable
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest.commits import Commit, CommitLog, Position
 from pidgate.pipeline.ingest.seqs import Loss
+from tests.pipeline.mortal import Killed, Mortal, put
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class Killed(BaseException):
-    """Nothing of ours may catch it: no `finally` that cleans up runs after kill -9."""
-
-
-class Mortal(Files):
-    """A file system on which the process is killed before its n-th change; `look` is called after each."""
-
-    def __init__(self, spark: SparkSession, root: Path, steps: int) -> None:
-        super().__init__(spark, str(root))
-        self._root_path = root
-        self._steps = steps
-        self.seen: list[list[str]] = []
-
-    def _step(self) -> None:
-        if self._steps == 0:
-            raise Killed
-        self._steps -= 1
-
-    def rename(self, source: str, target: str) -> None:
-        self._step()
-        super().rename(source, target)
-        self.seen.append(readable(self._root_path))
-
-    def remove(self, path: str) -> None:
-        self._step()
-        super().remove(path)
-        self.seen.append(readable(self._root_path))
 
 
 def readable(root: Path) -> list[str]:
     """What a reader of the tables finds: the events in all files."""
     found = (path for table in ("events", "gaps") for path in (root / table).rglob("*.parquet"))
     return sorted(word for path in found for word in path.read_text().split())
-
-
-def put(root: Path, path: str, words: str) -> None:
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    (root / path).write_text(words)
 
 
 HOUR = "events/decision/day=2026-11-21/hour=07"
@@ -95,11 +63,11 @@ def test_killed_at_each_step(spark: SparkSession, tmp_path: Path, work: object) 
         if work is compact:
             put(root, f"{HOUR}/batch-1.parquet", "e3 e4")
             put(root, "gaps/batch-1.parquet", "e5")
-        mortal = Mortal(spark, root, steps)
+        mortal = Mortal(spark, root, steps, partial(readable, root))
         try:
             work(mortal, root)
         except Killed:
-            again = Mortal(spark, root, 1000)
+            again = Mortal(spark, root, 1000, partial(readable, root))
             work(again, root)
             looks = mortal.seen + again.seen
         else:

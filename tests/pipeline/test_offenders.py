@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pidgate.events.patterns import Pattern
-from pidgate.pipeline.offenders.stages import offenders, scratch
+from pidgate.pipeline.offenders.stages import offenders
+from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import events_of
 from tests.support.offender_events import Scenes
@@ -47,8 +48,8 @@ def scenes() -> Scenes:
 @pytest.fixture(scope="module")
 def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
     root = tmp_path_factory.mktemp("offenders")
-    with scratch(Tables(spark, str(root))) as keep:
-        rows = offenders(events_of(spark, scenes().stream.events()), keep).collect()
+    with replacing(Tables(spark, str(root))) as run:
+        rows = offenders(events_of(spark, scenes().stream.events()), run.keep).collect()
     assert not list(root.glob("scratch/*")), "what was kept is gone"
     by_user: Found = {}
     for row in rows:

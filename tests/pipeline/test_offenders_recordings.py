@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pidgate.pipeline.offenders.stages import offenders, scratch
+from pidgate.pipeline.offenders.stages import offenders
+from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import events_of
 from tests.support.recordings import load
@@ -24,8 +25,8 @@ def test_real_clients_are_told_apart(spark: SparkSession, tables: Tables) -> Non
     begin_ms = min(event.wall_time_ms for event in recording.events)
     events = events_of(spark, stretched(recording.events, PACE, begin_ms=begin_ms))
     found: dict[str, set[str]] = {}
-    with scratch(tables) as keep:
-        for row in offenders(events, keep).select("user", "pattern").collect():
+    with replacing(tables) as run:
+        for row in offenders(events, run.keep).select("user", "pattern").collect():
             found.setdefault(row["user"], set()).add(row["pattern"])
     expected = {
         user: set(patterns) for user, patterns in recording.labels.items() if user not in NOT_TOLD_APART

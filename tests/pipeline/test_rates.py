@@ -17,6 +17,7 @@ from pidgate.pipeline.commands.rates import write_rates
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
 from pidgate.pipeline.rates.times import Days
 from pidgate.pipeline.rates.users import LG_REGISTERS, daily_sketches, estimated_ids
+from pidgate.pipeline.runs import replacing
 from tests.pipeline.made_events import DAY, HOUR, MINUTE, MONDAY, MadeUp, event, write_events
 from tests.pipeline.test_arrivals import by_a_loop
 
@@ -191,7 +192,8 @@ def rows_of(tables: Tables, name: str, *left_out: str) -> list[tuple[Any, ...]]:
 
 
 def write(tables: Tables, days: Days | None = None, expiry_ms: int | None = EXPIRY_MS) -> None:
-    write_rates(tables, days or Days(), Console(quiet=True), expiry_ms=expiry_ms)
+    with replacing(tables) as run:
+        write_rates(run, days or Days(), Console(quiet=True), expiry_ms=expiry_ms)
 
 
 def approximately(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from pidgate.pipeline.commands.recommend import rates_of, write_files, write_rec
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
 from pidgate.pipeline.recommend.trials import Course, trials
+from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.schemas import table_schema
 from pidgate.quota.settings import ProducerIdSettings
 from tests.support.recommend_events import BEGIN_MS, DAY_MS, History, config, topology
@@ -47,9 +48,10 @@ def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     _write(tables, "config", [config()])
     _write(tables, "topology", [topology()])
     spark.createDataFrame(history.labels, LABELS_OF_IDS).write.parquet(tables.path("labels_ids"))
-    course = write_recommendations(tables, Console(quiet=True))
-    write_files(tables, Console(quiet=True), course)
-    return tables, course
+    with replacing(tables) as run:
+        advised = write_recommendations(run, Console(quiet=True))
+        write_files(run, Console(quiet=True), advised)
+    return tables, advised.course
 
 
 def _of(tables: Tables, name: str = "recommendations") -> dict[str, Row]:

@@ -21,12 +21,13 @@ from pidgate.pipeline import report
 from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.report import publish
 from pidgate.pipeline.errors import BadOption, HistoryEmpty, TableUnreadable
-from pidgate.pipeline.offenders.stages import offenders, scratch
+from pidgate.pipeline.offenders.stages import offenders
 from pidgate.pipeline.report.findings import findings
 from pidgate.pipeline.report.page import page as page_of
 from pidgate.pipeline.report.reading import found as read
 from pidgate.pipeline.report.rows import Found, PatternFound
 from pidgate.pipeline.report.source import Source
+from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import events_of
 from tests.pipeline.report_tables import (
@@ -129,8 +130,8 @@ def test_ids_of_a_pattern_are_those_that_offenders_counted(spark: SparkSession, 
     scenes = Scenes()
     scenes.per_batch(Client(user="both", client_id="export", address="10.1.0.1"))
     scenes.steady("both", producers=50)
-    with scratch(tables) as keep:
-        tables.write_result("offenders", offenders(events_of(spark, scenes.stream.events()), keep))
+    with replacing(tables) as run:
+        run.write("offenders", offenders(events_of(spark, scenes.stream.events()), run.keep))
 
     found = read(tables, pages=1, made_ms=0)
 
