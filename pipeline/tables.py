@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import HistoryEmpty
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.schemas import PARTITIONS, table_schema
@@ -63,15 +64,20 @@ class Tables:
             return self.spark.createDataFrame([], schema)
         return self.spark.read.schema(schema).parquet(self._found("events", event_type))
 
-    def needed_events(self, event_type: str) -> DataFrame:
-        """Return the events for a job that needs some. Raises HistoryEmpty."""
+    def needed_events(self, event_type: str, days: Days = EVER) -> DataFrame:
+        """Return the events of these days for a job that needs some. Raises HistoryEmpty."""
         found = self.events(event_type)
         if found.isEmpty():
             raise HistoryEmpty(
                 f"no {event_type} events under {self.path('events')}. Run `pidgate pipeline ingest` (or `history`) "
                 "with this --tables first; gateways write them while `events.enabled` is true."
             )
-        return found
+        of_days = days.of(found)
+        if of_days.isEmpty():
+            raise HistoryEmpty(
+                f"no {event_type} events{days} under {self.path('events')}: choose other days with --since and --until."
+            )
+        return of_days
 
     # Results
 

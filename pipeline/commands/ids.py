@@ -8,8 +8,8 @@ from rich.table import Table
 
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.commands.rates import JsonOption
+from pidgate.pipeline.days import Days
 from pidgate.pipeline.ids import blocks_by_hour, epochs, id_blocks
-from pidgate.pipeline.rates.times import Days
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 
@@ -33,7 +33,7 @@ def ids(
 def write_ids(run: Run, days: Days, console: Console) -> None:
     """All tables of the job. Raises HistoryEmpty."""
     tables = run.tables
-    inits = days.of(tables.needed_events("init_producer_id"))
+    inits = tables.needed_events("init_producer_id", days)
     decisions, usages = days.of(tables.events("decision")), days.of(tables.events("id_usage"))
     console.print("Blocks of producer ids ...")
     blocks = run.write("ids_blocks", id_blocks(inits, decisions))

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.offenders.evaluation import LABELS, accuracy, confusion
 from pidgate.pipeline.offenders.stages import Events
 from pidgate.pipeline.offenders.stages import offenders as found
@@ -32,6 +33,8 @@ STAGES = {
 
 def offenders(
     tables: common.TablesOption = common.DEFAULT_TABLES,
+    since: common.SinceOption = None,
+    until: common.UntilOption = None,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
     as_json: Annotated[
@@ -39,9 +42,10 @@ def offenders(
     ] = False,
 ) -> None:
     """Find who burns producer ids and how: restart loops, a producer per error or batch, and what is healthy."""
+    days = Days.parsed(since, until)
     at, console = common.start("offenders", tables, master, memory)
     with replacing(at) as run:
-        write_offenders(run, console)
+        write_offenders(run, console, days)
     _show(at, console, as_json)
     _show_accuracy(at, console)
     console.print(
@@ -49,14 +53,14 @@ def offenders(
     )
 
 
-def write_offenders(run: Run, console: Console) -> None:
+def write_offenders(run: Run, console: Console, days: Days = EVER) -> None:
     """The table offenders; with labels also detector_accuracy and detector_confusion. Raises HistoryEmpty."""
     at = run.tables
     events = Events(
-        decisions=at.needed_events("decision"),
-        usage=at.events("id_usage"),
-        errors=at.events("produce_error"),
-        connections=at.events("connection"),
+        decisions=at.needed_events("decision", days),
+        usage=days.of(at.events("id_usage")),
+        errors=days.of(at.events("produce_error")),
+        connections=days.of(at.events("connection")),
     )
 
     def told(name: str, frame: DataFrame) -> DataFrame:

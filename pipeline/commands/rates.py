@@ -14,10 +14,10 @@ from rich.table import Table
 
 from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals, newest
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.days import Days
 from pidgate.pipeline.failover.placement import expiration_ms
 from pidgate.pipeline.rates import by_time, held, users
 from pidgate.pipeline.rates.id_hours import id_hours
-from pidgate.pipeline.rates.times import Days
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 from pidgate.quota import entities
@@ -72,7 +72,7 @@ def write_rates(
 ) -> None:
     """All tables of the job; None: what the events say. Raises HistoryEmpty."""
     tables = run.tables
-    decisions = days.of(tables.needed_events("decision"))
+    decisions = tables.needed_events("decision", days)
     usages = days.of(tables.events("id_usage"))
     expiry_ms = expiry_ms or expiration_ms(tables.events("topology"))
     remember_ms = remember_ms or newest(tables.events("config"), "remember_ms") or REMEMBER_MS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -12,12 +12,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pidgate.pipeline.commands import common
+from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import BadOption
 from pidgate.pipeline.recommend.candidates import alive, candidates, needs
-from pidgate.pipeline.recommend.chosen import HEADROOM, filter_accuracy, recommend_candidates, recommendations
+from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.recommend.in_force import newest, settings, users_in_force, with_current
 from pidgate.pipeline.recommend.judged import (
     LABELS_OF_IDS,
@@ -27,25 +29,32 @@ from pidgate.pipeline.recommend.judged import (
     refreshed,
 )
 from pidgate.pipeline.recommend.quotas_file import NewRate, changes_diff, mode_of, quotas_yaml
+from pidgate.pipeline.recommend.recommended import filter_accuracy, recommend_candidates, recommendations
 from pidgate.pipeline.recommend.trials import Course, trials
 from pidgate.pipeline.runs import Run, replacing
 from pidgate.pipeline.tables import Tables
 from pidgate.quota.settings import ProducerIdSettings
+from pidgate.units import about_duration, counted
 
-LEARNT_SHARE = 23 / 30
 DAY_MS = 86_400_000
+JUDGED_SHARE = 7 / 30
+JUDGED_MOST_MS = 7 * DAY_MS
+"""Of any history the last week judges at most: what came before is what there is to learn from."""
 SHOWN = 12
+DEFAULTS = Asked()
 
 
 def recommend(
     tables: common.TablesOption = common.DEFAULT_TABLES,
+    since: common.SinceOption = None,
+    until: common.UntilOption = None,
     candidates: Annotated[
         str,
         typer.Option(help="Rates to try for everybody: 10,50,100 (default: steps around each need)."),
     ] = "",
     headroom: Annotated[
         float, typer.Option(min=1.0, help="Times the least rate that refuses no healthy id.")
-    ] = HEADROOM,
+    ] = DEFAULTS.headroom,
     longest_wait: Annotated[
         float,
         typer.Option(
@@ -54,6 +63,12 @@ def recommend(
             help="Seconds that healthy ids may wait where a rogue cannot be held otherwise (0: refuse none).",
         ),
     ] = 0.0,
+    least_history: Annotated[
+        str, typer.Option(help="With less history than this no rate is recommended.")
+    ] = "7d",
+    least_ids: Annotated[
+        int, typer.Option(min=1, help="A user with fewer new ids than this is recommended none.")
+    ] = DEFAULTS.least_ids,
     enforce: Annotated[
         bool,
         typer.Option("--enforce", help="Write `mode: enforce` beside new rates (default: observe first)."),
@@ -68,13 +83,17 @@ def recommend(
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """Find each user's quota: tried on its own history, judged on days that were not learnt from."""
-    tried = rates_of(candidates)
+    tried, days = rates_of(candidates), Days.parsed(since, until)
+    asked = Asked(
+        headroom=headroom,
+        longest_wait_ms=round(longest_wait * 1000),
+        least_history_ms=common.duration_ms(least_history, "--least-history"),
+        least_ids=least_ids,
+    )
     found, console = common.start("recommend", tables, master, memory)
     servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
     with replacing(found) as run:
-        advised = write_recommendations(
-            run, console, tried=tried, headroom=headroom, longest_wait_ms=round(longest_wait * 1000)
-        )
+        advised = write_recommendations(run, console, days=days, tried=tried, asked=asked)
         write_files(run, console, advised, enforce=enforce, servers=servers)
     _show(found, console, as_json=as_json)
 
@@ -92,7 +111,7 @@ def rates_of(text: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Advised:
-    """What the run has found: the result `recommendations`, and the course of its trials."""
+    """Outcome of the run: the result `recommendations`, and the course of its trials."""
 
     course: Course
     rows: DataFrame
@@ -102,20 +121,27 @@ def write_recommendations(
     run: Run,
     console: Console,
     *,
+    days: Days = EVER,
     tried: Sequence[float] = (),
-    headroom: float = HEADROOM,
-    longest_wait_ms: int = 0,
+    asked: Asked = DEFAULTS,
 ) -> Advised:
     """The tables recommendations, recommend_candidates and filter_accuracy. Raises HistoryEmpty."""
     tables = run.tables
-    decisions = tables.needed_events("decision")
+    decisions = tables.needed_events("decision", days)
     config = newest(tables.events("config"))
     shape = settings(config)
     course = _course(decisions, shape)
+    asked = replace(asked, begin_ms=course.begin_ms, end_ms=course.end_ms)
+    long_ms = course.end_ms - course.begin_ms
     console.print(
-        f"{(course.end_ms - course.begin_ms) / DAY_MS:.1f} days of history: learnt from the first "
-        f"{(course.split_ms - course.begin_ms) / DAY_MS:.1f}, judged on the rest."
+        f"{about_duration(long_ms)} of history: learnt from the first "
+        f"{about_duration(course.split_ms - course.begin_ms)}, judged on the rest, then fitted on all of it."
     )
+    if long_ms < asked.least_history_ms:
+        console.print(
+            f"That is too little to recommend a rate: {about_duration(asked.least_history_ms)} are the least "
+            "(--least-history)."
+        )
     judged, by = _judged(tables, arrived(decisions, shape.remember_ms))
     judged = judged.persist(StorageLevel.DISK_ONLY)
     try:
@@ -124,13 +150,13 @@ def write_recommendations(
         used = refreshed(decisions)
         living = alive(used, shape.slice_ms, course.split_ms)
         need = need.join(living, "user", "left").join(_history_of(tables, decisions), "user", "left")
-        need = need.fillna(0, ["alive", "history_refusals"])
+        need = need.fillna(0, ["train_alive", "whole_alive", "history_refusals"])
         plan = candidates(need, shape.window_ms, tried).persist()
         console.print(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
         outcomes = run.keep("outcomes", trials(judged, used, plan, course))
         rated = run.write("recommend_candidates", recommend_candidates(outcomes))
         run.write("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
-        advised = run.write("recommendations", recommendations(rated, plan, headroom, longest_wait_ms))
+        advised = run.write("recommendations", recommendations(rated, plan, asked))
         plan.unpersist()
     finally:
         judged.unpersist()
@@ -140,7 +166,8 @@ def write_recommendations(
 def _course(decisions: DataFrame, shape: ProducerIdSettings) -> Course:
     begin_ms, last_ms = decisions.agg(f.min("wall_time_ms"), f.max("wall_time_ms")).collect()[0]
     end_ms = last_ms + 1
-    return Course(shape, begin_ms, begin_ms + int((end_ms - begin_ms) * LEARNT_SHARE), end_ms)
+    judged_ms = min(JUDGED_MOST_MS, int((end_ms - begin_ms) * JUDGED_SHARE))
+    return Course(shape, begin_ms, end_ms - judged_ms, end_ms)
 
 
 def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
@@ -158,15 +185,25 @@ def _judged(tables: Tables, arriving: DataFrame) -> tuple[DataFrame, str]:
 
 
 def _history_of(tables: Tables, decisions: DataFrame) -> DataFrame:
-    """Per user: history_refusals, and `patterns`: the harmful ones that are found."""
+    """Per user: first_ms, history_refusals; of the harmful findings `patterns`, and `rogues`: their clients."""
     refused = f.expr("sum(if(decision = 'refuse', 1 + suppressed_count, 0))")
-    refusals = decisions.where("user != ''").groupBy("user").agg(refused.alias("history_refusals"))
+    met = decisions.where("user != ''").groupBy("user")
+    history = met.agg(f.min("wall_time_ms").alias("first_ms"), refused.alias("history_refusals"))
     offenders = tables.result("offenders")
+    nothing = f.array().cast("array<string>")
     if offenders is None:
-        return refusals.withColumn("patterns", f.array().cast("array<string>"))
-    harmful = f.array_sort(f.collect_set(f.when(f.col("harmful"), f.col("pattern")))).alias("patterns")
-    found = refusals.join(f.broadcast(offenders.groupBy("user").agg(harmful)), "user", "left")
-    return found.withColumn("patterns", f.coalesce("patterns", f.array().cast("array<string>")))
+        return history.withColumns({"patterns": nothing, "rogues": nothing})
+    client = f.expr("'client ' || nullif(client_id, '') || coalesce(' at ' || address, '')")
+    harmful = (
+        offenders.where("harmful")
+        .groupBy("user")
+        .agg(
+            f.array_sort(f.collect_set("pattern")).alias("patterns"),
+            f.array_sort(f.collect_set(client)).alias("rogues"),
+        )
+    )
+    found = history.join(f.broadcast(harmful), "user", "left")
+    return found.withColumns({name: f.coalesce(name, nothing) for name in ("patterns", "rogues")})
 
 
 def write_files(
@@ -191,7 +228,9 @@ def write_files(
     ]
     head = [
         "Quotas recommended by `pidgate pipeline recommend`: everything in force, and new rates with their reasons.",
-        f"Learnt from {days[0]} to {days[1]}, judged until {days[2]}. Rates are ids per window.",
+        f"Each rate is fitted to all days from {days[0]} to {days[2]}. How far to trust it: the same rule, given only "
+        f"the days before {days[1]}, was judged on those from then on. Rates are ids per window.",
+        *_verdict(advised.rows),
         "Take the section `quotas` into the gateway's own file: events do not tell byte rates, what a cold start means,"
         " or how the cluster is reached. Check it with `pidgate check --config`.",
     ]
@@ -213,23 +252,46 @@ def _brokers(tables: Tables) -> list[str]:
     return [f"{one['host']}:{one['port']}" for one in told["brokers"]] if told else []
 
 
+def _verdict(rows: DataFrame) -> list[str]:
+    """The judged days of all users together, in a sentence; and how many no rate helps."""
+    names = ("rogue_ids_test", "rogue_ids_admitted_test", "healthy_refused_test")
+    sums = rows.agg(
+        *(f.coalesce(f.sum(name), f.lit(0)) for name in names), f.count_if(f.col("action") == "no_rate")
+    )
+    came, let_in, refused, without = sums.collect()[0]
+    told = [
+        f"In the judged days it holds {came - let_in:,} of {came:,} ids of rogues and makes "
+        f"{counted(refused, 'healthy id')} wait."
+    ]
+    if without:
+        told.append(
+            f"{counted(without, 'user')} with a rogue that no rate separates from the healthy: nothing is changed for "
+            "them here; results/recommendations and the report have what would help."
+        )
+    return told
+
+
 def _show(tables: Tables, console: Console, *, as_json: bool) -> None:
     found = tables.written("recommendations")
     if as_json:
         common.print_json(found)
         return
-    order = f.when(f.col("action") == "set", 0).otherwise(1)
-    rows = found.orderBy(order, f.desc("rogue_ids_test"), "user").limit(SHOWN).collect()
+    order = f.when(f.col("action") == "set", 0).when(f.col("action") == "no_rate", 1).otherwise(2)
+    rows = found.orderBy(order, f.desc("rogue_ids"), "user").limit(SHOWN).collect()
     table = Table(
-        "user", "action", "now", "recommended", "rogue ids let in (judged days)", "healthy refused", "why"
+        "user", "action", "now", "recommended", "rogue ids held (judged days)", "healthy refused", "why"
     )
     for row in rows:
-        let_in = f"{row['rogue_ids_admitted_test'] or 0} of {row['rogue_ids_test'] or 0}"
-        refused, why = row["healthy_refused_test"] or 0, (row["reasons"] or [""])[0]
+        came = row["rogue_ids_test"]
+        held = f"{came - row['rogue_ids_admitted_test']:,} of {came:,}" if came else "-"
+        why = " What would help: ".join([*row["reasons"][:1], *row["remedies"][:1]])
         rates = (
             "-" if rate is None else f"{rate:g}" for rate in (row["current_rate"], row["recommended_rate"])
         )
-        table.add_row(row["user"], row["action"], *rates, let_in, f"{refused}", why)
+        action = row["action"].replace("_", " ")
+        table.add_row(
+            escape(row["user"]), action, *rates, held, f"{row['healthy_refused_test']}", escape(why)
+        )
     console.print(table)
     console.print(
         "Load it with `mode: observe` first, look, then `pidgate promote` user by user: enforcing is yours to type."

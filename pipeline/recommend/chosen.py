@@ -1,159 +1,136 @@
-"""From what each rate would have done to the rate that is recommended, and why.
+"""From what each rate would have done to the rate that is recommended. Pure; the reasons are in reasons.py.
 
-The rule: of the rates that refused no healthy id in the days learnt from, the least one that leaves headroom and lets
-all producers that live restart at once; only headroom, when a rogue would slip through otherwise. The judged days play
-no part in it. What is in force stays when it does all that. Where a rogue runs all the time, no rate both holds it and
-refuses nobody: then the rate that refuses nobody is recommended, and the one that holds is named; or, if healthy ids
-may wait for a while (`longest_wait_ms`), the one that holds.
+The rule: of the rates that refuse no healthy id, the least one that leaves headroom and lets all producers that live
+restart at once; only headroom, when a rogue would slip through otherwise. It is applied twice: to the days learnt from,
+so that the days kept back judge it, and then to all days, which is what is recommended.
+
+A rate is recommended where it does something: it holds the rogue, in all days and in the judged ones, or healthy ids
+no longer wait. Where a rogue runs beside healthy producers all the time no rate does; then there is none, but what
+would help. Where there is too little to go by there is none either.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
-from pidgate.pipeline.recommend.candidates import LONGEST_WAIT_MS
-from pidgate.pipeline.recommend.reasons import reasons
+from pidgate.pipeline.recommend.evidence import LONGEST_WAIT_MS, Asked, Counts, Evidence, Need, Tried
 
-HEADROOM = 1.5
-HELD_SHARE = 0.5
-"""A rogue is held when no more of its ids get in."""
-
-
-def recommend_candidates(outcomes: DataFrame) -> DataFrame:
-    """The result table of that name, from trials()."""
-    return outcomes.where("rate_milli is not null").select(
-        "user",
-        (f.col("rate_milli") / 1000).alias("candidate_rate"),
-        "period",
-        (f.col("healthy_admitted") + f.col("rogue_admitted")).alias("admitted"),
-        (f.col("healthy_refused") + f.col("rogue_refused")).alias("refused"),
-        "healthy_refused",
-        "rogue_admitted",
-        "rogue_refused",
-        "longest_wait_ms",
-    )
+A_DAY_MS = 86_400_000
+FEWEST_JUDGED = 20
+"""Ids of a rogue in the judged days that say something about a rate: of one that was mended a few are left."""
 
 
-def filter_accuracy(outcomes: DataFrame, expected_rate: float) -> DataFrame:
-    """The result table of that name: `expected_rate` is the configured p, which the filters have to keep below."""
-    return outcomes.where("rate_milli is null").select(
-        "user",
-        f.col("filter_ids").alias("ids"),
-        "false_positives",
-        f.coalesce(f.try_divide("false_positives", "filter_ids"), f.lit(0.0)).alias("false_positive_rate"),
-        f.lit(expected_rate).alias("expected_rate"),
-    )
+class Action(StrEnum):
+    """The recommendation in one word."""
+
+    SET = "set"
+    KEEP = "keep"
+    NONE = "none"
+    """There is nothing to go by, or too little of it; or the user is exempt."""
+    NO_RATE = "no_rate"
+    """There is a rogue, and no rate separates it from the healthy."""
 
 
-def recommendations(
-    candidates: DataFrame, need: DataFrame, headroom: float, longest_wait_ms: int
-) -> DataFrame:
-    """The result table of that name. `need`: candidates() of candidates.py, with what is in force, `patterns` and
-    `history_refusals`. `longest_wait_ms`: 0 refuses no healthy id in the days learnt from.
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The rule, applied to some days."""
+
+    pick: Tried
+    least: Tried
+    """The least that refuses no healthy id."""
+    holding: Tried | None
+    """The least under which healthy ids only wait, while the rogue is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The outcome for a user. `fit`: over all days; `judged`: the rate that the days learnt from would have chosen."""
+
+    action: Action
+    rate: float | None = None
+    """Of SET and KEEP."""
+    lacks: str = ""
+    """For NONE: what there is too little of: history, time, ids."""
+    fit: Fit | None = None
+    judged: Fit | None = None
+
+    def followed(self, user: Evidence) -> Tried:
+        """Return what is in force when the recommendation is followed."""
+        return self.fit.pick if self.action is Action.SET and self.fit else user.now
+
+    def test(self, user: Evidence) -> Counts:
+        """Return the judged days under it: of a new rate, by the one that did not know them, if there is one."""
+        if self.action is not Action.SET:
+            return user.now.test
+        return self.judged.pick.test if self.judged else Counts()
+
+
+def choose(user: Evidence, asked: Asked) -> Choice:
+    """Return the recommendation for a user."""
+    fit = fitted(user.whole, user.tried, lambda one: one.whole, asked)
+    judged = fitted(user.train, user.tried, lambda one: one.train, asked) if user.train.ids else None
+    now = user.now
+
+    def is_(action: Action, lacks: str = "") -> Choice:
+        set_to = fit.pick.rate if fit else None
+        rate = {Action.SET: set_to, Action.KEEP: user.current_rate}.get(action)
+        return Choice(action, rate, lacks, fit, judged)
+
+    if user.exempt or not user.whole.ids:
+        return is_(Action.NONE)
+    if user.current_rate == 0:
+        return is_(Action.KEEP)
+    if lacks := too_little(user, asked):
+        return is_(Action.NONE, lacks)
+    if fit is None:
+        return is_(Action.NO_RATE if user.whole.rogue_ids else Action.NONE)
+    if user.current_rate is not None and _is_fine(now, fit, user.whole):
+        return is_(Action.KEEP)
+    waits = now.whole.healthy_refused > 0 and fit.pick.rate > now.rate
+    if user.whole.rogue_ids and not separates(fit, judged) and not waits:
+        return is_(Action.NO_RATE)
+    return is_(Action.KEEP if fit.pick.rate == user.current_rate else Action.SET)
+
+
+def separates(fit: Fit, judged: Fit | None) -> bool:
+    """Return whether the rogue is held: in all days and, where it was there to be learnt from and has gone on, in the
+    judged ones.
     """
-    rated = _both_periods(candidates).groupBy("user").agg(f.collect_list("tried").alias("tried"))
-    users = need.join(rated, "user", "left").withColumns(_picked(headroom, longest_wait_ms))
-    slips = ~f.coalesce(_holds("strict"), f.lit(True)) & f.col("patient").isNotNull()
-    users = users.withColumn("pick", f.when(slips, f.col("patient")).otherwise(f.col("strict")))
-    users = users.withColumn("action", _action()).withColumns(
-        {
-            "headroom": f.try_divide(f.col("pick.rate"), f.col("least.rate")),
-            "censored": f.col("history_refusals") > 0,
-            "recommended_rate": f.when(f.col("action") == "set", f.col("pick.rate")).when(
-                f.col("action") == "keep", f.col("current_rate")
-            ),
-            "judged": f.when(f.col("action") == "keep", f.coalesce("now", "pick")).otherwise(f.col("pick")),
-        }
-    )
-    return users.withColumn("reasons", reasons()).select(
-        "user",
-        "owner",
-        "current_rate",
-        "recommended_rate",
-        "action",
-        "headroom",
-        "patterns",
-        "reasons",
-        f.col("judged.train.healthy_refused").alias("healthy_refused_train"),
-        f.col("judged.test.healthy_refused").alias("healthy_refused_test"),
-        f.col("judged.test.rogue_admitted").alias("rogue_ids_admitted_test"),
-        (f.col("judged.test.rogue_admitted") + f.col("judged.test.rogue_refused")).alias("rogue_ids_test"),
-        f.col("naive").cast("double").alias("naive_rate"),
-        f.col("plain.test.rogue_admitted").alias("naive_rogue_ids_admitted_test"),
-        f.col("plain.test.healthy_refused").alias("naive_healthy_refused_test"),
-        "censored",
-        "mode",
-        f.col("healthy_peak").alias("healthy_peak_train"),
-        _holds("judged").alias("holds_rogue"),
-        f.col("holding.rate").alias("holding_rate"),
-        f.col("holding.train.longest_wait_ms").alias("holding_longest_wait_ms"),
-        "source",
-    )
+    is_judged = judged and judged.pick.train.rogue_ids and judged.pick.test.rogue_ids >= FEWEST_JUDGED
+    return bool(fit.pick.whole.holds) and not (is_judged and judged and not judged.pick.test.holds)
 
 
-def _both_periods(candidates: DataFrame) -> DataFrame:
-    """user, tried: a struct of rate, train and test, which sorts by its rate."""
-    measured = f.struct("healthy_refused", "rogue_admitted", "rogue_refused", "longest_wait_ms")
-    return (
-        candidates.groupBy("user", "candidate_rate")
-        .agg(
-            f.first(f.when(f.col("period") == "train", measured), ignorenulls=True).alias("train"),
-            f.first(f.when(f.col("period") == "test", measured), ignorenulls=True).alias("test"),
-        )
-        .select("user", f.struct(f.col("candidate_rate").alias("rate"), "train", "test").alias("tried"))
-    )
+def too_little(user: Evidence, asked: Asked) -> str:
+    """Return what is missing of the least evidence: history, time, ids; empty: nothing is."""
+    if asked.end_ms - asked.begin_ms < asked.least_history_ms:
+        return "history"
+    if asked.end_ms - user.first_ms < min(A_DAY_MS, asked.least_history_ms):
+        return "time"
+    return "ids" if user.whole.ids < asked.least_ids else ""
 
 
-def _picked(headroom: float, longest_wait_ms: int) -> dict[str, Column]:
-    """least: refuses no healthy id; strict: the same with headroom; plain: the maximum of history; now: what is in
-    force; holding: the least under which the healthy only wait, while the rogue is held; patient: that, if allowed.
-    """
-    safe = f.filter("tried", lambda one: one["train"]["healthy_refused"] == 0)
-    least = f.array_min(safe)
-    # Who has no healthy producer needs no room for more of them.
-    times = f.when(f.col("healthy_peak") > 0, headroom).otherwise(1.0)
-    ample = f.filter(safe, lambda one: one["rate"] >= times * least["rate"])
-    restarts = f.filter(ample, lambda one: one["rate"] >= f.col("alive"))
-    holds_too = f.filter(restarts, lambda one: (f.col("rogue_ids") == 0) | _is_held(one))
-    waits_ms = longest_wait_ms or LONGEST_WAIT_MS
-    waiting = f.filter("tried", lambda one: (one["train"]["longest_wait_ms"] <= waits_ms) & _is_held(one))
-    holding = f.array_min(waiting)
-    return {
-        "least": least,
-        "strict": f.coalesce(f.array_min(holds_too), f.array_min(ample), f.array_max(safe)),
-        "holding": f.when(f.col("rogue_ids") > 0, holding),
-        "patient": f.when(f.lit(longest_wait_ms > 0), holding),
-        "plain": _of_rate("naive"),
-        "now": _of_rate("current_rate"),
-    }
-
-
-def _of_rate(column: str) -> Column:
-    same = f.filter("tried", lambda one: one["rate"] == f.greatest(f.col(column), f.lit(0.001)))
-    return f.get(same, f.lit(0))
-
-
-def _is_held(one: Column) -> Column:
-    came = one["train"]["rogue_admitted"] + one["train"]["rogue_refused"]
-    return one["train"]["rogue_admitted"] <= HELD_SHARE * came
-
-
-def _holds(name: str) -> Column:
-    return f.when(f.col("rogue_ids") > 0, _is_held(f.col(name)))
-
-
-def _action() -> Column:
+def _is_fine(now: Tried, fit: Fit, need: Need) -> bool:
     """Nothing is touched without a reason."""
-    is_ample = (f.col("current_rate") >= f.col("alive")) | (f.col("current_rate") >= f.col("pick.rate"))
-    is_fine = (f.col("now.train.healthy_refused") == 0) & f.coalesce(_holds("now"), f.lit(True)) & is_ample
-    better = ~f.coalesce(_holds("pick"), f.lit(True)) & (f.col("now.train.healthy_refused") == 0)
-    return (
-        f.when(f.col("exempt") | (f.col("train_ids") == 0), "none")
-        .when(f.col("current_rate") == 0, "keep")
-        .when(f.coalesce(is_fine, f.lit(False)), "keep")
-        # A rogue that no safe rate holds is no reason to change a rate that is safe.
-        .when(f.coalesce(better, f.lit(False)) & (f.col("current_rate") <= f.col("pick.rate")), "keep")
-        .when(f.col("current_rate") == f.col("pick.rate"), "keep")
-        .otherwise("set")
-    )
+    fits_a_restart = now.rate >= min(need.alive, fit.pick.rate)
+    return now.whole.healthy_refused == 0 and now.whole.holds is not False and fits_a_restart
+
+
+def fitted(need: Need, tried: Sequence[Tried], counts: Callable[[Tried], Counts], asked: Asked) -> Fit | None:
+    """Apply the rule to some days; None: every rate tried refuses a healthy id."""
+    safe = [one for one in tried if counts(one).healthy_refused == 0]
+    if not safe:
+        return None
+    least = safe[0]
+    # Who has no healthy producer needs no room for more of them.
+    times = asked.headroom if need.healthy_peak else 1.0
+    ample = [one for one in safe if one.rate >= times * least.rate]
+    restarts = [one for one in ample if one.rate >= need.alive and counts(one).holds is not False]
+    pick = next(iter([*restarts, *ample]), safe[-1])
+    waits_ms = asked.longest_wait_ms or LONGEST_WAIT_MS
+    waiting = (one for one in tried if counts(one).longest_wait_ms <= waits_ms and counts(one).holds)
+    holding = next(waiting, None)
+    if asked.longest_wait_ms and holding and counts(pick).holds is False:
+        pick = holding
+    return Fit(pick, least, holding)

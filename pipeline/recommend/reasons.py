@@ -1,119 +1,218 @@
-"""Reasons for a recommended rate, as sentences for the person who has to answer for it: the one readable table."""
+"""Reasons for a rate, and what would help where none does, for the person who has to answer for it. Pure."""
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
-from pyspark.sql import Column
-from pyspark.sql import functions as f
+from pidgate.events.patterns import Pattern, pattern_words
+from pidgate.pipeline.recommend.chosen import Action, Choice, Fit, separates
+from pidgate.pipeline.recommend.evidence import Asked, Counts, Evidence, Tried
+from pidgate.units import about_duration, counted, listed, number
 
-from pidgate.pipeline.offenders import words
-
-
-class Reason(NamedTuple):
-    """A sentence, and when it holds (Spark SQL). What stands in its {braces} is SQL, too, in one of FORMS."""
-
-    holds: str
-    sentence: str
+_AT_THE_SOURCE = frozenset((Pattern.RESTART_LOOP, Pattern.PRODUCER_PER_ERROR, Pattern.PRODUCER_PER_BATCH))
+"""Patterns that open producers without a transactional id: InitProducerId can be refused to them."""
+_MOST_POINTS = 8
 
 
-FORMS = {
-    "": "{}",
-    ":rate": r"regexp_replace(format_string('%.3f', {}), r'\.?0+$', '')",
-    ":s": "ceil({} / 1000)",
-}
-"""Numbers are written as they are, as a rate (43, 0.5), or in seconds that are given in ms."""
-_PLACE = re.compile(r"\{([^:}]+)(:\w+)?\}")
-
-_SET = "action = 'set'"
-_IN_FORCE = f"{_SET} and current_rate is not null"
-_ROGUE = "rogue_ids > 0 and action != 'none'"
-_LOOSE = f"{_ROGUE} and judged.train.rogue_admitted > 0.5 * rogue_ids"
-_APART = (
-    "no rate holds the rogue and refuses no healthy id that comes while it runs: give it a user of its own"
-)
-
-REASONS = (
-    Reason("action = 'none' and exempt", "exempt: counted, never refused"),
-    Reason("action = 'none' and not exempt", "no new ids in the days that were learnt from"),
-    Reason(
-        f"{_SET} and healthy_peak > 0",
-        "healthy producers brought at most {healthy_peak} new ids in a window; {least.rate:rate} is the least rate "
-        "tried that refuses none",
-    ),
-    Reason(
-        f"{_SET} and healthy_peak = 0",
-        "no healthy producer was seen: {pick.rate:rate} is the least rate tried",
-    ),
-    Reason(
-        f"{_SET} and alive > greatest(healthy_peak, 1)",
-        "{alive} ids were in use at the same time: a restart of all of them at once "
-        "{if(pick.rate >= alive, 'fits', 'would have to wait')}",
-    ),
-    Reason(
-        f"{_SET} and pick.train.healthy_refused > 0",
-        "{pick.train.healthy_refused} healthy ids of the days learnt from would have had to wait, the longest for "
-        "{pick.train.longest_wait_ms:s} s; none gives up",
-    ),
-    Reason(f"{_SET} and current_rate is null", "no rate is in force"),
-    Reason(
-        f"{_IN_FORCE} and now.train.healthy_refused > 0",
-        "the rate in force ({current_rate:rate}) would have refused {now.train.healthy_refused} healthy ids",
-    ),
-    Reason(
-        f"{_IN_FORCE} and now.train.healthy_refused = 0 and now.train.rogue_admitted > 0",
-        "the rate in force ({current_rate:rate}) lets in {now.train.rogue_admitted} of {rogue_ids} ids of rogue "
-        "producers",
-    ),
-    Reason(
-        f"{_IN_FORCE} and coalesce(now.train.healthy_refused + now.train.rogue_admitted, 0) = 0",
-        "the rate in force ({current_rate:rate}) is less",
-    ),
-    Reason(
-        _ROGUE,
-        "{coalesce(nullif(array_join(patterns, ', '), ''), 'rogue')}: of "
-        "{judged.test.rogue_admitted + judged.test.rogue_refused} ids of rogue producers in the judged days it lets in "
-        "{judged.test.rogue_admitted}; the maximum of history ({naive}) lets in {plain.test.rogue_admitted}",
-    ),
-    Reason(
-        f"{_LOOSE} and healthy_peak = 0",
-        "the rogue is so slow that no rate tried holds it: look for its cause, not for a quota",
-    ),
-    Reason(f"{_LOOSE} and healthy_peak > 0 and holding is null", _APART),
-    Reason(
-        f"{_LOOSE} and healthy_peak > 0 and holding is not null",
-        f"{_APART}; or set "
-        "{holding.rate:rate}: the healthy would have waited up to {holding.train.longest_wait_ms:s} s, and "
-        "{holding.train.rogue_admitted} of {rogue_ids} rogue ids come in",
-    ),
-    Reason(
-        "judged.test.healthy_refused > 0",
-        "in the judged days it would have made {judged.test.healthy_refused} healthy ids wait",
-    ),
-    Reason(
-        "rogue_transactional_ids > 0",
-        "{rogue_transactional_ids} of its rogue ids are of transactions, refused only with "
-        "quotas.producer_ids.transactional: enforce",
-    ),
-    Reason(
-        "history_refusals > 0",
-        "censored: {history_refusals} refusals in this history; what would have come without them is not known, the "
-        "need may be larger",
-    ),
-    Reason(
-        f"{_SET} and source = 'run_time'",
-        "set at run time by {set_by}: that stands above the file until it is reset (pidgate quotas)",
-    ),
-)
+def reasons(user: Evidence, choice: Choice, asked: Asked) -> list[str]:
+    """Return the sentences, the weightiest first."""
+    return [
+        *_of_action(user, choice, asked),
+        *_of_rogue(user, choice),
+        *_of_judged_days(user, choice),
+        *_cautions(user, choice),
+    ]
 
 
-def reasons() -> Column:
-    """array<string>, of the columns that chosen.recommendations() has by then."""
-    return f.array_compact(f.array(*(f.expr(f"if({one.holds}, {_said(one)}, null)") for one in REASONS)))
+def _of_action(user: Evidence, choice: Choice, asked: Asked) -> Iterator[str]:
+    match choice.action:
+        case Action.NONE:
+            yield _nothing(user, choice, asked)
+        case Action.NO_RATE:
+            yield _not_separated(user, choice)
+        case Action.SET if choice.fit:
+            yield from _of_new_rate(user, choice.fit)
 
 
-def _said(reason: Reason) -> str:
-    """Return SQL that fills the sentence."""
-    numbers = [FORMS[form].format(sql) for sql, form in _PLACE.findall(reason.sentence)]
-    return f"format_string({', '.join([words.text(_PLACE.sub('%s', reason.sentence)), *numbers])})"
+def _nothing(user: Evidence, choice: Choice, asked: Asked) -> str:
+    if user.exempt:
+        return "exempt: counted, never refused"
+    seen = about_duration(max(0, asked.end_ms - user.first_ms))
+    whole = about_duration(max(0, asked.end_ms - asked.begin_ms))
+    return {
+        "history": f"{whole} of history are too little to recommend a rate: take "
+        f"{about_duration(asked.least_history_ms)} or more (--least-history)",
+        "time": f"seen for {seen} only: a day of a user is the least to recommend a rate from",
+        "ids": f"{counted(user.whole.ids, 'new id')} in {seen} are too few for a rate of its own; "
+        f"{asked.least_ids} are the least (--least-ids)",
+    }.get(choice.lacks, "no new ids in these days")
+
+
+def _not_separated(user: Evidence, choice: Choice) -> str:
+    if choice.fit is None:
+        return "every rate tried makes healthy ids wait"
+    whole, rate = choice.fit.pick.whole, number(choice.fit.pick.rate)
+    if not user.whole.healthy_peak:
+        return (
+            f"the rogue is so slow that no rate tried holds it: {rate} lets in {_of(whole)} of its ids. Look for its "
+            "cause, not for a quota"
+        )
+    if whole.holds and choice.judged:
+        return (
+            "no rate holds the rogue reliably: what held it in the days learnt from "
+            f"({number(choice.judged.pick.rate)}) lets in {_of(choice.judged.pick.test)} of its ids in the judged days"
+        )
+    return (
+        f"no rate separates the rogue from the healthy: {rate}, the least with headroom that refuses no healthy id, "
+        f"lets in {_of(whole)} of its ids"
+    )
+
+
+def _of(counts: Counts) -> str:
+    return f"{number(counts.rogue_admitted)} of {number(counts.rogue_ids)}"
+
+
+def _of_new_rate(user: Evidence, fit: Fit) -> Iterator[str]:
+    pick, whole, now = fit.pick, fit.pick.whole, user.now
+    if user.whole.healthy_peak:
+        yield (
+            f"healthy producers brought at most {counted(user.whole.healthy_peak, 'new id')} in a window; "
+            f"{number(fit.least.rate)} is the least rate tried that refuses none"
+        )
+    else:
+        yield f"no healthy producer was seen: {number(pick.rate)} is the least rate tried"
+    if user.whole.alive > max(user.whole.healthy_peak, 1):
+        fits = "fits" if pick.rate >= user.whole.alive else "would have to wait"
+        yield f"{number(user.whole.alive)} ids were in use at the same time: a restart of all of them at once {fits}"
+    if whole.healthy_refused:
+        yield (
+            f"{counted(whole.healthy_refused, 'healthy id')} would have had to wait, the longest for "
+            f"{_seconds(whole.longest_wait_ms)}; none gives up"
+        )
+    if user.current_rate is None:
+        yield "no rate is in force"
+    elif now.whole.healthy_refused:
+        refused = counted(now.whole.healthy_refused, "healthy id")
+        yield f"the rate in force ({number(now.rate)}) would have refused {refused}"
+    elif now.whole.rogue_admitted:
+        yield f"the rate in force ({number(now.rate)}) lets in {_of(now.whole)} ids of rogue producers"
+    elif now.rate < pick.rate:
+        yield f"the rate in force ({number(now.rate)}) is less"
+
+
+def _of_rogue(user: Evidence, choice: Choice) -> Iterator[str]:
+    if not user.whole.rogue_ids or choice.action is Action.NONE:
+        return
+    found = ", ".join(pattern_words(pattern).name.lower() for pattern in user.patterns) or "rogue"
+    clients = f" ({listed(list(user.rogues), 3)})" if user.rogues else ""
+    yield f"{found}{clients}: {number(user.whole.rogue_ids)} of {counted(user.whole.ids, 'new id')} are its own"
+    if choice.action is Action.SET and choice.fit:
+        yield f"in all these days {number(choice.fit.pick.rate)} lets in {_of(choice.fit.pick.whole)} of them"
+        if not separates(choice.fit, choice.judged):
+            yield "that does not hold the rogue: the rate is for the healthy; for the rogue see what would help"
+    if choice.action in (Action.SET, Action.NO_RATE):
+        yield f"rates tried: {curve(user.tried)}"
+
+
+def curve(tried: Sequence[Tried]) -> str:
+    """Return, for some of the rates, how much of a rogue each holds and how many healthy ids wait for that."""
+    step = max(1, -(-len(tried) // _MOST_POINTS))
+    shown = [*tried[:-1:step], tried[-1]] if tried else []
+    points = (
+        f"{number(one.rate)} holds {_per_cent(one.whole)} of the rogue's ids and lets "
+        f"{counted(one.whole.healthy_refused, 'healthy id')} wait"
+        for one in shown
+    )
+    return "; ".join(points)
+
+
+def _per_cent(counts: Counts) -> str:
+    return f"{100 * counts.rogue_refused // max(1, counts.rogue_ids)} %"
+
+
+def _of_judged_days(user: Evidence, choice: Choice) -> Iterator[str]:
+    """Yield what the days say that were kept back, of the rate that did not know them."""
+    if choice.action not in (Action.SET, Action.KEEP):
+        return
+    if choice.judged is None:
+        yield "not judged: it brought no id in the days learnt from"
+        return
+    test = choice.test(user)
+    rate = choice.judged.pick.rate if choice.action is Action.SET else user.current_rate
+    learnt = "the rate in force" if choice.action is Action.KEEP else "learnt from the days before"
+    rogue = f"lets in {_of(test)} rogue ids and " if test.rogue_ids else ""
+    yield (
+        f"judged on the days kept back: {number(rate or 0)} ({learnt}) {rogue}makes "
+        f"{counted(test.healthy_refused, 'healthy id')} wait"
+    )
+    if choice.action is Action.SET and test.rogue_ids and not user.train.rogue_ids:
+        yield "the rogue came in the days kept back only: that it is held is not judged"
+    if test.rogue_ids and (plain := user.at(max(user.train.naive, 1))):
+        yield f"the maximum of history ({number(plain.rate)}) lets in {_of(plain.test)} there"
+
+
+def _cautions(user: Evidence, choice: Choice) -> Iterator[str]:
+    if choice.action is Action.NONE:
+        return
+    if user.whole.rogue_transactional_ids:
+        yield (
+            f"{number(user.whole.rogue_transactional_ids)} of its rogue ids are of transactions, refused only with "
+            "quotas.producer_ids.transactional: enforce"
+        )
+    if user.history_refusals:
+        yield (
+            f"censored: {counted(user.history_refusals, 'refusal')} in this history; what would have come without them "
+            "is not known, the need may be larger"
+        )
+    if choice.action is Action.SET and user.source == "run_time":
+        yield (
+            f"set at run time by {user.set_by}: that stands above the file until it is reset (pidgate quotas)"
+        )
+
+
+def remedies(user: Evidence, choice: Choice, asked: Asked) -> list[str]:
+    """Return what would help where no rate holds the rogue, what costs least first; empty where one does."""
+    is_set = choice.action is Action.SET and choice.fit and separates(choice.fit, choice.judged)
+    if not user.whole.rogue_ids or is_set or choice.action not in (Action.SET, Action.NO_RATE):
+        return []
+    return [
+        *(f"mend the client: {pattern_words(pattern).remedy}" for pattern in user.patterns),
+        *_own_principal(user),
+        *_waiting_rate(choice, asked),
+        *_other_limits(user),
+    ]
+
+
+def _own_principal(user: Evidence) -> Iterator[str]:
+    if user.whole.healthy_peak:
+        whom = listed(list(user.rogues), 3) or "the rogue"
+        yield f"give {whom} a principal of its own: a quota of that one makes nobody else wait"
+
+
+def _waiting_rate(choice: Choice, asked: Asked) -> Iterator[str]:
+    holding = choice.fit.holding if choice.fit else None
+    if holding and not asked.longest_wait_ms:
+        whole = holding.whole
+        seconds = max(1, -(-whole.longest_wait_ms // 1000))
+        yield (
+            f"set {number(holding.rate)} (--longest-wait {seconds}): it lets in {_of(whole)} rogue ids; "
+            f"{counted(whole.healthy_refused, 'healthy id')} would have waited, the longest for "
+            f"{_seconds(whole.longest_wait_ms)}, and lost nothing"
+        )
+
+
+def _other_limits(user: Evidence) -> Iterator[str]:
+    if user.whole.rogue_transactional_ids or Pattern.RANDOM_TRANSACTIONAL_IDS in user.patterns:
+        yield (
+            "transactional_ids_rate limits new transactional ids at InitProducerId, before anything is sent: kept ones "
+            "are free, made up ones are not"
+        )
+    if _AT_THE_SOURCE & set(user.patterns):
+        yield (
+            "quotas.producer_ids.refuse_init_producer_id: true gives a user without tokens no id: what has to wait "
+            "burns none meanwhile, at whatever rate"
+        )
+
+
+def _seconds(wait_ms: int) -> str:
+    return f"{number(-(-wait_ms // 1000))} s"

@@ -137,35 +137,66 @@ def _deaths(found: Heaps) -> Chart:
     )
 
 
-def candidates(tried: Sequence[Candidate], recommended: float | None) -> Chart:
-    """Draw each rate's outcome in the time kept back: healthy ids refused against harmful ids let in."""
-    tested = [one for one in tried if one.period == "test"]
-    shown = tested or list(tried)
-    rates = [one.candidate_rate for one in shown]
-    lines = [
-        _over_rates("harmful ids let in", rates, [one.rogue_admitted for one in shown], "--bad"),
-        _over_rates("healthy ids refused", rates, [one.healthy_refused for one in shown], "--series-1"),
-    ]
-    layout = _layout("ids in the time kept back")
+def candidates(tried: Sequence[Candidate], recommended: float | None) -> tuple[Chart, str, str]:
+    """Draw the outcome of each rate over all days, with title and caption.
+
+    Beside a rogue what holding it costs: a point for each rate, harmful ids held over healthy ids that wait.
+    """
+    by_rate: dict[float, list[Candidate]] = {}
+    for one in tried:
+        by_rate.setdefault(one.candidate_rate, []).append(one)
+    rates = sorted(by_rate)
+    waited = [sum(one.healthy_refused for one in by_rate[rate]) for rate in rates]
+    held = [sum(one.rogue_refused for one in by_rate[rate]) for rate in rates]
+    came = max(
+        (sum(one.rogue_admitted + one.rogue_refused for one in of) for of in by_rate.values()), default=0
+    )
+    if not came:
+        return _over_rates(rates, waited, recommended), "What other rates would have done", _REPLAYED
+    longest_ms = [max(one.longest_wait_ms for one in by_rate[rate]) for rate in rates]
+    line = _scatter(
+        "rates tried",
+        "lines+markers+text",
+        "%{text} per window: %{y:,} harmful ids held, %{x:,} healthy ids wait, %{customdata} at most<extra></extra>",
+        x=waited,
+        y=held,
+        text=[count(rate) for rate in rates],
+        customdata=[duration(longest) for longest in longest_ms],
+        textposition="top center",
+        line={"color": "--series-1", "width": 1},
+        marker={"color": ["--limit" if rate == recommended else "--series-1" for rate in rates], "size": 8},
+    )
+    layout = _layout("harmful ids held")
+    layout["yaxis"]["range"] = [-0.05 * came, 1.15 * came]
+    layout["xaxis"] = {"title": {"text": "healthy ids that have to wait"}, "tickformat": ",", **_AXIS}
+    caption = (
+        f"{_REPLAYED} A point for each rate: of {count(came)} harmful ids so many are held, and so many healthy ids "
+        "have to wait for that. A rate that separates them lies at the top left."
+    )
+    return {"data": [line], "layout": layout}, "What holding it costs", caption
+
+
+_REPLAYED = "Replayed through the gateway's own quota code, over all days."
+
+
+def _over_rates(rates: Sequence[float], waited: Sequence[int], recommended: float | None) -> Chart:
+    line = _scatter(
+        "healthy ids that wait",
+        "lines+markers",
+        "%{y:,} at a rate of %{x:,}<extra></extra>",
+        x=list(rates),
+        y=list(waited),
+        line={"color": "--series-1", "width": 2},
+        marker={"color": "--series-1", "size": 6},
+    )
+    layout = _layout("healthy ids that have to wait")
     layout["xaxis"] = {"title": {"text": "rate tried, new ids per window"}, "tickformat": ",", **_AXIS}
     # From under 1 to thousands: a log axis, unless a rate is 0.
     if min(rates, default=0) > 0 and max(rates) > 20 * min(rates):
         layout["xaxis"] |= {"type": "log", "dtick": 1}
     if recommended:
         layout["shapes"] = _line_at("x", recommended)
-    return {"data": lines, "layout": layout}
-
-
-def _over_rates(name: str, rates: Sequence[float], values: Sequence[int], colour: str) -> Chart:
-    return _scatter(
-        name,
-        "lines+markers",
-        "%{y:,} at a rate of %{x:,}<extra>" + name + "</extra>",
-        x=list(rates),
-        y=list(values),
-        line={"color": colour, "width": 2},
-        marker={"color": colour, "size": 6},
-    )
+    return {"data": [line], "layout": layout}
 
 
 def accuracy(found: Sequence[PatternAccuracy]) -> Chart:

@@ -81,7 +81,7 @@ def _offenders(found: Found) -> Iterator[Finding]:
             Weight.BAD,
             headline=_headline(user),
             why=sentence(worst.sentence or f"It {words.does}"),
-            action=f"{words.remedy} {advice_sentence(user.recommendation)}".strip(),
+            action=_action(words.remedy, user.recommendation),
             user=user.user,
         )
     if len(guilty) > _MOST_USERS:
@@ -104,6 +104,12 @@ def _headline(user: UserRow) -> str:
     )
 
 
+def _action(remedy: str, recommendation: Recommendation | None) -> str:
+    """The remedy for the client, then the quota; where no quota does it, mending the client is among what would."""
+    advice = advice_sentence(recommendation)
+    return advice if recommendation and recommendation.remedies else f"{remedy} {advice}".strip()
+
+
 def advice_sentence(recommendation: Recommendation | None) -> str:
     """Return the recommended quota and its outcome in the replay, as sentences."""
     if recommendation is None:
@@ -113,20 +119,35 @@ def advice_sentence(recommendation: Recommendation | None) -> str:
     match recommendation.action:
         case "set" if rate is not None:
             text = f"Meanwhile set producer_ids_rate to {count(rate)} per window ({today})."
-        case "block":
-            return f"Meanwhile block it: producer_ids_rate 0 ({today}). Nothing of it looked healthy."
         case "keep":
             return f"Keep its quota ({today})."
+        case "no_rate":
+            text = f"No rate separates it from its healthy producers, so none is recommended ({today})."
         case _:
-            return "No quota is recommended: there is too little history."
-    held = (recommendation.rogue_ids_test or 0) - (recommendation.rogue_ids_admitted_test or 0)
-    if recommendation.rogue_ids_test:
-        text += (
-            f" Replayed over the time kept back for judging, that holds {count(held)} of "
-            f"{counted(recommendation.rogue_ids_test, 'harmful id')} and refuses "
-            f"{no(recommendation.healthy_refused_test or 0, 'healthy one')}."
-        )
-    return text
+            why = next(iter(recommendation.reasons or ()), "there is too little history")
+            return sentence(f"No quota is recommended: {why}")
+    if recommendation.remedies:
+        for_whom = "" if recommendation.action == "no_rate" else " That is for its healthy producers alone."
+        helps = " ".join(sentence(f"({n}) {one}") for n, one in enumerate(recommendation.remedies, 1))
+        return f"{text}{for_whom} What helps: {helps}"
+    return f"{text} {_held(recommendation)}".strip()
+
+
+def _held(recommendation: Recommendation) -> str:
+    """The replay's verdict on a rate that holds: over all days, and over those that did not choose it."""
+    if not recommendation.rogue_ids:
+        return ""
+    held = recommendation.rogue_ids - (recommendation.rogue_ids_admitted or 0)
+    text = f"Replayed over all days, that holds {count(held)} of {counted(recommendation.rogue_ids, 'harmful id')}."
+    came = recommendation.rogue_ids_test or 0
+    if not came or recommendation.judged_rate is None:
+        return text
+    held_in_test = came - (recommendation.rogue_ids_admitted_test or 0)
+    return (
+        f"{text} Chosen without the last days and judged on them, the rate is {count(recommendation.judged_rate)}: it "
+        f"holds {count(held_in_test)} of {count(came)} there and refuses "
+        f"{no(recommendation.healthy_refused_test or 0, 'healthy one')}."
+    )
 
 
 def facts(found: PatternFound) -> list[tuple[str, str]]:

@@ -75,9 +75,15 @@ class Recommendation:
     action: str
     headroom: float | None
     reasons: Sequence[str] | None
+    remedies: Sequence[str] | None
+    """Other help, where no rate holds the rogue."""
+    judged_rate: float | None
+    """The rate that the days learnt from would have chosen, which the ..._test are of."""
     healthy_refused_test: int | None
     rogue_ids_admitted_test: int | None
     rogue_ids_test: int | None
+    rogue_ids_admitted: int | None
+    rogue_ids: int | None
     naive_rate: float | None
     naive_rogue_ids_admitted_test: int | None
     censored: bool | None
@@ -92,6 +98,8 @@ class Candidate:
     period: str
     healthy_refused: int
     rogue_admitted: int
+    rogue_refused: int
+    longest_wait_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +300,12 @@ class UserRow:
     @property
     def is_to_change(self) -> bool:
         """Return whether another quota is recommended."""
-        return self.recommendation is not None and self.recommendation.action in ("set", "block")
+        return self.recommendation is not None and self.recommendation.action == "set"
+
+    @property
+    def is_not_separated(self) -> bool:
+        """Return whether there is a rogue that no rate separates from the healthy."""
+        return self.recommendation is not None and self.recommendation.action == "no_rate"
 
     @property
     def burnt_ids(self) -> int:

@@ -90,7 +90,8 @@ def _study(plan: Plan, cluster: Cluster, tables: Path, clock: Clocked) -> dict[s
         ("rates", []),
         ("offenders", []),
         # Enforcing is never decided by a job: whoever runs the demo types it, as an operator would.
-        ("recommend", ["--enforce", "--bootstrap-servers", servers]),
+        # Seconds of history: for a demo enough, for a quota that people live with it takes a week.
+        ("recommend", ["--enforce", "--least-history", "10s", "--bootstrap-servers", servers]),
         ("ids", []),
         ("failover", []),
         ("report", ["--json"]),

@@ -282,7 +282,8 @@ _RECOMMENDATIONS = (
     "user string, owner string, current_rate double, recommended_rate double, action string, headroom double, "
     "patterns array<string>, reasons array<string>, healthy_refused_train long, healthy_refused_test long, "
     "rogue_ids_admitted_test long, rogue_ids_test long, naive_rate double, naive_rogue_ids_admitted_test long, "
-    "naive_healthy_refused_test long, censored boolean"
+    "naive_healthy_refused_test long, censored boolean, remedies array<string>, judged_rate double, "
+    "rogue_ids_admitted long, rogue_ids long"
 )
 
 
@@ -290,7 +291,7 @@ def _recommendations() -> Iterator[tuple[Any, ...]]:
     yield (
         *(ROGUE, "team-etl", 1_000.0, 40.0, "set", 1.5, ["producer_per_batch"]),
         ["Its healthy producers never needed more than 26 new ids in an hour.", f"Seen with {HOSTILE}."],
-        *(0, 0, 6_720, 51_000, 520.0, 51_000, 0, True),
+        *(0, 0, 6_720, 51_000, 520.0, 51_000, 0, True, [], 38.0, 20_000, 159_040),
     )
     yield (
         HOSTILE,
@@ -309,7 +310,11 @@ def _recommendations() -> Iterator[tuple[Any, ...]]:
         None,
         None,
         False,
+        *([], None, 1_530, 1_530),
     )
-    yield ("carol", "", None, 20.0, "set", 2.0, ["restart_loop"], [], 0, 0, 900, 7_000, 65.0, 6_900, 0, False)
+    yield (
+        *("carol", "", None, 20.0, "set", 2.0, ["restart_loop"], []),
+        *(0, 0, 900, 7_000, 65.0, 6_900, 0, False, [], 20.0, 900, 7_120),
+    )
     for user in QUIET:
-        yield (user, None, 100.0, 100.0, "keep", 3.0, [], [], 0, 0, 0, 0, 12.0, 0, 0, False)
+        yield (user, None, 100.0, 100.0, "keep", 3.0, [], [], 0, 0, 0, 0, 12.0, 0, 0, False, [], 100.0, 0, 0)

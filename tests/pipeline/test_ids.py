@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.ids import write_ids
+from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import HistoryEmpty
-from pidgate.pipeline.rates.times import Days
 from pidgate.pipeline.runs import replacing
 from tests.pipeline.made_events import HOUR, MONDAY, Row, event, write_events
 

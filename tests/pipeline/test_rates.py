@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from pidgate.pipeline.cli import app
 from pidgate.pipeline.commands.rates import write_rates
+from pidgate.pipeline.days import Days
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
-from pidgate.pipeline.rates.times import Days
 from pidgate.pipeline.rates.users import LG_REGISTERS, daily_sketches, estimated_ids
 from pidgate.pipeline.runs import replacing
 from tests.pipeline.made_events import DAY, HOUR, MINUTE, MONDAY, MadeUp, event, write_events

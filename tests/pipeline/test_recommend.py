@@ -10,8 +10,11 @@ from pyspark.sql import types as types
 from rich.console import Console
 
 from pidgate.gateway.config.loading import parse
+from pidgate.pipeline.commands.offenders import write_offenders
 from pidgate.pipeline.commands.recommend import rates_of, write_files, write_recommendations
-from pidgate.pipeline.errors import BadOption
+from pidgate.pipeline.days import Days
+from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.recommend.judged import LABELS_OF_IDS, arrived, judged_by_findings
 from pidgate.pipeline.recommend.trials import Course, trials
 from pidgate.pipeline.runs import replacing
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from pidgate.pipeline.tables import Tables
+
+
+ASKED = Asked(least_history_ms=5 * DAY_MS)
+"""The history has six days."""
 
 
 def _events(spark: SparkSession, event_type: str, told: list[dict[str, Any]]) -> DataFrame:
@@ -49,7 +56,7 @@ def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     _write(tables, "topology", [topology()])
     spark.createDataFrame(history.labels, LABELS_OF_IDS).write.parquet(tables.path("labels_ids"))
     with replacing(tables) as run:
-        advised = write_recommendations(run, Console(quiet=True))
+        advised = write_recommendations(run, Console(quiet=True), asked=ASKED)
         write_files(run, Console(quiet=True), advised)
     return tables, advised.course
 
@@ -99,6 +106,37 @@ def test_the_file_is_loaded_by_the_gateway(done: tuple[Tables, Course]) -> None:
     assert str(settings.cluster.bootstrap_servers[0]) == "127.0.0.1:19092"
     assert users["mixed"].mode == "observe", "nobody asked for enforcing"
     assert "+      producer_ids_rate" in (folder / "changes.diff").read_text()
+
+
+def test_the_file_says_what_was_judged_and_that_all_days_were_fitted(done: tuple[Tables, Course]) -> None:
+    text = done[0].text("recommended", "quotas.yaml")
+    assert text is not None
+    assert "Each rate is fitted to all days from 2026-09-21 to 2026-09-2" in text
+    rows = _of(done[0]).values()
+    came = sum(row["rogue_ids_test"] for row in rows)
+    held = came - sum(row["rogue_ids_admitted_test"] for row in rows)
+    assert f"In the judged days it holds {held:,} of {came:,} ids of rogues" in text
+    assert "(learnt from the days before)" in text
+
+
+def test_a_short_history_recommends_nothing(tables: Tables) -> None:
+    """An hour of it made a rate that refused 1,186 healthy ids."""
+    history = History(days=1)
+    _write(tables, "decision", history.decisions)
+    _write(tables, "config", [config()])
+    with replacing(tables) as run:
+        advised = write_recommendations(run, Console(quiet=True))
+        write_files(run, Console(quiet=True), advised)
+    assert {row["action"] for row in _of(tables).values()} == {"none"}
+    assert "are too little to recommend a rate: take 7 d or more" in _of(tables)["mixed"]["reasons"][0]
+    assert tables.text("recommended", "changes.diff") == ""
+
+
+def test_only_the_days_that_are_asked_for_count(done: tuple[Tables, Course]) -> None:
+    with pytest.raises(HistoryEmpty, match=r"from 2026-09-22 under .*--since"), replacing(done[0]) as run:
+        write_recommendations(run, Console(quiet=True), days=Days(since="2026-09-22"))
+    with pytest.raises(HistoryEmpty, match="to 2026-09-20"), replacing(done[0]) as run:
+        write_offenders(run, Console(quiet=True), Days(until="2026-09-20"))
 
 
 def test_filters_keep_their_promise(done: tuple[Tables, Course]) -> None:

@@ -14,11 +14,20 @@ from markupsafe import Markup
 
 from pidgate.events.patterns import PATTERN_WORDS, Pattern
 from pidgate.pipeline.report import rows
-from pidgate.pipeline.report.charts import line_with_limit, stacked
+from pidgate.pipeline.report.charts import candidates, line_with_limit, stacked
 from pidgate.pipeline.report.findings import Weight, findings, summary
 from pidgate.pipeline.report.markup import environment
 from pidgate.pipeline.report.page import page
-from pidgate.pipeline.report.rows import Found, PatternFound, Recommendation, Series, Totals, UserRow
+from pidgate.pipeline.report.rows import (
+    Advice,
+    Candidate,
+    Found,
+    PatternFound,
+    Recommendation,
+    Series,
+    Totals,
+    UserRow,
+)
 from pidgate.pipeline.report.series import DAY_MS, HOUR_MS, MINUTE_MS, Span, running, span_between
 from pidgate.pipeline.report.source import JOB_OF
 from pidgate.pipeline.report.words import (
@@ -177,7 +186,25 @@ def _pattern(user: str, pattern: Pattern, ids: int, share_: float, *, harmful: b
 
 
 def _advice(user: str, action: str, rate: float | None) -> Recommendation:
-    return Recommendation(user, None, 1_000.0, rate, action, 1.5, [], 0, 5, 50, 60.0, 50, False)
+    return Recommendation(
+        user=user,
+        owner=None,
+        current_rate=1_000.0,
+        recommended_rate=rate,
+        action=action,
+        headroom=1.5,
+        reasons=["1 h of history are too little"],
+        remedies=[],
+        judged_rate=18.0,
+        healthy_refused_test=0,
+        rogue_ids_admitted_test=5,
+        rogue_ids_test=50,
+        rogue_ids_admitted=8,
+        rogue_ids=81,
+        naive_rate=60.0,
+        naive_rogue_ids_admitted_test=50,
+        censored=False,
+    )
 
 
 ROGUE = UserRow(
@@ -199,7 +226,8 @@ def test_the_first_finding_names_the_rogue_why_and_what_to_do() -> None:
     assert first.why == "mallory did it."
     assert "Open one producer when the process starts" in first.action
     assert "set producer_ids_rate to 20 per window (1,000 today)" in first.action
-    assert "holds 45 of 50 harmful ids and refuses no healthy one" in first.action
+    assert "Replayed over all days, that holds 73 of 81 harmful ids." in first.action
+    assert "the rate is 18: it holds 45 of 50 there and refuses no healthy one." in first.action
     assert first.user == "mallory"
 
 
@@ -225,10 +253,42 @@ def test_one_user_with_two_harmful_patterns_is_not_counted_twice() -> None:
 
 
 def test_a_user_without_a_name_can_be_accused() -> None:
-    nobody = replace(ROGUE, user="", recommendation=_advice("", "block", 0.0))
+    nobody = replace(ROGUE, user="", recommendation=_advice("", "none", None))
 
     assert findings(_found([nobody]))[0].headline.startswith("(no user name) (app) opens")
-    assert "Meanwhile block it" in findings(_found([nobody]))[0].action
+    action = findings(_found([nobody]))[0].action
+    assert action.endswith("No quota is recommended: 1 h of history are too little.")
+
+
+HELP = ["mend the client: share one producer", "give client etl a principal of its own"]
+
+
+@pytest.mark.parametrize(("action", "rate"), [("no_rate", None), ("set", 120.0)])
+def test_a_quota_that_holds_little_is_not_said_to_hold(action: str, rate: float | None) -> None:
+    advice = replace(_advice("mallory", action, rate), remedies=HELP, rogue_ids_admitted=81)
+    said = findings(_found([replace(ROGUE, recommendation=advice)]))[0].action
+
+    assert "holds" not in said
+    assert "What helps: (1) mend the client: share one producer. (2) give client etl a principal" in said
+    assert ("set producer_ids_rate to 120" in said) == (action == "set")
+
+
+def test_what_holding_a_rogue_costs_is_drawn_for_each_rate() -> None:
+    """A rate's days come apart in the table; drawn is their sum."""
+    tried = [
+        Candidate("mallory", rate, period, int(40 - rate), int(5 * rate), int(200 - 5 * rate), 9_000)
+        for rate in (10.0, 40.0)
+        for period in ("train", "test")
+    ]
+    chart, title, caption = candidates(tried, 40.0)
+
+    (line,) = chart["data"]
+    assert (line["x"], line["y"], line["text"]) == ([60, 0], [300, 0], ["10", "40"])
+    assert title == "What holding it costs"
+    assert "400 harmful ids" in caption
+    healthy, title, _ = candidates([replace(one, rogue_admitted=0, rogue_refused=0) for one in tried], 40.0)
+    assert (healthy["data"][0]["x"], healthy["data"][0]["y"]) == ([10.0, 40.0], [60, 0])
+    assert title == "What other rates would have done"
 
 
 # The page
@@ -252,6 +312,26 @@ def test_every_part_copes_with_what_was_not_run() -> None:
 
     for job in set(JOB_OF.values()):
         assert f"<code>pidgate pipeline {job}</code>" in text, job
+
+
+def test_where_no_rate_helps_the_page_says_what_would() -> None:
+    tried = [
+        Candidate("mallory", rate, period, 2, int(rate), 9, 60)
+        for rate in (1.0, 9.0)
+        for period in ("train", "test")
+    ]
+    advice = replace(_advice("mallory", "no_rate", None), reasons=["no rate separates them"], remedies=HELP)
+    users = [replace(ROGUE, recommendation=advice, candidates=tried), replace(QUIET, recommendation=None)]
+    of_all = Advice({"no_rate": 1}, 0, 5, 50, 50, 0, 0, ["+ a line"], 0)
+
+    text = page(_found(users, advice=of_all))
+
+    section = text[text.index("Where no rate helps") :]
+    assert "<td>no rate separates them.</td>" in section
+    assert "<td>mend the client: share one producer. give client etl a principal of its own. </td>" in section
+    assert "No quota should change." in text
+    assert "What holding it costs" in text
+    assert "A point for each rate: of 36 harmful ids" in text
 
 
 def test_names_cannot_leave_their_place_in_the_page() -> None:

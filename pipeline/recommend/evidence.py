@@ -1,0 +1,143 @@
+"""Everything that is known of one user when its rate is chosen: as much of it as a row of Spark's holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from math import inf
+from typing import Any, Self
+
+HELD_SHARE = 0.5
+"""A rogue is held when no more of its ids get in."""
+LONGEST_WAIT_MS = 60_000
+"""The gateway's own alarm: who waits longer is about to lose what it sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts of some days, as one rate would have made them. `longest_wait_ms`: of a healthy id."""
+
+    healthy_refused: int = 0
+    rogue_admitted: int = 0
+    rogue_refused: int = 0
+    longest_wait_ms: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        """The bucket went on from the one days to the others, so their counts add up."""
+        return Counts(
+            self.healthy_refused + other.healthy_refused,
+            self.rogue_admitted + other.rogue_admitted,
+            self.rogue_refused + other.rogue_refused,
+            max(self.longest_wait_ms, other.longest_wait_ms),
+        )
+
+    @property
+    def rogue_ids(self) -> int:
+        return self.rogue_admitted + self.rogue_refused
+
+    @property
+    def holds(self) -> bool | None:
+        """Return whether most of a rogue's ids are kept out; None: there was no rogue."""
+        return self.rogue_admitted <= HELD_SHARE * self.rogue_ids if self.rogue_ids else None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One rate (ids per window) in the days learnt from, and in the judged ones."""
+
+    rate: float
+    train: Counts = Counts()
+    test: Counts = Counts()
+
+    @property
+    def whole(self) -> Counts:
+        return self.train + self.test
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Ids that came in some days. `naive`: the most in one window; `alive`: the most in use at the same time."""
+
+    ids: int = 0
+    rogue_ids: int = 0
+    rogue_transactional_ids: int = 0
+    naive: int = 0
+    healthy_peak: int = 0
+    alive: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One user. `current_rate`: None is no limit; `tried`: ascending."""
+
+    user: str
+    tried: Sequence[Tried] = ()
+    train: Need = Need()
+    whole: Need = Need()
+    first_ms: int = 0
+    """Of its first decision in these days."""
+    history_refusals: int = 0
+    patterns: Sequence[str] = ()
+    """The harmful ones that are found."""
+    rogues: Sequence[str] = ()
+    """Their clients, in words."""
+    current_rate: float | None = None
+    mode: str = "observe"
+    exempt: bool = False
+    owner: str = ""
+    source: str = ""
+    set_by: str = ""
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row of candidates(), with `outcomes`: the rows of recommend_candidates that are the user's."""
+        plain = {
+            one.name: row[one.name] for one in fields(cls) if one.name not in ("tried", "train", "whole")
+        }
+        train, whole = (
+            Need(**{one.name: row[f"{days}_{one.name}"] for one in fields(Need)})
+            for days in ("train", "whole")
+        )
+        return cls(**plain, train=train, whole=whole, tried=_tried(row["outcomes"] or ()))
+
+    def at(self, rate: float | None) -> Tried | None:
+        """Return what was tried of a rate; None: it was not."""
+        return next((one for one in self.tried if one.rate == rate), None)
+
+    @property
+    def now(self) -> Tried:
+        """Return what is in force: a rate, a block (0), or (infinite) no limit, as for who is exempt."""
+        found = None if self.exempt else self.at(self.current_rate)
+        if found is not None:
+            return found
+        is_blocked = self.current_rate == 0 and not self.exempt
+        late = Need(self.whole.ids - self.train.ids, self.whole.rogue_ids - self.train.rogue_ids)
+        days = (
+            Counts(healthy_refused=need.ids - need.rogue_ids, rogue_refused=need.rogue_ids)
+            if is_blocked
+            else Counts(rogue_admitted=need.rogue_ids)
+            for need in (self.train, late)
+        )
+        return Tried(0.0 if is_blocked else inf, *days)
+
+
+def _tried(outcomes: Sequence[Mapping[str, Any]]) -> list[Tried]:
+    names = [one.name for one in fields(Counts)]
+    by_rate: dict[float, dict[str, Counts]] = {}
+    for one in outcomes:
+        counts = Counts(**{name: one[name] for name in names})
+        by_rate.setdefault(one["candidate_rate"], {})[one["period"]] = counts
+    return [Tried(rate, **by_rate[rate]) for rate in sorted(by_rate)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Parameters that an operator gives, and the days that there are."""
+
+    headroom: float = 1.5
+    longest_wait_ms: int = 0
+    """That healthy ids may wait where a rogue cannot be held otherwise; 0: none is refused."""
+    least_history_ms: int = 7 * 86_400_000
+    least_ids: int = 20
+    begin_ms: int = 0
+    end_ms: int = field(default=1 << 62)
