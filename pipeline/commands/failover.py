@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from pidgate.pipeline.arrivals import arrivals
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.errors import BadOption
+from pidgate.pipeline.expiry import expiration_ms
 from pidgate.pipeline.failover import kip, words
 from pidgate.pipeline.failover.cascade import BASE_BYTES, BYTES_PER_STATE, MEBIBYTE, Heap
 from pidgate.pipeline.failover.held import held, lives
@@ -19,7 +20,6 @@ from pidgate.pipeline.failover.loads import named_plan, uniform_plans
 from pidgate.pipeline.failover.placement import (
     bucket_in_force,
     even_shares,
-    expiration_ms,
     rates_in_force,
     shares,
 )

@@ -15,7 +15,7 @@ from rich.table import Table
 from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals, newest
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import Days
-from pidgate.pipeline.failover.placement import expiration_ms
+from pidgate.pipeline.expiry import expiration_ms
 from pidgate.pipeline.rates import by_time, held, users
 from pidgate.pipeline.rates.id_hours import id_hours
 from pidgate.pipeline.runs import Run, replacing

@@ -13,9 +13,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.expiry import CHECK_INTERVAL_MS
+
 HOUR_MS = 3_600_000
-EXPIRATION_CHECK_MS = 600_000
-"""producer.id.expiration.check.interval.ms (KIP-854): how much later than due a broker may drop a state."""
 
 UNKNOWN_TOPIC = ""
 
@@ -61,7 +61,7 @@ def held(lived: DataFrame, expiry_ms: int) -> DataFrame:
     Ids are counted into (first hour, last hour) groups before anything is spread over hours, so that the work grows
     with users and hours and not with ids.
     """
-    gone_ms = f.col("last_ms") + f.lit(expiry_ms + EXPIRATION_CHECK_MS)
+    gone_ms = f.col("last_ms") + f.lit(expiry_ms + CHECK_INTERVAL_MS)
     groups = (
         lived.withColumns(
             {

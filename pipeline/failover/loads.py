@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, UNKNOWN_TOPIC
+from pidgate.pipeline.expiry import CHECK_INTERVAL_MS
+from pidgate.pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
 from pidgate.pipeline.failover.placement import Bucket
 
 
@@ -71,7 +72,7 @@ def _share_of(granted: str, requested: Column) -> Column:
 
 def _most_admitted(bucket: Bucket, expiry_ms: int) -> Column:
     """See the head of this file. A rate of 0 blocks before any bucket; a false positive passes nevertheless."""
-    during_ms = expiry_ms + EXPIRATION_CHECK_MS + 2 * HOUR_MS
+    during_ms = expiry_ms + CHECK_INTERVAL_MS + 2 * HOUR_MS
     rate = f.col("rate")
     paid = f.when(rate == 0, 0.0).otherwise(rate * bucket.most_admitted(1, during_ms) - rate + 1)
     unpaid = f.col("user_short_ids") * bucket.false_positive_rate

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.arrivals import REMEMBER_MS, newest
 from pidgate.pipeline.failover.held import HOUR_MS, UNKNOWN_TOPIC
 
 
@@ -44,11 +43,6 @@ def even_shares(spark: SparkSession, brokers: int, replication_factor: int) -> D
     share = min(replication_factor, brokers) / brokers
     rows = [(UNKNOWN_TOPIC, broker, share) for broker in range(1, brokers + 1)]
     return spark.createDataFrame(rows, "topic string, broker bigint, share double")
-
-
-def expiration_ms(topology: DataFrame) -> int:
-    """Return the brokers' producer.id.expiration.ms; Kafka's default while no event has it."""
-    return newest(topology, "producer_id_expiration_ms") or REMEMBER_MS
 
 
 @dataclass(frozen=True, slots=True)

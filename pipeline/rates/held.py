@@ -10,10 +10,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
+from pidgate.pipeline.expiry import CHECK_INTERVAL_MS
 from pidgate.pipeline.rates.times import HOUR_MS, floored
-
-CHECK_INTERVAL_MS = 600_000
-"""Kafka's default of producer.id.expiration.check.interval.ms; a divisor of an hour."""
 
 
 def id_stays(hours: DataFrame, expiry_ms: int) -> DataFrame:

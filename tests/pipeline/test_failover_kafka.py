@@ -19,11 +19,12 @@ from rich.console import Console
 from pidgate.pipeline.arrivals import arrivals
 from pidgate.pipeline.commands.failover import answer_from
 from pidgate.pipeline.errors import BadOption, HistoryEmpty
+from pidgate.pipeline.expiry import CHECK_INTERVAL_MS, expiration_ms
 from pidgate.pipeline.failover import words
 from pidgate.pipeline.failover.cascade import Heap, Load
-from pidgate.pipeline.failover.held import EXPIRATION_CHECK_MS, HOUR_MS, held, lives
+from pidgate.pipeline.failover.held import HOUR_MS, held, lives
 from pidgate.pipeline.failover.loads import uniform_plans
-from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, expiration_ms, rates_in_force, shares
+from pidgate.pipeline.failover.placement import Bucket, bucket_in_force, rates_in_force, shares
 from pidgate.pipeline.failover.study import NO_QUOTA, Options, Past, loads_of, loss_to_study
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.schemas import table_schema
@@ -169,7 +170,7 @@ def counted_by_hand(past: Sequence[Life]) -> Counter[tuple[int, int]]:
     """(broker, hour) to states: one for each id, partition, replica and hour."""
     states: Counter[tuple[int, int]] = Counter()
     for one in past:
-        gone_ms = one.last_ms + EXPIRY_MS + EXPIRATION_CHECK_MS
+        gone_ms = one.last_ms + EXPIRY_MS + CHECK_INTERVAL_MS
         for at_ms in range(hour(one.first_ms), gone_ms + 1, HOUR_MS):
             for replicas in REPLICAS[one.topic]:
                 states.update((broker, at_ms) for broker in replicas)

@@ -1,0 +1,16 @@
+"""Expiry of producer state at the brokers: Kafka's settings, as events have them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from pidgate.pipeline.arrivals import REMEMBER_MS, newest
+
+CHECK_INTERVAL_MS = 600_000
+"""Kafka's default of producer.id.expiration.check.interval.ms (KIP-854), a divisor of an hour. A broker may drop a
+state so much later than due."""
+
+
+def expiration_ms(topology: DataFrame) -> int:
+    """Return the brokers' producer.id.expiration.ms; Kafka's default while no event has it."""
+    return newest(topology, "producer_id_expiration_ms") or REMEMBER_MS
