@@ -5,6 +5,6 @@ places.py            which of them are looked at together (sources, applications
 cadence.py           the beat of their starts      source_features.py  all that is known of a source
 app_features.py      what the calm ones do together
 rules.py             which numbers make which pattern: the one readable table
-findings.py          evidence and sentences        words.py  numbers as people read them
+findings.py          one row per user and pattern  sentences.py  in words
 evaluation.py        how often it is right, where the truth is known
 """

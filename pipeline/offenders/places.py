@@ -10,10 +10,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.offenders.producers import place
+from pidgate.pipeline.offenders.sentences import ANYTHING
 
 OWN_STORY = 8
 """So many new ids make a place, or else an address, a source of its own: fewer show no rhythm."""
-ANYTHING = "*"
 
 _UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _POD = r"-[bcdfghjklmnpqrstvwxz2456789]{5,10}(?=-|$)"

@@ -6,7 +6,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from pidgate.pipeline.arrivals import KNOWN, arrivals
-from pidgate.pipeline.offenders.places import ANYTHING, family
+from pidgate.pipeline.offenders.places import family
+from pidgate.pipeline.offenders.sentences import ANYTHING
 
 LABELS_OF_IDS = "user string, producer_id bigint, healthy boolean, pattern string"
 """labels_ids/: what history knows of each id that it made up."""
