@@ -19,6 +19,8 @@ from pidgate.sandbox.jars import alone_with_jars
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pidgate.events.definitions import Event
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -93,3 +95,11 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def tables(spark: SparkSession, tmp_path: Path) -> Tables:
     return Tables(spark, str(tmp_path / "tables"))
+
+
+@pytest.fixture(scope="session")
+def studied(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, list[Event]]:
+    """One history, and what every job wrote of it. To be read only."""
+    from tests.pipeline.studied import study
+
+    return study(spark, tmp_path_factory.mktemp("studied"))

@@ -76,8 +76,15 @@ class Scenes:
             self.one(client, at_ms, life_ms=life_ms, requests=20, error=10 if told else None)
             at_ms += life_ms + self.chance.randrange(10, 900)
 
-    def per_batch(self, client: Client, batches: int = 200, *, requests: int = 1) -> None:
-        at_ms = START_MS + DAY_MS
+    def per_batch(
+        self,
+        client: Client,
+        batches: int = 200,
+        *,
+        requests: int = 1,
+        since_ms: int = START_MS + DAY_MS,
+    ) -> None:
+        at_ms = since_ms
         for number in range(batches):
             named = Client(user=client.user, client_id=f"{client.client_id}-{number}", address=client.address)
             self.one(named, at_ms, life_ms=120 * (requests - 1), requests=requests)
