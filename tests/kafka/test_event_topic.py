@@ -451,7 +451,7 @@ class TestWithoutRights:
                 await until(lambda: "own_client.sasl" in self.remedies(lines, "writing")[-1])
                 await until(lambda: "own_client.sasl" in self.remedies(lines, "reading")[-1])
                 await asyncio.to_thread(password.unlink)
-                await until(lambda: "password file" in self.remedies(lines, "writing")[-1])
+                await until(lambda: "file readable" in self.remedies(lines, "writing")[-1])
                 await asyncio.to_thread(password.write_text, "alice-secret")
                 await until(lambda: following.values == [b"1"])
 
