@@ -62,7 +62,7 @@ def _content(der: bytes, at: int, tag: int) -> tuple[bytes, int]:
         raise ValueError(f"a tag {der[at]:#x} where {tag:#x} has to be")
     length, start = der[at + 1], at + 2
     if length & 0x80:
-        size = length & 0x7F
+        size = length - 0x80  # bytes of the length itself
         length, start = int.from_bytes(der[start : start + size], "big"), start + size
     if start + length > len(der):
         raise ValueError("cut short")
