@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -119,11 +118,8 @@ def leaders_of(cluster: Cluster, topic: str) -> dict[int, int]:
 
 def move_leaders(cluster: Cluster, topic: str) -> None:
     """Each partition's leader becomes the next of its replicas, by the brokers' own election."""
-    with warnings.catch_warnings():
-        # The library reads its resources in a way that Python 3.11 only calls old.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from kafka import TopicPartition
-        from kafka.admin import KafkaAdminClient
+    from kafka import TopicPartition
+    from kafka.admin import KafkaAdminClient
 
     described = AdminClient({"bootstrap.servers": cluster.bootstrap_servers()}).list_topics(topic, timeout=10)
     wanted = {

@@ -6,7 +6,6 @@ is right down to the checksum.
 
 import io
 import struct
-import warnings
 from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -120,10 +119,7 @@ def unframed(answer: bytes) -> bytes:
 @cache
 def codec(module: str, name: str) -> Any:
     """A class of the second codec, kafka-python's kafka.protocol: `codec("producer", "ProduceResponse")`."""
-    with warnings.catch_warnings():
-        # It reads its schemas with importlib.resources.read_text, deprecated in Python 3.11 and 3.12 only.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return getattr(import_module(f"kafka.protocol.{module}"), name)
+    return getattr(import_module(f"kafka.protocol.{module}"), name)
 
 
 def translated(entity: Any, translate: Translate) -> Any:
