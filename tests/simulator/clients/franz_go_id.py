@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pidgate.protocol import messages
 from tests.simulator.clients import errors, frames
-from tests.simulator.clients.batches import Transaction
 from tests.simulator.clients.node import Node
 
 if TYPE_CHECKING:
@@ -127,8 +126,7 @@ class FranzGoId:
         self._update_version()
         self.in_transaction = self.may_produce = True
         self._produced = False
-        client.transaction = Transaction(len(client.told.transactions), client.now_s)
-        client.told.transactions.append(client.transaction)
+        client.transaction_began()
         return ""
 
     def _is_recoverable(self) -> bool:
@@ -151,10 +149,7 @@ class FranzGoId:
             await batch.wait()
         self.is_aborting = False
         error = await self._end(commit=commit)
-        transaction.error, transaction.ended_s = error, client.now_s
-        if not error:
-            transaction.outcome = "committed" if commit else "aborted"
-            client.transaction = None
+        client.transaction_ended(transaction, error, commit=commit)
         wait.ended_s = client.now_s
         return error
 

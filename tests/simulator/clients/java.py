@@ -48,22 +48,6 @@ class JavaProducer(JavaAccumulator):
 
     # ---- the application -------------------------------------------------------------------------------
 
-    async def start(self) -> str:
-        self.wake()
-        return await self.transactions.init() if self.transactional_id is not None else ""
-
-    async def begin(self) -> str:
-        return self.transactions.begin()
-
-    async def commit(self) -> str:
-        return await self.transactions.complete(commit=True)
-
-    async def abort(self) -> str:
-        return await self.transactions.complete(commit=False)
-
-    def refuses_to_send(self) -> str:
-        return self.transactions.refuses_to_send()
-
     async def finish_up(self) -> None:
         await super().finish_up()
         await self.transactions.finish_up()
@@ -75,9 +59,7 @@ class JavaProducer(JavaAccumulator):
         while True:
             self._resolve_sequences()
             if self.told.fatal:
-                self.fail_all(self.told.fatal)
-                self.queues.clear()
-                self.transactions.requests.drop_all(self.told.fatal)
+                self.end_fatally()
                 return
             if self.transactional_id is None and self.wants_epoch:
                 self._bump_epoch()

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
 from random import Random
 
+from tests.simulator.clients.accumulator import Accumulator
 from tests.simulator.clients.batches import Batch, State
 from tests.simulator.clients.java_transactions import JavaTransactions
 from tests.simulator.clients.node import Node
-from tests.simulator.clients.producer import ModelProducer
 from tests.simulator.clients.sequences import Sequences
 from tests.simulator.clients.settings import Settings
 from tests.simulator.clients.turns import Trace
 
 
-class JavaAccumulator(ModelProducer):
+class JavaAccumulator(Accumulator):
     """Says which batches may go to a node now, and in which order they are tried again."""
+
+    transactions: JavaTransactions
 
     def __init__(self, name: str, settings: Settings, random: Random, trace: Trace | None = None) -> None:
         super().__init__(name, settings, random, trace)
-        self.queues: dict[int, deque[Batch]] = {}
-        """By partition: to be sent, retries first."""
         self.sequences: dict[int, Sequences] = {}
         self.unresolved: dict[int, int] = {}
         """Partitions of which a batch that had been sent has expired; the sequence behind it."""
@@ -29,10 +28,6 @@ class JavaAccumulator(ModelProducer):
         """Partitions whose batches are numbered anew with the next epoch."""
         self.transactions = JavaTransactions(self)
         self._drain_index: dict[int, int] = {}
-
-    def enqueue(self, batch: Batch) -> None:
-        self.transactions.add_partition(batch.partition)
-        self.queues.setdefault(batch.partition, deque()).append(batch)
 
     def want_epoch_for(self, partition: int) -> None:
         """Bump the epoch in the next turn, and number what this partition has in flight anew."""
@@ -80,9 +75,7 @@ class JavaAccumulator(ModelProducer):
 
     def drain(self, node: Node, now_s: float) -> list[Batch]:
         """Take one batch of each partition that the node leads (`drainBatchesForOneNode`)."""
-        partitions = sorted(
-            partition for partition, leader in self.leaders.items() if leader[0] == node.node_id
-        )
+        partitions = self.led_by(node)
         drained: list[Batch] = []
         index = start = self._drain_index.get(node.node_id, 0) % len(partitions)
         while True:
@@ -130,18 +123,6 @@ class JavaAccumulator(ModelProducer):
         found = self.sequences.get(partition)
         if found is None:
             found = self.sequences[partition] = Sequences()
-        return found
-
-    def expired(self, now_s: float) -> list[Batch]:
-        """Those whose time is over, also in flight; in flight no longer, and in no queue."""
-        found: list[Batch] = []
-        for batch in self.open:
-            if batch.queued_s + self.t.delivery_s > now_s:
-                self.wake_at(batch.queued_s + self.t.delivery_s)
-                break
-            if batch.state is not State.IN_FLIGHT:
-                self.queues[batch.partition].remove(batch)
-            found.append(batch)
         return found
 
     def abort_undrained(self, error: str) -> None:

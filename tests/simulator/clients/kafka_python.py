@@ -7,24 +7,22 @@ partition of a node.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from functools import partial
 from random import Random
 from typing import ClassVar
 
 from tests.simulator.clients import errors, frames
+from tests.simulator.clients.accumulator import Accumulator
 from tests.simulator.clients.batches import Batch, State, Wait
 from tests.simulator.clients.kafka_python_transactions import RETRIABLE, KafkaPythonTransactions
 from tests.simulator.clients.node import Node
-from tests.simulator.clients.producer import ModelProducer
 from tests.simulator.clients.settings import Settings, Times
 from tests.simulator.clients.turns import Trace
 
 _NEEDS_EPOCH = (errors.OUT_OF_ORDER, errors.UNKNOWN_PRODUCER_ID, errors.STALE_EPOCH)
 
 
-class KafkaPythonProducer(ModelProducer):
+class KafkaPythonProducer(Accumulator):
     """kafka-python 3.0's `KafkaProducer`, idempotent by default, or transactional."""
 
     family = "kafka-python"
@@ -50,9 +48,10 @@ class KafkaPythonProducer(ModelProducer):
         frames.END_TXN: 3,
     }
 
+    transactions: KafkaPythonTransactions
+
     def __init__(self, name: str, settings: Settings, random: Random, trace: Trace | None = None) -> None:
         super().__init__(name, settings, random, trace)
-        self.queues: dict[int, deque[Batch]] = {}
         self.transactions = KafkaPythonTransactions(self)
         self._muted: set[int] = set()
         """Partitions with a batch in flight."""
@@ -65,45 +64,13 @@ class KafkaPythonProducer(ModelProducer):
         """Its id was reset and it asks for no other: nothing is sent and nobody is told. A fault of the real one."""
         return self.transactions.producer_id < 0 and self.transactions.requests.is_empty and bool(self.open)
 
-    # ---- the application -------------------------------------------------------------------------------
-
-    async def start(self) -> str:
-        self.wake()
-        return await self.transactions.init() if self.transactional_id is not None else ""
-
-    async def begin(self) -> str:
-        return self.transactions.begin()
-
-    async def commit(self) -> str:
-        return await self.transactions.complete(commit=True)
-
-    async def abort(self) -> str:
-        return await self.transactions.complete(commit=False)
-
-    async def patiently(self, done: asyncio.Future[str]) -> str:
-        """Wait for the end of a request, at most max.block; the real one's commit has no end."""
-        try:
-            async with asyncio.timeout(self.t.max_block_s):
-                return await asyncio.shield(done)
-        except TimeoutError:
-            return "timeout"
-
-    def refuses_to_send(self) -> str:
-        return self.transactions.refuses_to_send()
-
-    def enqueue(self, batch: Batch) -> None:
-        self.transactions.add_partition(batch.partition)
-        self.queues.setdefault(batch.partition, deque()).append(batch)
-
     # ---- Sender.run_once -------------------------------------------------------------------------------
 
     def turn(self, now_s: float) -> None:
         self.serve_metadata(now_s)
         while True:
             if self.told.fatal:
-                self.fail_all(self.told.fatal)
-                self.queues.clear()
-                self.transactions.requests.drop_all(self.told.fatal)
+                self.end_fatally()
                 return
             if not self.leaders:
                 return  # not bootstrapped: the constructor has not come back
@@ -119,7 +86,7 @@ class KafkaPythonProducer(ModelProducer):
                     collated.append((node, batches))
             elif node.connection is None:
                 self.connect(node, now_s)
-        expired = self._expired(now_s)
+        expired = self.expired(now_s)
         for batch in expired:
             self._erred(batch, errors.TIMED_OUT, -1)
         if any(batch.attempts for batch in expired):
@@ -153,9 +120,7 @@ class KafkaPythonProducer(ModelProducer):
         return False
 
     def _drain(self, node: Node, now_s: float) -> list[Batch]:
-        partitions = sorted(
-            partition for partition, leader in self.leaders.items() if leader[0] == node.node_id
-        )
+        partitions = self.led_by(node)
         drained: list[Batch] = []
         self._drain_index %= len(partitions)
         start = self._drain_index
@@ -179,17 +144,6 @@ class KafkaPythonProducer(ModelProducer):
         batch.state = State.IN_FLIGHT
         self._muted.add(batch.partition)
         return batch
-
-    def _expired(self, now_s: float) -> list[Batch]:
-        found: list[Batch] = []
-        for batch in self.open:
-            if batch.queued_s + self.t.delivery_s > now_s:
-                self.wake_at(batch.queued_s + self.t.delivery_s)
-                break
-            if batch.state is not State.IN_FLIGHT:
-                self.queues[batch.partition].remove(batch)
-            found.append(batch)
-        return found
 
     def abort_undrained(self, error: str) -> None:
         """Fail what was never drained."""

@@ -38,8 +38,7 @@ class LibrdkafkaTransactions(CoordinatorRequests):
         if self.state is not State.READY or client.told.fatal:
             return client.told.fatal or f"in state {self.state.name}"
         self.state, self.error, self.requests = State.IN_TRANSACTION, "", 0
-        client.transaction = Transaction(len(client.told.transactions), client.now_s)
-        client.told.transactions.append(client.transaction)
+        client.transaction_began()
         return ""
 
     def refuses_to_send(self) -> str:
@@ -80,10 +79,9 @@ class LibrdkafkaTransactions(CoordinatorRequests):
                 error = await (self._commit(transaction) if is_commit else self._abort())
         except TimeoutError:
             error = "timeout"
-        wait.ended_s = transaction.ended_s = client.now_s
-        transaction.error = error
+        wait.ended_s = client.now_s
+        client.transaction_ended(transaction, error, commit=is_commit)
         if not error:
-            transaction.outcome = "committed" if is_commit else "aborted"
             self._completed()
         return error
 
@@ -137,7 +135,6 @@ class LibrdkafkaTransactions(CoordinatorRequests):
 
     def _completed(self) -> None:
         self.state, self.needs_epoch, self.requests = State.READY, False, 0
-        self.client.transaction = None
         self.pending.clear()
         for toppar in self.client.toppars.values():
             toppar.is_registered = False

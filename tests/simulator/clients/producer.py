@@ -104,6 +104,20 @@ class ModelProducer(ClusterClient):
         for batch in list(self.open):
             await batch.wait()
 
+    # ---- transactions ----------------------------------------------------------------------------------
+
+    def transaction_began(self) -> None:
+        """Note that the application is in a transaction."""
+        self.transaction = Transaction(len(self.told.transactions), self.now_s)
+        self.told.transactions.append(self.transaction)
+
+    def transaction_ended(self, transaction: Transaction, error: str, *, commit: bool) -> None:
+        """Note what the application got when it asked for the end; with an error, it may ask again."""
+        transaction.error, transaction.ended_s = error, self.now_s
+        if not error:
+            transaction.outcome = "committed" if commit else "aborted"
+            self.transaction = None
+
     # ---- Produce ---------------------------------------------------------------------------------------
 
     def produce(
