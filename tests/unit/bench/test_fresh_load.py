@@ -3,7 +3,6 @@
 import itertools
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -17,6 +16,7 @@ from pidgate.load.prebuilt import LoadError
 from pidgate.protocol.producer_requests import INIT_PRODUCER_ID_VERSION
 from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION as PRODUCE_VERSION
 from tests.support.frames import codec
+from tests.support.serving import serving
 
 ApiVersionsResponse = codec("metadata", "ApiVersionsResponse")
 InitProducerIdResponse = codec("producer", "InitProducerIdResponse")
@@ -68,20 +68,8 @@ def broker(error_code: Callable[[int], int]) -> Iterator[Address]:
                 answer.with_header(correlation_id=correlation_id)
                 connection.sendall(answer.encode(header=True, framed=True))
 
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listening.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    accepting = threading.Thread(target=accept, daemon=True)
-    accepting.start()
-    yield listening.getsockname()
-    listening.shutdown(socket.SHUT_RDWR)
-    accepting.join()
-    listening.close()
+    with serving(serve) as address:
+        yield address
 
 
 PLAN = FreshPlan(producers=7, partitions=2, record_bytes=10, acks=1)

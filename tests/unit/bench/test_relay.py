@@ -5,7 +5,6 @@ import signal
 import socket
 import struct
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,6 +21,7 @@ from bench.targets import Proxy, sockets_listening
 from pidgate.load.blocking import BlockingConnection
 from pidgate.load.plan import Address
 from pidgate.sandbox.ports import free_port
+from tests.support.serving import serving
 
 PRODUCE, METADATA = 0, 3
 PRODUCE_TAKES_S = 0.2
@@ -36,7 +36,6 @@ def request(api_key: int, correlation_id: int, client_id: str, padding: int = 10
 @pytest.fixture
 def broker() -> Iterator[Address]:
     """Answers with the request itself, a Produce after a while."""
-    listening = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection: socket.socket) -> None:
         with connection, connection.makefile("rb") as frames, suppress(OSError):
@@ -46,18 +45,8 @@ def broker() -> Iterator[Address]:
                     time.sleep(PRODUCE_TAKES_S)
                 connection.sendall(size + frame)
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listening.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    accepting = threading.Thread(target=accept, daemon=True)
-    accepting.start()
-    yield listening.getsockname()
-    listening.shutdown(socket.SHUT_RDWR)
-    accepting.join()
-    listening.close()
+    with serving(serve) as address:
+        yield address
 
 
 def test_it_notes_how_long_the_broker_takes_for_produce_of_the_loads(broker: Address, tmp_path: Path) -> None:

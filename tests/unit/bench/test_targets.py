@@ -3,7 +3,6 @@
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,12 @@ from bench.targets import BARE, Broker, TargetFailed, running, sockets_listening
 from pidgate.protocol.messages import API_VERSIONS
 from pidgate.sandbox.ports import free_port
 from tests.support import raw
+from tests.support.serving import serving
 
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     """Answers the first ApiVersions of each connection, then sends back whatever comes."""
-    listening = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection: socket.socket) -> None:
         with connection:
@@ -26,18 +25,8 @@ def broker() -> Iterator[Broker]:
             while data := connection.recv(65536):
                 connection.sendall(data)
 
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = listening.accept()
-                threading.Thread(target=serve, args=(connection,), daemon=True).start()
-
-    accepting = threading.Thread(target=accept, daemon=True)
-    accepting.start()
-    yield Broker(1, listening.getsockname(), listening.getsockname(), free_port())
-    listening.shutdown(socket.SHUT_RDWR)
-    accepting.join()
-    listening.close()
+    with serving(serve) as address:
+        yield Broker(1, address, address, free_port())
 
 
 @pytest.mark.parametrize("shape", BARE)
