@@ -1,8 +1,6 @@
 """The simulated loop and network behave as asyncio's on sockets, and one seed is one run."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,8 +14,7 @@ from tests.simulator.loop import BEGAN_S, SimulatedLoop, SimulationFailed
 from tests.simulator.network import SimulatedServer
 from tests.simulator.process import Process
 from tests.simulator.transport import End
-
-ROOT = Path(__file__).parents[3]
+from tests.support.hash_seeds import printed_by_each
 
 
 class World:
@@ -135,17 +132,7 @@ def test_one_seed_is_one_run_whatever_hashes_are() -> None:
         "import zlib; from tests.unit.simulator.test_loop import echoed;"
         "print(zlib.crc32(repr(echoed(5).network.trace).encode()))"
     )
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            cwd=ROOT,
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(seen) == 1
+    assert len(printed_by_each(code)) == 1
 
 
 def test_writes_arrive_in_order_however_they_are_cut() -> None:
