@@ -1,10 +1,12 @@
-"""For all unit tests: what a test sees of the log does not depend on which tests ran before it."""
+"""For all unit tests: a log that no earlier test has set up, and certificates."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
+
+from pidgate.sandbox.certificates import Authority, Pair
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +20,15 @@ def loggers_are_not_cached(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(structlog, "configure", uncached)
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A CA of the module's own. A test that changes its files makes one for itself."""
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def pair(authority: Authority) -> Pair:
+    """A certificate with its key, for the gateway."""
+    return authority.issue("gateway")

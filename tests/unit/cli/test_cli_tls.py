@@ -27,16 +27,6 @@ def pidgate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PIDGATE, *arguments], capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
-def pair(authority: Authority) -> Pair:
-    return authority.issue("gateway")
-
-
 def written(folder: Path, pair: Pair, *, cluster: str = "") -> Path:
     port = free_block(8)
     file = folder / "pidgate.yaml"

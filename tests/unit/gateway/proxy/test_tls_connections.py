@@ -24,16 +24,6 @@ VERSION = 9
 METADATA = raw.request(messages.METADATA, VERSION, {"topics": []}, correlation_id=1)
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
-def pair(authority: Authority) -> Pair:
-    return authority.issue("gateway")
-
-
 def files(pair: Pair) -> dict[str, str]:
     return {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)}
 

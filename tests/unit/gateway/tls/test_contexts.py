@@ -22,16 +22,6 @@ LISTENER = ("listeners", 0, "tls")
 CLUSTER = ("cluster", "tls")
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("tls"))
-
-
-@pytest.fixture(scope="module")
-def pair(authority: Authority) -> Pair:
-    return authority.issue("good")
-
-
 def listener(pair: Pair, **more: object) -> ListenerTlsSettings:
     return ListenerTlsSettings.model_validate(
         {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file), **more}
