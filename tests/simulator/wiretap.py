@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,22 +47,12 @@ def arrived_at_gateways(world: World) -> Iterator[Frame]:
 
 def written_to_brokers(world: World) -> Iterator[Frame]:
     """Yield requests that gateways wrote to brokers."""
-    gateways = world.fleet.process_names
-    return _frames(
-        (at_s, link, writer, what)
-        for at_s, link, writer, what in world.network.written or ()
-        if writer in gateways and link.startswith(f"{writer} -> broker-")
-    )
+    return _written(world, lambda link, writer: link.startswith(f"{writer} -> broker-"))
 
 
 def written_to_clients(world: World) -> Iterator[Frame]:
     """Yield answers that gateways wrote to clients."""
-    gateways = world.fleet.process_names
-    return _frames(
-        (at_s, link, writer, what)
-        for at_s, link, writer, what in world.network.written or ()
-        if writer in gateways and link.split(" -> ")[0] in world.applications
-    )
+    return _written(world, lambda link, _writer: link.split(" -> ")[0] in world.applications)
 
 
 def batches_in(frame: Frame) -> list[tuple[Name, Numbers]]:
@@ -71,6 +61,15 @@ def batches_in(frame: Frame) -> list[tuple[Name, Numbers]]:
     if raw[:2] != b"\0\0" or int.from_bytes(raw[2:4], "big") < FIRST_PRODUCE_VERSION:
         return []
     return parsed(raw)[1]
+
+
+def _written(world: World, is_wanted: Callable[[str, str], bool]) -> Iterator[Frame]:
+    gateways = world.fleet.process_names
+    return _frames(
+        (at_s, link, writer, what)
+        for at_s, link, writer, what in world.network.written or ()
+        if writer in gateways and is_wanted(link, writer)
+    )
 
 
 def _frames(pieces: Iterable[tuple[float, str, str, Any]]) -> Iterator[Frame]:
