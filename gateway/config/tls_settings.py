@@ -33,23 +33,27 @@ TlsVersion = Annotated[str, PlainValidator(_version)]
 
 
 class TlsSettings(BaseModel):
-    """Either side of TLS. `ciphers` as OpenSSL writes them, for TLS 1.2; empty: OpenSSL's own choice."""
+    """Either side of TLS. `ciphers` as OpenSSL writes them, for TLS 1.2; empty: OpenSSL's own choice.
+
+    No `key_file`: the key is in `cert_file`.
+    """
 
     model_config = SECTION
 
     min_version: TlsVersion = "1.2"
     ciphers: str = ""
-
-
-class ServerTlsSettings(TlsSettings):
-    """The certificate that is shown to clients, with those that lead to its CA. No `key_file`: its key is in there."""
-
-    cert_file: PemFile
+    cert_file: PemFile = ""
     given_key_file: PemFile = Field(default="", alias="key_file")
 
     @property
     def key_file(self) -> str:
         return self.given_key_file or self.cert_file
+
+
+class ServerTlsSettings(TlsSettings):
+    """The certificate that is shown to clients, with those that lead to its CA."""
+
+    cert_file: PemFile
 
 
 class ListenerTlsSettings(ServerTlsSettings):
@@ -64,9 +68,3 @@ class ClusterTlsSettings(TlsSettings):
 
     ca_file: PemFile = ""
     verify_hostname: bool = True
-    cert_file: PemFile = ""
-    given_key_file: PemFile = Field(default="", alias="key_file")
-
-    @property
-    def key_file(self) -> str:
-        return self.given_key_file or self.cert_file
