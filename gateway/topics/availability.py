@@ -65,10 +65,7 @@ def explained(error: BaseException, doing: Doing, topic: str) -> Cause:
     if isinstance(error, CredentialsUnreadable):
         return Cause(text, "make the file readable for the gateway; it is read again with the next attempt")
     if any(sign in text for sign in _TLS):
-        return Cause(
-            text,
-            _CHECK_TLS,
-        )
+        return Cause(text, _CHECK_TLS)
     if name == "TopicAuthorizationFailedError" or "not authorized" in text:
         return Cause(text, f"allow the gateway's principal {_PERMISSIONS[doing]} on topic {topic}")
     if "Authenticat" in text or "[Error 33]" in text or "[Error 34]" in text or "[Error 58]" in text:
