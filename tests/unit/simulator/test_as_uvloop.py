@@ -207,7 +207,8 @@ async def close_while_the_peer_does_not_read(world: World) -> object:
     return here.calls, before, there.calls
 
 
-async def reset_while_the_peer_does_not_read(world: World) -> object:
+async def reset_behind_a_pause(world: World) -> tuple[Seen, Seen]:
+    """Return the client, which has closed with bytes unread, and the server, which does not read meanwhile."""
     here, there = Seen(), Seen()
     await world.pair(here, there)
     world.as_client(here.transport.pause_reading)
@@ -216,6 +217,11 @@ async def reset_while_the_peer_does_not_read(world: World) -> object:
     world.as_server(there.transport.pause_reading)
     world.as_client(here.transport.close)
     await world.settle()
+    return here, there
+
+
+async def reset_while_the_peer_does_not_read(world: World) -> object:
+    here, there = await reset_behind_a_pause(world)
     before = list(there.calls)
     world.as_server(there.transport.write, b"x")
     await world.settle()
@@ -223,14 +229,7 @@ async def reset_while_the_peer_does_not_read(world: World) -> object:
 
 
 async def reset_seen_by_reading_on(world: World) -> object:
-    here, there = Seen(), Seen()
-    await world.pair(here, there)
-    world.as_client(here.transport.pause_reading)
-    world.as_server(there.transport.write, b"unread")
-    await world.settle()
-    world.as_server(there.transport.pause_reading)
-    world.as_client(here.transport.close)
-    await world.settle()
+    here, there = await reset_behind_a_pause(world)
     world.as_server(there.transport.resume_reading)
     await world.settle()
     return here.calls, there.calls
