@@ -48,10 +48,12 @@ def folder(container: Container) -> Path:
 
 
 def python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    env = {**environment(folder), "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    env.pop("HYPOTHESIS_PROFILE", None)  # the long forms are for the source
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**environment(folder), "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"},
+        env=env,
         capture_output=True,
         text=True,
         check=False,
