@@ -15,7 +15,7 @@ from tests.support.hash_seeds import printed_by_each
 
 ROOT = Path(__file__).parents[3]
 BY_DAY = 400
-BY_NIGHT = 100_000
+BY_NIGHT = 20_000
 PARTS = 4
 
 
