@@ -1,8 +1,11 @@
 """The pipeline at size: how long each job takes, and what all its processes together hold, at 5 and 50 million events.
 
 A history is made up by the pipeline's own generator; then the jobs run one after the other, each as a person would run
-it. Memory is the proportional set size (PSS) of the whole family of processes, looked at twice a second, so that what
-forked Python workers share counts once. Needs a Java 17 or 21, some 30 GB of disk and half an hour.
+it. Ingest takes a million events of such a history out of a real Kafka on the same cores. Memory is the proportional
+set size (PSS) of the whole family of processes, looked at twice a second, so that what forked Python workers share
+counts once. Needs a Java 17 or 21, some 30 GB of disk and half an hour.
+
+A result is kept (--commit) as a whole: every job at every size, by the script of the commit that it names.
 """
 
 from __future__ import annotations
@@ -23,10 +26,14 @@ from typing import Any, Final
 
 import pyarrow.parquet as pq
 
+from bench.events_topic import fill
 from bench.machine import describe
 from bench.process_cost import family
 from bench.targets import ROOT
 from pidgate.child_python import python_module
+from pidgate.sandbox.jars import NEWEST
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import ClusterSpec
 
 RESULTS: Final = ROOT / "bench" / "results" / "pipeline-scale"
 SIZES: Final = (5_000_000, 50_000_000)
@@ -40,6 +47,9 @@ JOBS: Final[Mapping[str, Sequence[str]]] = {
     "offenders": (),
     "recommend": ("--candidates", RATES),
 }
+INGEST: Final = "ingest"
+INGEST_EVENTS: Final = 1_000_000
+"""By more the broker is measured, which keeps them in memory."""
 EVENTS_PER_USER: Final = 100_000
 """Of a month: ten times the users make ten times the events, each user's as large as before."""
 LOOK_EVERY_S: Final = 0.5
@@ -66,33 +76,80 @@ def main() -> None:
     """Measures, and keeps the tables."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--events", type=int, nargs="+", default=list(SIZES))
-    asked.add_argument("--jobs", nargs="+", default=list(JOBS), choices=list(JOBS))
+    asked.add_argument("--jobs", nargs="+", default=[INGEST, *JOBS], choices=[INGEST, *JOBS])
     asked.add_argument(
         "--folder", type=Path, help="keep the tables here, and take a history that is there already"
     )
     asked.add_argument("--seed", type=int, default=1, help="of the histories")
     asked.add_argument("--commit", action="store_true", help="keep the result in bench/results")
     options = asked.parse_args()
+    if options.commit and (changed := _git("status", "--porcelain", "--untracked-files=no")):
+        raise SystemExit(
+            f"commit what has changed first, or the result names a commit that it is not of:\n{changed}"
+        )
     runs: list[Run] = []
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="pipeline-scale-") as passing:
         folder = options.folder or Path(passing)
+        if INGEST in options.jobs:
+            runs += _ingest(folder, options.seed)
         for events in options.events:
             tables = folder / f"tables-{events}-{options.seed}"
             if not (tables / "labels").exists():
                 runs.append(_run("history", events, tables, _history(events, options.seed)))
-            runs += [_run(job, events, tables, JOBS[job]) for job in options.jobs]
+            runs += [_run(job, events, tables, JOBS[job]) for job in JOBS if job in options.jobs]
             found += _found(tables, events, options.seed)
     content = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": describe(kafka="none").as_json(),
+        "machine": describe(kafka=NEWEST).as_json(),
         "runs": [asdict(run) for run in runs],
         "found": found,
     }
     print(page(content))
     if options.commit:
+        if found_wrong := problem(content):
+            raise SystemExit(f"not kept: {found_wrong}")
         RESULTS.with_suffix(".json").write_text(json.dumps(content, indent=1) + "\n")
         RESULTS.with_suffix(".md").write_text(page(content))
+
+
+def problem(content: Mapping[str, Any]) -> str | None:
+    """Return why this is not what a whole run of this script writes, of a commit that is known here; None: it is."""
+    if list(content) != ["date", "machine", "runs", "found"]:
+        return f"its parts are {', '.join(content)}"
+    for row in content["runs"]:
+        types = {name: type(value).__name__ for name, value in row.items()}
+        if types != Run.__annotations__:
+            return f"a run has {types}, not {Run.__annotations__}"
+    for row in content["found"]:
+        if set(row) != {"events", "seed", *JUDGED}:
+            return f"a row of what was found has {', '.join(row)}"
+    measured = [(row["job"], row["events"]) for row in content["runs"] if row["job"] != "history"]
+    wanted = [(INGEST, INGEST_EVENTS), *((job, size) for size in SIZES for job in JOBS)]
+    if measured != wanted:
+        return f"it measures {measured}, not {wanted}"
+    commit = content["machine"]["commit"]
+    known = _git("rev-parse", "--verify", f"{commit}^{{commit}}")
+    if not known or _git("merge-base", known, "HEAD") != known:
+        return f"its commit {commit} is not in the history"
+    return None
+
+
+def _git(*words: str) -> str:
+    """Return what git prints; nothing where it objects."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _ingest(folder: Path, seed: int) -> Iterator[Run]:
+    """Make a history and take it out of a topic into tables of its own."""
+    tables = folder / f"tables-{INGEST_EVENTS}-{seed}"
+    if not (tables / "labels").exists():
+        yield _run("history", INGEST_EVENTS, tables, _history(INGEST_EVENTS, seed))
+    with Cluster(ClusterSpec()) as cluster, tempfile.TemporaryDirectory(dir=folder) as taken:
+        servers = cluster.bootstrap_servers()
+        fill(servers, tables)
+        yield _run(INGEST, INGEST_EVENTS, Path(taken), ["--kafka", servers, "--available-now"])
 
 
 def _history(events: int, seed: int) -> list[str]:
