@@ -40,6 +40,9 @@ def of_listener(listener: ListenerSettings) -> Iterator[str]:
     tls = listener.tls
     if tls is not None:
         yield f"  With TLS {tls.min_version} or later, as {tls.cert_file}; {_CLIENTS[tls.client_auth]}."
+        if tls.identifies:
+            rules = tls.ssl_principal_mapping_rules
+            yield f"  Who shows a certificate is the user that {rules} makes of its subject, until a login by SASL."
 
 
 def of_cluster(settings: Settings) -> Iterator[str]:

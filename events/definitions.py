@@ -245,7 +245,9 @@ class ConnectionEvent(Event):
 
     phase: Annotated[Literal["open", "close"], "Which of the two"]
     node_id: Annotated[int | None, "Broker behind the port the client chose; null: a bootstrap port"]
-    principal_mechanism: Annotated[str, "SASL mechanism, as far as it is known by then; empty: none"] = ""
+    principal_mechanism: Annotated[
+        str, "SASL mechanism, as far as it is known by then; SSL: a certificate; empty: none"
+    ] = ""
     close_reason: Annotated[
         str,
         "client, reset, idle, drain, protocol, limit, upstream, sticky, or a newer word; empty when it opens",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pidgate.gateway.config.principal_rules import DEFAULT_RULES
 from pidgate.gateway.config.settings import MIN_THROTTLE_MS, ListenerSettings, Settings
 from pidgate.gateway.config.source import KeyPath
 from pidgate.gateway.config.token_file import TokenUnreadable, token_in
@@ -61,6 +62,11 @@ def _tls_conflicts(settings: Settings) -> Iterator[Finding]:
             )
         if tls.client_auth == "none" and tls.client_ca_file:
             yield path, "has no effect: no client is asked for a certificate; add client_auth: required"
+        if tls.client_auth == "none" and tls.ssl_principal_mapping_rules != DEFAULT_RULES:
+            yield (
+                ("listeners", index, "tls", "ssl_principal_mapping_rules"),
+                "has no effect: no client is asked for a certificate; add client_auth: required",
+            )
     tls_of_cluster = settings.cluster.tls
     if tls_of_cluster is not None and tls_of_cluster.given_key_file and not tls_of_cluster.cert_file:
         yield ("cluster", "tls", "cert_file"), "is missing; a key alone can be shown to nobody"

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, PlainValidator
 
+from pidgate.gateway.config.principal_rules import DEFAULT_RULES, PrincipalRules
 from pidgate.gateway.config.values import SECTION
 
 
@@ -28,8 +29,16 @@ def _version(value: object) -> str:
     return str(value)
 
 
+def _rules(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("is no text; write Kafka's rules as it has them, in one line, or DEFAULT")
+    PrincipalRules(value)
+    return value
+
+
 PemFile = Annotated[str, PlainValidator(_file_name)]
 TlsVersion = Annotated[str, PlainValidator(_version)]
+MappingRules = Annotated[str, PlainValidator(_rules)]
 
 
 class TlsSettings(BaseModel):
@@ -57,10 +66,16 @@ class ServerTlsSettings(TlsSettings):
 
 
 class ListenerTlsSettings(ServerTlsSettings):
-    """The same, and whether clients have to show one of theirs, and by which CA."""
+    """The same, and whether clients have to show one of theirs, by which CA, and which users it makes of them."""
 
     client_auth: Literal["none", "requested", "required"] = "none"
     client_ca_file: PemFile = ""
+    ssl_principal_mapping_rules: MappingRules = DEFAULT_RULES
+
+    @property
+    def identifies(self) -> bool:
+        """True where clients are asked for a certificate, which names their user."""
+        return self.client_auth != "none"
 
 
 class ClusterTlsSettings(TlsSettings):

@@ -17,6 +17,7 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
 from pidgate.gateway.proxy.reading import Pause, Reader
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.quota.entities import User
 from pidgate.quota.verdicts import Session
 
 log = logger()
@@ -104,10 +105,15 @@ class ClientConnection(Reader):
         conversation = self.conversation
         return self._life is Life.ACCEPTED or conversation.login_missing or conversation.sasl.is_under_way
 
+    def certified(self, user: User, *, is_login: bool) -> None:
+        """Take the client for this user, by its certificate; `is_login`: that is all the login there is."""
+        self.conversation.certified(user, is_login=is_login)
+
     def _identified(self) -> None:
         """Count the connection as its user's: it may be one too many, or come too soon after the others."""
         delay_ms = self.context.shared.connection_quotas.logged_in(self, self.session.user, self._now_ms())
         if delay_ms is None:
+            self._gate.pause(Pause.TOO_FAST)
             # Not now: the broker's answer that is being looked at has to leave first.
             self._loop.call_soon(self.close, "limit", "its user has too many: limits.connections_per_user")
         elif delay_ms:

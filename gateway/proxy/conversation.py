@@ -57,6 +57,7 @@ from pidgate.protocol.versions import SPOKEN
 from pidgate.protocol.work import MOST_FRAMES_PER_TURN
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
+from pidgate.quota.entities import User
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Session
 
@@ -172,13 +173,28 @@ class Conversation(ApiContext):
         if self.login_missing:
             self._enter(IntakeEvent.LOGIN_MISSING)
 
+    def certified(self, user: User, *, is_login: bool) -> None:
+        """The client's certificate has named it; to be called before the first request.
+
+        A login by SASL names it anew, as in brokers, which then look at no certificate.
+        """
+        self.session.identify(user)
+        if self.recorder is not None:
+            self.recorder.certified = True
+        if is_login:
+            self._login_needless()
+        self.identified()
+
     def authentication_learnt(self) -> bool:
         """It is known now whether a login is required. Returns whether held requests waited for that."""
         waited = self.login_missing and bool(self.held)
         if self.login_missing and not self.authentication.required:
-            self.login_missing = False
-            self._enter(IntakeEvent.LOGIN_NEEDLESS)
+            self._login_needless()
         return waited
+
+    def _login_needless(self) -> None:
+        self.login_missing = False
+        self._enter(IntakeEvent.LOGIN_NEEDLESS)
 
     def _before_login(self, request: Request) -> Step:
         """Decide about a request that needs a login, where none has been."""

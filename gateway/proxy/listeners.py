@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config.listening import CannotListen, listening_on
+from pidgate.gateway.config.principal_rules import NoRuleApplies
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.accepting import BACKLOG, Port
@@ -20,6 +21,7 @@ from pidgate.gateway.proxy.connection import ConnectionContext, Shared
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
 from pidgate.gateway.proxy.upstream import Upstream
 from pidgate.gateway.tls.live import LiveContext
+from pidgate.gateway.tls.principals import CertificateUsers
 
 log = logger()
 
@@ -67,6 +69,11 @@ class Listener:
         self._bind = bind
         self._tls = tls
         self._handshake_ms = tls_handshake_ms
+        of_listener = settings.tls
+        self._users: CertificateUsers | None = None
+        """None: no client is asked for a certificate."""
+        if of_listener is not None and of_listener.identifies:
+            self._users = CertificateUsers(of_listener.ssl_principal_mapping_rules)
         self._shares_ports = shares_ports
         self._shared = shared
         self._ports = NodePorts(settings)
@@ -144,18 +151,33 @@ class Listener:
             context = self._context_of(node_id)
             channel.stand_for(context, Upstream(context).dial)
 
+    def _certified(self, certificate: bytes, channel: ClientChannel) -> None:
+        """Let the channel be the user's whom its client's certificate shows."""
+        assert self._users is not None
+        try:
+            user = self._users.user(certificate)
+        except NoRuleApplies as error:
+            rules = "tls.ssl_principal_mapping_rules"
+            channel.close(
+                "unauthenticated", f"no rule of {rules} matches its certificate: {error} (see DEFAULT)"
+            )
+            return
+        # Where the brokers want a login, a certificate is none.
+        channel.certified(user, is_login=self._settings.requires_login is True)
+
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = self._context_of(node_id)
         dial = Upstream(context).dial
         address = ":".join(map(str, bound.getsockname()[:2]))
         tls = self._tls
         named = self._named if self._settings.sni is not None else None
+        certified = self._certified if self._users is not None else None
 
         def accepted() -> asyncio.BaseProtocol:
             channel = ClientChannel(context, dial)
             if tls is None:
                 return channel.as_protocol()
-            return AcceptedTls(channel, tls.context, self._handshake_ms, named).as_protocol()
+            return AcceptedTls(channel, tls.context, self._handshake_ms, named, certified).as_protocol()
 
         port = Port(self._shared.loop, bound, accepted)
         await self._shared.accepting.add(port)

@@ -27,8 +27,11 @@ class AcceptedTls(TlsTransport):
         context: ssl.SSLContext,
         handshake_ms: int,
         named: Callable[[str, ClientChannel], None] | None = None,
+        certified: Callable[[bytes, ClientChannel], None] | None = None,
     ) -> None:
-        """`named` is called with the host that the client asked for, before its first request."""
+        """Before the first request `named` is called with the host that the client asked for, `certified` with the
+        certificate that it has shown, in DER.
+        """
         at = channel.context
         super().__init__(
             channel, context, at.loop, at.budget, channel.share, Purpose.ENCRYPTED_REQUESTS, None
@@ -37,6 +40,7 @@ class AcceptedTls(TlsTransport):
         self._quotas = at.shared.connection_quotas
         self._handshake_ms = handshake_ms
         self._named = named
+        self._certified = certified
         self._timer: asyncio.TimerHandle | None = None
 
     def began(self) -> None:
@@ -49,6 +53,10 @@ class AcceptedTls(TlsTransport):
         self._handshake_over()
         if self._named is not None:
             self._named(name_asked_for(self._tls), self._channel)
+        if self._certified is not None:
+            certificate = self._tls.getpeercert(binary_form=True)
+            if certificate is not None:
+                self._certified(certificate, self._channel)
 
     def not_secured(self, error: Exception) -> None:
         if isinstance(error, ssl.SSLError):

@@ -53,7 +53,7 @@ class ConnectionRecorder:
 
     __slots__ = (
         "_errors", "_opened_ms", "_opened_wall_ms", "_recorder", "_sasl", "_session",
-        "bytes_in", "bytes_out", "connection_id", "is_introduced", "listener", "node_id", "requests",
+        "bytes_in", "bytes_out", "certified", "connection_id", "is_introduced", "listener", "node_id", "requests",
         "software", "usages"
     )  # fmt: skip
 
@@ -75,6 +75,8 @@ class ConnectionRecorder:
         """Of the ids this connection has used in this slice."""
         self._errors: dict[tuple[int, int], int] = {}
         """Of Produce answers: by producer id and error code."""
+        self.certified = False
+        """The user is that of a certificate, until a login names another."""
         self.is_introduced = False
         """The "open" event was published."""
         self._opened_ms = recorder.now_ms()
@@ -379,7 +381,7 @@ class ConnectionRecorder:
             **self.about(),
             phase="open" if phase == "open" else "close",
             node_id=self.node_id,
-            principal_mechanism=identity.mechanism if identity is not None else "",
+            principal_mechanism=identity.mechanism if identity is not None else "SSL" * self.certified,
         )
 
 

@@ -1,6 +1,6 @@
-"""The time in which the certificates of a PEM file are valid: X.509 read as far as that (RFC 5280, 4.1).
+"""Certificates of X.509, read as far as their validity and their subject (RFC 5280, 4.1).
 
-Python's ssl module shows it of a peer's certificate only, and of no file.
+Python's ssl module shows the validity of a peer's certificate only, and a subject without the types of its values.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ import ssl
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from pidgate.gateway.tls import der
+
 BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 END: Final = "-----END CERTIFICATE-----"
 
-_SEQUENCE: Final = 0x30
 _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
+
+# Fields of what is signed, behind the version, which may be missing: serial number, signature, issuer, ...
+_VALIDITY: Final = 4
+_SUBJECT: Final = 5
 
 
 class NotACertificate(ValueError):
@@ -43,41 +48,37 @@ def validities(pem: str) -> list[Validity]:
     return found
 
 
-def _validity(der: bytes) -> Validity:
+def subject(certificate: bytes) -> bytes:
+    """Return the subject of a certificate in DER: the content of its Name. Raises NotACertificate."""
+    try:
+        return _field(certificate, _SUBJECT)
+    except (ValueError, IndexError) as error:
+        raise NotACertificate("it cannot be read") from error
+
+
+def _validity(certificate: bytes) -> Validity:
     """Raises ValueError, IndexError."""
-    certificate, _ = _content(der, 0, _SEQUENCE)
-    signed, _ = _content(certificate, 0, _SEQUENCE)
-    at = 0
-    if signed[0] == _VERSION:
-        at = _skip(signed, at)
-    for _ in ("serial number", "signature", "issuer"):
-        at = _skip(signed, at)
-    times, _ = _content(signed, at, _SEQUENCE)
-    return Validity(_time(times, 0), _time(times, _skip(times, 0)))
+    begins, ends = der.elements(_field(certificate, _VALIDITY))
+    return Validity(_time(begins), _time(ends))
 
 
-def _content(der: bytes, at: int, tag: int) -> tuple[bytes, int]:
-    """Return the content of the element at that place, which has to have this tag, and its end."""
-    if der[at] != tag:
-        raise ValueError(f"a tag {der[at]:#x} where {tag:#x} has to be")
-    length, start = der[at + 1], at + 2
-    if length & 0x80:
-        size = length - 0x80  # bytes of the length itself
-        length, start = int.from_bytes(der[start : start + size], "big"), start + size
-    if start + length > len(der):
-        raise ValueError("cut short")
-    return der[start : start + length], start + length
+def _field(certificate: bytes, number: int) -> bytes:
+    """Return the content of that field of the signed part. Raises ValueError, IndexError."""
+    signed = der.content(der.content(certificate, 0, der.SEQUENCE), 0, der.SEQUENCE)
+    fields = der.elements(signed)
+    found = next(fields)
+    for _ in range(number if found.tag == _VERSION else number - 1):
+        found = next(fields, found)
+    if found.tag != der.SEQUENCE:
+        raise ValueError(f"a tag {found.tag:#x} where {der.SEQUENCE:#x} has to be")
+    return found.content
 
 
-def _skip(der: bytes, at: int) -> int:
-    return _content(der, at, der[at])[1]
-
-
-def _time(der: bytes, at: int) -> datetime:
-    if der[at] == _UTC_TIME:
+def _time(found: der.Element) -> datetime:
+    text = found.content.decode("ascii")
+    if found.tag == _UTC_TIME:
         # Two digits of the year: 50 to 99 are of the last century.
-        text = _content(der, at, _UTC_TIME)[0].decode("ascii")
         text = ("19" if text[:2] >= "50" else "20") + text
-    else:
-        text = _content(der, at, _GENERALIZED_TIME)[0].decode("ascii")
+    elif found.tag != _GENERALIZED_TIME:
+        raise ValueError(f"a tag {found.tag:#x} where a time has to be")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

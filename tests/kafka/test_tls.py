@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +168,50 @@ def test_certificates_are_shown_and_asked_for_on_both_sides(
     listener = {**files(gateway_pair), "client_auth": "required", "client_ca_file": str(authority.ca_file)}
     with gateway_before(tls_cluster, SSL, authority, gateway_pair, listener=listener) as gateway:
         round_trip(client, gateway.bootstrap_servers, authority, joe, topic)
-        assert gateway.metrics().value("pidgate_requests_total", api="Produce") == 1
+        metrics = gateway.metrics()
+        assert metrics.value("pidgate_requests_total", api="Produce") == 1
+        with_id = metrics.value("pidgate_producer_ids_admitted_total", user="CN=joe,O=acme")
+        assert with_id == (client != "aiokafka")  # which brings none by default
+        assert "ANONYMOUS" not in gateway.read("/metrics")
         nobody = AdminClient(confluent(gateway.bootstrap_servers, authority, None))
         with pytest.raises(Exception, match=r"_TRANSPORT|_TIMED_OUT|timed out"):
             nobody.list_topics(timeout=2)
         assert any("it showed no certificate" in str(line.get("reason")) for line in gateway.log_events())
+
+
+def _noted(errors: list[KafkaError | None], error: KafkaError | None, _message: object) -> None:
+    errors.append(error)
+
+
+def test_the_quota_is_that_of_the_certificates_user(
+    tls_cluster: Cluster, authority: Authority, gateway_pair: Pair, joe: Pair, topic_name: TopicName
+) -> None:
+    topic = topic_name("certified")
+    create_topic(tls_cluster.bootstrap_servers(), topic)
+    listener = {
+        **files(gateway_pair),
+        "client_auth": "required",
+        "client_ca_file": str(authority.ca_file),
+        "ssl_principal_mapping_rules": "RULE:^CN=([a-z]+),O=acme$/$1/U,DEFAULT",
+    }
+    quotas = {
+        "mode": "enforce",
+        "users": {"JOE": {"producer_ids_rate": 0}},
+        "producer_ids": {"cold_start": "enforce"},
+    }
+    with gateway_before(
+        tls_cluster, SSL, authority, gateway_pair, listener=listener, quotas=quotas
+    ) as gateway:
+        ann = authority.issue("ann", subject="/O=acme/CN=ann/OU=web")
+        for pair, is_acknowledged in ((joe, False), (ann, True)):
+            config = confluent(gateway.bootstrap_servers, authority, pair)
+            timeout_ms = 20_000 if is_acknowledged else 3_000
+            producer = Producer({**config, "enable.idempotence": True, "message.timeout.ms": timeout_ms})
+            errors = list[KafkaError | None]()
+            producer.produce(topic, b"certified", on_delivery=partial(_noted, errors))
+            producer.flush(30)
+            assert [error is None for error in errors] == [is_acknowledged]
+        assert {line["user"] for line in gateway.log_events("producer_id_refused")} == {"JOE"}
 
 
 @pytest.mark.nightly
@@ -407,9 +447,8 @@ def test_the_examples_work(
         producer.produce(topic, b"by example")
         assert producer.flush(20) == 0
         assert read_values(config, topic, 1) == [b"by example"]
-        assert gateway.metrics().value(
-            "pidgate_producer_ids_admitted_total", user="alice" if logs_in else "ANONYMOUS"
-        )
+        user = {"tls-mutual": "joe"}.get(example, "alice" if logs_in else "ANONYMOUS")
+        assert gateway.metrics().value("pidgate_producer_ids_admitted_total", user=user)
 
 
 @pytest.mark.nightly
