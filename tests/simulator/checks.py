@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tests.simulator import gaps, logs, quota_bound, transactions
+from pidgate.gateway.logs import Event
+from pidgate.quota.sticky import MOST_FURTHER_REFUSALS
+from tests.simulator import gaps, logs, quota_bound, transactions, wiretap
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import seen_by_brokers
 
@@ -21,6 +23,7 @@ def at_end(world: World) -> None:
     transactions.check(world)
     quota_bound.check(world)
     no_broker_address(world)
+    closed_once(world)
     nobody_is_stuck(world, overtaken)
 
 
@@ -43,6 +46,29 @@ def nobody_is_stuck(world: World, overtaken: gaps.Overtaken) -> None:
         why = application.client.told.fatal
         if why and not any(producer == application.name for producer, _ in overtaken):
             raise ModelViolation(f"{application.name} died: {why}")
+
+
+def closed_once(world: World) -> None:
+    """A connection that is closed for a batch that does not come is closed once for it: the entry ends with it.
+
+    Until the next time as many batches have to be refused again.
+    """
+    closed: dict[tuple[str, object], float] = {}
+    for line in world.machine.logged(Event.CONNECTION_CLOSED):
+        if line.fields.get("reason") != "sticky_batch_missing":
+            continue
+        client = str(line.fields["client_id"])
+        before_s = closed.get((line.process, client))
+        closed[line.process, client] = line.at_s
+        if before_s is None:
+            continue
+        came = [
+            frame
+            for frame in wiretap.arrived_at_gateways(world)
+            if frame.client == client and before_s < frame.at_s <= line.at_s and wiretap.batches_in(frame)
+        ]
+        if len(came) <= MOST_FURTHER_REFUSALS:
+            raise ModelViolation(f"{line.process} closed {client} again, for what it had closed it for before")
 
 
 def waits_without_fault(world: World, waiting: list[Application], bound_s: float) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pidgate.gateway.process.server import Gateway
 from pidgate.load.plan import Address
 from pidgate.quota.changes import Change
-from tests.simulator.gateway import PORT, Child, SimulatedGateway, configured
+from tests.simulator.gateway import PORT, Child, SimulatedGateway, config_text, configured
 from tests.simulator.schedule import QuotaSetup, Setup, Shape
 from tests.simulator.topics import ModelTopics
 
@@ -43,12 +43,35 @@ class Fleet:
         self._down: dict[SimulatedGateway, None] = {}
         self.history: list[tuple[float, str, str, float]] = []
         """What happened to gateways: when, what, to which process or gateway, for how long."""
+        self._exempt: dict[str, None] = {}
         self.topics = ModelTopics(world.loop)
         self.gateways = [self._made(name) for name in gateway_names(world.setup)]
 
     def _made(self, host: str) -> SimulatedGateway:
+        world = self._world
+        settings = configured(host, *self._brokers(), **self._config(host))
+        file = world.machine.directory / f"{host}.yaml" if self._is_reloaded else None
+        if file is not None:
+            file.write_text(self._text(host))
+        return SimulatedGateway(world.machine, settings, self.topics.own_client, file=file)
+
+    @property
+    def _is_reloaded(self) -> bool:
+        return any(step[1] == "exempt" for step in self._world.schedule.steps)
+
+    def _brokers(self) -> list[str]:
+        cluster = self._world.cluster
+        return [f"{name}:{port}" for name, port in map(cluster.address, cluster.nodes.ids)]
+
+    def _text(self, host: str) -> str:
+        """Return the configuration file of a gateway, as it is now."""
+        config = self._config(host)
+        users = {user: {"exempt": ["producer_ids"]} for user in self._exempt}
+        config["quotas"] = {**config["quotas"], "users": users}
+        return config_text(host, *self._brokers(), **config)
+
+    def _config(self, host: str) -> dict[str, Any]:
         world, setup = self._world, self._world.setup
-        brokers = [f"{name}:{port}" for name, port in map(world.cluster.address, world.cluster.nodes.ids)]
         config: dict[str, Any] = {"quotas": quotas_config(setup.quotas)}
         if setup.shape is Shape.WORKERS:
             config["workers"] = WORKERS
@@ -66,8 +89,7 @@ class Fleet:
                     "authentication": "required",
                 }
             ]
-        settings = configured(host, *brokers, **config)
-        return SimulatedGateway(world.machine, settings, self.topics.own_client)
+        return config
 
     @property
     def process_names(self) -> frozenset[str]:
@@ -184,6 +206,17 @@ class Fleet:
             if first.process is not None and isinstance(first.serving, Gateway) and first.is_listening:
                 self._changes.append(first.process.spawn(first.serving._quotas.change([change])))
                 return
+
+    def exempt(self, user: str, *, is_exempt: bool) -> None:
+        """Exempt a user in the files of all gateways, or no more, and have them read again."""
+        name = user if self._world.setup.has_login else "ANONYMOUS"
+        if is_exempt:
+            self._exempt[name] = None
+        else:
+            self._exempt.pop(name, None)
+        for gateway in self.gateways:
+            (self._world.machine.directory / f"{gateway.host}.yaml").write_text(self._text(gateway.host))
+            gateway.reload()
 
     async def end_faults(self) -> None:
         """Have every process run."""

@@ -33,7 +33,10 @@ class Weather:
 
 
 class Link:
-    """A connection: two ends. `cut` resets it, `hold` and `release` stop and free what is on its way."""
+    """A connection: two ends. `cut` resets it, `hold` and `release` stop and free what is on its way.
+
+    `hold_answers` stops what is for the client only; `half_close` ends what comes from it.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,6 @@ class Link:
         self.random = random
         self.trace = trace
         self.written: list[Any] | None = None
-        self.is_held = False
         self.client: End
         self.server: End
 
@@ -79,9 +81,18 @@ class Link:
 
     def hold(self) -> None:
         """Let nothing arrive any more, until `release`."""
-        self.is_held = True
+        self.client.is_held = self.server.is_held = True
+
+    def hold_answers(self) -> None:
+        """Let nothing arrive at the client any more, until `release`."""
+        self.client.is_held = True
+
+    def half_close(self) -> None:
+        """Have the server see the end of what the client sends, as if that had shut down its side."""
+        self.server.arrives(Mark.FIN)
 
     def release(self) -> None:
-        self.is_held = False
+        """Let everything arrive again."""
         for end in (self.client, self.server):
+            end.is_held = False
             end.travel_on()

@@ -1,91 +1,274 @@
 """Rules of the documents that guard against loss or evasion, each broken in one way, and the schedule that notices it.
 
-`MUTANTS` by name: which Invariant of docs/architecture.md the rule belongs to, how it is broken, and a schedule that
-fails then. `NOT_HERE`: why an Invariant has no mutant here, and what holds it instead.
+`MUTANTS` by name: which Invariant of docs/architecture.md the rule belongs to, how it is broken, and the theme and
+seed of a schedule that fails then. `NOT_HERE`: why an Invariant has no mutant here, and what holds it instead.
+`NOT_HARMFUL_HERE`: broken rules of refusal that no schedule here can notice, and why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
 
+from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
+from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.admission import Admission
+from pidgate.quota.fail_open import FailOpen
+from pidgate.quota.held_beginnings import HeldBeginnings
 from pidgate.quota.producer_ids import ProducerIdQuota
+from pidgate.quota.settings import Mode, Quotas
 from pidgate.quota.state import Answer, Question
 from pidgate.quota.sticky import StickyRefusals
-from pidgate.quota.verdicts import Session
-from tests.simulator.drawing import drawn, restless
-from tests.simulator.schedule import Schedule, Shape
+from pidgate.quota.sticky_entries import RefusedId
+from pidgate.quota.verdicts import ProducerBatch, Refuse, Session
+from tests.simulator.schedule import Schedule
+from tests.simulator.themes import Theme, aimed
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One rule, broken. `rule`: the paragraph that states it."""
+    """One rule, broken. `rule`: the paragraph that states it. `seed`: the first of its theme that notices."""
 
     rule: str
     breaks: Break
-    schedule: Schedule
+    theme: Theme
+    seed: int
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return the schedule that notices it."""
+        return aimed(self.seed, self.theme)
 
 
 def _replaced(owner: type, name: str, by: Callable[..., Any]) -> Break:
     return lambda patch: patch.setattr(owner, name, by)
 
 
-def _inserted_first(patch: pytest.MonkeyPatch) -> None:
-    before = ProducerIdQuota.decide
-
-    def decide(self: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
-        answer = before(self, question, now_ms)
-        if answer.refused:
-            for asked in question.ids:
-                self.insert_uncharged(question.user, asked.producer_id, now_ms)
-        return answer
-
-    patch.setattr(ProducerIdQuota, "decide", decide)
+def _around(owner: type, name: str, make: Callable[[Any], Callable[..., Any]]) -> Break:
+    """Replace a method by one that is made of what was there."""
+    return lambda patch: patch.setattr(owner, name, make(getattr(owner, name)))
 
 
-def _out_of_turn(self: InFlightRequests, answer: bytes) -> None:
-    self.out.append(answer)
+def _nothing(*_: object, **__: object) -> None:
+    """Left undone."""
 
 
-def _by_connection(patch: pytest.MonkeyPatch) -> None:
-    before = Conversation.__init__
-
-    def __init__(self: Conversation, admission: Admission, session: Session, *args: Any, **more: Any) -> None:
-        session.user = f"{session.user}/{session.connection_id}"
-        before(self, admission, session, *args, **more)
-
-    patch.setattr(Conversation, "__init__", __init__)
+async def _nothing_later(*_: object) -> None:
+    """Left undone."""
 
 
 def _never(*_: object, **__: object) -> bool:
     return False
 
 
+def _always(*_: object, **__: object) -> bool:
+    return True
+
+
+# ---- order, identity, addresses ------------------------------------------------------------------------
+
+
+def _out_of_turn(self: InFlightRequests, answer: bytes) -> None:
+    self.out.append(answer)
+
+
+def _by_connection(before: Any) -> Any:
+    def __init__(self: Conversation, admission: Admission, session: Session, *args: Any, **more: Any) -> None:
+        session.user = f"{session.user}/{session.connection_id}"
+        before(self, admission, session, *args, **more)
+
+    return __init__
+
+
 def _as_it_is(_: object, node_id: int, host: str, port: int) -> tuple[str, int]:
     return host, port
 
 
+# ---- refusals ------------------------------------------------------------------------------------------
+
+
+def _cache_first(_: Admission, session: Session, batches: Iterable[Any], key: int, now_ms: int) -> bool:
+    return all(session.admitted.get(batch[0]) == key for batch in batches)
+
+
+def _hot_path_first(_: Admission, session: Session, producer_id: int, *rest: object) -> bool:
+    return producer_id in session.admitted
+
+
+def _lifted(breaks: Callable[[Quotas], bool]) -> Callable[[Any], Any]:
+    def make(before: Any) -> Any:
+        def set_quotas(self: Admission, quotas: Quotas, now_ms: int) -> None:
+            before(self, quotas, now_ms)
+            if breaks(quotas):
+                self.sticky = StickyRefusals(quotas.producer_ids.sticky_entries)
+
+        return set_quotas
+
+    return make
+
+
+def _is_observed(quotas: Quotas) -> bool:
+    return quotas.mode is Mode.OBSERVE
+
+
+def _exempts_somebody(quotas: Quotas) -> bool:
+    return any(user.exempt for user in quotas.users.values())
+
+
+def _by_age(before: Any) -> Any:
+    def refused_id(self: StickyRefusals, user: str, producer_id: int, now_ms: int) -> RefusedId | None:
+        record: RefusedId | None = before(self, user, producer_id, now_ms)
+        if record is None or now_ms - record.refused_at_ms < 1_000:
+            return record
+        for key in list(record.entries):
+            self._end(user, producer_id, record, key)
+        del self.watched[user][producer_id]
+        return None
+
+    return refused_id
+
+
+def _all_lifted(_: StickyRefusals, record: RefusedId, key: Any) -> list[Any]:
+    return list(record.entries)
+
+
+def _latest_stands(before: Any) -> Any:
+    def refused(
+        self: StickyRefusals, user: str, batch: ProducerBatch, connection_id: int, now_ms: int
+    ) -> None:
+        record = self.watched.get(user, {}).get(batch[0])
+        key = (batch[3], batch[4])
+        if record is not None and (found := self._key_in(record, *key)) in record.entries:
+            self._end(user, batch[0], record, found)
+        before(self, user, batch, connection_id, now_ms)
+
+    return refused
+
+
+def _any_connection(
+    self: StickyRefusals, record: RefusedId, epoch: int, topic: bytes, partition: int, _: int
+) -> bool:
+    return record.went_over(epoch, self.topics.canonical(topic), partition) is not None
+
+
+def _entry_stays(self: StickyRefusals, user: str, batch: ProducerBatch) -> bool:
+    record = self.watched[user][batch[0]]
+    entry = record.entries[self._key_in(record, batch[3], batch[4])]
+    entry.further_refusals += 1
+    return entry.further_refusals > 5
+
+
+def _extended(before: Any) -> Any:
+    def refused_by_state(self: Admission, session: Session, *rest: Any) -> Any:
+        verdict = before(self, session, *rest)
+        if isinstance(verdict, Refuse):
+            until_ms = rest[-1] + verdict.throttle_time_ms
+            self.sticky.throttled(session.user, verdict.producer_id, until_ms)
+        return verdict
+
+    return refused_by_state
+
+
+def _first_held_only(before: Any) -> Any:
+    def held(api: ProduceApi, context: Any, *rest: Any) -> None:
+        if not context.held:
+            before(api, context, *rest)
+
+    return held
+
+
+# ---- the state -----------------------------------------------------------------------------------------
+
+
+def _inserted_first(before: Any) -> Any:
+    def decide(self: ProducerIdQuota, question: Question, now_ms: int) -> Answer:
+        answer: Answer = before(self, question, now_ms)
+        if answer.refused:
+            for asked in question.ids:
+                self.insert_uncharged(question.user, asked.producer_id, now_ms)
+        return answer
+
+    return decide
+
+
+def _unrestored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(QuotaStateManager, "_restore_from_directory", _nothing_later)
+    patch.setattr(QuotaStateManager, "_restore_from_topic", _nothing_later)
+
+
+def _sticky(name: str, by: Callable[..., Any], theme: Theme, seed: int) -> Mutant:
+    return Mutant("Sticky first", _replaced(StickyRefusals, name, by), theme, seed)
+
+
+def _noted(owner: type, name: str, by: Callable[..., Any], seed: int) -> Mutant:
+    return Mutant("Sticky first", _replaced(owner, name, by), Theme.WORKERS, seed)
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "answers of our own do not wait for their turn": Mutant(
-        "Order", _replaced(InFlightRequests, "respond", _out_of_turn), drawn(38, Shape.ONE)
+        "Order", _replaced(InFlightRequests, "respond", _out_of_turn), Theme.REFUSALS, 1
     ),
-    "each connection has a quota of its own": Mutant("Identity first", _by_connection, drawn(3, Shape.ONE)),
-    "any later batch lifts a refusal": Mutant(
-        "Sticky first", _replaced(StickyRefusals, "is_above", _never), restless(1)
+    "each connection has a quota of its own": Mutant(
+        "Identity first", _around(Conversation, "__init__", _by_connection), Theme.REFUSALS, 1
     ),
+    "cache before sticky": Mutant(
+        "Sticky first", _replaced(Admission, "_known", _cache_first), Theme.REFUSALS, 1
+    ),
+    "the hot path before sticky": Mutant(
+        "Sticky first", _replaced(Admission, "knows", _hot_path_first), Theme.REFUSALS, 1
+    ),
+    "no rule for first sight above 0": Mutant(
+        "Sticky first", _replaced(Admission, "_first_sight_above_0", _never), Theme.REFUSALS, 1
+    ),
+    "lifted by an exemption": Mutant(
+        "One store", _around(Admission, "set_quotas", _lifted(_exempts_somebody)), Theme.REFUSALS, 1
+    ),
+    "lifted by observing": Mutant(
+        "One store", _around(Admission, "set_quotas", _lifted(_is_observed)), Theme.REFUSALS, 1
+    ),
+    "entries expire by age": Mutant(
+        "Sticky first", _around(StickyRefusals, "refused_id", _by_age), Theme.REFUSALS, 1
+    ),
+    "lifted per id, not per partition": _sticky("entries_lifted_by", _all_lifted, Theme.REFUSALS, 1),
+    "lifted by a batch above": _sticky("is_above", _never, Theme.RESTLESS, 1),
+    "an entry does not move on": _sticky("moves_on", _never, Theme.REFUSALS, 1),
+    "the latest refusal stands": Mutant(
+        "Sticky first", _around(StickyRefusals, "refused", _latest_stands), Theme.REFUSALS, 1
+    ),
+    "passed over any connection": _sticky("passed_before", _any_connection, Theme.REFUSALS, 1),
+    "closed for an entry that stays": _sticky("too_many_further", _entry_stays, Theme.REFUSALS, 1),
+    "an early return extends its deadline": Mutant(
+        "Sticky first", _around(Admission, "_refused_by_state", _extended), Theme.REFUSALS, 1
+    ),
+    "nobody notes a beginning": _noted(HeldBeginnings, "note", _nothing, 1),
+    "a cache answers in spite of a note": _noted(Admission, "_known", _cache_first, 1),
+    "the hot path answers in spite of a note": _noted(HeldBeginnings, "has_any", _never, 1),
+    "what is behind a held request is not noted": Mutant(
+        "Sticky first", _around(ProduceApi, "held", _first_held_only), Theme.WORKERS, 1
+    ),
+    "what a broker did not take has passed": _noted(StickyRefusals, "not_taken", _nothing, 1),
+    "new ids are not watched": _noted(StickyRefusals, "admitted", _nothing, 1),
     "real addresses pass": Mutant(
-        "Addresses", _replaced(ConnectionContext, "translate", _as_it_is), drawn(1, Shape.ONE)
+        "Addresses", _replaced(ConnectionContext, "translate", _as_it_is), Theme.REFUSALS, 1
     ),
-    "a refused id is remembered": Mutant("One state", _inserted_first, drawn(3, Shape.ONE)),
+    "no ceiling of what fails open": Mutant(
+        "Fail open", _replaced(FailOpen, "_admits", _always), Theme.OUTAGES, 1
+    ),
+    "a refused id is remembered": Mutant(
+        "One state", _around(ProducerIdQuota, "decide", _inserted_first), Theme.REFUSALS, 1
+    ),
+    "admissions elsewhere are not charged": Mutant(
+        "One state", _replaced(ProducerIdQuota, "admitted_elsewhere", _never), Theme.FLEET, 1
+    ),
+    "nothing is restored": Mutant("Restored, then enforced", _unrestored, Theme.OUTAGES, 1),
 }
 
 NOT_HERE: Final[dict[str, str]] = {
@@ -94,10 +277,6 @@ NOT_HERE: Final[dict[str, str]] = {
     "Memory": "no schedule fills a buffer; tests/hostile/test_large_frames.py does",
     "Work per turn": "virtual time counts no work; tests/unit/protocol counts steps",
     "Blame": "a breach of the protocol is an attack: tests/hostile",
-    "Fail open": "no seed has found its ceiling missing; tests/unit/quota/test_fail_open.py",
-    "One store": "tests/unit/gateway/model has its mutants",
     "Bytes are never refused": "byte rates delay, and nothing is lost by that here",
     "Events are in nobody's way": "a topic that is cut is a step of the schedules, and everybody has to be served",
-    "Restored, then enforced": "tests/unit/quota/test_restoring.py and test_interim.py",
 }
-"""Of the rules of Sticky first, those that no seed has found broken stand in tests/unit/gateway/model/mutants.py."""

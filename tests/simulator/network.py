@@ -157,7 +157,7 @@ class Network:
         """End all partitions."""
         self._parted.clear()
         for link in self.links():
-            if link.is_held:
+            if link.client.is_held or link.server.is_held:
                 link.release()
 
     def refuse(self, address: Address, refused: bool = True) -> None:

@@ -82,7 +82,7 @@ def check(world: World) -> None:
     """Raise ModelViolation if a user brought more ids than the quota allows."""
     quotas = world.setup.quotas
     is_held = quotas.is_enforced and quotas.rate is not None and world.fleet.gateways
-    if not is_held or any(step[1] == "mode" for step in world.schedule.steps):
+    if not is_held or any(step[1] in ("mode", "exempt") for step in world.schedule.steps):
         return
     bound = bound_of(world)
     for user, admitted in admissions(world).items():
@@ -155,7 +155,9 @@ def bound_of(world: World) -> Bound:
             bound.free.append((gateway, (at_s - LAST_MOMENTS_S, at_s)))
         if setup.shape is Shape.WORKERS and what in ("start", "kill", "freeze", "link"):
             bound.unattended.append((at_s, at_s + for_s + NOTICED_S))
-        if setup.shape is Shape.FLEET and what in ("start", "kill", "freeze", "topic", "clock"):
+        if setup.shape is Shape.FLEET and what == "start":
+            bound.apart.append((at_s - LAST_MOMENTS_S, _restored_s(world, gateway, at_s) + PROPAGATION_S))
+        if setup.shape is Shape.FLEET and what in ("kill", "freeze", "topic", "clock"):
             bound.apart.append((at_s - LAST_MOMENTS_S, at_s + for_s + NOTICED_S))
     return bound
 

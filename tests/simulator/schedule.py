@@ -79,6 +79,8 @@ class Setup:
     has_events: bool = False
     is_long_known: bool = False
     """The clients' ids have been in use for longer than ids are watched, when the steps begin."""
+    fresh_partitions: int = 0
+    """Of a long known id: the last ones, to which it has not written yet."""
     weather: Weather = Weather.CALM
     quotas: QuotaSetup = field(default_factory=QuotaSetup)
     clients: tuple[ClientSetup, ...] = ()

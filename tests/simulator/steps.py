@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.settings import Mode
 from tests.simulator.brokers.partition import Partition
+from tests.simulator.gateway import PORT
 from tests.simulator.schedule import Step
 from tests.simulator.story import step_words
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 Verb = Callable[..., None]
+
+NODE_PORT: Final = PORT + 1
+"""Of node 0 at every gateway."""
+LOOK_S: Final = 0.000_2
+"""No answer is back sooner."""
+LOOKED_FOR_S: Final = 0.1
 
 
 def apply(world: World, step: Step) -> None:
@@ -80,6 +87,49 @@ def _hold(world: World, end: str, nth: int, for_ms: int) -> None:
         world.fleet.link_troubled(link.client.process.name, link.server.process.name, for_ms=for_ms)
         link.hold()
         _later(world, for_ms, link.release)
+
+
+def _late_answers(world: World, name: str, node_id: int, after_ms: int, for_ms: int) -> None:
+    """From some time after the client's next Produce to a node on, answers from there are on their way for so long.
+
+    What the client sends there arrives as ever.
+    """
+    written = world.network.written or []
+    until_s, port = world.loop.time() + for_ms / 1_000, f":{NODE_PORT + node_id} "
+    looked_at = len(written)
+
+    def look() -> None:
+        nonlocal looked_at
+        for _, link_name, writer, what in written[looked_at:]:
+            is_produce = isinstance(what, bytes) and what[4:6] == b"\0\0"
+            if writer == name and is_produce and port in link_name:
+                world.loop.call_later(after_ms / 1_000, hold, link_name)
+                return
+        looked_at = len(written)
+        if world.loop.time() < min(until_s, began_s + LOOKED_FOR_S):
+            world.loop.call_later(LOOK_S, look)
+
+    def hold(link_name: str) -> None:
+        for link in world.network.links(name):
+            if link.name == link_name:
+                link.hold_answers()
+                world.loop.call_later(max(0.0, until_s - world.loop.time()), link.release)
+
+    began_s = world.loop.time()
+    look()
+
+
+def _refresh(world: World, name: str) -> None:
+    """A client asks for metadata, as clients do from time to time."""
+    application = _application(world, name)
+    if application and not application.is_gone:
+        application.process.call(application.client.request_metadata)
+
+
+def _half_close(world: World, name: str, nth: int) -> None:
+    links = [link for link in world.network.links(name) if link.client.process.name == name]
+    if links:
+        links[nth % len(links)].half_close()
 
 
 def _part(world: World, one: str, other: str, for_ms: int) -> None:
@@ -152,14 +202,21 @@ def _mode(world: World, user: str | None, is_enforced: bool) -> None:
     world.fleet.change(Change(target=Target(Setting.MODE, user), action=Action.SET, value=mode))
 
 
+def _exempt(world: World, user: str, is_exempt: bool) -> None:
+    world.fleet.exempt(user, is_exempt=is_exempt)
+
+
 VERBS: Final[dict[str, Verb]] = {
     "send": _send,
     "transaction": _transaction,
     "rogues": _rogues,
     "crash": _crash,
     "close": _close,
+    "refresh": _refresh,
     "cut": _cut,
     "hold": _hold,
+    "late answers": _late_answers,
+    "half-close": _half_close,
     "part": _part,
     "refuse": _refuse,
     "move": _move,
@@ -172,4 +229,5 @@ VERBS: Final[dict[str, Verb]] = {
     "slow topic": _slow_topic,
     "rate": _rate,
     "mode": _mode,
+    "exempt": _exempt,
 }

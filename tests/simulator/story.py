@@ -41,6 +41,8 @@ def setup_words(setup: Setup) -> str:
     parts = [str(setup.shape)]
     parts += [f"{setup.brokers} brokers", f"{setup.partitions} partitions"]
     parts += [one.name for one in fields(setup) if getattr(setup, one.name) is True]
+    if setup.fresh_partitions:
+        parts.append(f"{setup.fresh_partitions} of them never written to")
     parts.append(f"weather {setup.weather}")
     parts.append(", ".join(f"{one.name}={getattr(setup.quotas, one.name)}" for one in fields(setup.quotas)))
     for client in setup.clients:

@@ -56,7 +56,7 @@ class End(asyncio.Transport):
         """The socket is closed."""
         # The kernel's part: what came in.
         self._coming: deque[tuple[float, bytes | Mark]] = deque()
-        self._is_travelling = False
+        self._is_travelling = self.is_held = False
         self._arrived: deque[bytes] = deque()
         self._taken_bytes = 0
         """Of its room: on its way to here, or here and not read."""
@@ -108,7 +108,7 @@ class End(asyncio.Transport):
 
     def _arrive(self) -> None:
         self._is_travelling = False
-        if self.link.is_held:
+        if self.is_held:
             return
         coming, now_s = self._coming, self._loop.time()
         while coming and coming[0][0] <= now_s:

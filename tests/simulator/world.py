@@ -141,9 +141,10 @@ class World:
         await process.spawn(self.brokers.listen(node_id))
 
     async def grow_old(self) -> None:
-        """Have every client write to every partition, and then let more time pass than ids are watched."""
+        """Have every client write to the partitions that are not fresh; then more time passes than ids are watched."""
+        written = max(1, self.setup.partitions - self.setup.fresh_partitions)
         for application in self.everybody:
-            parts = tuple((partition, 1) for partition in range(self.setup.partitions))
+            parts = tuple((partition, 1) for partition in range(written))
             application.transact(parts, commits=True)
             for partition, count in parts:
                 application.send(partition, count)
@@ -164,7 +165,7 @@ class World:
     def rogue(self, user: str) -> None:
         """Have one more client come that brings a new id, and is gone soon."""
         self._rogues += 1
-        setup = ClientSetup(f"rogue-{self._rogues}", "java", user)
+        setup = ClientSetup(f"rogue-{self._rogues}", "java", user, gateway=self._rogues % 2)
         rogue = self.applications[setup.name] = Application(self, setup)
         rogue.start()
         rogue.send(self._rogues % self.setup.partitions, 1)

@@ -1,0 +1,179 @@
+"""Themes: schedules that aim. Each makes frequent what one kind of rule guards against; `aimed` draws one of a seed.
+
+`drawn` (drawing.py) is the theme that aims at nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from random import Random
+from typing import Any, Final
+
+from tests.simulator import scenes
+from tests.simulator.drawing import drawn, restless
+from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step
+
+
+class Theme(StrEnum):
+    """What a schedule aims at."""
+
+    ANYTHING = "anything"
+    RESTLESS = "restless"
+    """Leaders that move while an id that is refused, or new, is being used."""
+    REFUSALS = "refusals"
+    """A refusal that its client has not read, what could lift it meanwhile, and a later batch."""
+    WORKERS = "workers"
+    """The same with two workers, whose state owner is slow, and with beginnings of ids known for long."""
+    OUTAGES = "outages"
+    """State owners, gateways and topics that are gone for a while, and many new ids."""
+    FLEET = "a fleet"
+    """Two gateways in good health, and new ids through both."""
+
+
+AIMED: Final = {
+    Theme.ANYTHING: 8,
+    Theme.RESTLESS: 1,
+    Theme.REFUSALS: 4,
+    Theme.WORKERS: 4,
+    Theme.OUTAGES: 2,
+    Theme.FLEET: 1,
+}
+"""How often each is drawn, by weight."""
+
+
+def aimed(seed: int, theme: Theme | None = None) -> Schedule:
+    """Return the schedule of a seed: of this theme, or of one that the seed draws."""
+    if theme is None:
+        theme = Random(f"{seed}/theme").choices(list(AIMED), list(AIMED.values()))[0]
+    return _DRAWN[theme](seed)
+
+
+# ---- refusals ------------------------------------------------------------------------------------------
+
+
+def _refusals(seed: int) -> Schedule:
+    random = Random(f"{seed}/refusals")
+    scene = random.choices(list(SCENES), list(SCENES.values()))[0]
+    is_hurried = scene is scenes.given_up
+    windows_ms = {scenes.given_up: (10_000,), scenes.read_in_part: (500,)}.get(scene, (500, 2_000))
+    family = random.choice(("java", "java", "java", "librdkafka"))
+    setup = Setup(
+        Shape.ONE,
+        quotas=QuotaSetup(rate=1, window_ms=random.choice(windows_ms), max_throttle_ms=1_000),
+        clients=(
+            ClientSetup(f"{family}-1", family, hurry_s=scenes.HURRY_S if is_hurried else None),
+            *_bystanders(random),
+        ),
+    )
+    return Schedule(seed, setup, scenes.steps(scene, random, setup))
+
+
+SCENES: Final = {
+    scenes.admitted_meanwhile: 3,
+    scenes.lifted: 4,
+    scenes.behind_a_mute: 4,
+    scenes.read_in_part: 3,
+    scenes.early_return: 1,
+    scenes.given_up: 2,
+    scenes.anything_between: 2,
+}
+"""What happens between two batches, by weight."""
+
+
+def _workers(seed: int) -> Schedule:
+    random = Random(f"{seed}/workers")
+    is_long_known = random.random() < 0.7
+    setup = Setup(
+        Shape.WORKERS,
+        is_long_known=is_long_known,
+        fresh_partitions=1,
+        quotas=QuotaSetup(rate=1, window_ms=random.choice((500, 2_000)), max_throttle_ms=1_000),
+        clients=(ClientSetup("java-1", "java"), *_bystanders(random)),
+    )
+    scene = random.choice((scenes.held_by_owner, scenes.held_by_owner, scenes.behind_a_mute, scenes.lifted))
+    return Schedule(seed, setup, scenes.steps(scene, random, setup))
+
+
+def _bystanders(random: Random) -> tuple[ClientSetup, ...]:
+    return (ClientSetup("librdkafka-2", "librdkafka"),) if random.random() < 0.2 else ()
+
+
+def _clients(random: Random) -> tuple[ClientSetup, ...]:
+    families = random.choices(("java", "librdkafka", "kafka-python", "franz-go"), k=random.choice((1, 2)))
+    return tuple(ClientSetup(f"{family}-{number + 1}", family) for number, family in enumerate(families))
+
+
+# ---- outages -------------------------------------------------------------------------------------------
+
+
+def _outages(seed: int) -> Schedule:
+    random = Random(f"{seed}/outages")
+    shape = random.choice((Shape.ONE, Shape.WORKERS, Shape.WORKERS, Shape.FLEET))
+    setup = Setup(
+        shape,
+        has_events=shape is Shape.FLEET or random.random() < 0.5,
+        has_state_dir=random.random() < 0.5,
+        is_long_known=random.random() < 0.3,
+        quotas=QuotaSetup(rate=1, window_ms=random.choice((2_000, 10_000)), max_throttle_ms=1_000),
+        clients=_clients(random),
+    )
+    steps: list[Step] = []
+    at_ms = 100
+    for _ in range(random.randint(1, 2)):
+        steps.append((at_ms, "rogues", "alice", random.choice((1, 2))))
+        at_ms += random.choice((400, 1_000, 2_000))
+        for_ms = random.choice((20, 400, 1_500, 4_000))
+        steps.append((at_ms, *_outage(random, shape, for_ms)))
+        soon_ms = random.choice((50, for_ms, for_ms + 300))
+        count = random.choice((1, 2, 24)) if shape is Shape.WORKERS else random.choice((1, 2, 4))
+        steps.append((at_ms + soon_ms, "rogues", "alice", count))
+        client = random.choice(setup.clients).name
+        steps.append((at_ms + random.randrange(300), "send", client, random.randrange(2), 2))
+        at_ms += for_ms + random.choice((200, 1_000, 2_000))
+        steps.append((at_ms, "rogues", "alice", random.choice((1, 2))))
+    return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
+
+
+def _outage(random: Random, shape: Shape, for_ms: int) -> Step:
+    if shape is Shape.WORKERS:
+        whom = random.choice(("gateway-1/owner", "gateway-1/owner", "gateway-1/worker-1"))
+        return random.choice(("kill", "kill", "freeze")), whom, for_ms
+    whom = random.choice(("gateway-1", "gateway-2")) if shape is Shape.FLEET else "gateway-1"
+    number = int(whom[-1]) - 1
+    return random.choice(
+        (("kill", whom, for_ms), ("drain", number, for_ms), ("cut topic", number, for_ms))
+    )
+
+
+# ---- fleets --------------------------------------------------------------------------------------------
+
+
+def _fleet(seed: int) -> Schedule:
+    random = Random(f"{seed}/fleet")
+    setup = Setup(
+        Shape.FLEET,
+        has_events=True,
+        has_state_dir=random.random() < 0.3,
+        quotas=QuotaSetup(rate=1, window_ms=random.choice((500, 2_000)), max_throttle_ms=1_000),
+        clients=_clients(random),
+    )
+    steps: list[Step] = []
+    at_ms = 0
+    for _ in range(random.randint(5, 8)):
+        steps.append((at_ms, "rogues", "alice", random.choice((1, 2))))
+        if random.random() < 0.3:
+            client = random.choice(setup.clients).name
+            steps.append((at_ms + random.randrange(500), "send", client, random.randrange(2), 1))
+        at_ms += random.choice((400, 700, 1_000))
+    return Schedule(seed, setup, tuple(steps))
+
+
+_DRAWN: Final[dict[Theme, Callable[[int], Any]]] = {
+    Theme.ANYTHING: drawn,
+    Theme.RESTLESS: restless,
+    Theme.REFUSALS: _refusals,
+    Theme.WORKERS: _workers,
+    Theme.OUTAGES: _outages,
+    Theme.FLEET: _fleet,
+}
