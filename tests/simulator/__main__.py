@@ -6,8 +6,8 @@ import argparse
 import sys
 import time
 
-from tests.simulator.drawing import drawn
 from tests.simulator.searching import failing, report
+from tests.simulator.themes import aimed
 
 
 def main() -> int:
@@ -17,7 +17,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="tell the story of one seed as it was drawn")
     options = parser.parse_args()
     if options.seed is not None:
-        print(report(drawn(options.seed), shrinks=False))
+        print(report(aimed(options.seed), shrinks=False))
         return 0
     began_s = time.monotonic()
     found = failing(range(options.first, options.first + options.seeds))

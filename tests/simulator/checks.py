@@ -68,7 +68,9 @@ def closed_once(world: World) -> None:
             if frame.client == client and before_s < frame.at_s <= line.at_s and wiretap.batches_in(frame)
         ]
         if len(came) <= MOST_FURTHER_REFUSALS:
-            raise ModelViolation(f"{line.process} closed {client} again, for what it had closed it for before")
+            raise ModelViolation(
+                f"{line.process} closed {client} again, for what it had closed it for before"
+            )
 
 
 def waits_without_fault(world: World, waiting: list[Application], bound_s: float) -> None:

@@ -153,6 +153,8 @@ def bound_of(world: World) -> Bound:
                 bound.resets.append(at_s)
         elif what == "kill":
             bound.free.append((gateway, (at_s - LAST_MOMENTS_S, at_s)))
+            if process.endswith("/owner") and (not is_kept or clock_was_set):
+                bound.resets.append(at_s)  # its supervisor starts it again
         if setup.shape is Shape.WORKERS and what in ("start", "kill", "freeze", "link"):
             bound.unattended.append((at_s, at_s + for_s + NOTICED_S))
         if setup.shape is Shape.FLEET and what == "start":

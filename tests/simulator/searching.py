@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.simulator.drawing import drawn
 from tests.simulator.playing import play
-from tests.simulator.schedule import Schedule, Shape
+from tests.simulator.schedule import Schedule
 from tests.simulator.shrink import shrunk
 from tests.simulator.story import setting
+from tests.simulator.themes import aimed
 
 
-def failing(seeds: Iterable[int], shape: Shape | None = None) -> Schedule | None:
+def failing(seeds: Iterable[int]) -> Schedule | None:
     """Return the first seed's schedule that fails."""
     for seed in seeds:
-        schedule = drawn(seed, shape)
+        schedule = aimed(seed)
         if play(schedule).violation:
             return schedule
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from tests.simulator import scenes
 from tests.simulator.drawing import drawn, restless
@@ -32,11 +32,11 @@ class Theme(StrEnum):
 
 
 AIMED: Final = {
-    Theme.ANYTHING: 8,
-    Theme.RESTLESS: 1,
-    Theme.REFUSALS: 4,
-    Theme.WORKERS: 4,
-    Theme.OUTAGES: 2,
+    Theme.ANYTHING: 12,
+    Theme.RESTLESS: 4,
+    Theme.REFUSALS: 14,
+    Theme.WORKERS: 9,
+    Theme.OUTAGES: 1,
     Theme.FLEET: 1,
 }
 """How often each is drawn, by weight."""
@@ -141,9 +141,7 @@ def _outage(random: Random, shape: Shape, for_ms: int) -> Step:
         return random.choice(("kill", "kill", "freeze")), whom, for_ms
     whom = random.choice(("gateway-1", "gateway-2")) if shape is Shape.FLEET else "gateway-1"
     number = int(whom[-1]) - 1
-    return random.choice(
-        (("kill", whom, for_ms), ("drain", number, for_ms), ("cut topic", number, for_ms))
-    )
+    return random.choice((("kill", whom, for_ms), ("drain", number, for_ms), ("cut topic", number, for_ms)))
 
 
 # ---- fleets --------------------------------------------------------------------------------------------
@@ -169,7 +167,7 @@ def _fleet(seed: int) -> Schedule:
     return Schedule(seed, setup, tuple(steps))
 
 
-_DRAWN: Final[dict[Theme, Callable[[int], Any]]] = {
+_DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.ANYTHING: drawn,
     Theme.RESTLESS: restless,
     Theme.REFUSALS: _refusals,

@@ -72,7 +72,23 @@ def answer(nodes: Nodes, topics: Topics, session: Session, frame: bytes, head: R
         body = _find_coordinator(
             nodes, topics, session, codec.decode_request(frame, 0, len(frame)), head.api_version
         )
-    return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
+    encoded = _encoded(head.api_key, head.api_version, body)
+    return encoded[:4] + head.correlation_id.to_bytes(4, "big", signed=True) + encoded[8:]
+
+
+_ENCODED: Final[dict[tuple[int, int, str], bytes]] = {}
+"""Most answers are the same in every run: encoding them takes longer than all else that a model broker does."""
+_MOST_ENCODED: Final = 10_000
+
+
+def _encoded(api_key: int, version: int, body: dict[str, Any]) -> bytes:
+    key = api_key, version, repr(body)
+    found = _ENCODED.get(key)
+    if found is None:
+        if len(_ENCODED) >= _MOST_ENCODED:
+            _ENCODED.clear()
+        found = _ENCODED[key] = raw.response(api_key, version, body, correlation_id=0)
+    return found
 
 
 def _api_versions() -> dict[str, Any]:
