@@ -24,7 +24,8 @@ ENVIRONMENT = {**os.environ, "HYPOTHESIS_PROFILE": "thorough"}
 
 def ran(name: str) -> dict[str, Any]:
     """Run one part with its output shown; its closing line, whether it is green, and what was tested."""
-    changed = git("status", "--porcelain", "--untracked-files=no")
+    record = LAST_NIGHTLY.relative_to(ROOT)
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{record}")
     commit = git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
     command = [sys.executable, "-m", "pytest", "--timeout=1800", *PARTS[name]]
     closing = ""
