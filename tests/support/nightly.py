@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,29 +24,44 @@ ENVIRONMENT = {**os.environ, "HYPOTHESIS_PROFILE": "thorough"}
 
 
 def ran(name: str) -> dict[str, Any]:
-    """Run one part with its output shown; its closing line, whether it is green, and what was tested."""
+    """Run one part, and once more what failed of it; its closing lines, whether it is green, and what was tested."""
     record = LAST_NIGHTLY.relative_to(ROOT)
     changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{record}")
     commit = git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
-    command = [sys.executable, "-m", "pytest", "--timeout=1800", *PARTS[name]]
-    closing = ""
     begun = time.monotonic()
-    with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            closing = line.strip(" =\n") or closing
-    green = process.returncode == 0
+    green, lines = tested(PARTS[name])
+    part: dict[str, Any] = {"closing": lines[-1]}
+    if not green:
+        # Its second try is its last one: what fails alone, too, is a fault (docs/decisions/0011).
+        part["failed_first"] = [
+            line.split(" - ")[0] for line in lines if line.startswith(("FAILED ", "ERROR "))
+        ]
+        green, lines = tested((*PARTS[name], "--last-failed", "--last-failed-no-failures=none"))
+        part["closing_of_second_try"] = lines[-1]
     if name == "clients":
         report = subprocess.run([sys.executable, "-m", "tests.clients.report"], cwd=ROOT, check=False)
         green = green and report.returncode == 0
     return {
         "green": green,
-        "closing": closing,
+        **part,
         "commit": commit,
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "minutes": round((time.monotonic() - begun) / 60),
     }
+
+
+def tested(arguments: Sequence[str]) -> tuple[bool, list[str]]:
+    """Run pytest with its output shown; return if it is green, and the lines of its summary, the closing one last."""
+    command = [sys.executable, "-m", "pytest", "--timeout=1800", *arguments]
+    summary = [""]
+    with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if "short test summary info" in line:
+                summary.clear()
+            summary.append(line.strip(" =\n"))
+    return process.returncode == 0, [line for line in summary if line] or [""]
 
 
 def git(*arguments: str) -> str:
