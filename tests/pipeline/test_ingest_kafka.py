@@ -7,12 +7,11 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +29,10 @@ from pidgate.pipeline.ingest.columns import GAPS, LOSSES
 from pidgate.pipeline.ingest.stream import How, Ingest
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
-from pidgate.sandbox import guard
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
+from tests.pipeline.jobs import running_job
 from tests.unit.events.made_up import a_decision
 
 if TYPE_CHECKING:
@@ -87,20 +86,13 @@ class Gateways:
         assert producer.flush(30) == 0
 
 
-@contextmanager
-def ingesting(tables: Path, cluster: Cluster, topic: str, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "pidgate.pipeline", "ingest", "--tables", str(tables), "--topic", topic]
-    command += ["--memory", "700m", "--master", "local[2]", *options]
+def ingesting(
+    tables: Path, cluster: Cluster, topic: str, *options: str
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
     if "--kafka" not in options:
-        command += ["--kafka", cluster.bootstrap_servers()]
-    with tables.with_suffix(".log").open("ab") as log:
-        process = guard.spawn(command, stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        guard.ended(process)
+        options = (*options, "--kafka", cluster.bootstrap_servers())
+    log = tables.with_suffix(".log")
+    return running_job("ingest", tables, log, "--topic", topic, "--master", "local[2]", *options)
 
 
 def said(tables: Path) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from pidgate.pipeline.errors import TableUnreadable
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.runs import replacing
 from pidgate.pipeline.swaps import Swaps
-from pidgate.sandbox import guard
+from tests.pipeline.jobs import running_job
 from tests.pipeline.mortal import Killed, Mortal, put
 
 if TYPE_CHECKING:
@@ -158,17 +157,8 @@ JOBS = ("rates", "offenders", "recommend", "ids", "failover")
 SIZE = ("--users", "12", "--days", "8", "--events", "40000", "--seed", "5")
 
 
-@contextmanager
-def started(job: str, tables: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "pidgate.pipeline", job, "--tables", str(tables)]
-    with (tables.parent / f"{job}.log").open("ab") as log:
-        process = guard.spawn([*command, "--memory", "700m", *options], stdout=log, stderr=log)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-        guard.ended(process)
+def started(job: str, tables: Path, *options: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return running_job(job, tables, tables.parent / f"{job}.log", *options)
 
 
 def results(tables: Path) -> dict[str, str]:

@@ -1,0 +1,25 @@
+"""Jobs of the pipeline as processes of their own, which tests may kill."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pidgate.sandbox import guard
+
+
+@contextmanager
+def running_job(job: str, tables: Path, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a job with its output at the end of `log`; what is left of it is killed."""
+    command = [sys.executable, "-m", "pidgate.pipeline", job, "--tables", str(tables), "--memory", "700m"]
+    with log.open("ab") as out:
+        process = guard.spawn([*command, *options], stdout=out, stderr=out)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        guard.ended(process)
