@@ -16,6 +16,7 @@ from pidgate.pipeline.commands.offenders import offenders
 from pidgate.pipeline.commands.rates import rates
 from pidgate.pipeline.commands.recommend import recommend
 from pidgate.pipeline.commands.report import report
+from pidgate.pipeline.commands.run import run
 from pidgate.pipeline.errors import OutOfSpace, PipelineError
 
 USAGE_ERROR = 2
@@ -36,6 +37,7 @@ JOBS: tuple[Callable[..., None], ...] = (
     failover,
     ids,
     report,
+    run,
     history,
 )
 for job in JOBS:
@@ -50,7 +52,7 @@ def main() -> None:
         known = error if isinstance(error, PipelineError) else _out_of_space(error)
         if known is None:
             raise
-        print(f"pidgate pipeline: {known}", file=sys.stderr)
+        print("pidgate pipeline:", known, *getattr(error, "__notes__", ()), file=sys.stderr)
         sys.exit(USAGE_ERROR)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -25,6 +26,9 @@ SinceOption = Annotated[
     typer.Option("--since", help="First day (2026-11-01, UTC) to read; folders before it are not opened."),
 ]
 UntilOption = Annotated[str | None, typer.Option("--until", help="Last day to read, included.")]
+
+Say = Callable[[str], None]
+"""Shows a step of a job."""
 
 DEFAULT_TABLES = "pidgate-tables"
 DEFAULT_MEMORY = "2g"

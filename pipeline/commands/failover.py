@@ -36,11 +36,12 @@ SUMMARY = (
     "peak_heap_bytes bigint, peak_broker bigint, peak_hour_ms bigint, heap_limit_bytes bigint, holds boolean"
 )
 KIP_ROWS = "rule string, step bigint, broker bigint, load double, dead boolean"
+HEAP_MB, USABLE_SHARE, REOPENS, BROKERS = 1024, 0.9, 1.0, 3
 
 
 def failover(
     tables: common.TablesOption = common.DEFAULT_TABLES,
-    heap_mb: Annotated[int, typer.Option(min=1, help="Heap of one broker, MiB.")] = 1024,
+    heap_mb: Annotated[int, typer.Option(min=1, help="Heap of one broker, MiB.")] = HEAP_MB,
     base_heap_mb: Annotated[
         float | None, typer.Option(help="Live heap without producer states, MiB (default: a small broker's).")
     ] = None,
@@ -49,19 +50,19 @@ def failover(
     ] = None,
     usable_share: Annotated[
         float, typer.Option(min=0.1, max=1, help="Of the heap, what may be live; the rest is for requests.")
-    ] = 0.9,
+    ] = USABLE_SHARE,
     lose: Annotated[int | None, typer.Option(help="Which broker is lost (default: the fullest one).")] = None,
     reassign: Annotated[
         bool, typer.Option("--reassign", help="A dead broker's replicas are given to the living.")
     ] = False,
     reopens: Annotated[
         float, typer.Option(min=0, help="New producers that each id in use becomes when a broker dies.")
-    ] = 1.0,
+    ] = REOPENS,
     quota: Annotated[
         list[float] | None, typer.Option(help="A rate for every user to look at, ids per window; repeatable.")
     ] = None,
-    brokers: Annotated[int, typer.Option(min=1, help="How many, when no topology event says so.")] = 3,
-    replication_factor: Annotated[int, typer.Option(min=1, help="Likewise.")] = 3,
+    brokers: Annotated[int, typer.Option(min=1, help="How many, when no topology event says so.")] = BROKERS,
+    replication_factor: Annotated[int, typer.Option(min=1, help="Likewise.")] = BROKERS,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON on stdout.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
@@ -83,6 +84,13 @@ def failover(
     console.print(f"Written: failover_kip, failover_kafka and failover_summary under {at.path('results')}.")
     if as_json:
         print(words.as_json(answer, heap))
+
+
+def write_failover(run: Run, say: common.Say) -> None:
+    """All tables of the job, for brokers as the command takes them by default. Raises HistoryEmpty."""
+    heap = _heap(HEAP_MB, None, None, USABLE_SHARE)
+    for sentence in words.sentences(answer_from(run, Options(heap), [], REOPENS, (BROKERS, BROKERS)), heap):
+        say(sentence)
 
 
 def _heap(
@@ -157,7 +165,8 @@ def _write_kip(run: Run) -> None:
         for rule in kip.RULES
         for one in kip.run(rule)
     ]
-    run.write("failover_kip", run.tables.spark.createDataFrame(rows, KIP_ROWS))
+    # In one part from the beginning: the report shows the steps as they lie.
+    run.write("failover_kip", run.tables.spark.createDataFrame(rows, KIP_ROWS).coalesce(1))
 
 
 def _write(run: Run, answer: Answer, heap: Heap) -> None:

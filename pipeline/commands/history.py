@@ -74,7 +74,7 @@ def history(
         console.print(f"  {count:>12,}  {kind}")
     console.print(
         f"What is true of each user lies in {root.path('labels')}, of each producer id in {root.path('labels_ids')}. "
-        f"Next: pidgate pipeline rates --tables {tables}"
+        f"Next: pidgate pipeline run --tables {tables}"
     )
 
 

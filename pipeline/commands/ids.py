@@ -26,19 +26,19 @@ def ids(
     days = Days.parsed(since, until)
     found, console = common.start("ids", tables, master, memory)
     with replacing(found) as run:
-        write_ids(run, days, console)
+        write_ids(run, days, console.print)
     _show(found, console, as_json=as_json)
 
 
-def write_ids(run: Run, days: Days, console: Console) -> None:
+def write_ids(run: Run, days: Days, say: common.Say) -> None:
     """All tables of the job. Raises HistoryEmpty."""
     tables = run.tables
     inits = tables.needed_events("init_producer_id", days)
     decisions, usages = days.of(tables.events("decision")), days.of(tables.events("id_usage"))
-    console.print("Blocks of producer ids ...")
+    say("Blocks of producer ids ...")
     blocks = run.write("ids_blocks", id_blocks(inits, decisions))
     run.write("ids_by_hour", blocks_by_hour(blocks))
-    console.print("Epochs ...")
+    say("Epochs ...")
     run.write("ids_epochs", epochs(decisions, usages, inits))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,16 @@ from pidgate.pipeline.ingest.stream import How, Ingest, compact_all, only_writer
 from pidgate.pipeline.ingest.topic import Topic
 from pidgate.pipeline.tables import Tables
 
+EVENTS_TOPIC = "__pidgate_events"
+
+TopicOption = Annotated[str, typer.Option("--topic", help="The gateways' `events.topic`.")]
+KafkaConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-config", help="Properties for a secured cluster: security.protocol, sasl.*, ssl.*."
+    ),
+]
+
 
 class OnDataLoss(StrEnum):
     STOP = "stop"
@@ -30,10 +41,8 @@ class OnDataLoss(StrEnum):
 def ingest(
     tables: common.TablesOption = common.DEFAULT_TABLES,
     kafka: Annotated[str, typer.Option(help="Bootstrap servers of the cluster.")] = "localhost:9092",
-    topic: Annotated[str, typer.Option(help="The gateways' `events.topic`.")] = "__pidgate_events",
-    kafka_config: Annotated[
-        Path | None, typer.Option(help="Properties for a secured cluster: security.protocol, sasl.*, ssl.*.")
-    ] = None,
+    topic: TopicOption = EVENTS_TOPIC,
+    kafka_config: KafkaConfigOption = None,
     available_now: Annotated[
         bool, typer.Option("--available-now", help="Take what is there, and end.")
     ] = False,
@@ -74,7 +83,7 @@ def ingest(
             forget_after_ms=common.duration_ms(forget_after, "--forget-after"),
         ),
     )
-    settings = {} if kafka_config is None else read_client_settings(str(kafka_config))
+    settings = settings_of(kafka_config)
     spark = session.spark_session("ingest", master=master, memory=memory, with_kafka=True)
     at = Tables(spark, tables)
     try:
@@ -86,27 +95,44 @@ def ingest(
                 console.print(f"{folders} folders were made compact.")
                 return
             source = Topic(spark, kafka, topic, settings)
-            try:
-                total = _Total(console)
-                run = Ingest(at, source, how, total.add)
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(number, lambda *_: run.end())
-                console.print(_beginning(kafka, topic, tables, how))
-                account = run.run()
-            finally:
-                source.close()
-            total.tell(tables, account)
+            total = take(at, source, how, console.print, ended_by=(signal.SIGTERM, signal.SIGINT))
+            console.print("Next: pidgate pipeline run.")
             if as_json:
-                print(json.dumps(total.as_dict() | {"account": asdict(account)}))
+                print(json.dumps(total.as_dict()))
     finally:
         spark.stop()
 
 
-class _Total:
-    """Sums over all batches of this run."""
+def settings_of(kafka_config: Path | None) -> Mapping[str, str]:
+    """Read the file of `--kafka-config`. Raises BadOption."""
+    return {} if kafka_config is None else read_client_settings(str(kafka_config))
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+
+def take(
+    tables: Tables, source: Topic, how: How, say: common.Say, *, ended_by: Sequence[signal.Signals] = ()
+) -> Total:
+    """Take events until there are no more, or one of these signals comes; closes the source.
+
+    Raises TopicMissing, TopicLostData, TableUnreadable.
+    """
+    try:
+        total = Total(say)
+        run = Ingest(tables, source, how, total.add)
+        for number in ended_by:
+            signal.signal(number, lambda *_: run.end())
+        say(_beginning(source, tables.root, how))
+        total.end(run.run(), tables.root)
+    finally:
+        source.close()
+    return total
+
+
+class Total:
+    """Sums over all batches of this run, shown batch by batch and at the end."""
+
+    def __init__(self, say: common.Say) -> None:
+        self._say = say
+        self._account: Account | None = None
         self.batches = self.events = self.dead = self.duplicates = 0
 
     def add(self, taken: Taken) -> None:
@@ -117,7 +143,7 @@ class _Total:
         self.duplicates += taken.duplicates
         types = ", ".join(f"{count:,} {word}" for word, count in sorted(taken.events.items()))
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(taken.dead.items()))
-        self._console.print(
+        self._say(
             f"batch {taken.batch}: {events:,} events"
             + (f" ({types})" if types else "")
             + f"; {dead:,} dead letters"
@@ -125,35 +151,34 @@ class _Total:
             + f"; {taken.duplicates:,} duplicates; {taken.behind:,} behind"
         )
         for loss in taken.losses:
-            self._console.print(
+            self._say(
                 f"  partition {loss.kafka_partition}: the topic had removed offsets {loss.first_offset} to "
                 f"{loss.last_offset} before they were read"
             )
 
-    def as_dict(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in ("batches", "events", "dead", "duplicates")}
+    def as_dict(self) -> dict[str, object]:
+        sums = {name: getattr(self, name) for name in ("batches", "events", "dead", "duplicates")}
+        return sums | {"account": None if self._account is None else asdict(self._account)}
 
-    def tell(self, tables: str, account: Account) -> None:
-        self._console.print(
+    def end(self, account: Account, tables: str) -> None:
+        self._account = account
+        self._say(
             f"{self.events:,} events in {self.batches} batches were taken into {tables}/events; {self.dead:,} records "
             f"are in dead_letters/; {self.duplicates:,} were there twice and taken once."
         )
         if account.missing:
-            self._console.print(
+            self._say(
                 f"{account.missing:,} events never came, in {account.gaps:,} gaps (gaps/); retention may explain "
                 f"{account.missing_by_retention:,} of them."
             )
         if account.lost_offsets:
-            self._console.print(
-                f"{account.lost_offsets:,} records were removed before they were read (losses/)."
-            )
-        self._console.print("Next: pidgate pipeline rates, offenders, recommend, report.")
+            self._say(f"{account.lost_offsets:,} records were removed before they were read (losses/).")
 
 
-def _beginning(kafka: str, topic: str, tables: str, how: How) -> str:
+def _beginning(source: Topic, tables: str, how: How) -> str:
     until = (
         "what is there now"
         if how.every_ms is None
         else f"a batch every {how.every_ms / 1000:g} s, until SIGTERM"
     )
-    return f"From topic {topic} at {kafka} into {tables}: {until}."
+    return f"From topic {source.name} at {source.bootstrap_servers} into {tables}: {until}."

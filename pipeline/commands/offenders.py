@@ -45,7 +45,7 @@ def offenders(
     days = Days.parsed(since, until)
     at, console = common.start("offenders", tables, master, memory)
     with replacing(at) as run:
-        write_offenders(run, console, days)
+        write_offenders(run, console.print, days)
     _show(at, console, as_json)
     _show_accuracy(at, console)
     console.print(
@@ -53,7 +53,7 @@ def offenders(
     )
 
 
-def write_offenders(run: Run, console: Console, days: Days = EVER) -> None:
+def write_offenders(run: Run, say: common.Say, days: Days = EVER) -> None:
     """The table offenders; with labels also detector_accuracy and detector_confusion. Raises HistoryEmpty."""
     at = run.tables
     events = Events(
@@ -63,12 +63,12 @@ def write_offenders(run: Run, console: Console, days: Days = EVER) -> None:
         connections=days.of(at.events("connection")),
     )
 
-    def told(name: str, frame: DataFrame) -> DataFrame:
-        kept = run.keep(name, frame)
-        console.print(f"{kept.count():,} {STAGES[name]}")
-        return kept
+    def keep(name: str, frame: DataFrame) -> DataFrame:
+        stage = run.keep(name, frame)
+        say(f"{stage.count():,} {STAGES[name]}")
+        return stage
 
-    findings = run.write("offenders", found(events, told))
+    findings = run.write("offenders", found(events, keep))
     if at.exists("labels"):
         labels = at.read("labels", schema=LABELS)
         run.write("detector_accuracy", accuracy(findings, labels))

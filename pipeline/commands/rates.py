@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +15,7 @@ from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals, newest
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import Days
 from pidgate.pipeline.expiry import expiration_ms
+from pidgate.pipeline.kept import kept
 from pidgate.pipeline.rates import by_time, held, users
 from pidgate.pipeline.rates.id_hours import id_hours
 from pidgate.pipeline.runs import Run, replacing
@@ -58,14 +58,14 @@ def rates(
     days = Days.parsed(since, until)
     found, console = common.start("rates", tables, master, memory)
     with replacing(found) as run:
-        write_rates(run, days, console, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
+        write_rates(run, days, console.print, expiry_ms=_ms(expiry_hours), remember_ms=_ms(remember_hours))
     _show(found, console, as_json=as_json)
 
 
 def write_rates(
     run: Run,
     days: Days,
-    console: Console,
+    say: common.Say,
     *,
     expiry_ms: int | None = None,
     remember_ms: int | None = None,
@@ -76,21 +76,19 @@ def write_rates(
     usages = days.of(tables.events("id_usage"))
     expiry_ms = expiry_ms or expiration_ms(tables.events("topology"))
     remember_ms = remember_ms or newest(tables.events("config"), "remember_ms") or REMEMBER_MS
-    console.print(
-        f"States expire after {about_duration(expiry_ms)}, ids are remembered {about_duration(remember_ms)}."
-    )
+    say(f"States expire after {about_duration(expiry_ms)}, ids are remembered {about_duration(remember_ms)}.")
     hours = _by_id(id_hours(decisions, usages))
     arriving = by_time.arriving(arrivals(decisions, remember_ms), decisions)
-    with _many_users(tables), _kept(hours), _kept(arriving):
-        console.print("Per user and time ...")
+    with _many_users(tables), kept(hours), kept(arriving):
+        say("Per user and time ...")
         run.write("rates_by_time", by_time.by_time(hours, arriving))
-        console.print("Per client ...")
+        say("Per client ...")
         run.write("rates_clients", by_time.rates_clients(hours, arriving), files=FILES_OF_MANY)
-        console.print("What brokers hold ...")
+        say("What brokers hold ...")
         sketches = run.write("rates_sketches", users.daily_sketches(hours))
-        with _kept(held.id_stays(hours, expiry_ms)) as stays:
+        with kept(held.id_stays(hours, expiry_ms)) as stays:
             holding = run.write("held_by_hour", held.held_by_hour(stays, expiry_ms))
-            console.print("Per user ...")
+            say("Per user ...")
             outcomes = days.of(tables.events("refusal_outcome"))
             run.write("rates_users", users.rates_users(stays, arriving, holding, sketches, outcomes))
 
@@ -102,16 +100,6 @@ def _by_id(hours: DataFrame) -> DataFrame:
     """
     parts = 4 * int(hours.sparkSession.conf.get("spark.sql.shuffle.partitions") or 8)
     return hours.repartition(parts, "user", "producer_id")
-
-
-@contextmanager
-def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Compute a frame once and keep it on disk: the heap is for the work."""
-    frame.persist(StorageLevel.DISK_ONLY)
-    try:
-        yield frame
-    finally:
-        frame.unpersist()
 
 
 @contextmanager

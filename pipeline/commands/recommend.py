@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from rich.console import Console
@@ -18,6 +17,7 @@ from rich.table import Table
 from pidgate.pipeline.commands import common
 from pidgate.pipeline.days import EVER, Days
 from pidgate.pipeline.errors import BadOption
+from pidgate.pipeline.kept import kept
 from pidgate.pipeline.recommend.candidates import alive, candidates, needs
 from pidgate.pipeline.recommend.evidence import Asked
 from pidgate.pipeline.recommend.in_force import newest, settings, users_in_force, with_current
@@ -42,6 +42,19 @@ JUDGED_MOST_MS = 7 * DAY_MS
 """Of any history the last week judges at most: what came before is what there is to learn from."""
 SHOWN = 12
 DEFAULTS = Asked()
+LEAST_HISTORY = "7d"
+
+LeastHistoryOption = Annotated[
+    str, typer.Option("--least-history", help="With less history than this no rate is recommended.")
+]
+EnforceOption = Annotated[
+    bool,
+    typer.Option("--enforce", help="Write `mode: enforce` beside new rates (default: observe first)."),
+]
+ServersOption = Annotated[
+    str,
+    typer.Option("--bootstrap-servers", help="For the file's `cluster` (default: brokers that events name)."),
+]
 
 
 def recommend(
@@ -63,19 +76,12 @@ def recommend(
             help="Seconds that healthy ids may wait where a rogue cannot be held otherwise (0: refuse none).",
         ),
     ] = 0.0,
-    least_history: Annotated[
-        str, typer.Option(help="With less history than this no rate is recommended.")
-    ] = "7d",
+    least_history: LeastHistoryOption = LEAST_HISTORY,
     least_ids: Annotated[
         int, typer.Option(min=1, help="A user with fewer new ids than this is recommended none.")
     ] = DEFAULTS.least_ids,
-    enforce: Annotated[
-        bool,
-        typer.Option("--enforce", help="Write `mode: enforce` beside new rates (default: observe first)."),
-    ] = False,
-    bootstrap_servers: Annotated[
-        str, typer.Option(help="For the file's `cluster` (default: brokers that events name).")
-    ] = "",
+    enforce: EnforceOption = False,
+    bootstrap_servers: ServersOption = "",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the recommendations as JSON lines instead.")
     ] = False,
@@ -91,10 +97,9 @@ def recommend(
         least_ids=least_ids,
     )
     found, console = common.start("recommend", tables, master, memory)
-    servers = [server.strip() for server in bootstrap_servers.split(",") if server.strip()]
     with replacing(found) as run:
-        advised = write_recommendations(run, console, days=days, tried=tried, asked=asked)
-        write_files(run, console, advised, enforce=enforce, servers=servers)
+        advised = write_recommendations(run, console.print, days=days, tried=tried, asked=asked)
+        write_files(run, console.print, advised, enforce=enforce, servers=bootstrap_servers)
     _show(found, console, as_json=as_json)
 
 
@@ -119,7 +124,7 @@ class Advised:
 
 def write_recommendations(
     run: Run,
-    console: Console,
+    say: common.Say,
     *,
     days: Days = EVER,
     tried: Sequence[float] = (),
@@ -133,33 +138,29 @@ def write_recommendations(
     course = _course(decisions, shape)
     asked = replace(asked, begin_ms=course.begin_ms, end_ms=course.end_ms)
     long_ms = course.end_ms - course.begin_ms
-    console.print(
+    say(
         f"{about_duration(long_ms)} of history: learnt from the first "
         f"{about_duration(course.split_ms - course.begin_ms)}, judged on the rest, then fitted on all of it."
     )
     if long_ms < asked.least_history_ms:
-        console.print(
+        say(
             f"That is too little to recommend a rate: {about_duration(asked.least_history_ms)} are the least "
             "(--least-history)."
         )
     judged, by = _judged(tables, arrived(decisions, shape.remember_ms))
-    judged = judged.persist(StorageLevel.DISK_ONLY)
-    try:
+    with kept(judged):
         need = needs(judged, shape.window_ms, course.split_ms)
         need = with_current(need, users_in_force(tables.events("config")), config)
         used = refreshed(decisions)
         living = alive(used, shape.slice_ms, course.split_ms)
         need = need.join(living, "user", "left").join(_history_of(tables, decisions), "user", "left")
         need = need.fillna(0, ["train_alive", "whole_alive", "history_refusals"])
-        plan = candidates(need, shape.window_ms, tried).persist()
-        console.print(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
-        outcomes = run.keep("outcomes", trials(judged, used, plan, course))
-        rated = run.write("recommend_candidates", recommend_candidates(outcomes))
-        run.write("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
-        advised = run.write("recommendations", recommendations(rated, plan, asked))
-        plan.unpersist()
-    finally:
-        judged.unpersist()
+        with kept(candidates(need, shape.window_ms, tried)) as plan:
+            say(f"Arrivals of {plan.count()} users, {by}. Every rate is tried on all of them ...")
+            outcomes = run.keep("outcomes", trials(judged, used, plan, course))
+            rated = run.write("recommend_candidates", recommend_candidates(outcomes))
+            run.write("filter_accuracy", filter_accuracy(outcomes, shape.false_positive_rate))
+            advised = run.write("recommendations", recommendations(rated, plan, asked))
     return Advised(course, advised)
 
 
@@ -207,9 +208,9 @@ def _history_of(tables: Tables, decisions: DataFrame) -> DataFrame:
 
 
 def write_files(
-    run: Run, console: Console, advised: Advised, *, enforce: bool = False, servers: Sequence[str] = ()
+    run: Run, say: common.Say, advised: Advised, *, enforce: bool = False, servers: str = ""
 ) -> None:
-    """recommended/quotas.yaml and recommended/changes.diff."""
+    """recommended/quotas.yaml and recommended/changes.diff. `servers`: separated by commas, as typed."""
     tables, course = run.tables, advised.course
     config = newest(tables.events("config"))
     changes = [
@@ -235,12 +236,11 @@ def write_files(
         " or how the cluster is reached. Check it with `pidgate check --config`.",
     ]
     cluster = config["cluster"] if config else ""
-    text = quotas_yaml(
-        config, changes, head=head, cluster=cluster, bootstrap_servers=servers or _brokers(tables)
-    )
+    reached = [server.strip() for server in servers.split(",") if server.strip()] or _brokers(tables)
+    text = quotas_yaml(config, changes, head=head, cluster=cluster, bootstrap_servers=reached)
     run.write_text("recommended", "quotas.yaml", text)
     run.write_text("recommended", "changes.diff", changes_diff(config, changes))
-    console.print(
+    say(
         f"{len(changes)} new rates: {tables.path('recommended', 'quotas.yaml')}; what they change: changes.diff."
     )
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
@@ -29,25 +29,41 @@ _LOOKS = {"bad": "bold red", "warn": "yellow", "good": "green"}
 _NOT_ALWAYS = frozenset(("detector_accuracy", "detector_confusion"))
 """Only where users have labels."""
 
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="Where to write the report (default: report.html under --tables)."),
+]
+USERS = 50
+
+
+class Made(NamedTuple):
+    """A report that was written, and where it lies."""
+
+    found: Found
+    path: str
+    in_bytes: int
+
 
 def report(
     tables: common.TablesOption = common.DEFAULT_TABLES,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="File to write (default: report.html under --tables)."),
-    ] = None,
+    output: OutputOption = None,
     users: Annotated[
         int, typer.Option("--users", min=0, max=500, help="How many users get a page, the worst first.")
-    ] = 50,
+    ] = USERS,
     as_json: Annotated[bool, typer.Option("--json", help="The findings on stdout, for a program.")] = False,
     master: common.MasterOption = None,
     memory: common.MemoryOption = common.DEFAULT_MEMORY,
 ) -> None:
     """One HTML file with everything the jobs found: who burns ids and why, charts, the recommended quotas."""
     root, console = common.start("report", tables, master, memory)
-    found = read(root, pages=users, made_ms=time.time_ns() // 1_000_000)
+    show(console, write_report(root, output, users=users), as_json=as_json)
+
+
+def write_report(tables: Tables, output: Path | None = None, *, users: int = USERS) -> Made:
+    """Put what the jobs found on a page. Raises HistoryEmpty, TableUnreadable, BadOption."""
+    found = read(tables, pages=users, made_ms=time.time_ns() // 1_000_000)
     text = page(found)
-    _show(console, found, publish(root, text, output), len(text.encode()), as_json=as_json)
+    return Made(found, publish(tables, text, output), len(text.encode()))
 
 
 def publish(tables: Tables, text: str, output: Path | None) -> str:
@@ -87,8 +103,9 @@ def _local(path: Path, text: str) -> str:
     return str(path)
 
 
-def _show(console: Console, found: Found, path: str, in_bytes: int, *, as_json: bool) -> None:
+def show(console: Console, made: Made, *, as_json: bool) -> None:
     """Print to stderr for a person; with `as_json` an object on stdout instead."""
+    found, path, in_bytes = made
     missing = sorted({JOB_OF[name] for name in JOB_OF.keys() - found.has - _NOT_ALWAYS})
     if as_json:
         shown = [asdict(one) for one in findings(found)]

@@ -16,6 +16,12 @@ HEALTHY: Final = (ALICE, BOB)
 ORDERS_PARTITIONS, CLICKS_PARTITIONS = 4, 6
 EVENTS_TOPIC: Final = "__pidgate_events"
 NODE_ID: Final = 1
+BRIEF_SPARK: Final = (
+    "--conf spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 --conf spark.sql.codegen.wholeStage=false "
+    "--conf spark.sql.adaptive.enabled=false pyspark-shell"
+)
+"""For a JVM that lives for a minute, on a few thousand events: compiling code, and planning anew, would be most of its
+work. What is computed stays the same."""
 BURST: Final = 1.0
 """The gateway's default: a quiet user may bring one more window's worth at once."""
 
@@ -33,7 +39,7 @@ class Plan:
     seed: int = 1
     version: str = NEWEST
     memory: str = "1g"
-    """Heap of each job's JVM."""
+    """Heap of the JVM that runs the jobs."""
     rogue_patience_s: float = 12.0
     """After which mallory's producers give a refused batch up."""
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 FINDING = "mallory (mallory-etl) opens a new producer for each batch: 60 new ids"
 
 
-# Eight JVMs one after the other: more than `make test` should wait for.
+# Kafka, Spark and two acts: more than `make test` should wait for.
 @pytest.mark.kafka
 @pytest.mark.faults
 @pytest.mark.slow

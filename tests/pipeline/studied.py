@@ -6,7 +6,7 @@ The only source of result tables for tests of the report: a table made by hand m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -24,17 +24,16 @@ from pidgate.events.definitions import (
     TopologyEvent,
 )
 from pidgate.events.patterns import Pattern
+from pidgate.pipeline.commands.common import Say
 from pidgate.pipeline.commands.failover import answer_from
-from pidgate.pipeline.commands.ids import write_ids
-from pidgate.pipeline.commands.offenders import write_offenders
-from pidgate.pipeline.commands.rates import write_rates
-from pidgate.pipeline.commands.recommend import write_files, write_recommendations
-from pidgate.pipeline.days import Days
+from pidgate.pipeline.commands.progress import Progress
+from pidgate.pipeline.commands.run import Job, jobs, run_jobs
+from pidgate.pipeline.days import EVER
 from pidgate.pipeline.failover.cascade import Heap
 from pidgate.pipeline.failover.study import Options
 from pidgate.pipeline.ingest.columns import DEAD_LETTERS, GAPS
 from pidgate.pipeline.offenders.evaluation import LABELS
-from pidgate.pipeline.runs import replacing
+from pidgate.pipeline.runs import Run
 from pidgate.pipeline.tables import Tables
 from tests.pipeline.made_events import write_events
 from tests.support.offender_events import DAY_MS, END_MS, Scenes
@@ -53,7 +52,6 @@ OWNER = "team-etl"
 REFUSED_CLIENT = "etl-loader-7"
 REFUSED = 40
 """Ids of the rogue that were refused on the last day, as of a rate in force until then."""
-_QUIET_CONSOLE = Console(quiet=True)
 
 
 def scenes() -> Scenes:
@@ -141,17 +139,18 @@ def study(spark: SparkSession, root: Path) -> tuple[Tables, list[Event]]:
         (reason, "", None, None, None, None, None, None, 0, at, 0) for at, reason in enumerate(_LETTERS)
     ]
     _beside(tables, "dead_letters", DEAD_LETTERS, letters)
-    with replacing(tables) as run:
-        write_rates(run, Days(), _QUIET_CONSOLE)
-    with replacing(tables) as run:
-        write_offenders(run, _QUIET_CONSOLE)
-    with replacing(tables) as run:
-        write_files(run, _QUIET_CONSOLE, write_recommendations(run, _QUIET_CONSOLE))
-    with replacing(tables) as run:
-        write_ids(run, Days(), _QUIET_CONSOLE)
-    with replacing(tables) as run:
-        answer_from(run, Options(Heap(heap_bytes=3_000, base_bytes=0, bytes_per_state=10)), [], 1.0, (3, 2))
+    todo = [Job("failover", _failover) if job.name == "failover" else job for job in jobs()]
+    run_jobs(tables, todo, EVER, quiet([job.name for job in todo]))
     return tables, events
+
+
+def quiet(todo: Sequence[str]) -> Progress:
+    return Progress(Console(quiet=True), todo)
+
+
+def _failover(run: Run, _: Say) -> None:
+    """Of brokers that are small enough for a few ids to fill them."""
+    answer_from(run, Options(Heap(heap_bytes=3_000, base_bytes=0, bytes_per_state=10)), [], 1.0, (3, 2))
 
 
 _LETTERS = ("malformed", "late", "late")

@@ -96,4 +96,4 @@ def test_blocks_coverage_bursts_and_epochs(tables: Tables, monkeypatch: pytest.M
 
 def test_no_history_is_said(tables: Tables) -> None:
     with pytest.raises(HistoryEmpty, match="init_producer_id"), replacing(tables) as run:
-        write_ids(run, Days(), Console(quiet=True))
+        write_ids(run, Days(), Console(quiet=True).print)

@@ -193,7 +193,7 @@ def rows_of(tables: Tables, name: str, *left_out: str) -> list[tuple[Any, ...]]:
 
 def write(tables: Tables, days: Days | None = None, expiry_ms: int | None = EXPIRY_MS) -> None:
     with replacing(tables) as run:
-        write_rates(run, days or Days(), Console(quiet=True), expiry_ms=expiry_ms)
+        write_rates(run, days or Days(), Console(quiet=True).print, expiry_ms=expiry_ms)
 
 
 def approximately(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -56,8 +56,8 @@ def done(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple
     _write(tables, "topology", [topology()])
     spark.createDataFrame(history.labels, LABELS_OF_IDS).write.parquet(tables.path("labels_ids"))
     with replacing(tables) as run:
-        advised = write_recommendations(run, Console(quiet=True), asked=ASKED)
-        write_files(run, Console(quiet=True), advised)
+        advised = write_recommendations(run, Console(quiet=True).print, asked=ASKED)
+        write_files(run, Console(quiet=True).print, advised)
     return tables, advised.course
 
 
@@ -125,8 +125,8 @@ def test_a_short_history_recommends_nothing(tables: Tables) -> None:
     _write(tables, "decision", history.decisions)
     _write(tables, "config", [config()])
     with replacing(tables) as run:
-        advised = write_recommendations(run, Console(quiet=True))
-        write_files(run, Console(quiet=True), advised)
+        advised = write_recommendations(run, Console(quiet=True).print)
+        write_files(run, Console(quiet=True).print, advised)
     assert {row["action"] for row in _of(tables).values()} == {"none"}
     assert "are too little to recommend a rate: take 7 d or more" in _of(tables)["mixed"]["reasons"][0]
     assert tables.text("recommended", "changes.diff") == ""
@@ -134,9 +134,9 @@ def test_a_short_history_recommends_nothing(tables: Tables) -> None:
 
 def test_only_the_days_that_are_asked_for_count(done: tuple[Tables, Course]) -> None:
     with pytest.raises(HistoryEmpty, match=r"from 2026-09-22 under .*--since"), replacing(done[0]) as run:
-        write_recommendations(run, Console(quiet=True), days=Days(since="2026-09-22"))
+        write_recommendations(run, Console(quiet=True).print, days=Days(since="2026-09-22"))
     with pytest.raises(HistoryEmpty, match="to 2026-09-20"), replacing(done[0]) as run:
-        write_offenders(run, Console(quiet=True), Days(until="2026-09-20"))
+        write_offenders(run, Console(quiet=True).print, Days(until="2026-09-20"))
 
 
 def test_filters_keep_their_promise(done: tuple[Tables, Course]) -> None:

@@ -1,0 +1,148 @@
+"""`pidgate pipeline run`: every job, each after those whose results it reads, in one Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pidgate.pipeline import session
+from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals, newest
+from pidgate.pipeline.commands import common
+from pidgate.pipeline.commands.failover import write_failover
+from pidgate.pipeline.commands.ids import write_ids
+from pidgate.pipeline.commands.ingest import (
+    EVENTS_TOPIC,
+    KafkaConfigOption,
+    TopicOption,
+    settings_of,
+    take,
+)
+from pidgate.pipeline.commands.offenders import write_offenders
+from pidgate.pipeline.commands.progress import Progress
+from pidgate.pipeline.commands.rates import write_rates
+from pidgate.pipeline.commands.recommend import (
+    DEFAULTS,
+    LEAST_HISTORY,
+    EnforceOption,
+    LeastHistoryOption,
+    ServersOption,
+    write_files,
+    write_recommendations,
+)
+from pidgate.pipeline.commands.report import OutputOption, show, write_report
+from pidgate.pipeline.days import EVER, Days
+from pidgate.pipeline.errors import HistoryEmpty
+from pidgate.pipeline.ingest.stream import How, only_writer
+from pidgate.pipeline.ingest.topic import Topic
+from pidgate.pipeline.kept import kept
+from pidgate.pipeline.recommend.evidence import Asked
+from pidgate.pipeline.runs import Run, replacing
+from pidgate.pipeline.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job whose results become the tables' as a whole when `write` returns."""
+
+    name: str
+    write: Callable[[Run, common.Say], object]
+
+
+def run(
+    tables: common.TablesOption = common.DEFAULT_TABLES,
+    kafka: Annotated[
+        str | None,
+        typer.Option("--kafka", help="Bootstrap servers: take first what the topic of events has."),
+    ] = None,
+    topic: TopicOption = EVENTS_TOPIC,
+    kafka_config: KafkaConfigOption = None,
+    since: common.SinceOption = None,
+    until: common.UntilOption = None,
+    least_history: LeastHistoryOption = LEAST_HISTORY,
+    enforce: EnforceOption = False,
+    bootstrap_servers: ServersOption = "",
+    output: OutputOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The findings on stdout, for a program.")] = False,
+    master: common.MasterOption = None,
+    memory: common.MemoryOption = common.DEFAULT_MEMORY,
+) -> None:
+    """Run all jobs, from the topic to the report, in one Spark session. An error names the job that failed."""
+    days, settings = Days.parsed(since, until), settings_of(kafka_config)
+    asked = Asked(least_history_ms=common.duration_ms(least_history, "--least-history"))
+    todo = jobs(days, asked, enforce=enforce, servers=bootstrap_servers)
+    spark = session.spark_session("run", master=master, memory=memory, with_kafka=kafka is not None)
+    root, console = Tables(spark, tables), Console(stderr=True)
+    names = [*(["ingest"] if kafka is not None else []), *(job.name for job in todo), "report"]
+    progress = Progress(console, names)
+    if kafka is not None:
+        with _named(progress, "ingest"), only_writer(root):
+            take(root, Topic(spark, kafka, topic, settings), How(), progress.say)
+    run_jobs(root, todo, days, progress)
+    with _named(progress, "report"):
+        made = write_report(root, output)
+    show(console, made, as_json=as_json)
+
+
+def jobs(
+    days: Days = EVER, asked: Asked = DEFAULTS, *, enforce: bool = False, servers: str = ""
+) -> Sequence[Job]:
+    """Return all that write results, in an order in which each reads those of this run."""
+
+    def recommend(run: Run, say: common.Say) -> None:
+        advised = write_recommendations(run, say, days=days, asked=asked)
+        write_files(run, say, advised, enforce=enforce, servers=servers)
+
+    def ids(run: Run, say: common.Say) -> None:
+        try:
+            write_ids(run, days, say)
+        except HistoryEmpty as nothing:
+            # All other jobs do without InitProducerId, and clients of old may send none.
+            say(f"left out: {nothing}")
+
+    return (
+        Job("rates", lambda run, say: write_rates(run, days, say)),
+        Job("offenders", lambda run, say: write_offenders(run, say, days)),
+        Job("recommend", recommend),
+        Job("ids", ids),
+        Job("failover", write_failover),
+    )
+
+
+def run_jobs(tables: Tables, todo: Sequence[Job], days: Days, progress: Progress) -> None:
+    """Run jobs, each in a run of its own: when one fails, those before it are done. Raises as they do."""
+    with _arrivals_once(tables, days):
+        for job in todo:
+            with _named(progress, job.name), replacing(tables) as run:
+                job.write(run, progress.say)
+
+
+@contextmanager
+def _arrivals_once(tables: Tables, days: Days) -> Iterator[None]:
+    """Compute arrivals once, for all jobs that build on them. Raises HistoryEmpty.
+
+    Rates and quotas take an id for new after the gateways' own `remember`, offenders and failover after its default.
+    """
+    decisions = tables.needed_events("decision", days)
+    in_force_ms = newest(tables.events("config"), "remember_ms")
+    with ExitStack() as all_of_them:
+        for remember_ms in {REMEMBER_MS, in_force_ms or REMEMBER_MS}:
+            all_of_them.enter_context(kept(arrivals(decisions, remember_ms)))
+        yield
+
+
+@contextmanager
+def _named(progress: Progress, job: str) -> Iterator[None]:
+    """Show the job's progress; an error that comes out of it names it."""
+    try:
+        with progress.of(job):
+            yield
+    except Exception as error:
+        error.add_note(
+            f"(It was the job {job} that failed: its last results, if any, are as they were. Jobs before it are done.)"
+        )
+        raise

@@ -1,0 +1,171 @@
+"""All jobs in one session: what they share, what one that fails leaves, and what is shown meanwhile."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from rich.console import Console
+
+from pidgate.pipeline import cli
+from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
+from pidgate.pipeline.commands.progress import Progress
+from pidgate.pipeline.commands.run import Job, jobs, run_jobs
+from pidgate.pipeline.days import EVER
+from pidgate.pipeline.errors import HistoryEmpty, TableUnreadable
+from pidgate.pipeline.failover.held import lives
+from pidgate.pipeline.offenders.producers import producers
+from pidgate.pipeline.rates.by_time import arriving
+from pidgate.pipeline.recommend.judged import arrived
+from pidgate.pipeline.report.source import JOB_OF
+from pidgate.pipeline.runs import replacing
+from pidgate.pipeline.tables import Tables
+from tests.pipeline.studied import quiet, scenes, write_history
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pidgate.events.definitions import Event
+    from pidgate.pipeline.commands.common import Say
+    from pidgate.pipeline.runs import Run
+
+
+@pytest.fixture
+def met(tables: Tables) -> Tables:
+    """Tables with events, and no result yet."""
+    write_history(tables.root, scenes().stream.events())
+    return tables
+
+
+def test_every_job_of_the_report_has_run(studied: tuple[Tables, list[Event]]) -> None:
+    tables, _ = studied
+    assert {job.name for job in jobs()} == set(JOB_OF.values())
+    assert [name for name in JOB_OF if not tables.exists("results", name)] == []
+
+
+# What is shared
+
+
+def built_on_arrivals(tables: Tables, remember_ms: int) -> dict[str, DataFrame]:
+    """The first step of each job that builds on arrivals, as the job itself takes it."""
+    decisions, usage = tables.needed_events("decision"), tables.events("id_usage")
+    came = arrivals(tables.needed_events("decision"), remember_ms)
+    return {
+        "rates": arriving(came, decisions),
+        "offenders": producers(decisions, usage, tables.events("produce_error")),
+        "recommend": arrived(decisions, remember_ms),
+        "failover": lives(arrivals(decisions), usage),
+    }
+
+
+def read_kept(tables: Tables, remember_ms: int = REMEMBER_MS) -> set[str]:
+    """Jobs whose plan reads frames that are kept."""
+    return {
+        job
+        for job, frame in built_on_arrivals(tables, remember_ms).items()
+        if "InMemoryRelation" in frame._jdf.queryExecution().withCachedData().toString()
+    }
+
+
+def test_arrivals_are_computed_once_for_all_jobs(met: Tables) -> None:
+    seen: list[set[str]] = []
+    run_jobs(met, [Job("look", lambda run, _: seen.append(read_kept(run.tables)))], EVER, quiet(["look"]))
+    assert seen == [{"rates", "offenders", "recommend", "failover"}]
+    assert read_kept(met) == set(), "and forgotten afterwards"
+
+
+def test_what_is_remembered_otherwise_is_not_the_same(met: Tables) -> None:
+    seen: list[set[str]] = []
+    look = Job("look", lambda run, _: seen.append(read_kept(run.tables, REMEMBER_MS // 2)))
+    run_jobs(met, [look], EVER, quiet(["look"]))
+    assert seen == [{"offenders", "failover"}]
+
+
+# One that fails
+
+
+def number(value: int) -> Job:
+    """A job that writes one number."""
+    return Job(f"number{value}", lambda run, _: write_number(run, value))
+
+
+def write_number(run: Run, value: int) -> None:
+    run.write("number", run.tables.spark.range(value))
+
+
+def test_a_job_that_fails_is_named_and_leaves_what_was_there(met: Tables) -> None:
+    def breaks(run: Run, say: Say) -> None:
+        write_number(run, 7)
+        say("half of it")
+        raise TableUnreadable("there is no floor.")
+
+    todo = [number(3), Job("breaks", breaks), number(5)]
+    with pytest.raises(TableUnreadable) as failure:
+        run_jobs(met, todo, EVER, quiet([job.name for job in todo]))
+    assert met.written("number").count() == 3
+    (note,) = failure.value.__notes__
+    assert "the job breaks that failed" in note
+
+
+def test_without_events_no_job_begins(tables: Tables) -> None:
+    with pytest.raises(HistoryEmpty, match="no decision events"):
+        run_jobs(tables, [number(3)], EVER, quiet(["number3"]))
+    assert not tables.exists("results", "number")
+
+
+def test_a_cluster_without_init_producer_id_leaves_out_ids(met: Tables) -> None:
+    met.files.remove("events/init_producer_id")
+    said: list[str] = []
+    (ids,) = (job for job in jobs() if job.name == "ids")
+    with replacing(met) as run:
+        ids.write(run, said.append)
+    assert said[0].startswith("left out: no init_producer_id events")
+
+
+def test_the_command_says_cause_remedy_and_job(
+    spark: SparkSession, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        error = TableUnreadable("results/x is half written. Remove it.")
+        error.add_note("(It was the job rates that failed.)")
+        raise error
+
+    monkeypatch.setattr(cli, "app", fails)
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr().err == (
+        "pidgate pipeline: results/x is half written. Remove it. (It was the job rates that failed.)\n"
+    )
+
+
+# What is shown
+
+STEP = "Arrivals of 500 users, healthy or not as the history's own labels say. Every rate is tried on all of them ..."
+
+
+def shown(*, terminal: bool) -> list[str]:
+    text = io.StringIO()
+    console = Console(file=text, width=80, force_terminal=terminal, color_system=None)
+    progress = Progress(console, ["rates", "recommend"])
+    with progress.of("recommend"):
+        progress.say(STEP)
+    with pytest.raises(ZeroDivisionError), progress.of("rates"):
+        raise ZeroDivisionError
+    without_moves = re.sub(r"\x1b\[[0-9?]*[A-Za-z]|\r", "\n", text.getvalue())
+    return [line for line in without_moves.splitlines() if line]
+
+
+def test_a_log_has_one_line_for_each_step() -> None:
+    step, done, failed = shown(terminal=False)
+    assert step == f"   0 s  recommend  {STEP}"
+    assert done == "   0 s  recommend  done (2 of 2) in 0 s"
+    assert failed == "   0 s  rates      failed after 0 s"
+
+
+def test_on_a_terminal_nothing_is_wider_than_it() -> None:
+    lines = shown(terminal=True)
+    assert any("recommend, 2 of 2" in line for line in lines), "what runs now"
+    assert max(map(len, lines)) <= 80
+    assert sum("Arrivals" in line or "tried" in line for line in lines) == 2, "wrapped beside the job's name"
