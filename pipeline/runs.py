@@ -27,7 +27,8 @@ class Run:
 
     def write(self, name: str, frame: DataFrame, *, files: int = 1) -> DataFrame:
         """Write a result; return it as it was written."""
-        return self._written(self.place("results", name), frame.coalesce(files))
+        # Not coalesce(), which leaves the whole last step of the computation to as few tasks as there are files.
+        return self._written(self.place("results", name), frame.repartition(files))
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """Compute a frame once; what is returned can be read until the run ends."""

@@ -53,9 +53,10 @@ def rates_users(
         estimated_ids(sketches),
         waiting(outcomes),
     ]
-    users = reduce(DataFrame.union, (part.select("user") for part in parts)).distinct()
-    joined = reduce(lambda left, right: left.join(right, "user", "left"), parts, users)
-    return _completed(joined).select(*COLUMNS)
+    rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
+    # Each part has at most one row per user and columns of its own: max takes the one that knows.
+    known = rows.groupBy("user").agg(*(f.max(name).alias(name) for name in rows.columns if name != "user"))
+    return _completed(known).select(*COLUMNS)
 
 
 def _of_ids(stays: DataFrame) -> DataFrame:
@@ -110,10 +111,10 @@ def _of_held(held: DataFrame) -> DataFrame:
     )
 
 
-def _completed(joined: DataFrame) -> DataFrame:
+def _completed(counted: DataFrame) -> DataFrame:
     """Derive figures from the parts; counts of what a user has none of are 0, other figures null."""
     zero = f.lit(0).cast("bigint")
-    known = joined.withColumns(
+    known = counted.withColumns(
         {name: f.coalesce(name, zero) for name in (*_SUMS, *_PEAKS)}
         | {
             "first_ms": f.least("first_used_ms", "first_decided_ms"),
