@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from pidgate.pipeline import cli
 from pidgate.pipeline.arrivals import REMEMBER_MS, arrivals
@@ -25,7 +28,7 @@ from pidgate.pipeline.tables import Tables
 from tests.pipeline.studied import quiet, scenes, write_history
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from pidgate.events.definitions import Event
     from pidgate.pipeline.commands.common import Say
@@ -124,8 +127,30 @@ def test_a_cluster_without_init_producer_id_leaves_out_ids(met: Tables) -> None:
     assert said[0].startswith("left out: no init_producer_id events")
 
 
+def test_the_command_goes_from_the_jobs_to_the_report(
+    met: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one job: all of them together take minutes, and are behind the tests of the report."""
+    monkeypatch.setattr(
+        "pidgate.pipeline.commands.run.jobs", lambda *_, **__: [job for job in jobs() if job.name == "ids"]
+    )
+    output = tmp_path / "r.html"
+
+    done = CliRunner().invoke(cli.app, ["run", "--tables", met.root, "--output", str(output), "--json"])
+
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert said["not_run"] == ["failover", "offenders", "rates", "recommend"]
+    assert output.exists()
+    steps = [line.split(maxsplit=2)[2] for line in done.stderr.splitlines() if " s  " in line]
+    assert [step.split(" in ")[0] for step in steps if "done" in step] == [
+        "ids        done (1 of 2)",
+        "report     done (2 of 2)",
+    ]
+
+
 def test_the_command_says_cause_remedy_and_job(
-    spark: SparkSession, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         error = TableUnreadable("results/x is half written. Remove it.")
