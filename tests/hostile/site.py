@@ -17,7 +17,7 @@ from tests.hostile.attack import HOSTILE_USER, Case, Outcome, Place, Target
 from tests.hostile.attacker import ANSWER_S, Attacker
 from tests.hostile.cost import Cost, Inside, MiB
 from tests.support.raw import RawClient, address_of
-from tests.support.tls_forwarder import TlsForwarder, certificates
+from tests.support.tls_forwarder import Certificates, TlsForwarder, certificates
 
 HONEST_USER: Final = "alice"
 DESCRIBE_PRODUCERS: Final = 61
@@ -176,12 +176,16 @@ def running_site(
     quotas: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     listener: Mapping[str, Any] | None = None,
+    shown: Certificates | None = None,
 ) -> Iterator[Site]:
-    """Start a gateway at that place. `quotas` replace QUOTAS, key by key; `cluster` has SASL."""
+    """Start a gateway at that place. `quotas` replace QUOTAS, key by key; `cluster` has SASL.
+
+    `shown`: its certificates, where it has TLS, if they are not its own.
+    """
     inside = Inside()
     with ExitStack() as stack:
         stack.callback(inside.close)
-        tls = stack.enter_context(certificates()) if place.tls else None
+        tls = (shown or stack.enter_context(certificates())) if place.tls else None
         gateway = stack.enter_context(
             GatewayProcess(
                 cluster.bootstrap_servers(SASL_PLAINTEXT if place.sasl else PLAINTEXT),

@@ -1,0 +1,78 @@
+"""Whoever is let in by a certificate has the quota of its user: no subject sheds it."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+
+import pytest
+
+from pidgate.sandbox.certificates import Authority, Pair
+from pidgate.sandbox.kafka import Cluster
+from tests.hostile.attack import HOSTILE_USER, Delivery, Place, Target
+from tests.hostile.attacker import Attacker
+from tests.hostile.site import HONEST_USER, Site, running_site
+from tests.support.raw import address_of
+from tests.support.tls_forwarder import Certificates, TlsForwarder
+
+pytestmark = pytest.mark.kafka
+
+RULES = "RULE:^CN=([a-z]+)(,.*|$)/$1/,RULE:^O=(.*)$/$1/,DEFAULT"
+SUBJECTS = {
+    "of a user": f"/CN={HOSTILE_USER}",
+    "without a subject": "/",
+    "that a rule makes nothing of": "/O=",
+    "of too many attributes": "/OU=x" * 40 + f"/CN={HONEST_USER}",
+    "of a name like another's": f"/CN={HONEST_USER}=",
+    "of a user who logs in with TLS alone": "/CN=ANONYMOUS",
+}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+def context_of(authority: Authority, pair: Pair) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(authority.ca_file)
+    context.load_cert_chain(pair.cert_file, pair.key_file)
+    return context
+
+
+@pytest.fixture(scope="module")
+def certificate_site(sasl_cluster: Cluster, authority: Authority) -> Iterator[Site]:
+    pair = authority.issue("gateway")
+    shown = Certificates(
+        {
+            "cert_file": str(pair.cert_file),
+            "key_file": str(pair.key_file),
+            "client_auth": "required",
+            "client_ca_file": str(authority.ca_file),
+            "ssl_principal_mapping_rules": RULES,
+        },
+        context_of(authority, authority.issue("honest", subject=f"/CN={HONEST_USER}")),
+    )
+    with running_site(sasl_cluster, Place(sasl=False, tls=True), shown=shown) as site:
+        yield site
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "without a subject",
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in SUBJECTS if one != "without a subject"),
+    ],
+)
+def test_no_certificate_sheds_a_quota(certificate_site: Site, authority: Authority, subject: str) -> None:
+    """The attacker's requests come with the end of its handshake."""
+    topic = certificate_site.topic()
+    frames = [Target(topic, 9, certificate_site.place).produce() for _ in range(20)]
+    context = context_of(authority, authority.issue("attacker", subject=SUBJECTS[subject]))
+    with (
+        TlsForwarder(address_of(certificate_site.gateway.bootstrap_servers), context) as way,
+        certificate_site.under_attack(),
+        Attacker(way.address) as attacker,
+    ):
+        attacker.attack(frames, Delivery.PIPELINED)
+    assert certificate_site.ids_at_brokers(topic) == set()
