@@ -26,6 +26,7 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/apis/api.py",
     "pidgate/gateway/proxy/apis/authentication.py",
     "pidgate/gateway/proxy/apis/client_quotas.py",
+    "pidgate/gateway/proxy/apis/delegation_tokens.py",
     "pidgate/gateway/proxy/apis/fetch.py",
     "pidgate/gateway/proxy/apis/produce.py",
     "pidgate/gateway/proxy/apis/producer_ids.py",

@@ -3,8 +3,9 @@
 The broker alone authenticates; nothing here checks a password. A name counts from the moment the broker has accepted
 the very message that belongs to it. Of a token only the name is ever kept, never a secret.
 
-PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802) are read as Kafka's PlainSaslServer and ScramSaslServer do. Where a
-broker lets somebody in whose message is not understood, the identity has no name: the broker decides what is wrong.
+PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802) are read as Kafka's PlainSaslServer and ScramSaslServer do, and
+OAUTHBEARER in oauthbearer.py. Where a broker lets somebody in whose message is not understood, the identity has no
+name: the broker decides what is wrong.
 Must not know frames; messages.py takes mechanism, tokens and answers out of them.
 """
 
@@ -15,14 +16,15 @@ from typing import Final, NamedTuple
 
 from pidgate.names import bounded
 from pidgate.protocol.errors import MalformedFrame
+from pidgate.protocol.oauthbearer import DEFAULT_CLAIM, principal_in
 
 PLAIN: Final = "PLAIN"
 SCRAM_MECHANISMS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512"})
 OAUTHBEARER: Final = "OAUTHBEARER"
 
 LONGEST_TOKEN_BYTES: Final = 16 * 1024
-"""Of PLAIN and SCRAM, which carry a name and a password or a proof: 255 bytes each, says RFC 4616. Other mechanisms
-bring tickets and signed tokens, and are not read."""
+"""Of PLAIN and SCRAM, which carry a name and a password or a proof: 255 bytes each, says RFC 4616. Others bring signed
+tokens (oauthbearer.py has their bounds) and tickets, which are not read."""
 
 LONGEST_MECHANISM: Final = 64
 """Characters of a mechanism's name that are kept; RFC 4422 allows 20."""
@@ -34,12 +36,15 @@ class Identity(NamedTuple):
     user: str | None
     """The principal's name, as in User:<name>. None: unidentified."""
     mechanism: str
+    token_id: str = ""
+    """Of the delegation token that it logged in with; its owner is the principal."""
 
 
 class _Kind(Enum):
     ONLY = "the one message of PLAIN"
     SCRAM_FIRST = "client-first"
     SCRAM_FINAL = "client-final"
+    BEARER = "a message of OAUTHBEARER"
     OTHER = "a message of a mechanism that we do not read"
 
 
@@ -50,6 +55,7 @@ class _Step(NamedTuple):
     mechanism: str
     kind: _Kind
     user: str | None
+    token_id: str
 
 
 class SaslExchange:
@@ -60,11 +66,13 @@ class SaslExchange:
     old identity stays.
     """
 
-    __slots__ = ("_exchange", "_first", "_mechanism", "_unanswered", "identity")
+    __slots__ = ("_exchange", "_first", "_mechanism", "_unanswered", "identity", "principal_claim")
 
     def __init__(self) -> None:
         self.identity: Identity | None = None
         """The latest that a broker has confirmed; None before the first success."""
+        self.principal_claim = DEFAULT_CLAIM
+        """Of OAUTHBEARER's tokens: the claim that brokers take the principal's name from."""
         self._exchange = 0
         self._mechanism = ""
         self._unanswered: _Step | None = None
@@ -90,8 +98,8 @@ class SaslExchange:
         """
         if self._unanswered is not None:
             raise MalformedFrame("a second SaslAuthenticate before the first one was answered")
-        kind, user = _read(self._mechanism, token)
-        self._unanswered = _Step(self._exchange, self._mechanism, kind, user)
+        read = _read(self._mechanism, token, self.principal_claim)
+        self._unanswered = _Step(self._exchange, self._mechanism, *read)
 
     def broker_answer(self, error_code: int, token: bytes) -> Identity | None:
         """The broker has answered the oldest token that it had not answered (SaslAuthenticate response).
@@ -117,30 +125,34 @@ class SaslExchange:
         if step.mechanism in SCRAM_MECHANISMS:
             if not answer.startswith(b"v="):
                 return None
-            belongs = step.kind is _Kind.SCRAM_FINAL and first is not None and first.exchange == step.exchange
-            return Identity(first.user if belongs and first is not None else None, step.mechanism)
-        if step.mechanism == OAUTHBEARER and answer:
+            if step.kind is not _Kind.SCRAM_FINAL or first is None or first.exchange != step.exchange:
+                return Identity(None, step.mechanism)
+            return Identity(first.user, step.mechanism, first.token_id)
+        if step.kind is _Kind.BEARER and answer:
             # A refusal comes as an answer with JSON and no error code; success is empty (RFC 7628).
             return None
-        return Identity(None, step.mechanism)
+        return Identity(step.user, step.mechanism)
 
 
-def _read(mechanism: str, token: bytes) -> tuple[_Kind, str | None]:
-    """Return the kind of message, and the name in it if it holds one that can be trusted after success.
+def _read(mechanism: str, token: bytes, claim: str) -> tuple[_Kind, str | None, str]:
+    """Return the kind of message, the name in it if it holds one that can be trusted after success, and a token's id.
 
     Raises MalformedFrame when the token is too long.
     """
+    if mechanism == OAUTHBEARER:
+        return _Kind.BEARER, _name(principal_in(token, claim)), ""
     if mechanism != PLAIN and mechanism not in SCRAM_MECHANISMS:
-        return _Kind.OTHER, None
+        return _Kind.OTHER, None, ""
     if len(token) > LONGEST_TOKEN_BYTES:
         raise MalformedFrame(
             f"a {mechanism} token of {len(token)} bytes; {LONGEST_TOKEN_BYTES} hold any name and password"
         )
     if mechanism == PLAIN:
-        return _Kind.ONLY, _plain_user(token)
+        return _Kind.ONLY, _plain_user(token), ""
     if token.startswith(b"c="):
-        return _Kind.SCRAM_FINAL, None
-    return _Kind.SCRAM_FIRST, _scram_user(token)
+        return _Kind.SCRAM_FINAL, None, ""
+    name, is_token = _scram_name(token)
+    return (_Kind.SCRAM_FIRST, None, name or "") if is_token else (_Kind.SCRAM_FIRST, name, "")
 
 
 def _plain_user(token: bytes) -> str | None:
@@ -155,33 +167,33 @@ def _plain_user(token: bytes) -> str | None:
     return _name(_text(authcid))
 
 
-def _scram_user(token: bytes) -> str | None:
+def _scram_name(token: bytes) -> tuple[str | None, bool]:
     """The name in a client-first message: n,[a=authzid],[m=reserved,]n=name,r=nonce[,extension=value]...
 
-    None for a delegation token as well: the name is then the token's id, and its owner, who becomes the principal, is
-    known to the broker only (KIP-48).
+    And whether it is the id of a delegation token, whose owner becomes the principal (KIP-48).
     """
+    nobody = None, False
     text = _text(token)
     if text is None or "\0" in text:
-        return None
+        return nobody
     fields = text.split(",")
     if fields[2:] and fields[2].startswith("m=") and fields[2] != "m=":
         del fields[2]
     if len(fields) < 4:
-        return None
-    gs2, authzid, name, nonce, *others = fields
-    saslname, extensions = name.removeprefix("n="), _extensions(others)
+        return nobody
+    gs2, authzid, field, nonce, *others = fields
+    saslname, extensions = field.removeprefix("n="), _extensions(others)
     if (
         gs2 != "n"
-        or saslname == name
+        or saslname == field
         or not _is_nonce(nonce)
         or extensions is None
-        or extensions.get("tokenauth", "").lower() == "true"
         or saslname.count("=") != saslname.count("=2C") + saslname.count("=3D")
     ):
-        return None
+        return nobody
     user = saslname.replace("=2C", ",").replace("=3D", "=")
-    return _name(user) if authzid in ("", f"a={user}") else None
+    name = _name(user) if authzid in ("", f"a={user}") else None
+    return name, extensions.get("tokenauth", "").lower() == "true"
 
 
 def _is_nonce(field: str) -> bool:

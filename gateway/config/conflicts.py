@@ -102,8 +102,9 @@ def _unidentified_warnings(settings: Settings) -> Iterator[Finding]:
     if has_sasl and quotas.mode == "enforce" and has_rate and not quotas.unidentified:
         yield (
             ("quotas", "unidentified"),
-            "names no mechanism: all who log in by OAUTHBEARER share one quota, that of quotas.default, and so do "
-            "all of GSSAPI and all with delegation tokens; write for example OAUTHBEARER: {producer_ids_rate: 5000}",
+            "names no mechanism: all who log in by GSSAPI share one quota, that of quotas.default, and so do all by "
+            "OAUTHBEARER whose token is no JWT, and all with delegation tokens that are not known yet; write for "
+            "example GSSAPI: {producer_ids_rate: 5000}",
         )
 
 

@@ -16,6 +16,7 @@ from pidgate.gateway.config.values import (
     SECTION,
     Advertised,
     BindAddress,
+    ClaimName,
     DurationMs,
     Mechanism,
     NodeIds,
@@ -25,6 +26,7 @@ from pidgate.gateway.config.values import (
     SizeBytes,
 )
 from pidgate.names import bounded
+from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
 from pidgate.quota import settings as quota
 from pidgate.quota.entities import User, unidentified
 from pidgate.units import Address
@@ -95,6 +97,7 @@ class ListenerSettings(Section):
     only_node: int | None = Field(default=None, ge=0)
     sni: Advertised | None = None
     authentication: Literal["required", "none"] | None = None
+    sasl_oauthbearer_sub_claim_name: ClaimName = DEFAULT_CLAIM
     tls: ListenerTlsSettings | None = None
 
     @property

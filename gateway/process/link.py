@@ -22,6 +22,7 @@ from pidgate.gateway.process.progress import ProgressWatch, progress_path
 from pidgate.gateway.process.wire import Kind, WireError
 from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.quotas.administration import OnChanged
+from pidgate.protocol.delegation_tokens import TokenOwner
 from pidgate.quota.changes import Change
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
@@ -65,6 +66,7 @@ class StateListener(Protocol):
     def refused_elsewhere(self, user: User, producer_id: int) -> None: ...
     def topic_id_learnt(self, topic_id: bytes) -> None: ...
     def connections_elsewhere(self, counts: Counts) -> None: ...
+    def token_owners_elsewhere(self, tokens: Sequence[TokenOwner]) -> None: ...
 
 
 class StateOwnerLink(asyncio.Protocol):
@@ -253,6 +255,11 @@ class StateOwnerLink(asyncio.Protocol):
         if self._can_write:
             self._write(wire.encoded(Kind.REPORT, report))
 
+    def token_owners(self, tokens: Sequence[TokenOwner]) -> None:
+        """Send owners of delegation tokens; those that are lost are unidentified at the other workers."""
+        for at in range(0, len(tokens), WATCHED_PORTION):
+            self._write(wire.encoded(Kind.TOKEN_OWNERS, tokens[at : at + WATCHED_PORTION]))
+
     def connections(self, changed: Counts) -> bool:
         """Send how many connections are open here; return False when the state owner does not read."""
         if not self._can_write:
@@ -307,6 +314,8 @@ class StateOwnerLink(asyncio.Protocol):
             self._listener.topic_id_learnt(message.body)
         elif message.kind is Kind.CONNECTIONS_ELSEWHERE:
             self._listener.connections_elsewhere(message.body)
+        elif message.kind is Kind.TOKEN_OWNERS:
+            self._listener.token_owners_elsewhere(message.body)
         elif message.kind is Kind.QUOTAS:
             self._listener.quotas_changed(*message.body)
         elif message.kind is Kind.CHANGED:

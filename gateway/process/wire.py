@@ -20,7 +20,7 @@ from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.verdicts import Decision
 
-WIRE_VERSION: Final = 5
+WIRE_VERSION: Final = 6
 LONGEST_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 _HEAD: Final = Struct(">IB")
@@ -66,6 +66,8 @@ class Kind(IntEnum):
     """Worker: Counts of its open connections, those that changed."""
     CONNECTIONS_ELSEWHERE = 18
     """State owner: Counts of those of all other workers, those that changed."""
+    TOKEN_OWNERS = 19
+    """Both: [(id of a delegation token, its owner), ...], as an answer showed them to the sender or another worker."""
 
 
 class WireError(Exception):

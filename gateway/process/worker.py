@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.process.traffic import Traffic
 from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.recording.setup import recorder_of
+from pidgate.protocol.delegation_tokens import TokenOwner
 from pidgate.quota.counters import SAMPLE_MS
 from pidgate.quota.entities import User
 from pidgate.quota.held_beginnings import HeldBeginnings
@@ -61,6 +63,8 @@ class Worker:
         )
         self._connections = self._traffic.shared.connection_quotas
         self._connections.on_change = self._count_connections_soon
+        self._token_owners = self._traffic.shared.token_owners
+        self._token_owners.on_learnt = self._link.token_owners
         self._background: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
         self._reported_ms = 0
@@ -101,6 +105,7 @@ class Worker:
         self._connections.begin_anew()
         self._count_connections()
         self._link.watched(self._traffic.watched_ids())
+        self._link.token_owners(self._token_owners.known())
         self._reported_ms = 0
         self._traffic.byte_quota.report_all()
         self._report()
@@ -121,6 +126,9 @@ class Worker:
 
     def connections_elsewhere(self, counts: Counts) -> None:
         self._traffic.connections_elsewhere(counts)
+
+    def token_owners_elsewhere(self, tokens: Sequence[TokenOwner]) -> None:
+        self._token_owners.take(tokens)
 
     def topic_id_learnt(self, topic_id: bytes) -> None:
         self._traffic.learn_topic_id(topic_id)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from pidgate.gateway.clock import monotonic_ms
+from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
@@ -22,6 +23,7 @@ from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
+from pidgate.protocol.delegation_tokens import TokenOwner
 from pidgate.quota.changes import Change
 from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, resolve
@@ -69,6 +71,7 @@ class Workers:
         self._sessions: dict[WorkerSession, None] = {}
         """In the order in which they came, as everything that is gone through."""
         self._connections = OpenConnections()
+        self._token_owners = TokenOwners()
         self._topic_ids: list[bytes] = []
         self._gave_up = UserCountersTable()
         self._latest_ms = 0
@@ -146,6 +149,7 @@ class Workers:
             session.send(Kind.TOPIC_ID, topic_id)
         self._send_quotas(session)
         session.send(Kind.CONNECTIONS_ELSEWHERE, self._connections.joined(session.process))
+        session.send(Kind.TOKEN_OWNERS, self._token_owners.known())
         # It may be a successor, or the others were faster: what was refused before it came holds for it, too.
         for user, producer_id in self._refusals.to_watch(self._clock_ms())[-MOST_REFUSED_KEPT:]:
             session.send(Kind.REFUSED, (user, producer_id))
@@ -175,6 +179,8 @@ class Workers:
             self._change(session, *body)
         elif message.kind is Kind.CONNECTIONS:
             self._send_connections(self._connections.take(session.process, body))
+        elif message.kind is Kind.TOKEN_OWNERS:
+            self._send_token_owners(session, self._token_owners.take(body))
         elif message.kind is Kind.BYE:
             session.is_leaving = True
         elif message.kind is Kind.UNCHARGED:
@@ -231,6 +237,11 @@ class Workers:
         for session in self._sessions:
             if session.process in elsewhere:
                 session.send(Kind.CONNECTIONS_ELSEWHERE, elsewhere[session.process])
+
+    def _send_token_owners(self, learnt_by: WorkerSession, tokens: list[TokenOwner]) -> None:
+        for session in self._sessions:
+            if session is not learnt_by and tokens:
+                session.send(Kind.TOKEN_OWNERS, tokens)
 
     def _send_refused(self, user: User, producer_ids: list[int], *, but: WorkerSession | None = None) -> None:
         """Have every other worker watch the ids: the first batch above 0 of one there is refused once."""

@@ -49,6 +49,8 @@ class ClientConnection(Reader):
         self.conversation.identified = self._identified
         self.conversation.translate = context.translate
         self.conversation.learn_topics = context.topic_names.offer
+        self.conversation.token_owners = context.shared.token_owners
+        self.conversation.sasl.principal_claim = context.principal_claim
         self.conversation.require_login(context.authentication)
         self.server: Address | None = None
         """The address to which the broker's socket is connected, or is about to be; None: no broker is dialled."""

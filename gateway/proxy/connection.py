@@ -11,6 +11,7 @@ from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, NodePorts, Nodes
+from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.cluster.topic_names import TopicNames
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
@@ -23,6 +24,7 @@ from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.tls.live import LiveContext
+from pidgate.protocol.oauthbearer import DEFAULT_CLAIM
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
@@ -117,6 +119,7 @@ class Shared:
         """Set whenever no socket is open."""
         self.all_closed.set()
         self.connecting: dict[asyncio.Task[None], None] = {}
+        self.token_owners = TokenOwners()
         self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.authentication = Authentication()
@@ -157,9 +160,14 @@ class ConnectionContext:
     """One listening port: which listener it belongs to and which node it stands for."""
 
     def __init__(
-        self, shared: Shared, ports: NodePorts, node_id: int | None, requires_login: bool | None = None
+        self,
+        shared: Shared,
+        ports: NodePorts,
+        node_id: int | None,
+        requires_login: bool | None = None,
+        principal_claim: str = DEFAULT_CLAIM,
     ) -> None:
-        """`requires_login` None: as the brokers show it."""
+        """`requires_login` None: as the brokers show it. `principal_claim`: see SaslExchange."""
         self.shared = shared
         self._ports = ports
         self.node_id = node_id
@@ -175,6 +183,7 @@ class ConnectionContext:
         self.authentication = (
             shared.authentication if requires_login is None else Authentication(requires_login)
         )
+        self.principal_claim = principal_claim
         self.byte_quota = shared.byte_quota
         self.topic_names = shared.topic_names
         self.gateway_topics = shared.gateway_topics

@@ -142,7 +142,9 @@ class Listener:
             return self._bind(host, port, self._shares_ports)
 
     def _context_of(self, node_id: int | None) -> ConnectionContext:
-        return ConnectionContext(self._shared, self._ports, node_id, self._settings.requires_login)
+        settings = self._settings
+        claim = settings.sasl_oauthbearer_sub_claim_name
+        return ConnectionContext(self._shared, self._ports, node_id, settings.requires_login, claim)
 
     def _named(self, server_name: str, channel: ClientChannel) -> None:
         """Let the channel stand for the node whose name its client asked for; any other name is the bootstrap's."""

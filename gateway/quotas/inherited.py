@@ -13,8 +13,8 @@ from pidgate.quota.settings import Quotas
 def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield (key, sentence) for each mechanism whose users merely inherit what holds for any one user, all together.
 
-    `mechanisms`: those that the brokers offer. By the readable ones only delegation tokens cannot be read (their owner
-    is the brokers' secret), and whether there are any the brokers do not show.
+    `mechanisms`: those that the brokers offer. By the readable ones only some cannot be named: opaque bearer tokens,
+    and delegation tokens before an answer has shown their owner. Whether there are any the brokers do not show.
     """
     for mechanism in mechanisms:
         user = unidentified(mechanism)
@@ -22,9 +22,12 @@ def inherited_quotas(quotas: Quotas, mechanisms: Iterable[str]) -> Iterator[tupl
             continue
         who, given = f"all who log in by {mechanism}", ""
         if mechanism in READABLE_MECHANISMS:
-            if not mechanism.startswith("SCRAM"):
+            if mechanism == "PLAIN":
                 continue
-            who, given = f"all with delegation tokens (by {mechanism})", ", if there are any,"
+            given = ", if there are any,"
+            who = f"all with delegation tokens that are not known yet (by {mechanism})"
+            if mechanism == "OAUTHBEARER":
+                who = "all by OAUTHBEARER whose token is no JWT"
         yield (
             f"quotas.unidentified.{mechanism}",
             f"is missing, and the brokers offer {mechanism}: {who}{given} share the one quota that quotas.default "

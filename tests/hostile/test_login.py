@@ -8,6 +8,7 @@ import pytest
 
 from pidgate.protocol import codec
 from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.spec import SASL_PLAINTEXT
 from tests.hostile.attack import (
     HOSTILE_USER,
     WITH_SASL,
@@ -21,7 +22,7 @@ from tests.hostile.attack import (
 )
 from tests.hostile.attacker import SASL_AUTHENTICATE, authenticate, handshake, plain_token
 from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
-from tests.support.raw import request
+from tests.support.raw import RawClient, request
 from tests.support.scram import scram_login
 
 CREATE_DELEGATION_TOKEN = 38
@@ -136,10 +137,11 @@ def test_on_a_listener_with_authentication_nobody_is_anonymous(gateway_site: Sit
     assert "authentication" not in str(gateway_site.gateway.config)
 
 
-def _delegation_token(site: Site) -> tuple[str, str]:
-    """Return name and password of a token of the honest user, got through the gateway."""
-    with site.connect() as client:
-        assert scram_login(client, HONEST_USER, f"{HONEST_USER}-secret") == 0
+def _delegation_token(site: Site, user: str, *, is_seen: bool) -> tuple[str, str]:
+    """Return name and password of a token of that user, got through the gateway (`is_seen`) or past it."""
+    servers = site.address if is_seen else site.cluster.bootstrap_servers(SASL_PLAINTEXT)
+    with RawClient(servers) as client:
+        assert scram_login(client, user, f"{user}-secret") == 0
         asked = {"renewers": [], "max_lifetime_ms": 3_600_000}
         frame = client.ask(request(CREATE_DELEGATION_TOKEN, 2, asked))
         answer = codec.decode_response(CREATE_DELEGATION_TOKEN, 2, frame, 0, len(frame))
@@ -156,14 +158,14 @@ def _delegation_token(site: Site) -> tuple[str, str]:
 
 @pytest.mark.kafka
 @pytest.mark.parametrize(("rate", "passed"), [(None, 0), (5, 6)])
-def test_a_delegation_token_has_the_quota_of_its_mechanism(
+def test_a_delegation_token_that_nobody_saw_has_the_quota_of_its_mechanism(
     sasl_cluster: Cluster, rate: int | None, passed: int
 ) -> None:
     """By default that of the default user, which is 0 here; the owner's own would let all of them pass."""
     own = {} if rate is None else {"unidentified": {"SCRAM-SHA-256": {"producer_ids_rate": rate}}}
     with running_site(sasl_cluster, Place(), quotas=own) as site:
         topic = site.topic()
-        token = _delegation_token(site)
+        token = _delegation_token(site, HONEST_USER, is_seen=False)
         frames = [Target(topic, 9, Place()).produce() for _ in range(20)]
         with site.under_attack(), site.connect() as attacker:
             assert scram_login(attacker, *token, ",tokenauth=true") == 0
@@ -173,3 +175,28 @@ def test_a_delegation_token_has_the_quota_of_its_mechanism(
             "pidgate_producer_ids_quota", user="(unidentified SCRAM-SHA-256)"
         )
         assert shown == (rate or 0)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_a_delegation_token_whose_owner_is_known_sheds_no_quota_of_his(
+    sasl_cluster: Cluster, workers: int
+) -> None:
+    """The entity of those who cannot be named would let all pass, and so would a token of the honest user's."""
+    of_all = {"unidentified": {"SCRAM-SHA-256": {"producer_ids_rate": 1_000}}}
+    with running_site(sasl_cluster, Place(workers=workers), quotas=of_all) as site:
+        token = _delegation_token(site, HOSTILE_USER, is_seen=True)
+        topic = site.topic()
+        with site.under_attack():
+            for _ in range(5):  # so that each worker has one
+                with site.connect() as attacker:
+                    assert scram_login(attacker, *token, ",tokenauth=true") == 0
+                    attacker.attack([Target(topic, 9, Place()).produce() for _ in range(4)], Delivery.WHOLE)
+        assert site.ids_at_brokers(topic) == set()
+        owned = _delegation_token(site, HONEST_USER, is_seen=True)
+        topic = site.topic()
+        with site.connect() as client:
+            assert scram_login(client, *owned, ",tokenauth=true") == 0
+            client.attack([Target(topic, 9, Place()).produce() for _ in range(4)], Delivery.WHOLE)
+        assert len(site.ids_at_brokers(topic)) == 4
+        assert site.counted(4, "pidgate_producer_ids_admitted_total", user=HONEST_USER) == 4

@@ -16,6 +16,7 @@ from typing import Final
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
+from pidgate.gateway.cluster.token_owners import NOTHING_KNOWN
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
@@ -230,6 +231,7 @@ class ApiContext(ABC):
         "sasl",
         "session",
         "to_broker",
+        "token_owners",
         "translate",
         "wants_attention",
     )
@@ -253,6 +255,8 @@ class ApiContext(ABC):
         """Nobody is logged in where somebody has to be, or where it is unknown whether somebody has to be."""
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user then."""
+        self.token_owners = NOTHING_KNOWN
+        """Of delegation tokens, which brokers' answers show."""
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
         self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pidgate.gateway.proxy.apis.api import WHOLE, Api, ApiContext, InFlightRequest, Request, Response, Step
 from pidgate.protocol import messages
 from pidgate.protocol.errors import UnsupportedVersion
-from pidgate.quota.entities import unidentified
+from pidgate.protocol.sasl import Identity
+from pidgate.quota.entities import User, is_unidentified, unidentified
 
 
 class ApiVersionsApi(Api):
@@ -69,14 +70,29 @@ class SaslAuthenticateApi(SaslHandshakeApi):
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end
         error_code, token = messages.sasl_answer(buf, start, end, request.api_version)
+        is_first = context.sasl.identity is None
         identity = context.sasl.broker_answer(error_code, token)
         if identity is not None:
             before = context.session.user
             context.login_missing = False
-            user = identity.user
-            context.session.identify(unidentified(identity.mechanism) if user is None else user)
+            context.session.identify(_user(context, identity, is_first=is_first))
             if context.session.user != before:
                 context.identified()
                 if context.recorder is not None:
                     context.recorder.identified()
         return None
+
+
+def _user(context: ApiContext, identity: Identity, *, is_first: bool) -> User:
+    """Return the user of a connection that a broker has let in.
+
+    Who authenticates anew is who he was, or the broker closes (KIP-368): one whose name cannot be read this time keeps
+    it, and nobody changes his quota by the form of his messages.
+    """
+    user = identity.user
+    if user is None and identity.token_id:
+        user = context.token_owners.owner_of(identity.token_id)
+    if user is not None:
+        return user
+    before = context.session.user
+    return unidentified(identity.mechanism) if is_first or is_unidentified(before) else before

@@ -17,6 +17,7 @@ from pidgate.gateway.proxy.apis.authentication import (
     SaslHandshakeApi,
 )
 from pidgate.gateway.proxy.apis.client_quotas import AlterQuotasApi, DescribeQuotasApi
+from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, DescribeTokensApi
 from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.producer_ids import EndTxnApi, InitProducerIdApi
@@ -44,6 +45,8 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (26, 5, EndTxnApi()),  # KIP-890 part 2: answers with the producer id to go on with
     (28, 0, _TRANSACTION_PART),  # TxnOffsetCommit
     (36, 0, SaslAuthenticateApi()),
+    (38, 0, CreateTokenApi()),
+    (41, 0, DescribeTokensApi()),
     (48, 0, DescribeQuotasApi()),
     (49, 0, AlterQuotasApi()),
     (CONSUMER_GROUP_HEARTBEAT, 0, _TOPIC_LIST),

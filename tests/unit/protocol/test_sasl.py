@@ -17,6 +17,7 @@ from pidgate.protocol.sasl import (
     Identity,
     SaslExchange,
 )
+from tests.support.bearer import bearer, jwt
 
 REFUSED = 58
 SCRAM = "SCRAM-SHA-512"
@@ -111,9 +112,6 @@ def test_scram(mechanism: str, client_first: bytes, user: str) -> None:
         b"n,,n=al=ice,r=abc",
         b"n,,n=,r=abc",
         b"n,,n=al\xffice,r=abc",
-        b"n,,n=alice,r=abc,tokenauth=true",  # a delegation token's id, its owner is elsewhere
-        b"n,,n=alice,r=abc,x=y,tokenauth=TRUE,z=1",
-        b"n,,n=alice,r=abc,tokenauth=false,tokenauth=True",
         b"n,,n=alice,r=abc,tokenauth=",
         b"n,,n=alice,r=abc,1=x",
         b"n,,n=alice,r=abc\n",
@@ -125,6 +123,18 @@ def test_scram(mechanism: str, client_first: bytes, user: str) -> None:
 )
 def test_a_client_first_that_is_not_understood_is_nobody(client_first: bytes) -> None:
     assert scram(SaslExchange(), client_first) == Identity(None, SCRAM)
+
+
+@pytest.mark.parametrize(
+    "client_first",
+    [
+        b"n,,n=id-1,r=abc,tokenauth=true",
+        b"n,,n=id-1,r=abc,x=y,tokenauth=TRUE,z=1",
+        b"n,,n=id-1,r=abc,tokenauth=false,tokenauth=True",
+    ],
+)
+def test_with_a_delegation_token_the_name_is_its_id_and_nobodys(client_first: bytes) -> None:
+    assert scram(SaslExchange(), client_first) == Identity(None, SCRAM, "id-1")
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=LONGEST_NAME))
@@ -238,6 +248,17 @@ def test_the_old_identity_outlives_a_failed_re_authentication() -> None:
     exchange.client_token(b"\0bob\0wrong")
     assert exchange.broker_answer(REFUSED, b"") is None
     assert exchange.identity == Identity("alice", SCRAM)
+
+
+@pytest.mark.parametrize("claim", ["sub", "email"])
+def test_a_bearer_token_names_the_user_once_the_broker_has_taken_it(claim: str) -> None:
+    exchange = begun("OAUTHBEARER")
+    exchange.principal_claim = claim
+    exchange.client_token(bearer(jwt(sub="mallory", email="mallory")))
+    assert exchange.broker_answer(0, b'{"status":"invalid_token"}') is None
+    assert exchange.identity is None
+    exchange.client_token(bearer(jwt(**{claim: "alice"})))
+    assert exchange.broker_answer(0, b"") == Identity("alice", "OAUTHBEARER")
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "OAUTHBEARER", "SCRAM-SHA-1", "plain"])

@@ -494,9 +494,7 @@ def test_who_cannot_be_identified_has_quotas_like_a_user() -> None:
 
 def test_a_quota_that_those_who_cannot_be_identified_merely_inherit_is_a_warning() -> None:
     (warning,) = warnings_of(loading.parse(CLUSTER + UNIDENTIFIED))
-    assert warning.startswith(
-        "quotas.unidentified: names no mechanism: all who log in by OAUTHBEARER share one"
-    )
+    assert warning.startswith("quotas.unidentified: names no mechanism: all who log in by GSSAPI share one")
     assert warnings_of(loading.parse(CLUSTER + UNIDENTIFIED.replace("enforce", "observe"))) == []
     assert warnings_of(loading.parse(CLUSTER + UNIDENTIFIED.replace("10", "null"))) == []
 

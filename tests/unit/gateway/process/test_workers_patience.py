@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.process.progress import GONE_S, Progress, progress_path
 from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.quotas.administration import Kept
+from pidgate.protocol.delegation_tokens import TokenOwner
 from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
@@ -41,6 +42,7 @@ class Listener:
     def refused_elsewhere(self, user: User, producer_id: int) -> None: ...
     def topic_id_learnt(self, topic_id: bytes) -> None: ...
     def connections_elsewhere(self, counts: Counts) -> None: ...
+    def token_owners_elsewhere(self, tokens: Sequence[TokenOwner]) -> None: ...
 
 
 class ScriptedOwner(asyncio.Protocol):

@@ -1,0 +1,47 @@
+"""Answers that show whose a delegation token is: learnt, and passed on as they are. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final
+
+from pidgate.gateway.proxy.apis.api import WHOLE, Api, ApiContext, InFlightRequest, Response
+from pidgate.protocol.delegation_tokens import TokenOwner, created_token, described_tokens
+from pidgate.protocol.work import Steps, Walk
+
+_PORTION: Final = 20
+"""Learnt in one step."""
+
+
+class CreateTokenApi(Api):
+    """Its answer shows the new token and its owner."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+
+    def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
+        token = created_token(response.buf, response.start, response.end, request.api_version)
+        if token is not None:
+            context.token_owners.learn([token])
+        return None
+
+
+class DescribeTokensApi(Api):
+    """Its answer shows the tokens that the client may see."""
+
+    def __init__(self) -> None:
+        super().__init__(WHOLE)
+
+    def response(
+        self, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | Walk | None:
+        tokens = described_tokens(response.buf, response.start, response.end, request.api_version)
+        return Walk(_described(context, tokens))
+
+
+def _described(context: ApiContext, described: Generator[None, None, list[TokenOwner]]) -> Steps:
+    tokens = yield from described
+    for at in range(0, len(tokens), _PORTION):
+        context.token_owners.learn(tokens[at : at + _PORTION])
+        yield
+    return None

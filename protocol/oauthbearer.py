@@ -1,0 +1,104 @@
+"""The principal in a client's first message of OAUTHBEARER (RFC 7628), read as Kafka reads it. PURE.
+
+The token is not verified: the broker does that, and only its success makes a name of what is read here. What a client
+can choose itself, all around the token, is read exactly as Kafka's OAuthBearerClientInitialResponse does, so that
+nobody gets rid of his name by a message that only Kafka understands. A token that is no JWT has no name.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from typing import Any, Final
+
+from pidgate.protocol.errors import MalformedFrame
+
+DEFAULT_CLAIM: Final = "sub"
+"""Kafka's sasl.oauthbearer.sub.claim.name."""
+
+LONGEST_MESSAGE_BYTES: Final = 512 * 1024
+"""Brokers take no more (sasl.server.max.receive.size)."""
+LONGEST_TOKEN_BYTES: Final = 32 * 1024
+"""That a name is read out of: no proxy of HTTP would carry a longer one. Its length is the issuer's choice."""
+MOST_PAIRS: Final = 1_000
+
+_SEPARATOR: Final = "\x01"
+_START: Final = re.compile(r"n,(?:a=(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+)?,\x01")
+_PAIR: Final = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]+)")
+_AUTH: Final = re.compile(r"bearer +([-_~+/.a-zA-Z0-9]+=*)", re.IGNORECASE | re.ASCII)
+_PLAIN: Final = str.maketrans("-_", "+/")
+
+
+def principal_in(message: bytes, claim: str) -> str | None:
+    """Return the claim in the token of a client's first message; None: there is none that can be read for sure.
+
+    Raises MalformedFrame for a message that no broker takes.
+    """
+    if len(message) > LONGEST_MESSAGE_BYTES or message.count(b"\x01") > MOST_PAIRS:
+        raise MalformedFrame(
+            f"an OAUTHBEARER message of {len(message)} bytes; {LONGEST_MESSAGE_BYTES} and {MOST_PAIRS} values are "
+            "enough for any token"
+        )
+    token = token_in(message)
+    if token is None or len(token) > LONGEST_TOKEN_BYTES:
+        return None
+    return _claim(token, claim)
+
+
+def token_in(message: bytes) -> str | None:
+    """Return the token; None for what Kafka does not understand, as the end of an exchange that was refused."""
+    try:
+        text = message.decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    start = _START.match(text)
+    if start is None or not text.endswith(_SEPARATOR, start.end()):
+        return None
+    pairs = text[start.end() : -1]
+    if pairs and not pairs.endswith(_SEPARATOR):
+        return None
+    found: dict[str, str] = {}
+    for pair in pairs.split(_SEPARATOR)[:-1]:
+        match = _PAIR.fullmatch(pair)
+        if match is None:
+            return None
+        found[match[1]] = match[2]  # of one name the last counts
+    auth = _AUTH.fullmatch(found.get("auth", ""))
+    return None if auth is None else auth[1]
+
+
+def _claim(token: str, claim: str) -> str | None:
+    """Return the claim of a signed JWT (RFC 7519), if it is a name."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims: Any = json.loads(_decoded(parts[1]), object_pairs_hook=_without_doubles, parse_int=float)
+        found = claims.get(claim) if isinstance(claims, dict) else None
+        return found if isinstance(found, str) and _is_a_name(found) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _decoded(part: str) -> str:
+    """Raises ValueError."""
+    padding = -len(part) % 4 * "="
+    return binascii.a2b_base64(part.translate(_PLAIN) + padding, strict_mode=True).decode("utf-8")
+
+
+def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError where two members have one name: which of them counts differs from reader to reader."""
+    found = dict(members)
+    if len(found) != len(members):
+        raise ValueError("two members of one name")
+    return found
+
+
+def _is_a_name(text: str) -> bool:
+    """Return whether all brokers take the text for the same name: some cut off what is blank around it."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return text != "" and text[0] > " " and text[-1] > " " and "\0" not in text

@@ -1,0 +1,168 @@
+"""The user that a login by SASL makes of a connection: the first, and each that follows on it (KIP-368)."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidgate.gateway.cluster.token_owners import TokenOwners
+from pidgate.gateway.proxy.apis import authentication
+from pidgate.gateway.proxy.apis.api import InFlightRequest, Response
+from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, DescribeTokensApi
+from pidgate.gateway.proxy.apis.table import APIS
+from pidgate.gateway.proxy.conversation import Conversation
+from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN, DESCRIBE_DELEGATION_TOKEN
+from pidgate.protocol.headers import RequestHead
+from pidgate.protocol.sasl import Identity
+from pidgate.protocol.work import Walk
+from pidgate.quota.entities import unidentified
+from tests.support import raw
+from tests.support.bearer import bearer, jwt
+from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run
+from tests.unit.gateway.proxy.test_conversation import Script
+
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+REFUSED = 58
+TOKEN = b"n,,n=id-1,r=abc,tokenauth=true"
+OPAQUE = bearer("opaque")
+
+
+def seen(talk: Conversation, api_key: int, version: int, body: raw.Body) -> None:
+    """An answer of the broker passes."""
+    frame = raw.response(api_key, version, body)
+    response = Response()
+    response.buf, response.start, response.end = bytearray(frame), 4, len(frame)
+    api = APIS[api_key << 16 | version]
+    result = api.response(talk, InFlightRequest(api, api_key, version, raw.CORRELATION_ID), response)
+    if isinstance(result, Walk):
+        assert result.finish() is None
+    else:
+        assert result is None
+
+
+def login(script: Script, mechanism: str, *tokens: bytes, answer: bytes = b"", error_code: int = 0) -> str:
+    """A whole login; the user that the connection is of then."""
+    talk = script.talk
+    talk.sasl.handshake(mechanism)
+    for number, token in enumerate(tokens, 1):
+        talk.sasl.client_token(token)
+        is_last = number == len(tokens)
+        body = {"auth_bytes": answer if is_last else b"r=abc", "error_code": error_code if is_last else 0}
+        seen(talk, SASL_AUTHENTICATE, 2, body)
+    return script.session.user
+
+
+def by_token(script: Script) -> str:
+    return login(script, "SCRAM-SHA-256", TOKEN, b"c=biws,r=abc,p=x", answer=b"v=x")
+
+
+def created(script: Script, owner: str) -> None:
+    token = {"principal_type": "User", "principal_name": owner, "token_id": "id-1", "hmac": b"x"}
+    seen(script.talk, CREATE_DELEGATION_TOKEN, 3, token)
+
+
+def anonymous() -> Script:
+    script = Script(user="ANONYMOUS")
+    script.talk.token_owners = TokenOwners()
+    return script
+
+
+def test_the_rows_of_the_table_are_these() -> None:
+    assert isinstance(APIS[CREATE_DELEGATION_TOKEN << 16 | 3], CreateTokenApi)
+    assert isinstance(APIS[DESCRIBE_DELEGATION_TOKEN << 16 | 0], DescribeTokensApi)
+
+
+def test_a_bearer_token_names_its_user_and_a_refused_one_nobody() -> None:
+    script = anonymous()
+    assert login(script, "OAUTHBEARER", bearer(jwt(sub="alice")), answer=b'{"status":"x"}') == "ANONYMOUS"
+    assert login(script, "OAUTHBEARER", bearer(jwt(sub="alice")), error_code=REFUSED) == "ANONYMOUS"
+    assert login(script, "OAUTHBEARER", bearer(jwt(sub="alice"))) == "alice"
+
+
+def test_an_opaque_token_belongs_to_all_such() -> None:
+    assert login(anonymous(), "OAUTHBEARER", OPAQUE) == unidentified("OAUTHBEARER")
+    assert login(anonymous(), "GSSAPI", b"ticket") == unidentified("GSSAPI")
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_delegation_token_is_its_owner_once_an_answer_has_shown_it(version: int) -> None:
+    script = anonymous()
+    assert by_token(script) == unidentified("SCRAM-SHA-256")
+    token = {"principal_type": "User", "principal_name": "alice", "token_id": "id-1", "hmac": b"x"}
+    seen(script.talk, DESCRIBE_DELEGATION_TOKEN, version, {"tokens": [token]})
+    # Whoever is on a connection already is named when he authenticates anew.
+    assert script.session.user == unidentified("SCRAM-SHA-256")
+    assert by_token(script) == "alice"
+
+
+def test_a_token_is_its_owners_whoever_asked_for_it() -> None:
+    script = anonymous()
+    created(script, "alice")
+    assert by_token(script) == "alice"
+
+
+def test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time() -> None:
+    """Kafka closes where the principal changes, so it is the same."""
+    script = anonymous()
+    assert login(script, "OAUTHBEARER", bearer(jwt(sub="alice"))) == "alice"
+    assert login(script, "OAUTHBEARER", OPAQUE) == "alice"
+    assert login(script, "OAUTHBEARER", bearer(jwt(sub="bob")), error_code=REFUSED) == "alice"
+    script = anonymous()
+    created(script, "alice")
+    assert by_token(script) == "alice"
+    script.talk.token_owners = TokenOwners()  # it was forgotten meanwhile
+    assert by_token(script) == "alice"
+
+
+def test_the_name_of_a_certificate_is_not_kept_over_a_first_login() -> None:
+    script = anonymous()
+    script.talk.certified("CN=joe", is_login=False)
+    assert login(script, "OAUTHBEARER", OPAQUE) == unidentified("OAUTHBEARER")
+
+
+def test_a_mutant_that_lets_a_name_be_dropped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dropping(_context: object, identity: Identity, *, is_first: bool) -> str:
+        return identity.user or unidentified(identity.mechanism)
+
+    monkeypatch.setattr(authentication, "_user", dropping)
+    with pytest.raises(AssertionError):
+        test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time()
+
+
+def test_the_claim_is_the_listeners() -> None:
+    async def offers(head: RequestHead, _peer: Peer) -> bytes:
+        body = {"mechanisms": ["OAUTHBEARER"]}
+        return raw.response(SASL_HANDSHAKE, head.api_version, body, correlation_id=head.correlation_id)
+
+    async def scenario() -> None:
+        listener = {"authentication": "required", "sasl_oauthbearer_sub_claim_name": "email"}
+        async with (
+            ScriptedBroker({SASL_HANDSHAKE: offers}) as broker,
+            gateway_before(broker.address, listener=listener) as gateway,
+        ):
+            client = await gateway.connect()
+            await client.ask(SASL_HANDSHAKE, 1, {"mechanism": "OAUTHBEARER"})
+            token = {"auth_bytes": bearer(jwt(sub="f3a1", email="alice"))}
+            assert (await client.ask(SASL_AUTHENTICATE, 2, token))["error_code"] == 0
+            channels = gateway.gateway.traffic.shared.channels  # type: ignore[attr-defined]
+            assert [channel.session.user for channel in channels] == ["alice"]
+
+    run(scenario())
+
+
+def test_what_passes_one_connection_is_known_to_all_of_the_process() -> None:
+    async def created_by_alice(head: RequestHead, _peer: Peer) -> bytes:
+        body = {"principal_type": "User", "principal_name": "alice", "token_id": "id-1", "hmac": b"x"}
+        return raw.response(head.api_key, head.api_version, body, correlation_id=head.correlation_id)
+
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker({CREATE_DELEGATION_TOKEN: created_by_alice}) as broker,
+            gateway_before(broker.address) as gateway,
+        ):
+            client = await gateway.connect()
+            answer = await client.ask(CREATE_DELEGATION_TOKEN, 3, {"renewers": []})
+            assert answer["token_id"] == "id-1"
+            owners = gateway.gateway.traffic.shared.token_owners  # type: ignore[attr-defined]
+            assert owners.known() == [("id-1", "alice")]
+
+    run(scenario())

@@ -1,0 +1,81 @@
+"""Owners of delegation tokens in brokers' answers, in every version, and their passwords nowhere."""
+
+import pytest
+
+from pidgate.protocol.delegation_tokens import (
+    CREATE_DELEGATION_TOKEN,
+    DESCRIBE_DELEGATION_TOKEN,
+    created_token,
+    described_tokens,
+)
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.work import at_once
+from tests.support import raw
+
+VERSIONS = [0, 1, 2, 3]
+"""Of v0, which Kafka 4 has no more, answers are those of v1."""
+SECRET = b"hunter2"
+
+
+def created(version: int, **fields: object) -> bytes:
+    body = {"principal_type": "User", "principal_name": "alice", "token_id": "id-1", "hmac": SECRET, **fields}
+    requester = {"token_requester_principal_type": "User", "token_requester_principal_name": "admin"}
+    return raw.response(CREATE_DELEGATION_TOKEN, max(version, 1), {**requester, **body})[4:]
+
+
+def described(version: int, owners: dict[str, str], kind: str = "User") -> bytes:
+    renewers = [{"principal_type": "User", "principal_name": "bob"}] * 2
+    tokens = [
+        {
+            "principal_type": kind,
+            "principal_name": owner,
+            "token_requester_principal_type": "User",
+            "token_requester_principal_name": "admin",
+            "token_id": token_id,
+            "hmac": SECRET,
+            "renewers": renewers,
+        }
+        for token_id, owner in owners.items()
+    ]
+    return raw.response(DESCRIBE_DELEGATION_TOKEN, max(version, 1), {"tokens": tokens})[4:]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_owner_of_a_new_token(version: int) -> None:
+    frame = created(version)
+    assert created_token(frame, 0, len(frame), version) == ("id-1", "alice")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"error_code": 65, "token_id": ""},
+        {"principal_type": "Group"},
+        {"principal_name": ""},
+        {"principal_name": "\0PLAIN"},
+        {"token_id": ""},
+    ],
+)
+def test_what_is_no_token_of_a_user(version: int, fields: dict[str, object]) -> None:
+    frame = created(version, **fields)
+    assert created_token(frame, 0, len(frame), version) is None
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_owners_of_all_that_are_described(version: int) -> None:
+    owners = {"id-1": "alice", "id-2": "bob", "id-3": "alice"}
+    frame = described(version, owners)
+    found = at_once(described_tokens(frame, 0, len(frame), version))
+    assert dict(found) == owners
+    assert SECRET.decode() not in str(found)
+    frame = described(version, owners, kind="Group")
+    assert at_once(described_tokens(frame, 0, len(frame), version)) == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_that_is_cut_short_is_malformed(version: int) -> None:
+    frame = described(version, {"id-1": "alice"})
+    for end in range(len(frame) - 8):
+        with pytest.raises(KafkaProtocolError):
+            at_once(described_tokens(frame, 0, end, version))
