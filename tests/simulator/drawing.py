@@ -17,10 +17,10 @@ _SHAPES: Final = {Shape.ONE: 4, Shape.WORKERS: 4, Shape.FLEET: 3, Shape.DIRECT: 
 _WEATHERS: Final = {Weather.CALM: 6, Weather.SLOW: 2, Weather.CHOPPED: 2, Weather.NARROW: 1}
 _STEPS: Final = {"send": 30, "transaction": 8, "rogues": 3, "crash": 1, "close": 1}
 """What applications do, by weight."""
-_NETWORK: Final = {"cut": 6, "hold": 3, "part": 2, "refuse": 1}
+_NETWORK: Final = {"cut": 6, "hold": 3, "part": 2, "refuse": 1, "half-close": 1, "late answers": 2}
 _CLUSTER: Final = {"move": 8, "stop broker": 2}
 _GATEWAY: Final = {"kill": 3, "drain": 2, "freeze": 2, "cut topic": 2, "slow topic": 1}
-_QUOTAS: Final = {"rate": 1, "mode": 1}
+_QUOTAS: Final = {"rate": 3, "mode": 3, "exempt": 1}
 _CLOCKS: Final = {"wall clock": 1}
 
 _KINDS_PER_STEP: Final = {"network": 5, "cluster": 5, "gateway": 3, "quotas": 2, "clocks": 1}
@@ -158,6 +158,17 @@ class _Fault:
             return verb, self._end(), random.randrange(4)
         if verb == "hold":
             return verb, self._end(), random.randrange(4), self._duration_ms()
+        if verb == "half-close":
+            return verb, random.choice(self._setup.clients).name, random.randrange(4)
+        if verb == "late answers":
+            node = random.randrange(self._setup.brokers) + 1
+            return (
+                verb,
+                random.choice(self._setup.clients).name,
+                node,
+                random.choice((0, 2)),
+                self._duration_ms(),
+            )
         if verb == "refuse":
             return verb, random.randrange(self._setup.brokers) + 1, self._duration_ms()
         return verb, self._end(), self._end(), self._duration_ms()
@@ -186,6 +197,8 @@ class _Fault:
         verb = _choice(random, _QUOTAS)
         if verb == "rate":
             return verb, random.choice((1, 2, 5, 20))
+        if verb == "exempt":
+            return verb, random.choice(self._setup.clients).user, random.random() < 0.7
         return verb, random.choice((None, random.choice(self._setup.clients).user)), random.random() < 0.5
 
     def clocks(self) -> Step:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from pidgate.gateway.proxy.apis.produce import ProduceApi
+from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
@@ -179,6 +180,17 @@ def _first_held_only(before: Any) -> Any:
     return held
 
 
+# ---- memory --------------------------------------------------------------------------------------------
+
+
+def _never_given_back(before: Any) -> Any:
+    def hold(self: BudgetShare, purpose: Purpose, amount_bytes: int) -> None:
+        if amount_bytes:
+            before(self, purpose, amount_bytes)
+
+    return hold
+
+
 # ---- the state -----------------------------------------------------------------------------------------
 
 
@@ -248,6 +260,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "real addresses pass": Mutant(
         "Addresses", _replaced(ConnectionContext, "translate", _as_it_is), Theme.REFUSALS, 1
     ),
+    "memory is not given back": Mutant(
+        "Memory", _around(BudgetShare, "hold", _never_given_back), Theme.REFUSALS, 1
+    ),
     "no ceiling of what fails open": Mutant(
         "Fail open", _replaced(FailOpen, "_admits", _always), Theme.OUTAGES, 4
     ),
@@ -263,9 +278,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
 NOT_HERE: Final[dict[str, str]] = {
     "Bytes": "every frame of the clients here is understood; tests/fuzz and tests/unit/protocol hold it",
     "Versions": "the clients here ask for what they are offered; tests/unit/protocol/test_versions.py",
-    "Memory": "no schedule fills a buffer; tests/hostile/test_large_frames.py does",
     "Work per turn": "virtual time counts no work; tests/unit/protocol counts steps",
-    "Blame": "a breach of the protocol is an attack: tests/hostile",
+    "Blame": "hostile clients are a theme, beside good ones; what each breach leads to: tests/hostile",
     "Bytes are never refused": "byte rates delay, and nothing is lost by that here",
     "Events are in nobody's way": "a topic that is cut is a step of the schedules, and everybody has to be served",
 }

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from tests.simulator import checks, steps, story
+from tests.simulator import checks, memory, steps, story
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.loop import SimulationFailed
 from tests.simulator.machine import Machine
@@ -20,6 +20,8 @@ TRANSACTION_TIMEOUT_S: Final = 75.0
 """Of the clients, and until the coordinator looks."""
 SETTLED_S: Final = 2.0
 """After the last answer: markers of transactions are written, followers have fetched."""
+GONE_S: Final = 0.2
+"""After the last client: its connections are closed on both sides."""
 _LOOK_S: Final = 0.5
 
 
@@ -52,9 +54,13 @@ async def _main(world: World) -> None:
         await asyncio.sleep(max(0.0, began_s + step[0] / 1_000 - loop.time()))
         steps.apply(world, step)
         _look(world)
+        memory.within_limits(world)
     await world.end_faults()
     await _drain(world)
     checks.at_end(world)
+    world.crash_all()
+    await asyncio.sleep(GONE_S)
+    memory.nothing_held(world)
     await world.stop()
 
 

@@ -59,6 +59,10 @@ def _rogues(world: World, user: str, count: int) -> None:
         world.rogue(user)
 
 
+def _hostile(world: World, acts: int) -> None:
+    world.hostile(acts)
+
+
 def _crash(world: World, name: str) -> None:
     if application := _application(world, name):
         application.crash()
@@ -210,6 +214,7 @@ VERBS: Final[dict[str, Verb]] = {
     "send": _send,
     "transaction": _transaction,
     "rogues": _rogues,
+    "hostile": _hostile,
     "crash": _crash,
     "close": _close,
     "refresh": _refresh,

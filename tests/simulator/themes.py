@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.simulator import scenes
 from tests.simulator.drawing import drawn, restless
-from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step
+from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step, Weather
 
 
 class Theme(StrEnum):
@@ -29,6 +29,8 @@ class Theme(StrEnum):
     """State owners, gateways and topics that are gone for a while, and many new ids."""
     FLEET = "a fleet"
     """Two gateways in good health, and new ids through both."""
+    HOSTILE = "hostile"
+    """Clients that break the protocol, beside good ones."""
 
 
 AIMED: Final = {
@@ -38,6 +40,7 @@ AIMED: Final = {
     Theme.WORKERS: 9,
     Theme.OUTAGES: 1,
     Theme.FLEET: 1,
+    Theme.HOSTILE: 1,
 }
 """How often each is drawn, by weight."""
 
@@ -167,6 +170,29 @@ def _fleet(seed: int) -> Schedule:
     return Schedule(seed, setup, tuple(steps))
 
 
+# ---- hostile clients -----------------------------------------------------------------------------------
+
+
+def _hostile(seed: int) -> Schedule:
+    random = Random(f"{seed}/hostile")
+    shape = random.choice((Shape.ONE, Shape.WORKERS, Shape.FLEET))
+    setup = Setup(
+        shape,
+        has_login=True,
+        has_events=shape is Shape.FLEET,
+        weather=random.choice((Weather.CALM, Weather.CHOPPED, Weather.NARROW)),
+        quotas=QuotaSetup(rate=random.choice((1, 3)), max_throttle_ms=1_000),
+        clients=_clients(random),
+    )
+    steps: list[Step] = [(random.randrange(300), "hostile", random.choice((3, 6, 12)))]
+    for _ in range(random.randint(2, 6)):
+        client, at_ms = random.choice(setup.clients).name, random.randrange(3_000)
+        steps.append((at_ms, "send", client, random.randrange(2), random.choice((1, 2, 4))))
+    if random.random() < 0.5:
+        steps.append((random.randrange(2_000), "hostile", 4))
+    return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
+
+
 _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.ANYTHING: drawn,
     Theme.RESTLESS: restless,
@@ -174,4 +200,5 @@ _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.WORKERS: _workers,
     Theme.OUTAGES: _outages,
     Theme.FLEET: _fleet,
+    Theme.HOSTILE: _hostile,
 }

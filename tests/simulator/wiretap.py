@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 
+MALLORYS_LOGIN = b"\0mallory\0"
+
+
 @dataclass(slots=True)
 class Frame:
     """A whole frame, without its size prefix; `at_s`: when its last byte arrived, or was written."""
@@ -46,8 +49,13 @@ def arrived_at_gateways(world: World) -> Iterator[Frame]:
 
 
 def written_to_brokers(world: World) -> Iterator[Frame]:
-    """Yield requests that gateways wrote to brokers."""
-    return _written(world, lambda link, writer: link.startswith(f"{writer} -> broker-"))
+    """Yield requests that gateways wrote to brokers; not those of a hostile client, from its login on."""
+    hostile: set[str] = set()
+    for frame in _written(world, lambda link, writer: link.startswith(f"{writer} -> broker-")):
+        if MALLORYS_LOGIN in frame.raw:
+            hostile.add(frame.link)
+        if frame.link not in hostile:
+            yield frame
 
 
 def written_to_clients(world: World) -> Iterator[Frame]:

@@ -14,14 +14,21 @@ from tests.simulator.brokers.replies import Reply
 from tests.simulator.brokers.server import Brokers
 from tests.simulator.brokers.sessions import Listener, Session
 from tests.simulator.brokers.timers import Delays
+from tests.simulator.clients.hostile import Hostile
+from tests.simulator.clients.settings import Settings
 from tests.simulator.fleet import Fleet
 from tests.simulator.link import Weather as LinkWeather
 from tests.simulator.machine import Machine
+from tests.simulator.process import Process
 from tests.simulator.schedule import ClientSetup, Schedule, Shape, Weather
 
 TOPIC: Final = "model"
 PASSWORD: Final = "secret"
 USERS: Final = ("alice", "bob")
+MALLORY: Final = "mallory"
+"""The user of hostile clients, who write to a topic of that name."""
+FIRST_IDS: Final = (1_000, 1_001, 2_000, 2_001)
+"""Producer ids that clients are likely to have."""
 LONG_S: Final = 310.0
 """Longer than ids are watched."""
 ROGUE_S: Final = 3.0
@@ -53,7 +60,7 @@ class WatchedCluster(ModelCluster):
     now_s: Any
 
     def handle(self, session: Session, frame: bytes, now_ms: int) -> Reply:
-        if frame[:2] != b"\0\0":
+        if frame[:2] != b"\0\0" or session.principal == MALLORY:
             return super().handle(session, frame, now_ms)
         taken = Taken(self.now_s(), session.node_id, session.connection_id, frame, None)
         self.taken.append(taken)
@@ -79,6 +86,7 @@ class World:
         self._is_told = is_told
         self._addresses = self._rogues = 0
         self._starting: list[asyncio.Task[None]] = []
+        self._hostile: list[Process] = []
         self.cluster = self._cluster()
         self.applications: dict[str, Application] = {}
         self.fleet = Fleet(self)
@@ -86,7 +94,7 @@ class World:
 
     def _cluster(self) -> WatchedCluster:
         setup = self.setup
-        users = dict.fromkeys(USERS, PASSWORD) if setup.has_login else None
+        users = dict.fromkeys((*USERS, MALLORY), PASSWORD) if setup.has_login else None
         chance = Random(f"{self.schedule.seed}/replication")
         delays = Delays()
         if setup.is_replicated_late:
@@ -94,7 +102,7 @@ class World:
             delays.markers_ms = lambda: int(chance.random() * 30)
         cluster = WatchedCluster(
             setup.brokers,
-            {TOPIC: setup.partitions},
+            {TOPIC: setup.partitions, MALLORY: 2},
             listeners=(Listener(users=users),),
             delays=delays,
             first_producer_id=1_000,
@@ -171,6 +179,19 @@ class World:
         rogue.send(self._rogues % self.setup.partitions, 1)
         self.loop.call_later(ROGUE_S, rogue.crash)
 
+    def hostile(self, acts: int) -> None:
+        """Have a hostile client do so much, with a login of its own; it is gone when the faults end."""
+        name = f"{MALLORY}-{len(self._hostile) + 1}"
+        process = self.loop.process(name, ip=self.next_ip())
+        self._hostile.append(process)
+        settings = Settings(
+            bootstrap=self.bootstrap(len(self._hostile)), topic=MALLORY, login=self.login(MALLORY)
+        )
+        random = Random(f"{self.schedule.seed}/{name}")
+        client = process.call(Hostile, name, settings, random, self.trace)
+        client.others_ids = [*FIRST_IDS]
+        process.spawn(client.run(acts))
+
     def start_broker(self, node_id: int) -> None:
         """Have a node run again that was stopped."""
         if node_id in self.cluster.nodes.down:
@@ -185,12 +206,18 @@ class World:
             self.start_broker(node_id)
         await asyncio.gather(*self._starting)
         await self.fleet.end_faults()
+        for process in self._hostile:
+            self.loop.kill(process)
         for name, application in self.applications.items():
             if name.startswith("rogue-"):
                 application.crash()
 
-    async def stop(self) -> None:
-        """End politely."""
+    def crash_all(self) -> None:
+        """Have no client any more."""
         for application in self.everybody:
             application.crash()
+            self.loop.kill(application.process)
+
+    async def stop(self) -> None:
+        """End politely."""
         await self.fleet.drain()
