@@ -18,9 +18,9 @@ from tests.support.hash_seeds import printed_by_each
 from tests.unit.gateway.model.mutants import MUTANTS as OF_THE_OLD_MODEL
 
 ROOT = Path(__file__).parents[3]
-BY_DAY = 400
+BY_DAY = 2_000
 BY_NIGHT = 20_000
-PARTS = 4
+PARTS = 10
 SOON = 60
 """Seeds of a theme: a rule that guards against loss is aimed at, or a breach of it is found by luck."""
 
