@@ -171,6 +171,7 @@ def test_who_fits_no_rule_is_closed_as_by_kafka(
             ScriptedBroker() as broker,
             gateway_before(broker.address, listener={"tls": tls}) as gateway,
         ):
+            await until(gateway.gateway.is_ready)
             with capture_logs() as logged:
                 client = await gateway.connect(tls=client_of(authority, joe))
                 client.send(METADATA)
