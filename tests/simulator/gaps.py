@@ -57,6 +57,9 @@ class _Stay:
     def __init__(self, world: World) -> None:
         self.came: dict[Name, list[tuple[float, str, Numbers]]] = {}
         self.left: dict[tuple[Name, Numbers], list[tuple[float, str]]] = {}
+        self._frozen = [
+            (whom, at_s, at_s + for_s) for at_s, what, whom, for_s in world.fleet.history if what == "freeze"
+        ]
         for frame in wiretap.arrived_at_gateways(world):
             for name, numbers in wiretap.batches_in(frame):
                 self.came.setdefault(name, []).append((frame.at_s, frame.process, numbers))
@@ -76,8 +79,13 @@ class _Stay:
         if not came:
             return None
         came_s, process, numbers = came[-1]
+        # A process that is stopped is a slow network: what waits in its kernel it has not been given.
+        thawed_s = [
+            until_s for whom, since_s, until_s in self._frozen if whom == process and since_s <= came_s
+        ]
+        given_s = max([came_s, *(until_s for until_s in thawed_s if until_s >= came_s)])
         for left_s, by in self.left.get((name, numbers), ()):
-            if by == process and came_s <= left_s <= came_s + AT_ONCE_S:
+            if by == process and came_s <= left_s <= given_s + AT_ONCE_S:
                 return None
         return came_s, process
 

@@ -153,8 +153,12 @@ def bound_of(world: World) -> Bound:
                 bound.resets.append(at_s)
         elif what == "kill":
             bound.free.append((gateway, (at_s - LAST_MOMENTS_S, at_s)))
-            if process.endswith("/owner") and (not is_kept or clock_was_set):
-                bound.resets.append(at_s)  # its supervisor starts it again
+            if process.endswith("/owner"):
+                # Its supervisor starts it again, and it restores its state anew.
+                back_s = _logged_s(world, gateway, at_s, Event.HOLDER_CONNECTED)
+                bound.free.append((gateway, (back_s, _restored_s(world, gateway, at_s))))
+                if not is_kept or clock_was_set:
+                    bound.resets.append(at_s)
         if setup.shape is Shape.WORKERS and what in ("start", "kill", "freeze", "link"):
             bound.unattended.append((at_s, at_s + for_s + NOTICED_S))
         if setup.shape is Shape.FLEET and what == "start":
@@ -165,9 +169,14 @@ def bound_of(world: World) -> Bound:
 
 
 def _restored_s(world: World, gateway: str, started_s: float) -> float:
+    return _logged_s(world, gateway, started_s, Event.STATE_RESTORED)
+
+
+def _logged_s(world: World, gateway: str, since_s: float, event: Event) -> float:
+    """Return when a process of the gateway next logged that; the end of the run, if none did."""
     for line in world.machine.lines:
-        is_it = line.event == Event.STATE_RESTORED and world.fleet.gateway_of(line.process) == gateway
-        if is_it and line.at_s >= started_s:
+        is_it = line.event == event and world.fleet.gateway_of(line.process) == gateway
+        if is_it and line.at_s >= since_s:
             return line.at_s
     return world.loop.time()
 
