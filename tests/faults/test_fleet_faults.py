@@ -156,7 +156,11 @@ def test_a_topic_that_was_cut_for_long_and_heals_is_no_outage(brokers: Cluster, 
         after = Phase.of(arrivals, healed + 10, healed + 1.5 * window_s, 2)
         first_s = [
             min(
-                (at - healed for at, gateway in arrivals.admitted_at if gateway == number and at > healed + 10),
+                (
+                    at - healed
+                    for at, gateway in arrivals.admitted_at
+                    if gateway == number and at > healed + 10
+                ),
                 default=inf,
             )
             for number in range(2)
