@@ -7,8 +7,9 @@ state it answers OUT_OF_ORDER_SEQUENCE_NUMBER. Both happen without any gateway, 
 earlier batch is on the wire, or refuses that one (KAFKA-15591), a leader that is truncated behind its clients' back.
 
 The gateway is to blame where the earlier batch had reached it and it did not hand it on at once, and yet let the later
-one pass. Except, between two gateways of a fleet (docs/decisions/0004): what one holds, the other does not know; and
-what one refuses, only when the topic has brought it.
+one pass. Except where the earlier one was on its way to a broker that had answered before that it leads no more: it
+would not have been taken there either. Except, too, between two gateways of a fleet (docs/decisions/0004): what one
+holds, the other does not know; and what one refuses, only when the topic has brought it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING
 
 from tests.simulator import wiretap
 from tests.simulator.clients.batches import ModelViolation, State
+from tests.simulator.gateway import node_at
 from tests.simulator.ledger import Name, Numbers, Seen
 from tests.simulator.loop import BEGAN_S
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
+NOT_LEADER = 6
 OUT_OF_ORDER = 45
 AT_ONCE_S = 0.000_5
 """A gateway takes no time of its own to hand on a request."""
@@ -42,7 +45,7 @@ def overtaken(world: World, ledger: list[Seen]) -> Overtaken:
         is_first = seen.error_code == 0 and id_here not in begun
         is_late = seen.error_code == OUT_OF_ORDER or (is_first and seen.numbers.base_sequence > 0)
         if is_late and seen.name not in written:
-            stay = stay or _Stay(world)
+            stay = stay or _Stay(world, ledger)
             _judge(world, stay, seen, written)
             found.setdefault((seen.name.producer, seen.partition), seen)
         if seen.error_code == 0:
@@ -54,15 +57,16 @@ def overtaken(world: World, ledger: list[Seen]) -> Overtaken:
 class _Stay:
     """When batches came to a gateway, and when they left it for a broker: (time, process), in order."""
 
-    def __init__(self, world: World) -> None:
-        self.came: dict[Name, list[tuple[float, str, Numbers]]] = {}
+    def __init__(self, world: World, ledger: list[Seen]) -> None:
+        self._ledger = ledger
+        self.came: dict[Name, list[tuple[float, str, int, Numbers]]] = {}
         self.left: dict[tuple[Name, Numbers], list[tuple[float, str]]] = {}
         self._frozen = [
             (whom, at_s, at_s + for_s) for at_s, what, whom, for_s in world.fleet.history if what == "freeze"
         ]
         for frame in wiretap.arrived_at_gateways(world):
             for name, numbers in wiretap.batches_in(frame):
-                self.came.setdefault(name, []).append((frame.at_s, frame.process, numbers))
+                self.came.setdefault(name, []).append((frame.at_s, frame.process, frame.port, numbers))
         for frame in wiretap.written_to_brokers(world):
             for batch in wiretap.batches_in(frame):
                 self.left.setdefault(batch, []).append((frame.at_s, frame.process))
@@ -75,10 +79,12 @@ class _Stay:
 
     def kept_back(self, name: Name, identity: tuple[int, int], before_s: float) -> tuple[float, str] | None:
         """Return when and where its last coming before that time was not handed on at once, if so."""
-        came = [one for one in self.came.get(name, ()) if one[0] <= before_s and one[2][:2] == identity]
+        came = [one for one in self.came.get(name, ()) if one[0] <= before_s and one[3][:2] == identity]
         if not came:
             return None
-        came_s, process, numbers = came[-1]
+        came_s, process, port, numbers = came[-1]
+        if self._was_deposed(node_at(port), name.partition, came_s):
+            return None
         # A process that is stopped is a slow network: what waits in its kernel it has not been given.
         thawed_s = [
             until_s for whom, since_s, until_s in self._frozen if whom == process and since_s <= came_s
@@ -88,6 +94,15 @@ class _Stay:
             if by == process and came_s <= left_s <= given_s + AT_ONCE_S:
                 return None
         return came_s, process
+
+    def _was_deposed(self, node_id: int, partition: int, at_s: float) -> bool:
+        """Return whether the broker's last answer about the partition, before that time, was NOT_LEADER."""
+        codes = [
+            seen.error_code
+            for seen in self._ledger
+            if (seen.node_id, seen.partition) == (node_id, partition) and seen.at_s < at_s
+        ]
+        return bool(codes) and codes[-1] == NOT_LEADER
 
 
 def _judge(world: World, stay: _Stay, late: Seen, written: set[Name]) -> None:

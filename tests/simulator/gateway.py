@@ -33,7 +33,13 @@ from tests.simulator.process import Process
 
 PORT: Final = 9092
 """Bootstrap port of a gateway's one listener; node n has the n-th port after the next."""
+_FIRST_NODE_PORT: Final = PORT + 1
 _FEWEST_CONNECTIONS: Final = 10_000
+
+
+def node_at(port: int) -> int:
+    """Return the broker behind a port of a gateway; no broker's number for the bootstrap port."""
+    return port - _FIRST_NODE_PORT
 
 
 @cache
@@ -61,7 +67,7 @@ def config_text(host: str, *brokers: str, **config: Any) -> str:
             {
                 "bind": f"0.0.0.0:{PORT}",
                 "advertise": host,
-                "node_ports": {"first": PORT + 1},
+                "node_ports": {"first": _FIRST_NODE_PORT},
                 "authentication": "none",
             }
         ],

@@ -33,6 +33,11 @@ class Frame:
         return self.link.split(" -> ")[0]
 
     @property
+    def port(self) -> int:
+        """The port at which the connection was made: the link is `java-1 -> gateway-1:9094 #1`."""
+        return int(self.link.rpartition(":")[2].split()[0])
+
+    @property
     def head(self) -> RequestHead:
         """Of a request."""
         return peek_request(self.raw, 0, len(self.raw))
