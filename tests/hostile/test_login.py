@@ -187,7 +187,7 @@ def test_a_delegation_token_whose_owner_is_known_sheds_no_quota_of_his(
     with running_site(sasl_cluster, Place(workers=workers), quotas=of_all) as site:
         token = _delegation_token(site, HOSTILE_USER, is_seen=True)
         topic = site.topic()
-        with site.under_attack():
+        with site.under_attack(log_lines=2 * workers):  # each process limits its own
             for _ in range(5):  # so that each worker has one
                 with site.connect() as attacker:
                     assert scram_login(attacker, *token, ",tokenauth=true") == 0
