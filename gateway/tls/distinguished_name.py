@@ -83,7 +83,7 @@ def _escaped(text: str) -> str:
 def _dotted(oid: bytes) -> str:
     numbers, number = [], 0
     for byte in oid:
-        number = number << 7 | byte & 0x7F
+        number = number << 7 | byte % 0x80
         if byte < 0x80:
             numbers.append(number)
             number = 0

@@ -101,6 +101,7 @@ UNTIL_RESTART = {
     "listeners[1].name",
     "listeners[1].bind",
     "listeners[1].node_ports.first",
+    "listeners[1].sasl_oauthbearer_sub_claim_name",
     "quotas.producer_ids.window",
     "quotas.producer_ids.remember",
     "quotas.producer_ids.layers",
