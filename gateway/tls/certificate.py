@@ -69,9 +69,7 @@ def _field(certificate: bytes, number: int) -> bytes:
     found = next(fields)
     for _ in range(number if found.tag == _VERSION else number - 1):
         found = next(fields, found)
-    if found.tag != der.SEQUENCE:
-        raise ValueError(f"a tag {found.tag:#x} where {der.SEQUENCE:#x} has to be")
-    return found.content
+    return found.content_of(der.SEQUENCE)
 
 
 def _time(found: der.Element) -> datetime:

@@ -16,6 +16,12 @@ class Element(NamedTuple):
     content: bytes
     encoded: bytes
 
+    def content_of(self, tag: int) -> bytes:
+        """Return the content of an element that has to have this tag. Raises ValueError."""
+        if self.tag != tag:
+            raise ValueError(f"a tag {self.tag:#x} where {tag:#x} has to be")
+        return self.content
+
 
 def element(der: bytes, at: int) -> Element:
     """Return the element that begins at that place. Raises ValueError, IndexError."""
@@ -31,10 +37,7 @@ def element(der: bytes, at: int) -> Element:
 
 def content(der: bytes, at: int, tag: int) -> bytes:
     """Return the content of the element at that place, which has to have this tag. Raises ValueError, IndexError."""
-    found = element(der, at)
-    if found.tag != tag:
-        raise ValueError(f"a tag {found.tag:#x} where {tag:#x} has to be")
-    return found.content
+    return element(der, at).content_of(tag)
 
 
 def elements(der: bytes) -> Iterator[Element]:

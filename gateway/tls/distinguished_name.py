@@ -47,7 +47,7 @@ def distinguished_name(subject: bytes) -> str:
     if len(subject) > LONGEST_SUBJECT_BYTES:
         raise NoName(f"its subject has {len(subject)} bytes, above {LONGEST_SUBJECT_BYTES}")
     try:
-        sets = [list(der.elements(_content(found, der.SET))) for found in der.elements(subject)]
+        sets = [list(der.elements(found.content_of(der.SET))) for found in der.elements(subject)]
         if sum(map(len, sets)) > MOST_ATTRIBUTES:
             raise NoName(f"its subject has more than {MOST_ATTRIBUTES} attributes")
         return ",".join("+".join(map(_attribute, attributes)) for attributes in reversed(sets))
@@ -55,15 +55,9 @@ def distinguished_name(subject: bytes) -> str:
         raise error if isinstance(error, NoName) else NoName("its subject cannot be read") from error
 
 
-def _content(found: der.Element, tag: int) -> bytes:
-    if found.tag != tag:
-        raise NoName("its subject cannot be read")
-    return found.content
-
-
 def _attribute(found: der.Element) -> str:
-    kind, value = der.elements(_content(found, der.SEQUENCE))
-    oid = _content(kind, _OID)
+    kind, value = der.elements(found.content_of(der.SEQUENCE))
+    oid = kind.content_of(_OID)
     keyword = _KEYWORDS.get(oid)
     if keyword is None:
         return f"{_dotted(oid)}=#{value.encoded.hex()}"
