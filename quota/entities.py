@@ -17,6 +17,9 @@ User = str
 _UNIDENTIFIED: Final = "\0"
 """Begins no principal's name: PLAIN separates by it, and SCRAM does not allow it."""
 
+BY_CERTIFICATE: Final = "SSL"
+"""Stands where a SASL mechanism has its name: the user is that of a client's certificate."""
+
 _NOTHING_SAID = UserQuota()
 
 

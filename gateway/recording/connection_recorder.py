@@ -39,6 +39,7 @@ from pidgate.protocol.produce import transactional_id
 from pidgate.protocol.produce_answers import PartitionError
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
+from pidgate.quota.entities import BY_CERTIFICATE
 from pidgate.quota.verdicts import Decision, ProducerBatch, Reason, Session
 
 Buffer = bytes | bytearray | memoryview
@@ -376,12 +377,13 @@ class ConnectionRecorder:
 
     def _event(self, phase: str) -> ConnectionEvent:
         identity = self._sasl.identity
+        without_login = BY_CERTIFICATE if self.certified else ""
         return ConnectionEvent(
             **self._recorder.stamp(self._recorder.now_ms()),
             **self.about(),
             phase="open" if phase == "open" else "close",
             node_id=self.node_id,
-            principal_mechanism=identity.mechanism if identity is not None else "SSL" * self.certified,
+            principal_mechanism=identity.mechanism if identity is not None else without_login,
         )
 
 

@@ -12,10 +12,7 @@ from typing import Final
 from pidgate.gateway.config.principal_rules import PrincipalRules
 from pidgate.gateway.tls.certificate import NotACertificate, subject
 from pidgate.gateway.tls.distinguished_name import NoName, distinguished_name
-from pidgate.quota.entities import User, unidentified
-
-BY_CERTIFICATE: Final = "SSL"
-"""Stands where a SASL mechanism has its name."""
+from pidgate.quota.entities import BY_CERTIFICATE, User, unidentified
 
 _REMEMBERED: Final = 1_024
 _UNSAFE: Final = re.compile("[\0\n\r\x85\u2028\u2029]")
