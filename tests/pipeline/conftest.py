@@ -54,7 +54,7 @@ SMALL = {
     "spark.sql.codegen.wholeStage": "false",
 }
 """Plans of few rows are run once each: planning them anew and compiling them takes a third of the JVM's time. Jobs as
-they are submitted (test_spark_submit.py, the demo) keep Spark's own settings.
+they are submitted (test_spark_submit.py) keep Spark's own settings.
 """
 ROOT = str(Path(__file__).parents[2])
 BRIEF_JVM = "--conf spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 pyspark-shell"
