@@ -105,14 +105,19 @@ class StateOwnerLink(asyncio.Protocol):
             await self._lost.wait()
 
     async def close(self, timeout_s: float) -> None:
-        """Close once what was written has left, or the time is over; `run` has been cancelled before."""
+        """Say goodbye and wait until the state owner closes, or the time is over; `run` has been cancelled before.
+
+        It closes when it has read all. Closed from here, its next message would fail, and with it what it has not read.
+        """
+        if self._transport is None:
+            return
+        self._is_closing = True
+        self._write(wire.encoded(Kind.BYE, None))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._lost.wait()
         if self._transport is not None:
-            self._is_closing = True
-            self._write(wire.encoded(Kind.BYE, None))
             self._transport.close()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self._lost.wait()
 
     # ---- asking ----------------------------------------------------------------------------------------
 

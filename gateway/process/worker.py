@@ -29,7 +29,7 @@ log = logger()
 REPORT_S: Final = 1.0
 CONNECTIONS_S: Final = 0.02
 """A fleet that comes back is counted so often, not with each connection."""
-LAST_EVENTS_S: Final = 1.0
+LAST_EVENTS_S: Final = 3.0
 """Time for the state owner to read a worker's last events."""
 
 

@@ -182,7 +182,7 @@ class Workers:
         elif message.kind is Kind.TOKEN_OWNERS:
             self._send_token_owners(session, self._token_owners.take(body))
         elif message.kind is Kind.BYE:
-            session.is_leaving = True
+            session.leave()
         elif message.kind is Kind.UNCHARGED:
             last_number, ids = body
             now_ms = self._now_ms()
@@ -333,6 +333,12 @@ class WorkerSession(asyncio.Protocol):
         else:
             log.error(Event.WORKER_LOST, worker=self.worker, pid=self.process)
             transport.abort()
+
+    def leave(self) -> None:
+        """Close, once the worker has said that nothing more comes; it waits for that."""
+        self.is_leaving = True
+        if self._transport is not None:
+            self._transport.close()
 
     def may_lag_from_here(self) -> None:
         """Cut the worker off for what it leaves unread from now on; what it has to know at the beginning is sent."""

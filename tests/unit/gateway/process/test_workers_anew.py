@@ -20,8 +20,9 @@ from pidgate.gateway.process import link, wire, workers
 from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.process.wire import Kind
-from pidgate.gateway.process.worker import Worker
+from pidgate.gateway.process.worker import LAST_EVENTS_S, Worker
 from pidgate.gateway.process.workers import Workers, WorkerSession
+from pidgate.gateway.state.event_log import EventLog
 from pidgate.quota.interim import InterimState
 from pidgate.quota.layered_filter import Sighting
 from pidgate.quota.settings import Mode
@@ -427,5 +428,69 @@ def test_mutant_equal_quotas_leave_the_caches(tmp_path: Path, monkeypatch: pytes
     async def scenario() -> None:
         async with site_at(tmp_path) as site:
             assert await lasts(await _admitted_before_a_restart(site))
+
+    run(scenario())
+
+
+# A worker that leaves
+
+LAST_EVENTS = 50
+
+
+async def _leaves_while_the_owner_writes(site: Site, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Have the worker leave behind its last events while the state owner, which has not read them, writes to it.
+
+    Return how many of them the state owner has taken.
+    """
+    taken = 0
+
+    def publish(_log: EventLog, _key: str, _value: bytes) -> None:
+        nonlocal taken
+        taken += 1
+
+    monkeypatch.setattr(EventLog, "publish", publish)
+    await until(lambda: site.worker._traffic.is_reached)
+    (session,) = site.sessions
+    assert session._transport is not None
+    session._transport.pause_reading()
+    for number in range(LAST_EVENTS):
+        site.worker._link.publish(USER, b"event %d" % number)
+    leaving = asyncio.ensure_future(site.worker.drain())
+    for number in range(20):
+        site.workers.learn_topic_id(b"%016d" % number)
+        await asyncio.sleep(0.01)
+    if session._transport is not None:
+        session._transport.resume_reading()
+    await leaving
+    return taken
+
+
+def test_the_last_events_of_a_worker_that_leaves_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            began_s = asyncio.get_running_loop().time()
+            assert await _leaves_while_the_owner_writes(site, monkeypatch) == LAST_EVENTS
+            assert asyncio.get_running_loop().time() - began_s < LAST_EVENTS_S, "the state owner closes"
+
+    run(scenario())
+
+
+def test_mutant_a_worker_that_leaves_closes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state owner's next message fails, and with it what it has not read."""
+
+    async def close(to_owner: StateOwnerLink, _timeout_s: float) -> None:
+        assert to_owner._transport is not None
+        to_owner._is_closing = True
+        to_owner._write(wire.encoded(Kind.BYE, None))
+        to_owner._transport.close()
+        await to_owner._lost.wait()
+
+    monkeypatch.setattr(StateOwnerLink, "close", close)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            assert await _leaves_while_the_owner_writes(site, monkeypatch) < LAST_EVENTS
 
     run(scenario())
