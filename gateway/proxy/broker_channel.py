@@ -119,9 +119,9 @@ class BrokerChannel(Reader):
     def _keep(self, buf: bytearray, start: int, end: int) -> None:
         """Keep the beginning of an answer that has to be whole before it is looked at."""
         self.read_large()
-        large_bytes = self._received.keep(buf, start, end)
         # Without its head nobody knows yet whether it has to be whole: it may stream through.
-        if not large_bytes or end - start < HEAD_BYTES:
+        large_bytes = self._received.keep(buf, start, end, HEAD_BYTES)
+        if not large_bytes:
             return
         if self._share.may_hold(self, Purpose.ANSWER, large_bytes):
             self._expect_large(large_bytes)
@@ -131,7 +131,7 @@ class BrokerChannel(Reader):
 
     def _expect_large(self, large_bytes: int) -> None:
         self._share.hold(Purpose.ANSWER, large_bytes)
-        self._received.expect_large(large_bytes)
+        self._received.expect_large()
         self._gate.resume(Pause.BUDGET)
 
     def eof_received(self) -> bool:

@@ -99,5 +99,5 @@ class FrameReservation:
         self._share.hold(Purpose.WAITING, 0)
         self.is_held = True
         if large_bytes:
-            self._received.expect_large(large_bytes)
+            self._received.expect_large()
         self._gate.resume(Pause.BUDGET)

@@ -70,7 +70,7 @@ class ReceiveBuffer:
             return memoryview(large)[self._filled : self._granted_bytes]
         rest = self._rest
         if rest:
-            READ_BUFFER[: len(rest)] = rest
+            READ_VIEW[: len(rest)] = rest
             return READ_VIEW[len(rest) :]
         return READ_VIEW
 
@@ -89,27 +89,30 @@ class ReceiveBuffer:
         self.is_plain = True
         return large, len(large)
 
-    def keep(self, buf: bytes | bytearray, start: int, end: int) -> int:
+    def keep(self, buf: bytes | bytearray, start: int, end: int, head_bytes: int = SIZE_BYTES) -> int:
         """Keep buf[start:end], the beginning of an incomplete frame.
 
         Returns the bytes of the frame with its prefix when it is too large for the shared buffer and needs
-        `expect_large`, otherwise 0.
+        `expect_large`, otherwise 0; 0 also as long as less than `head_bytes` of it have come.
         """
-        self._rest = bytes(memoryview(buf)[start:end])
+        arrived_bytes = end - start
         self.is_plain = False
-        if end - start >= SIZE_BYTES:
+        if arrived_bytes >= head_bytes:
             frame_bytes = frame_size(buf, start) + SIZE_BYTES
             if frame_bytes > READ_BUFFER_BYTES:
+                # Copied once, to where the rest of the frame will be read; what is not read into takes no memory.
+                large = bytearray()
+                resize(large, buffer_bytes(first_large_bytes(frame_bytes, arrived_bytes), frame_bytes))
+                memoryview(large)[:arrived_bytes] = memoryview(buf)[start:end]
+                self._large, self._large_bytes = large, frame_bytes
+                self._filled = self._granted_bytes = arrived_bytes
                 return frame_bytes
+        self._rest = bytes(memoryview(buf)[start:end])
         return 0
 
-    def expect_large(self, frame_bytes: int) -> None:
-        """Read on into a buffer of the frame's own, beginning with what was kept."""
-        rest = self._rest
-        self._granted_bytes = first_large_bytes(frame_bytes, len(rest))
-        large = bytearray(rest)
-        resize(large, buffer_bytes(self._granted_bytes, frame_bytes))
-        self._large, self._large_bytes, self._filled, self._rest = large, frame_bytes, len(rest), b""
+    def expect_large(self) -> None:
+        """Read on into the buffer of the large frame's own, which begins with what was kept."""
+        self._granted_bytes = first_large_bytes(self._large_bytes, self._filled)
 
     def clear(self) -> None:
         """The socket is gone. Its owners refer to each other, and the garbage collector may take its time."""
