@@ -8,8 +8,11 @@ earlier batch is on the wire, or refuses that one (KAFKA-15591), a leader that i
 
 The gateway is to blame where the earlier batch had reached it and it did not hand it on at once, and yet let the later
 one pass. Except where the earlier one was on its way to a broker that had answered before that it leads no more: it
-would not have been taken there either. Except, too, between two gateways of a fleet (docs/decisions/0004): what one
-holds, the other does not know; and what one refuses, only when the topic has brought it.
+would not have been taken there either. And where it was answered NOT_LEADER, by the broker that it was handed to, and
+the later one OUT_OF_ORDER_SEQUENCE_NUMBER by the new leader: Java sends what is new before it has read that about all
+that is old, the leader has state, and nothing is lost. Except, too, between two gateways of a fleet
+(docs/decisions/0004): what one holds, the other does not know; and what one refuses, only when the topic has brought
+it.
 """
 
 from __future__ import annotations
@@ -95,6 +98,16 @@ class _Stay:
                 return None
         return came_s, process
 
+    def was_not_taken(self, name: Name, late: Seen) -> bool:
+        """Return whether a broker that led no more answered the batch before the later one reached the new leader."""
+        return any(
+            seen.name == name
+            and seen.error_code == NOT_LEADER
+            and seen.numbers[:2] == late.numbers[:2]
+            and seen.at_s < late.at_s
+            for seen in self._ledger
+        )
+
     def _was_deposed(self, node_id: int, partition: int, at_s: float) -> bool:
         """Return whether the broker's last answer about the partition, before that time, was NOT_LEADER."""
         codes = [
@@ -118,7 +131,13 @@ def _judge(world: World, stay: _Stay, late: Seen, written: set[Name]) -> None:
         if batch.partition == late.partition and batch.number < late.name.number
         if batch.state is not State.FAILED or batch.done_s > late.at_s
     ]
-    kept = [stay.kept_back(name, late.numbers[:2], passed_s) for name in missing if name not in written]
+    kept = [
+        None
+        if late.error_code == OUT_OF_ORDER and stay.was_not_taken(name, late)
+        else stay.kept_back(name, late.numbers[:2], passed_s)
+        for name in missing
+        if name not in written
+    ]
     if not kept or any(one is None for one in kept):
         return
     gateway = world.fleet.gateway_of(through)

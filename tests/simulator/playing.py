@@ -20,7 +20,7 @@ TRANSACTION_TIMEOUT_S: Final = 75.0
 """Of the clients, and until the coordinator looks."""
 SETTLED_S: Final = 2.0
 """After the last answer: markers of transactions are written, followers have fetched."""
-GONE_S: Final = 0.2
+GONE_S: Final = 1.0
 """After the last client: its connections are closed on both sides."""
 _LOOK_S: Final = 0.5
 
@@ -76,6 +76,7 @@ async def _drain(world: World) -> None:
             break
     if any(application.setup.is_transactional and application.is_cut_off for application in world.everybody):
         # What it has left open is aborted; until then nobody who reads committed sees what comes after it.
+        world.end_cut_off()
         world.loop.now_s += TRANSACTION_TIMEOUT_S
     await asyncio.sleep(SETTLED_S)
 

@@ -145,12 +145,14 @@ def bound_of(world: World) -> Bound:
     topic_troubles = [(at_s, at_s + for_s) for at_s, what, _, for_s in history if what == "topic"]
     clock_was_set = any(what == "clock" for _, what, _, _ in history)
     is_kept = setup.has_state_dir or (setup.has_events and not topic_troubles)
+    started: set[str] = set()
     for at_s, what, process, for_s in history:
         gateway = world.fleet.gateway_of(process)
         if what == "start":
             bound.free.append((gateway, (at_s, _restored_s(world, gateway, at_s))))
-            if at_s > BEGAN_S + 1 and (not is_kept or clock_was_set):
+            if gateway in started and (not is_kept or clock_was_set):
                 bound.resets.append(at_s)
+            started.add(gateway)
         elif what == "kill":
             bound.free.append((gateway, (at_s - LAST_MOMENTS_S, at_s)))
             if process.endswith("/owner"):

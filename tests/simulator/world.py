@@ -218,6 +218,12 @@ class World:
             application.crash()
             self.loop.kill(application.process)
 
+    def end_cut_off(self) -> None:
+        """Have no client any more that was closed, though it may still be busy with it."""
+        for application in self.everybody:
+            if application.is_gone:
+                self.loop.kill(application.process)
+
     async def stop(self) -> None:
         """End politely."""
         await self.fleet.drain()

@@ -31,11 +31,6 @@ class JavaTransactions(TransactionManager):
 
     # ---- the application -------------------------------------------------------------------------------
 
-    def begin(self) -> str:
-        if self.state is State.READY:
-            self.update_version()
-        return super().begin()
-
     def add_partition(self, partition: int) -> None:
         if self.is_on and self.is_v2:
             self.added.add(partition)
@@ -45,6 +40,12 @@ class JavaTransactions(TransactionManager):
 
     def ask_for_end(self, *, commit: bool) -> Request:
         request = super().ask_for_end(commit=commit)
+        # It ends as it has begun; the next transaction is of the version that brokers offer now, under a new epoch.
+        request.newest = self.client.versions[frames.END_TXN]
+        was_v2 = self.is_v2
+        self.update_version()
+        if self.is_v2 and not was_v2:
+            self.client.wants_epoch = True
         if self.client.wants_epoch:
             request = self.requests.put(Request(Kind.EPOCH_BUMP, self.held))
         return request
@@ -161,7 +162,10 @@ class JavaTransactions(TransactionManager):
         if client.transactional_id is None:
             return
         connections = [node.connection for node in client.nodes.values() if node.connection is not None]
-        self.is_v2 = any(connection.offered.transaction_version >= 2 for connection in connections)
+        # What brokers have offered is kept while none can be reached.
+        self.is_v2 = self.is_v2 or any(
+            connection.offered.transaction_version >= 2 for connection in connections
+        )
         before = {frames.PRODUCE: _PRODUCE_BEFORE_V2, frames.END_TXN: _END_TXN_BEFORE_V2}
         for api_key, newest in before.items():
             client.versions[api_key] = (

@@ -29,7 +29,7 @@ class Kind(IntEnum):
 class Request:
     """One of them, kept until it has an answer that is not to be tried again."""
 
-    __slots__ = ("backoff_s", "commit", "done", "held", "is_retry", "kind", "partitions")
+    __slots__ = ("backoff_s", "commit", "done", "held", "is_retry", "kind", "newest", "partitions")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Request:
         """The producer id and epoch at the time when it was made."""
         self.partitions = partitions
         self.commit = commit
+        self.newest: int | None = None
+        """Its highest version; None: the client's of the moment when it leaves."""
         self.is_retry = False
         self.backoff_s = -1.0
         """Shorter than usual, if not negative."""
@@ -210,7 +212,7 @@ class OneAtATime:
     def _frame(self, request: Request, node: Node) -> tuple[int, bytes]:
         client, transactional_id = self.client, self._transactional_id
         api_key = _API[request.kind]
-        version = node.speaks(api_key, client.versions[api_key])
+        version = node.speaks(api_key, client.versions[api_key] if request.newest is None else request.newest)
         if request.kind in (Kind.INIT_PRODUCER_ID, Kind.EPOCH_BUMP):
             timeout_ms = 0x7FFFFFFF if transactional_id is None else int(client.t.transaction_s * 1000)
             frame = frames.init_producer_id(version, client.name, transactional_id, timeout_ms, request.held)
