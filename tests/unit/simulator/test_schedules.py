@@ -19,7 +19,7 @@ from tests.unit.gateway.model.mutants import MUTANTS as OF_THE_OLD_MODEL
 
 ROOT = Path(__file__).parents[3]
 BY_DAY = 2_000
-BY_NIGHT = 20_000
+BY_NIGHT = 100_000
 PARTS = 10
 SOON = 60
 """Seeds of a theme: a rule that guards against loss is aimed at, or a breach of it is found by luck."""
@@ -38,9 +38,9 @@ def test_nothing_is_lost_doubled_or_let_through(part: int) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(6 * 3_600)
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_by_night(part: int) -> None:
-    each = BY_NIGHT // 2
+    each = BY_NIGHT // PARTS
     _nothing_fails(range(BY_DAY + 1 + part * each, BY_DAY + 1 + (part + 1) * each))
 
 
