@@ -7,6 +7,7 @@ which the kernel takes the thread for running. Where neither can be read (not Li
 from __future__ import annotations
 
 import os
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,13 +21,17 @@ _PROCESSOR: Final = 36
 """In /proc/PID/stat, behind the name in brackets: the core on which the thread ran last."""
 _STEAL: Final = 8
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_LONGEST_BYTES: Final = 64 * 1024
+"""Of /proc/stat the lines of all cores; what is behind them is not needed."""
 
 
 class CoreTaken:
-    """Readings since the one before, of whichever thread calls."""
+    """Readings since the one before, of the thread that calls first."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
-        self._proc = proc
+        self._schedstat = _Page(proc / "thread-self" / "schedstat")
+        self._stat = _Page(proc / "stat")
+        self._own_stat = _Page(proc / "thread-self" / "stat")
         self._waited_ns = self._read_waited_ns()
         self._stolen = self._read_stolen()
         self._calls = 0
@@ -44,18 +49,33 @@ class CoreTaken:
 
     def _read_waited_ns(self) -> int:
         with suppress(OSError, IndexError, ValueError):
-            return int((self._proc / "thread-self" / "schedstat").read_text().split()[1])
+            return int(self._schedstat.read().split()[1])
         return 0
 
     def _read_stolen(self) -> dict[str, int]:
         """Ticks by the name of the core."""
         with suppress(OSError, IndexError, ValueError):
-            lines = [line.split() for line in (self._proc / "stat").read_text().splitlines()]
+            lines = [line.split() for line in self._stat.read().splitlines()]
             return {core: int(fields[_STEAL - 1]) for core, *fields in lines if core.startswith("cpu")}
         return {}
 
     def _core(self) -> str:
         with suppress(OSError, IndexError):
-            stat = (self._proc / "thread-self" / "stat").read_text()
+            stat = self._own_stat.read()
             return "cpu" + stat.rpartition(")")[2].split()[_PROCESSOR]
         return ""
+
+
+class _Page:
+    """File of /proc that stays open: ten times a second, to open it costs more than to read it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def read(self) -> str:
+        """Return what it shows now. Raises OSError."""
+        if self._descriptor is None:
+            self._descriptor = os.open(self._path, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._descriptor)
+        return os.pread(self._descriptor, _LONGEST_BYTES, 0).decode("ascii", "replace")

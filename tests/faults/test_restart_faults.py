@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from bench.compiled import compiled, environment
 from pidgate.events.writing import to_json
 from pidgate.gateway.state.state_dir import files
 from pidgate.sandbox.gateway import GatewayProcess
@@ -263,6 +264,7 @@ def summed_up(times_s: list[float]) -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(workers: int) -> None:
+    """As it is installed where there is a C compiler; of the plain one see tests/kafka/test_event_topic.py."""
     topic = "a-million"
 
     async def forwards(gateway: GatewayProcess, producer: SwarmProducer, times_s: list[float]) -> None:
@@ -312,6 +314,7 @@ def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(worker
         print(f"filled in {time.monotonic() - began_s:.1f} s")
         gateway = GatewayProcess(
             cluster.bootstrap_servers(),
+            environment=environment(compiled()),
             quotas={"mode": "enforce", "default": {"producer_ids_rate": 2_000}},
             settings={"events": events, "workers": workers},
             ready_within_s=120,
