@@ -335,7 +335,7 @@ class WorkerSession(asyncio.Protocol):
             transport.abort()
 
     def leave(self) -> None:
-        """Close, once the worker has said that nothing more comes; it waits for that."""
+        """Close the session: the worker has sent its last message, and waits for this."""
         self.is_leaving = True
         if self._transport is not None:
             self._transport.close()

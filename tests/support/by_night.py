@@ -6,7 +6,17 @@ A key is a test, or the beginning of the name of its parameters.
 FORM = "another form of a test that runs by day"
 VERSION = "the oldest Kafka; the newest runs by day, and what is decided does not depend on the broker"
 
+SIMULATED = (
+    "unit/simulator has the same rules and mutants by day; the exhaustive search stays, in one form of each"
+)
+
 BY_NIGHT = {
+    "unit/gateway/proxy/test_refusal_model.py::test_what_clients_were_told_is_what_the_log_holds": SIMULATED,
+    "unit/gateway/proxy/test_refusal_mutants.py::test_the_exhaustive_search_finds_it": SIMULATED,
+    "unit/gateway/proxy/test_refusal_mutants.py::test_random_schedules_find_it": SIMULATED,
+    "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_with_changes_of_mode[librdkafka": FORM,
+    "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_of_two_processes_that_tell_each_other_with_changes"
+    "_of_mode[librdkafka-200": FORM,
     "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_of_two_processes_that_tell_each_other_with_changes"
     "_of_mode[java-200": FORM,
     "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_of_two_processes_that_tell_each_other_with_changes"
