@@ -161,7 +161,8 @@ class StateOwnerLink(asyncio.Protocol):
             answered(asked)
 
     def _pass(self, asked: PendingDecision, answered: Answered) -> None:
-        asked.answer = self._listener.failed_open(asked.question, asked.asked_ms)
+        # Counted when it passes, not when it was asked: the ceiling bounds what reaches brokers in a window.
+        asked.answer = self._listener.failed_open(asked.question, int(self._loop.time() * 1000))
         answered(asked)
 
     def administer(self, changes: Sequence[Change], only_check: bool, done: OnChanged) -> None:

@@ -31,11 +31,13 @@ class Listener:
 
     def __init__(self) -> None:
         self.is_connected = asyncio.Event()
+        self.passed_ms: list[int] = []
 
     def connected(self) -> None:
         self.is_connected.set()
 
     def failed_open(self, question: Question, now_ms: int) -> Answer:
+        self.passed_ms.append(now_ms)
         return PASSED
 
     def quotas_changed(self, quotas: Quotas, version: int) -> None: ...
@@ -81,16 +83,17 @@ def waits(
     questions: int,
     *,
     progress: Progress | None = None,
+    listener: Listener | None = None,
 ) -> list[tuple[Answer, float]]:
     """What each question was answered with, and after how long."""
 
     async def scenario() -> list[tuple[Answer, float]]:
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(lambda: ScriptedOwner(answers, pause_s), str(path))
-        listener = Listener()
-        to_owner = StateOwnerLink(str(path), 1, 4711, listener)
+        observed = listener or Listener()
+        to_owner = StateOwnerLink(str(path), 1, 4711, observed)
         running = asyncio.ensure_future(to_owner.run())
-        await listener.is_connected.wait()
+        await observed.is_connected.wait()
         found: list[tuple[Answer, float]] = []
         done = asyncio.Event()
         began_s = time.monotonic()
@@ -126,6 +129,27 @@ def test_a_silent_owner_is_gone_after_a_second(tmp_path: Path) -> None:
     found = waits(tmp_path / "s", lambda _number: False, 0.0, 3)
     assert [answer for answer, _ in found] == [PASSED] * 3
     assert all(GONE_S <= waited_s < 4.0 for _, waited_s in found)
+
+
+def _passed_after_ms(path: Path) -> int:
+    """How long after it was asked a question counts as passed, while the state owner is silent."""
+    listener, began_ms = Listener(), time.monotonic() * 1000
+    waits(path, lambda _number: False, 0.0, 1, listener=listener)
+    return int(listener.passed_ms[0] - began_ms)
+
+
+def test_what_passes_counts_in_the_window_in_which_it_passes(tmp_path: Path) -> None:
+    """Of two windows of asking as much could reach the brokers in one of passing."""
+    assert _passed_after_ms(tmp_path / "s") >= GONE_S * 1000 - 1
+
+
+def test_mutant_what_passes_counts_when_it_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def as_asked(to_owner: StateOwnerLink, asked: PendingDecision, answered: link.Answered) -> None:
+        asked.answer = to_owner._listener.failed_open(asked.question, asked.asked_ms)
+        answered(asked)
+
+    monkeypatch.setattr(StateOwnerLink, "_pass", as_asked)
+    assert _passed_after_ms(tmp_path / "s") < GONE_S * 1000 - 1
 
 
 def test_an_owner_that_answers_others_is_behind_and_not_silent(tmp_path: Path) -> None:
