@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from pidgate.events.definitions import Heard
+from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire
@@ -42,8 +43,8 @@ CHANGE_PATIENCE_S: Final = 10.0
 RECONNECT_S: Final = 0.05
 MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
 """Beyond it nothing more is written until the state owner reads."""
-WATCHED_PORTION: Final = 10_000
-"""Ids in one message."""
+PORTION: Final = 10_000
+"""Ids, or tokens, in one message."""
 MOST_KEPT: Final = 100_000
 """Ids that no state owner has inserted yet, and events, each."""
 
@@ -78,6 +79,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._process_id = process_id
         self._listener = listener
         self._loop = asyncio.get_running_loop()
+        self._now_ms = monotonic_ms(self._loop)
         self._transport: asyncio.Transport | None = None
         self._decoder = wire.Decoder()
         self._lost = asyncio.Event()
@@ -162,7 +164,7 @@ class StateOwnerLink(asyncio.Protocol):
 
     def _pass(self, asked: PendingDecision, answered: Answered) -> None:
         # Counted when it passes, not when it was asked: the ceiling bounds what reaches brokers in a window.
-        asked.answer = self._listener.failed_open(asked.question, int(self._loop.time() * 1000))
+        asked.answer = self._listener.failed_open(asked.question, self._now_ms())
         answered(asked)
 
     def administer(self, changes: Sequence[Change], only_check: bool, done: OnChanged) -> None:
@@ -220,8 +222,7 @@ class StateOwnerLink(asyncio.Protocol):
 
     def watched(self, ids: list[tuple[User, int]]) -> None:
         """Send the ids that this worker watches, which a new state owner does not know."""
-        for at in range(0, len(ids), WATCHED_PORTION):
-            self._write(wire.encoded(Kind.WATCHED, ids[at : at + WATCHED_PORTION]))
+        self._write_in_portions(Kind.WATCHED, ids)
 
     def inherit(self, user: User, old_producer_id: int, new_producer_id: int, now_ms: int) -> bool:
         """Send an id that EndTxn gave; the state owner knows whether the old one is remembered.
@@ -263,8 +264,7 @@ class StateOwnerLink(asyncio.Protocol):
 
     def token_owners(self, tokens: Sequence[TokenOwner]) -> None:
         """Send owners of delegation tokens; those that are lost are unidentified at the other workers."""
-        for at in range(0, len(tokens), WATCHED_PORTION):
-            self._write(wire.encoded(Kind.TOKEN_OWNERS, tokens[at : at + WATCHED_PORTION]))
+        self._write_in_portions(Kind.TOKEN_OWNERS, tokens)
 
     def connections(self, changed: Counts) -> bool:
         """Send how many connections are open here; return False when the state owner does not read."""
@@ -277,6 +277,10 @@ class StateOwnerLink(asyncio.Protocol):
     def _can_write(self) -> bool:
         transport = self._transport
         return transport is not None and transport.get_write_buffer_size() < MOST_UNSENT_BYTES
+
+    def _write_in_portions(self, kind: Kind, items: Sequence[object]) -> None:
+        for at in range(0, len(items), PORTION):
+            self._write(wire.encoded(kind, items[at : at + PORTION]))
 
     def _write(self, message: bytes) -> None:
         if self._transport is not None:

@@ -23,7 +23,6 @@ from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
-from pidgate.protocol.delegation_tokens import TokenOwner
 from pidgate.quota.changes import Change
 from pidgate.quota.counters import UserCounters, UserCountersTable, UserSnapshot
 from pidgate.quota.entities import User, resolve
@@ -135,8 +134,7 @@ class Workers:
 
     def learn_topic_id(self, topic_id: bytes) -> None:
         self._topic_ids.append(topic_id)
-        for session in self._sessions:
-            session.send(Kind.TOPIC_ID, topic_id)
+        self._send_to_all(Kind.TOPIC_ID, topic_id)
 
     # ---- sessions --------------------------------------------------------------------------------------
 
@@ -180,7 +178,8 @@ class Workers:
         elif message.kind is Kind.CONNECTIONS:
             self._send_connections(self._connections.take(session.process, body))
         elif message.kind is Kind.TOKEN_OWNERS:
-            self._send_token_owners(session, self._token_owners.take(body))
+            if learnt := self._token_owners.take(body):
+                self._send_to_all(Kind.TOKEN_OWNERS, learnt, but=session)
         elif message.kind is Kind.BYE:
             session.leave()
         elif message.kind is Kind.UNCHARGED:
@@ -238,17 +237,15 @@ class Workers:
             if session.process in elsewhere:
                 session.send(Kind.CONNECTIONS_ELSEWHERE, elsewhere[session.process])
 
-    def _send_token_owners(self, learnt_by: WorkerSession, tokens: list[TokenOwner]) -> None:
+    def _send_to_all(self, kind: Kind, body: object, *, but: WorkerSession | None = None) -> None:
         for session in self._sessions:
-            if session is not learnt_by and tokens:
-                session.send(Kind.TOKEN_OWNERS, tokens)
+            if session is not but:
+                session.send(kind, body)
 
     def _send_refused(self, user: User, producer_ids: list[int], *, but: WorkerSession | None = None) -> None:
         """Have every other worker watch the ids: the first batch above 0 of one there is refused once."""
         for producer_id in producer_ids:
-            for session in self._sessions:
-                if session is not but:
-                    session.send(Kind.REFUSED, (user, producer_id))
+            self._send_to_all(Kind.REFUSED, (user, producer_id), but=but)
 
     def _watched(self, session: WorkerSession, ids: list[tuple[User, int]]) -> None:
         """Take over what a worker watches and this state owner, perhaps a new one, does not know to be refused."""
