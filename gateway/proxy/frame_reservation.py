@@ -49,15 +49,15 @@ class FrameReservation:
         is_small = self._frame_bytes <= self._budget.small_frame_bytes
         self._purpose = Purpose.SMALL_FRAME if is_small else Purpose.LARGE_FRAME
         if large_bytes:
-            self._reserve_or_wait(first_large_bytes(large_bytes, arrived_bytes), large_bytes)
+            self._reserve_or_wait(first_large_bytes(large_bytes, arrived_bytes), begins_large=True)
         else:
-            self._reserve_or_wait(self._frame_bytes, 0)
+            self._reserve_or_wait(self._frame_bytes)
 
     def grow(self) -> None:
         """Hold, or wait for, what the buffer of a large frame will be grown to."""
         wanted_bytes = self._received.wanted_bytes
         if wanted_bytes:
-            self._reserve_or_wait(wanted_bytes, 0)
+            self._reserve_or_wait(wanted_bytes)
 
     def drop(self) -> None:
         """Give everything back: the frame is complete, or its connection gone."""
@@ -83,21 +83,21 @@ class FrameReservation:
             most_ms = min(most_ms, WAITED_FOR_MS)
         return self._reading_ms > most_ms + self._received.arrived_bytes // BYTES_PER_MS
 
-    def _reserve_or_wait(self, amount_bytes: int, large_bytes: int) -> None:
-        """Hold so much; `large_bytes`: the frame begins now, and is that large."""
+    def _reserve_or_wait(self, amount_bytes: int, *, begins_large: bool = False) -> None:
+        """Hold so much; `begins_large`: a frame too large for the shared buffer begins now."""
         share = self._share
         if share.may_hold(self, self._purpose, amount_bytes):
-            self._reserve(amount_bytes, large_bytes)
+            self._reserve(amount_bytes, begins_large)
             return
         self._gate.pause(Pause.BUDGET)
         if not self.is_held:
             share.hold(Purpose.WAITING, self._received.arrived_bytes)
-        share.wait(self, self._purpose, amount_bytes, lambda: self._reserve(amount_bytes, large_bytes))
+        share.wait(self, self._purpose, amount_bytes, lambda: self._reserve(amount_bytes, begins_large))
 
-    def _reserve(self, amount_bytes: int, large_bytes: int) -> None:
+    def _reserve(self, amount_bytes: int, begins_large: bool) -> None:
         self._share.hold(self._purpose, amount_bytes)
         self._share.hold(Purpose.WAITING, 0)
         self.is_held = True
-        if large_bytes:
+        if begins_large:
             self._received.expect_large()
         self._gate.resume(Pause.BUDGET)
