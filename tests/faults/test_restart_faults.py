@@ -264,7 +264,7 @@ def summed_up(times_s: list[float]) -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(workers: int) -> None:
-    """As it is installed where there is a C compiler; of the plain one see tests/kafka/test_event_topic.py."""
+    """As it is installed by default, which needs a C compiler; of the plain one see tests/kafka/test_event_topic.py."""
     topic = "a-million"
 
     async def forwards(gateway: GatewayProcess, producer: SwarmProducer, times_s: list[float]) -> None:

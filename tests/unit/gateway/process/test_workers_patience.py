@@ -69,6 +69,8 @@ class ScriptedOwner(asyncio.Protocol):
                 if self._answers(len(self._asked)):
                     delay_s = self._pause_s * len(self._asked)
                     asyncio.get_running_loop().call_later(delay_s, self._answer, number)
+            elif message.kind is wire.Kind.BYE and self._transport is not None:
+                self._transport.close()
 
     def _answer(self, number: int) -> None:
         if self._transport is not None and not self._transport.is_closing():
