@@ -7,7 +7,7 @@
     Produce               10-13            node endpoints (KIP-951)     (produce_answers.py)
     ShareAcknowledge      1-2              node endpoints (KIP-932)
     Fetch, ShareFetch                      walked as they stream        (fetch.py)
-    DescribeQuorum        2                lists controllers, which have no port here: never offered
+    DescribeQuorum        2                listeners of controllers (KIP-853), emptied
 
 Everything but the addresses stays byte for byte. Not brokers' addresses: the host of an ACL or of a group's
 member, a Streams user endpoint (KIP-1071).
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 
 from pidgate.protocol import metadata, produce, produce_answers
 from pidgate.protocol.errors import UnsupportedVersion
-from pidgate.protocol.frames import Buffer, Reader, Translate, framed
+from pidgate.protocol.frames import Buffer, Reader, Translate, array_count, framed
 from pidgate.protocol.headers import response_header_version
 from pidgate.protocol.splice import Splice, translate_endpoint, translate_node_endpoints
 from pidgate.protocol.work import Steps, Walk
@@ -30,6 +30,8 @@ DESCRIBE_CONFIGS = 32
 DESCRIBE_QUORUM = 55
 DESCRIBE_CLUSTER = 60
 SHARE_ACKNOWLEDGE = 79
+
+_NO_LISTENERS = array_count(0, flexible=True)
 
 _BROKER_RESOURCE = 4  # org.apache.kafka.common.config.ConfigResource.Type.BROKER
 
@@ -163,6 +165,38 @@ def _describe_configs(answer: Reader, version: int, splice: Splice, _translate: 
         yield
 
 
+def _describe_quorum(answer: Reader, _version: int, splice: Splice, _translate: Translate) -> Iterator[None]:
+    # Emptied and not translated: controllers listen there, and no port of a listener leads to one.
+    answer.skip(2)
+    answer.skip_string()
+    for _ in range(answer.count(3)):
+        answer.skip_string()
+        for _ in range(answer.count(26)):
+            answer.skip(6)
+            answer.skip_string()
+            answer.skip(16)  # leader and its epoch, high watermark
+            for _ in range(2):  # voters, observers
+                for _ in range(answer.count(45)):
+                    answer.skip(44)
+                    answer.skip_tags()
+                    yield
+            answer.skip_tags()
+            yield
+        answer.skip_tags()
+    for _ in range(answer.count(6)):
+        answer.skip(4)
+        at = answer.pos
+        for _ in range(answer.count(5)):
+            answer.skip_string()
+            answer.skip_string()
+            answer.skip(2)
+            answer.skip_tags()
+            yield
+        splice.replace(at, answer.pos, _NO_LISTENERS)
+        answer.skip_tags()
+        yield
+
+
 def _setting(answer: Reader, version: int, splice: Splice, *, of_broker: bool) -> Iterator[None]:
     yield
     _value(answer, splice, of_broker=of_broker)
@@ -194,6 +228,7 @@ def _holds_address(name: str) -> bool:
 _WALKERS: dict[int, tuple[int, int, Walker]] = {
     FIND_COORDINATOR: (0, 6, _find_coordinator),
     DESCRIBE_CONFIGS: (0, 4, _describe_configs),
+    DESCRIBE_QUORUM: (2, 2, _describe_quorum),
     DESCRIBE_CLUSTER: (0, 2, _describe_cluster),
     SHARE_ACKNOWLEDGE: (1, 2, _share_acknowledge),
 }
@@ -202,6 +237,6 @@ _WALKERS: dict[int, tuple[int, int, Walker]] = {
 _FIRST_TO_SHOW = {
     metadata.METADATA: 0,
     produce.PRODUCE: produce_answers.FIRST_WITH_ENDPOINTS,
-    DESCRIBE_QUORUM: 2,
     **dict.fromkeys(_WALKERS, 0),
+    DESCRIBE_QUORUM: 2,
 }

@@ -212,7 +212,31 @@ def test_the_admin_tools(three_brokers: Cluster, scanned: tuple[str, Recorder, G
     assert_nothing_shown(three_brokers, recorder)
 
 
+def test_a_quorum_is_described_without_its_listeners(
+    three_brokers: Cluster, scanned: tuple[str, Recorder, GatewayProcess]
+) -> None:
+    """Controllers listen there: Java's admin asks for version 2, which shows them (KIP-853)."""
+    servers, recorder, _ = scanned
+    described = []
+    for address in (three_brokers.bootstrap_servers().split(",")[0], servers):
+        with RawClient(address) as client:
+            asked = {"topic_name": "__cluster_metadata", "partitions": [{"partition_index": 0}]}
+            described.append(client.call(DESCRIBE_QUORUM, 2, {"topics": [asked]}))
+    direct, through = described
+    assert [node["listeners"] for node in through["nodes"]] == [[]] * len(NODE_IDS)
+    assert all(node["listeners"] for node in direct["nodes"])
+    assert sorted(node["node_id"] for node in through["nodes"]) == list(NODE_IDS)
+    (topic,) = through["topics"]
+    assert sorted(voter["replica_id"] for voter in topic["partitions"][0]["current_voters"]) == list(NODE_IDS)
+    status = three_brokers.tools.run(
+        "org.apache.kafka.tools.MetadataQuorumCommand", "--bootstrap-server", servers, "describe", "--status"
+    )
+    assert "LeaderId:" in status.stdout
+    assert_nothing_shown(three_brokers, recorder)
+
+
 PRODUCE, FETCH, METADATA, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 1, 3, 78, 79
+DESCRIBE_QUORUM = 55
 NOT_LEADER = 6
 HINTING = [
     (PRODUCE, 10),

@@ -45,7 +45,7 @@ def test_the_cut_answer_is_offered_as_a_whole(kafka: str, version: int, frame: b
     assert after == {key: cap(key, *both) for key, both in before.items() if cap(key, *both)}
     # What is cut in Kafka 4.3.1 and 3.9.1 today; everything else passes as the broker offers it.
     changed = {key for key in before if after.get(key) != before[key]}
-    always = {24, 27, 55}
+    always = {24, 27}
     assert changed == (always | {83, 84, 85, 86, 87} if kafka == "4.3.1" else always)
 
 

@@ -378,11 +378,11 @@ def test_what_kafka_takes_for_null_is_null_to_the_codec_or_refused() -> None:
 
 
 def test_versions_not_offered_do_not_reach_the_codec() -> None:
-    frame = made(55, "request", 2, topics=[])
+    frame = made(24, "request", 4, transactions=[])
     with pytest.raises(UnsupportedVersion):
         codec.decode_request(frame, 4, len(frame))
     with pytest.raises(UnsupportedVersion):
-        codec.decode_response(55, 2, b"\x00\x00\x00\x07\x00", 0, 5)
+        codec.decode_response(24, 4, b"\x00\x00\x00\x07\x00", 0, 5)
     with pytest.raises(UnsupportedVersion):
         codec.message_class(67, "request")
 

@@ -139,7 +139,7 @@ def test_every_api_up_to_the_newest_is_accounted_for() -> None:
 def test_brokers_ranges_are_cut_to_ours() -> None:
     assert cap(0, 0, 11) == (0, 11)  # Kafka 3.9, and Produce stays at 0
     assert cap(0, 3, 20) == (3, 13)
-    assert cap(55, 0, 2) == (0, 1)
+    assert cap(24, 0, 5) == (0, 3)
     assert cap(32, 0, 4) == (0, 4)
     assert cap(76, 0, 0) is None
     assert cap(78, 0, 0) is None
