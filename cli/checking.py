@@ -122,7 +122,8 @@ async def _mechanisms(settings: Settings) -> Sequence[str] | None:
         context = None if tls is None else client_context(tls, ("cluster", "tls"))
     except TlsUnusable:
         return None
-    return await mechanisms_of(settings.cluster.bootstrap_servers, _ASKED_S, context)
+    servers, has_header = settings.cluster.bootstrap_servers, settings.cluster.proxy_protocol
+    return await mechanisms_of(servers, _ASKED_S, context, sends_proxy_header=has_header)
 
 
 def explanation(settings: Settings) -> Iterator[str]:
@@ -134,8 +135,12 @@ def explanation(settings: Settings) -> Iterator[str]:
     for listener in settings.listeners:
         yield from _listener(listener)
         yield from tls_words.of_listener(listener)
+        yield from _proxies(listener)
     scheme = "http" if settings.admin.tls is None else "https"
     yield f"Health and metrics: {scheme}://{settings.admin.bind}/livez, /readyz, /metrics."
+    if settings.cluster.proxy_protocol:
+        yield "Each connection to a broker begins with a PROXY header (version 2), which names the client's address:"
+        yield "  Kafka reads none, so that there has to be a proxy before the brokers which does."
     yield "Brokers see all clients at this gateway's address, and count them as one where they bound addresses"
     yield "  (max.connections.per.ip, connection_creation_rate): raise that for it, and bound users here (limits)."
     if settings.workers > 1:
@@ -163,6 +168,12 @@ def _memory(settings: Settings) -> Iterator[str]:
         yield f"After a cold start unseen ids are let in uncharged for {grace}, 10 times a user's rate at most."
     else:
         yield "After a cold start every running producer is charged as a new one (cold_start: enforce)."
+
+
+def _proxies(listener: ListenerSettings) -> Iterator[str]:
+    if listener.proxy_protocol_from:
+        proxies = ", ".join(map(str, listener.proxy_protocol_from))
+        yield f"  From {proxies} each connection has to begin with a PROXY header (version 2), whose address counts."
 
 
 def _listener(listener: ListenerSettings) -> Iterator[str]:

@@ -9,10 +9,12 @@ the gateway topics that exist; of one with authentication both are learnt from t
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from struct import Struct
+from typing import Any
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
@@ -22,6 +24,7 @@ from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.tls.wording import of_broker
 from pidgate.protocol import addresses, messages, metadata, producer_requests
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.proxy_header import LOCAL_HEADER
 
 log = logger()
 
@@ -49,9 +52,12 @@ class Probe:
         gateway_topics: GatewayTopics | None = None,
         authentication: Authentication | None = None,
         tls: LiveContext | None = None,
+        *,
+        sends_proxy_header: bool = False,
     ) -> None:
         self._nodes = nodes
         self._tls = tls
+        self._sends_proxy_header = sends_proxy_header
         self._authentication = authentication or Authentication()
         self._gateway_topics = gateway_topics or GatewayTopics()
         self._timeout_s = timeout_ms / 1000
@@ -76,21 +82,21 @@ class Probe:
             host, port = self._nodes.candidates(None)[0]
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    reader, writer = await _open(host, port, self._context)
+                    reader, writer = await self._open(host, port)
             except (OSError, ValueError, OverflowError):
                 continue
             wait_s = GATEWAY_TOPICS_RETRY_S if await self._learn_from(reader, writer) else UNANSWERED_RETRY_S
 
-    @property
-    def _context(self) -> ssl.SSLContext | None:
-        return None if self._tls is None else self._tls.context
+    async def _open(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        context = None if self._tls is None else self._tls.context
+        return await _open(host, port, context, sends_proxy_header=self._sends_proxy_header)
 
     async def _ask(self, address: Address) -> bool:
         host, port = address
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
-                reader, writer = await _open(host, port, self._context)
+                reader, writer = await self._open(host, port)
                 found = await _handshake(reader, writer)
         except _NO_BROKER as error:
             is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None
@@ -138,7 +144,11 @@ class Probe:
 
 
 async def mechanisms_of(
-    servers: Iterable[Address], timeout_s: float, context: ssl.SSLContext | None = None
+    servers: Iterable[Address],
+    timeout_s: float,
+    context: ssl.SSLContext | None = None,
+    *,
+    sends_proxy_header: bool = False,
 ) -> Sequence[str] | None:
     """Return the SASL mechanisms that the first broker that answers offers; None: no broker has answered in time.
 
@@ -150,7 +160,7 @@ async def mechanisms_of(
         async with asyncio.timeout(timeout_s):
             for host, port in servers:
                 with suppress(*_NO_BROKER):
-                    reader, writer = await _open(host, port, context)
+                    reader, writer = await _open(host, port, context, sends_proxy_header=sends_proxy_header)
                     try:
                         answer = await _handshake(reader, writer)
                     finally:
@@ -161,12 +171,39 @@ async def mechanisms_of(
 
 
 async def _open(
-    host: str, port: int, context: ssl.SSLContext | None
+    host: str, port: int, context: ssl.SSLContext | None, *, sends_proxy_header: bool
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect, with TLS where there is a context. Raises OSError, ValueError, OverflowError."""
-    if context is None:
-        return await asyncio.open_connection(host, port)
-    return await asyncio.open_connection(host, port, ssl=context, ssl_shutdown_timeout=SHUTDOWN_S)
+    secured: dict[str, Any] = {}
+    if context is not None:
+        secured = {"ssl": context, "ssl_shutdown_timeout": SHUTDOWN_S}
+    if not sends_proxy_header:
+        return await asyncio.open_connection(host, port, **secured)
+    if context is not None:
+        secured["server_hostname"] = host
+    # Before TLS: so the socket has to be ours.
+    return await asyncio.open_connection(sock=await _with_header(host, port), **secured)
+
+
+async def _with_header(host: str, port: int) -> socket.socket:
+    """Return a socket that is connected, on which the header of a connection of our own was sent."""
+    loop = asyncio.get_running_loop()
+    problem: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        opened = socket.socket(family, kind, protocol)
+        opened.setblocking(False)
+        try:
+            await loop.sock_connect(opened, address)
+            await loop.sock_sendall(opened, LOCAL_HEADER)
+        except OSError as error:
+            opened.close()
+            problem = error
+        except BaseException:
+            opened.close()
+            raise
+        else:
+            return opened
+    raise problem
 
 
 async def _handshake(

@@ -77,6 +77,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
     for index, listener in enumerate(settings.listeners):
         yield from _listener_warnings(listener, ("listeners", index))
     yield from _open_range_warnings(settings)
+    yield from _proxy_warnings(settings)
     yield from _memory_warnings(settings)
     yield from _unidentified_warnings(settings)
     yield from _token_warnings(settings)
@@ -202,6 +203,22 @@ def _listener_warnings(listener: ListenerSettings, path: KeyPath) -> Iterator[Fi
         yield (
             (*path, "advertise"),
             "shows one address for every broker, right only for a cluster of one; else put {node_id} into it",
+        )
+
+
+def _proxy_warnings(settings: Settings) -> Iterator[Finding]:
+    """Warn about headers that anybody may send, and about clients of our own that send none."""
+    for index, listener in enumerate(settings.listeners):
+        if any(network.prefixlen == 0 for network in listener.proxy_protocol_from):
+            yield (
+                ("listeners", index, "proxy_protocol_from"),
+                "lists every address: whoever connects has to name one, and may name any; write your proxies'",
+            )
+    if settings.cluster.proxy_protocol and settings.events.enabled:
+        yield (
+            ("cluster", "proxy_protocol"),
+            "is for clients' connections: those of the gateway to its own topics send no header, and a listener that "
+            "demands one closes them; write events: {enabled: false} if yours does",
         )
 
 

@@ -19,6 +19,7 @@ from pidgate.gateway.config.values import (
     ClaimName,
     DurationMs,
     Mechanism,
+    Networks,
     NodeIds,
     PositiveDurationMs,
     RateMilli,
@@ -47,11 +48,15 @@ class Section(BaseModel):
 
 
 class ClusterSettings(Section):
-    """The Kafka cluster behind the gateway. `tls` None: it is spoken to without."""
+    """The Kafka cluster behind the gateway. `tls` None: it is spoken to without.
+
+    `proxy_protocol`: each client's connection to a broker begins with a PROXY header, which names its address.
+    """
 
     name: str = ""
     bootstrap_servers: tuple[ServerAddress, ...] = Field(min_length=1, strict=False)
     tls: ClusterTlsSettings | None = None
+    proxy_protocol: bool = False
 
 
 class SaslSettings(Section):
@@ -99,6 +104,7 @@ class ListenerSettings(Section):
     authentication: Literal["required", "none"] | None = None
     sasl_oauthbearer_sub_claim_name: ClaimName = DEFAULT_CLAIM
     tls: ListenerTlsSettings | None = None
+    proxy_protocol_from: Networks = ()
 
     @property
     def requires_login(self) -> bool | None:

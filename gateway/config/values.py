@@ -1,6 +1,7 @@
 """Values of the configuration as people write them, each checked by itself."""
 
 from collections.abc import Callable
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Final, NamedTuple
 
 from pydantic import AfterValidator, ConfigDict, PlainValidator, StringConstraints
@@ -11,6 +12,9 @@ from pidgate.units import Address
 
 SECTION: Final = ConfigDict(frozen=True, extra="forbid", strict=True)
 """Of every section of the configuration."""
+
+
+Network = IPv4Network | IPv6Network
 
 
 class Advertise(NamedTuple):
@@ -48,6 +52,20 @@ def _server(value: object) -> Address:
     return server
 
 
+def _networks(value: object) -> tuple[Network, ...]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise ValueError("is no list of addresses; write for example [10.0.0.5, 10.1.0.0/16]")
+    found = []
+    for one in value:
+        try:
+            found.append(ip_network(one))
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; write addresses of proxies, or networks, for example [10.0.0.5, 10.1.0.0/16]"
+            ) from error
+    return tuple(found)
+
+
 DurationMs = Annotated[int, PlainValidator(units.duration_ms)]
 PositiveDurationMs = Annotated[int, PlainValidator(units.duration_ms), AfterValidator(_positive("10s"))]
 SizeBytes = Annotated[int, PlainValidator(units.size_bytes), AfterValidator(_positive("100MiB"))]
@@ -57,4 +75,5 @@ ServerAddress = Annotated[Address, PlainValidator(_server)]
 Advertised = Annotated[Advertise, PlainValidator(_advertise)]
 Mechanism = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 ClaimName = Annotated[str, StringConstraints(pattern=r"^[^\s]{1,255}$")]
+Networks = Annotated[tuple[Network, ...], PlainValidator(_networks)]
 NodeIds = Annotated[tuple[int, ...], PlainValidator(units.node_id_list)]

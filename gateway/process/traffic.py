@@ -104,6 +104,7 @@ class Traffic:
             byte_quota=self.byte_quota,
             connection_limits=_connection_limits(limits, settings.workers),
             upstream_tls=upstream_tls,
+            sends_proxy_header=settings.cluster.proxy_protocol,
         )
         self.shared.recorder = recorder
         self.shared.administer = administer
@@ -130,7 +131,12 @@ class Traffic:
         self._contexts = [tls for tls in (upstream_tls, *tls_of) if tls is not None]
         authentication = self.shared.authentication
         self.probe = Probe(
-            self.nodes, limits.connect_timeout_ms, self.shared.gateway_topics, authentication, upstream_tls
+            self.nodes,
+            limits.connect_timeout_ms,
+            self.shared.gateway_topics,
+            authentication,
+            upstream_tls,
+            sends_proxy_header=settings.cluster.proxy_protocol,
         )
         authentication.on_learnt = self._authentication_learnt
         self._lateness = LatenessWatch(self.shared.loop, counters, outside.without_core_s)

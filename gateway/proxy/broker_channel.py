@@ -36,7 +36,8 @@ WHOLE_ANSWER_LIMIT_BYTES: Final = 128 * 1024 * 1024
 class BrokerChannel(Reader):
     """One connection to a broker, on behalf of one client connection."""
 
-    def __init__(self, client: ClientChannel) -> None:
+    def __init__(self, client: ClientChannel, header: bytes = b"") -> None:
+        """`header`: sent before anything else."""
         super().__init__(client.context.budget, client.context.loop)
         self._client = client
         self._conversation = client.conversation
@@ -45,6 +46,7 @@ class BrokerChannel(Reader):
         self._counters = context.counters
         self._share = client.share
         self._response = Response()
+        self._header = header
         self._is_full = False
         """The broker does not take what is written."""
         self._passing_bytes = 0
@@ -59,7 +61,11 @@ class BrokerChannel(Reader):
     # ---- asyncio's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._client.context.socket_opened(self._opened(transport))
+        opened = self._opened(transport)
+        self._client.context.socket_opened(opened)
+        if self._header:
+            opened.write(self._header)
+            self._header = b""
         self._client.broker_connected(self)
 
     def data_received(self, data: bytes) -> None:

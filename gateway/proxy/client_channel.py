@@ -21,10 +21,10 @@ from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause
-from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size
+from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size, too_large
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
-from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
+from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.work import MOST_FRAMES_PER_TURN
 from pidgate.quota.changes import Change
 from pidgate.quota.state import PendingDecision
@@ -32,8 +32,6 @@ from pidgate.quota.state import PendingDecision
 Dial = Callable[["ClientChannel"], "asyncio.Task[None] | None"]
 """See BrokerSide.dial."""
 
-_TLS_RECORD: Final = 0x1603
-"""A TLS connection begins so: a handshake's record, of version 3.x."""
 NOBODY_ANSWERED: Final = "the process that keeps the quotas does not answer; ask again in a second"
 
 
@@ -216,7 +214,7 @@ class ClientChannel(BrokerSide):
             size = frame_size(buf, pos)
             if not 0 <= size <= frame_limit:
                 self._forward(buf, run_start, pos)
-                raise _too_large(size, frame_limit, conversation.login_missing)
+                raise too_large(size, frame_limit, before_login=conversation.login_missing)
             frame_end = pos + SIZE_PREFIX_BYTES + size
             if frame_end > end:
                 break
@@ -381,14 +379,3 @@ def in_few_writes(frames: list[Buffer]) -> list[Buffer]:
     if small:
         writes.append(b"".join(small))
     return writes
-
-
-def _too_large(frame_bytes: int, limit_bytes: int, before_login: bool) -> FrameTooLarge:
-    if frame_bytes < 0:
-        return FrameTooLarge(f"a frame of {frame_bytes} bytes: this is not Kafka's protocol")
-    if frame_bytes >> 16 == _TLS_RECORD:
-        return FrameTooLarge(
-            "it speaks TLS, and this listener has none: write listeners.tls, or PLAINTEXT there"
-        )
-    limit = "before a login limits.frame_before_auth" if before_login else "limits.frame"
-    return FrameTooLarge(f"a frame of {frame_bytes} bytes, {limit} allows {limit_bytes}")

@@ -17,6 +17,7 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
 from pidgate.gateway.proxy.reading import Pause, Reader
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.proxy_header import Origin
 from pidgate.quota.entities import User
 from pidgate.quota.verdicts import Session
 
@@ -56,6 +57,10 @@ class ClientConnection(Reader):
         """The address to which the broker's socket is connected, or is about to be; None: no broker is dialled."""
         self.share = BudgetShare(context.budget, self._memory_owner)
         self._reservation = FrameReservation(context.budget, self.share, self._received, self._gate)
+        self.origin: Origin | None = None
+        """Both ends as a proxy before this gateway names them; None: those of the socket."""
+        self.address_is_known = True
+        """False while a proxy's header has to name it."""
         self.was_heard = True
         """Bytes came from either side since somebody looked."""
         self._heard_ms = 0
@@ -79,6 +84,27 @@ class ClientConnection(Reader):
     def is_gone(self) -> bool:
         """Closed or closing: nothing more comes of it."""
         return self._life >= Life.CLOSING or self._transport is None or self._transport.is_closing()
+
+    def awaits_origin(self) -> None:
+        """Count for no address, and read nothing, before `comes_from`."""
+        self.address_is_known = False
+        self.reads_nothing_yet()
+
+    def comes_from(self, origin: Origin | None) -> None:
+        """Take the client's address from a proxy that is believed; None: it is the proxy's own."""
+        self.address_is_known = True
+        self.origin = origin
+        if origin is not None:
+            self.session.address = origin.source[0]
+        self.context.addressed(self.session.address, self.close)
+
+    def endpoints(self) -> Origin | None:
+        """Return the client's end of its connection, and the one that it connected to; None: they are unknown."""
+        if self.origin is not None or self._transport is None:
+            return self.origin
+        ends = (self._transport.get_extra_info(name) for name in ("peername", "sockname"))
+        source, destination = (None if end is None else (end[0], end[1]) for end in ends)
+        return None if source is None or destination is None else Origin(source, destination)
 
     def drain(self) -> None:
         """Take no more requests; close as soon as nothing is in flight. Does not wait for a mute."""

@@ -60,6 +60,7 @@ class Connection(Protocol):
     session: Session
     server: Address | None
     recorder: ConnectionRecorder | None
+    address_is_known: bool
 
     def describe(self) -> dict[str, Any]: ...
     def read_sparingly(self) -> None: ...
@@ -96,6 +97,7 @@ class Shared:
         byte_quota: ByteQuota | None = None,
         connection_limits: ConnectionLimits = UNLIMITED,
         upstream_tls: LiveContext | None = None,
+        sends_proxy_header: bool = False,
     ) -> None:
         self.loop = loop
         self.now_ms = monotonic_ms(loop)
@@ -108,6 +110,7 @@ class Shared:
         self.frame_limit_bytes = frame_limit_bytes
         self.frame_before_auth_bytes = min(frame_before_auth_bytes, frame_limit_bytes)
         self.connect_timeout_ms = connect_timeout_ms
+        self.sends_proxy_header = sends_proxy_header
         self.upstream_tls = upstream_tls
         """None: brokers are spoken to without."""
         self.byte_quota = byte_quota or ByteQuota(admission.quotas, self.now_ms())
@@ -223,15 +226,20 @@ class ConnectionContext:
         self.counters.connections_open += 1
         log.debug(Event.CONNECTION_OPENED, **channel.describe())
         shared = self.shared
-        if not shared.connection_quotas.opened(
-            channel, channel.session.address, channel.give_way, self.now_ms()
-        ):
-            channel.close("limit", "its address has too many: limits.connections_per_address")
+        shared.connection_quotas.opened(channel, channel.give_way, self.now_ms())
+        if channel.address_is_known:
+            self.addressed(channel.session.address, channel.close)
         shared.accepting.look()
+
+    def addressed(self, address: str, close: Callable[[str, str], None]) -> None:
+        """Count a connection as one of its address; `close` it if that has too many."""
+        if not self.shared.connection_quotas.addressed(address):
+            close("limit", "its address has too many: limits.connections_per_address")
 
     def closed(self, channel: Connection, cause: str) -> None:
         self.shared.channels.pop(channel, None)
-        self.shared.connection_quotas.closed(channel, channel.session.address)
+        address = channel.session.address if channel.address_is_known else None
+        self.shared.connection_quotas.closed(channel, address)
         counters = self.counters
         counters.connections_open -= 1
         counters.connections_closed[cause] += 1

@@ -146,12 +146,15 @@ class ConnectionQuotas:
 
     # Connections
 
-    def opened(self, key: object, address: str, give_way: Callable[[], None], now_ms: int) -> bool:
-        """Count an accepted connection; False: its address has too many. `give_way` closes it."""
+    def opened(self, key: object, give_way: Callable[[], None], now_ms: int) -> None:
+        """Count an accepted connection; `give_way` closes it."""
         self._open[key] = None
         self._silent[key] = now_ms, give_way
         self._has_changed("all")
         self._pace.count(now_ms)
+
+    def addressed(self, address: str) -> bool:
+        """Count a connection of this address; False: it has too many."""
         per_address = self.limits.per_address
         if per_address is None:
             return True
@@ -192,13 +195,14 @@ class ConnectionQuotas:
             self._counters.connections_delayed["user"] += 1
         return delay_ms
 
-    def closed(self, key: object, address: str) -> None:
+    def closed(self, key: object, address: str | None) -> None:
+        """Count it no more; `address` None: it was counted for none."""
         self._silent.pop(key, None)
         self._shaking.pop(key, None)
         self._leave_user(key)
         del self._open[key]
         self._has_changed("all")
-        if self.limits.per_address is not None:
+        if self.limits.per_address is not None and address is not None:
             self._has_changed("address", address)
             self._addresses[address] -= 1
             if not self._addresses[address]:

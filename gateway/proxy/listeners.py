@@ -16,6 +16,7 @@ from pidgate.gateway.config.principal_rules import NoRuleApplies
 from pidgate.gateway.config.settings import ListenerSettings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.accepting import BACKLOG, Port
+from pidgate.gateway.proxy.behind_proxies import AcceptedBehindProxy, ProxyAddresses
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext, Shared
 from pidgate.gateway.proxy.tls_connections import AcceptedTls
@@ -170,6 +171,8 @@ class Listener:
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = self._context_of(node_id)
         dial = Upstream(context).dial
+        proxies = ProxyAddresses(self._settings.proxy_protocol_from)
+        is_behind_proxies = bool(self._settings.proxy_protocol_from)
         address = ":".join(map(str, bound.getsockname()[:2]))
         tls = self._tls
         named = self._named if self._settings.sni is not None else None
@@ -177,9 +180,11 @@ class Listener:
 
         def accepted() -> asyncio.BaseProtocol:
             channel = ClientChannel(context, dial)
-            if tls is None:
-                return channel.as_protocol()
-            return AcceptedTls(channel, tls.context, self._handshake_ms, named, certified).as_protocol()
+            protocol: asyncio.BaseProtocol = channel.as_protocol()
+            if tls is not None:
+                handshake = AcceptedTls(channel, tls.context, self._handshake_ms, named, certified)
+                protocol = handshake.as_protocol()
+            return AcceptedBehindProxy(channel, protocol, proxies) if is_behind_proxies else protocol
 
         port = Port(self._shared.loop, bound, accepted)
         await self._shared.accepting.add(port)

@@ -129,6 +129,16 @@ class Reader(ABC):
             self._small_reads = 0
             transport.set_protocol(LargeReads(self))
 
+    def reads_nothing_yet(self) -> None:
+        """Leave the socket to another protocol: no read is turned to a buffer until `reads_itself`."""
+        self._reads_large = True
+
+    def reads_itself(self) -> None:
+        """Take the socket, which reads small from now on, unless memory is spent."""
+        self._reads_large = False
+        if self._budget.is_full:
+            self.read_large()
+
     def _opened(self, transport: asyncio.BaseTransport) -> asyncio.Transport:
         """The socket is there."""
         # uvloop's transports are asyncio's by shape, not by class.

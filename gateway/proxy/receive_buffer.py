@@ -15,6 +15,8 @@ from struct import Struct
 from typing import Any, Final
 
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
+from pidgate.protocol.errors import FrameTooLarge
+from pidgate.protocol.proxy_header import SIGNATURE
 
 READ_BUFFER: Final = bytearray(READ_BUFFER_BYTES)
 READ_VIEW: Final = memoryview(READ_BUFFER)
@@ -24,6 +26,11 @@ SIZE_BYTES: Final = 4
 
 FIRST_LARGE_BYTES: Final = 64 * 1024
 """The least that may be read of a large frame at first; it doubles each time so much has come."""
+
+_TLS_RECORD: Final = 0x1603
+"""A TLS connection begins so: a handshake's record, of version 3.x."""
+_PROXY_HEADERS: Final = tuple(int.from_bytes(first, "big") for first in (SIGNATURE[:4], b"PROX"))
+"""A PROXY header begins so, in version 2 and 1."""
 
 LARGEST_MOVED_BYTES: Final = 4 * 1024 * 1024
 """A buffer that grows may have to be moved, a millisecond for these. Beyond it has the whole frame's size at once."""
@@ -40,6 +47,22 @@ def frame_size(buf: bytes | bytearray, pos: int) -> int:
         return size if size < 1 << 31 else size - (1 << 32)
     size_of_large: int = SIZE.unpack_from(buf, pos)[0]
     return size_of_large
+
+
+def too_large(frame_bytes: int, limit_bytes: int, *, before_login: bool) -> FrameTooLarge:
+    """Return the error of a size prefix that is negative or above the limit: other protocols look so."""
+    if frame_bytes < 0:
+        return FrameTooLarge(f"a frame of {frame_bytes} bytes: this is not Kafka's protocol")
+    if frame_bytes >> 16 == _TLS_RECORD:
+        return FrameTooLarge(
+            "it speaks TLS, and this listener has none: write listeners.tls, or PLAINTEXT there"
+        )
+    if frame_bytes in _PROXY_HEADERS:
+        return FrameTooLarge(
+            "it sends a PROXY header, which is read only from the addresses in listeners.proxy_protocol_from"
+        )
+    limit = "before a login limits.frame_before_auth" if before_login else "limits.frame"
+    return FrameTooLarge(f"a frame of {frame_bytes} bytes, {limit} allows {limit_bytes}")
 
 
 class ReceiveBuffer:

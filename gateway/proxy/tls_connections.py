@@ -86,19 +86,27 @@ class DialledTls(TlsTransport):
     """TLS with a broker: its channel begins when the handshake is over. `done` has the error if it fails."""
 
     def __init__(
-        self, make: Callable[[], BrokerChannel], client: ClientChannel, context: ssl.SSLContext, host: str
+        self,
+        make: Callable[[], BrokerChannel],
+        client: ClientChannel,
+        context: ssl.SSLContext,
+        host: str,
+        header: bytes = b"",
     ) -> None:
+        """`header`: sent before the handshake."""
         at = client.context
         self._channel = make()
         super().__init__(
             self._channel, context, at.loop, at.budget, client.share, Purpose.ENCRYPTED_ANSWERS, host
         )
         self._host = host
+        self._header = header
         self._has_begun = False
         self.done: asyncio.Future[None] = at.loop.create_future()
 
     def began(self) -> None:
-        pass
+        if self._header and self._socket is not None:
+            self._socket.write(self._header)
 
     def secured(self) -> None:
         if self.done.done():  # nobody waits for it any more

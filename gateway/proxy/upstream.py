@@ -12,6 +12,7 @@ from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.tls_connections import DialledTls
 from pidgate.gateway.tls.wording import of_broker
+from pidgate.protocol.proxy_header import LOCAL_HEADER, header_of
 
 log = logger()
 
@@ -71,11 +72,12 @@ class Upstream:
     async def _open(self, channel: ClientChannel, host: str, port: int) -> None:
         """Connect, and set up TLS where it is configured. Raises NotSecured, OSError, ValueError, OverflowError."""
         loop, tls = self._shared.loop, self._shared.upstream_tls
+        header = _header(channel) if self._shared.sends_proxy_header else b""
         if tls is None:
-            await loop.create_connection(lambda: BrokerChannel(channel).as_protocol(), host, port)
+            await loop.create_connection(lambda: BrokerChannel(channel, header).as_protocol(), host, port)
             return
         context = tls.context
-        dialled = DialledTls(lambda: BrokerChannel(channel), channel, context, host)
+        dialled = DialledTls(lambda: BrokerChannel(channel), channel, context, host, header)
         await loop.create_connection(dialled.as_protocol, host, port)
         try:
             await dialled.done
@@ -100,6 +102,15 @@ class Upstream:
                 suppressed_count=left_out,
                 **channel.describe(),
             )
+
+
+def _header(channel: ClientChannel) -> bytes:
+    """Return the PROXY header of a client's connection."""
+    ends = channel.endpoints()
+    try:
+        return LOCAL_HEADER if ends is None else header_of(*ends)
+    except ValueError:  # of no IP socket
+        return LOCAL_HEADER
 
 
 def _cause_of(error: Exception) -> str:

@@ -6,7 +6,6 @@ Python's own TLS sockets may not be read and written by two threads at once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 import tempfile
 import threading
@@ -17,9 +16,9 @@ from typing import NamedTuple, Self
 
 from pidgate.load.plan import Address
 from pidgate.sandbox.certificates import Authority
+from tests.support.pumping import hand_on
 
 _HOST = "127.0.0.1"
-_CHUNK_BYTES = 256 * 1024
 
 
 class Certificates(NamedTuple):
@@ -79,7 +78,10 @@ class TlsForwarder:
         self._pumps.add(task)
         try:
             there, back = await asyncio.open_connection(*self._to, ssl=self._context)
-            pumps = [asyncio.ensure_future(_pump(reader, back)), asyncio.ensure_future(_pump(there, writer))]
+            pumps = [
+                asyncio.ensure_future(hand_on(reader, back)),
+                asyncio.ensure_future(hand_on(there, writer)),
+            ]
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -91,10 +93,3 @@ class TlsForwarder:
         finally:
             writer.close()
             self._pumps.discard(task)
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(_CHUNK_BYTES):
-            writer.write(data)
-            await writer.drain()

@@ -324,6 +324,21 @@ def test_an_error_names_the_line_and_the_remedy(text: str, problem: str) -> None
             "remove one of the two",
         ),
         (
+            "[{proxy_protocol_from: 10.0.0.5}]",
+            "f.yaml:2: listeners[0].proxy_protocol_from: is no list of addresses; "
+            "write for example [10.0.0.5, 10.1.0.0/16]",
+        ),
+        (
+            "[{proxy_protocol_from: [10.0.0.5, 10.1.0.5/16]}]",
+            "f.yaml:2: listeners[0].proxy_protocol_from: 10.1.0.5/16 has host bits set; "
+            "write addresses of proxies, or networks, for example [10.0.0.5, 10.1.0.0/16]",
+        ),
+        (
+            "[{proxy_protocol_from: [lb.example]}]",
+            "f.yaml:2: listeners[0].proxy_protocol_from: 'lb.example' does not appear to be an IPv4 or IPv6 "
+            "network; write addresses of proxies, or networks, for example [10.0.0.5, 10.1.0.0/16]",
+        ),
+        (
             "[{only_node: 3, bind: '127.0.0.1:0', advertise: 'gw-{node_id}'}]",
             "f.yaml:2: listeners[0].bind: has port 0, which cannot be advertised; "
             "write the port that clients connect to",
@@ -401,6 +416,11 @@ def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
             "else put {node_id} into it",
         ),
         (
+            "listeners: [{proxy_protocol_from: [10.0.0.5, '::/0']}]",
+            "listeners[0].proxy_protocol_from: lists every address: whoever connects has to name one, "
+            "and may name any; write your proxies'",
+        ),
+        (
             "quotas: {producer_ids: {remember: 10m}}",
             "quotas.producer_ids.remember: is below the window: an id that pauses 10m is charged again",
         ),
@@ -413,6 +433,13 @@ def test_a_sidecar_listens_for_its_node_and_shows_the_others() -> None:
 )
 def test_what_works_but_may_surprise_is_a_warning(text: str, warning: str) -> None:
     assert warnings_of(loading.parse(CLUSTER + text)) == [warning]
+
+
+def test_a_header_towards_brokers_is_of_clients_connections_only() -> None:
+    cluster = "cluster: {bootstrap_servers: [k1:9092], proxy_protocol: true}\n"
+    (warning,) = warnings_of(loading.parse(cluster))
+    assert warning.startswith("cluster.proxy_protocol: is for clients' connections")
+    assert warnings_of(loading.parse(cluster + "events: {enabled: false}")) == []
 
 
 def test_a_file_that_cannot_be_read_or_is_no_yaml_says_so(tmp_path: Path) -> None:

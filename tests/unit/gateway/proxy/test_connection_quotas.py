@@ -33,7 +33,9 @@ def nothing() -> None:
 
 
 def opened(quotas: ConnectionQuotas, *keys: object, address: str = "a", now_ms: int = 0) -> list[bool]:
-    return [quotas.opened(key, address, nothing, now_ms) for key in keys]
+    for key in keys:
+        quotas.opened(key, nothing, now_ms)
+    return [quotas.addressed(address) for _ in keys]
 
 
 def test_a_pace_lets_its_burst_pass_and_then_its_rate() -> None:
@@ -117,7 +119,7 @@ def test_where_all_are_taken_the_longest_silent_one_gives_way() -> None:
         return lambda: gone.append(key)
 
     for key in ("first", "second", "third"):
-        quotas.opened(key, "a", give_way(key), 0)
+        quotas.opened(key, give_way(key), 0)
     quotas.asked("first")
     assert quotas.pause_ms(SILENT_MS - 1) > 0
     assert gone == []
@@ -135,7 +137,7 @@ def handshakes_are_bounded_and_never_lock_anybody_out(quotas: ConnectionQuotas) 
         return lambda: gone.append(key)
 
     for key, now_ms in (("silent", 0), ("slow", 500), ("late", 900)):
-        quotas.opened(key, "a", nothing, now_ms)
+        quotas.opened(key, nothing, now_ms)
         quotas.handshake_begins(key, give_way(key), now_ms)
     waits = quotas.pause_ms(900) > 0 and gone == []
     makes_room = quotas.pause_ms(500 + SILENT_MS) > 0 and gone == ["silent", "slow"]
@@ -158,7 +160,7 @@ def test_a_mutant_that_bounds_no_handshakes_is_noticed() -> None:
 
 def test_a_connection_that_is_lost_in_its_handshake_is_forgotten() -> None:
     quotas = bounded(1)
-    quotas.opened("a", "here", nothing, 0)
+    quotas.opened("a", nothing, 0)
     quotas.handshake_begins("a", nothing, 0)
     quotas.closed("a", "here")
     assert quotas.pause_ms(0) == 0

@@ -9,7 +9,7 @@ from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode
 from pidgate.quota.verdicts import Session
-from tests.unit.gateway.model.wire import BY_ID, NAMED, produce_frame
+from tests.support.wire import BY_ID, NAMED, produce_frame
 from tests.unit.quota.world import enforcing, seeds
 
 
