@@ -14,11 +14,7 @@ import pytest
 from bench.compiled import environment
 from tests.support.image import ROOT, Container, has_compiler
 
-WITH_STAND_INS = (
-    "test_client_channel.py::test_an_error_of_ours_ends_the_one_connection",
-    "test_refusal_model.py::test_what_clients_were_told_is_what_the_log_holds[RefusalsOfTwoProcessesThatTellEachOther]",
-    "test_refusal_model.py::test_random_schedules_of_two_processes_that_tell_each_other",
-)
+WITH_STAND_INS = ("test_client_channel.py::test_an_error_of_ours_ends_the_one_connection",)
 SAME_TESTS = (
     "tests/unit/gateway/proxy/test_conversation.py",
     "tests/unit/gateway/proxy/test_client_channel.py",
@@ -26,7 +22,6 @@ SAME_TESTS = (
     "tests/unit/gateway/proxy/test_gateway_topics.py",
     "tests/unit/gateway/proxy/test_refuse_init.py",
     "tests/unit/gateway/recording/test_recorder_in_conversation.py",
-    "tests/unit/gateway/proxy/test_refusal_model.py",
     "tests/unit/protocol/test_produce.py",
     "tests/unit/protocol/test_produce_answers.py",
     "tests/unit/protocol/test_repeated_produce.py",
@@ -35,6 +30,9 @@ SAME_TESTS = (
     "tests/unit/quota/test_producer_ids.py",
     "tests/unit/quota/test_restoring.py",
     "tests/unit/quota/test_sticky.py",
+    # Everything together, in 400 schedules.
+    "tests/unit/simulator/test_schedules.py::test_nothing_is_lost_doubled_or_let_through[0]",
+    "tests/unit/simulator/test_schedules.py::test_nothing_is_lost_doubled_or_let_through[1]",
 )
 pytestmark = [
     pytest.mark.timeout(900),  # it may be the first that needs the build

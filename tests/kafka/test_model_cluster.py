@@ -4,6 +4,8 @@ Random steps of producers (new ids, epochs right and wrong, duplicates, gaps, br
 and 2, offsets in them) are sent to the model and to a broker, one after the other; each answer is compared, by error
 code, offset and epoch, and at the end every batch of the logs, the markers and what a read_committed consumer is told.
 A transaction's end is waited for, so that both are asked at the same point of it.
+
+Then the same through gateways that refuse: a real one before the broker, a simulated one before the model.
 """
 
 from __future__ import annotations
@@ -13,35 +15,55 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from random import Random
 from typing import Any
 from uuid import UUID
 
 import pytest
 
+from pidgate.load.connection import ConnectionLost
 from pidgate.protocol import codec, messages
+from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
 from tests.simulator.brokers.batches import HEAD_BYTES, BatchHead, read_batch
 from tests.simulator.brokers.caller import Caller
 from tests.simulator.brokers.cluster import ModelCluster
 from tests.simulator.brokers.random_steps import RandomSteps
-from tests.simulator.brokers.same_steps import PARTITIONS, InitProducerId, Side
+from tests.simulator.brokers.same_steps import PARTITIONS, Client, InitProducerId, Outcome, Side, Step
+from tests.simulator.brokers.through_a_gateway import SimulatedGatewayClient
+from tests.simulator.machine import Machine
 from tests.support.raw import RawClient, request
 
 pytestmark = pytest.mark.kafka
 
 STEPS = 15
+CLOSED = ("closed",)
+REFUSED = 19
 FETCH, OFFSET_FETCH, DESCRIBE_TRANSACTIONS = 1, 9, 65
 
 Batch = tuple[int, int, int, int, int, bool, bool | None]
 """Base offset, number of the id, epoch, base sequence, records, transactional, whether a marker commits."""
 
 
+class _ReturningClient(RawClient):
+    """Connects anew for the request after one whose connection was closed."""
+
+    def ask(self, framed: bytes) -> bytes:
+        try:
+            return super().ask(framed)
+        except ConnectionLost:
+            address = self.socket.getpeername()
+            self.close()
+            RawClient.__init__(self, address, timeout_s=30)
+            raise
+
+
 def _real(servers: str, topic: str, now_ms: int) -> Side:
-    client = RawClient(servers, timeout_s=30)
-    found = client.call(messages.METADATA, 12, {"topics": [{"topic_id": UUID(int=0), "name": topic}]})
-    topic_id = UUID(str(found["topics"][0]["topic_id"])).bytes
+    client = _ReturningClient(servers, timeout_s=30)
+    topic_id = _topic_id(client, topic)
 
     def settled(transactional_id: str) -> None:
         while True:
@@ -53,8 +75,18 @@ def _real(servers: str, topic: str, now_ms: int) -> Side:
     return Side(client, topic, topic_id, now_ms, settled)
 
 
+def _topic_id(client: Client, topic: str) -> bytes:
+    """Ask for it, which tells a gateway that name and id are one."""
+    found = client.call(messages.METADATA, 12, {"topics": [{"topic_id": UUID(int=0), "name": topic}]})
+    return UUID(str(found["topics"][0]["topic_id"])).bytes
+
+
 def _model(topic: str, now_ms: int) -> Side:
     cluster = ModelCluster(1, {topic: PARTITIONS}, first_producer_id=1_000_000, now_ms=now_ms)
+    return _model_of(cluster, topic, now_ms)
+
+
+def _model_of(cluster: ModelCluster, topic: str, now_ms: int) -> Side:
     topic_id = cluster.topics.by_name[topic].topic_id
     return Side(Caller(cluster), topic, topic_id, now_ms, lambda _: None)
 
@@ -94,7 +126,14 @@ def test_a_real_broker_answers_and_holds_what_the_model_says(
         assert _real_offsets(real) == _model_offsets(model)
 
 
-def _compare_answers(real: Side, model: Side, number: int) -> Iterator[int]:
+def _played(step: Step, side: Side) -> Outcome:
+    try:
+        return step.play(side)
+    except ConnectionLost:
+        return CLOSED
+
+
+def _compare_answers(real: Side, model: Side, number: int) -> Iterator[int | str]:
     """Play one schedule; yield the error codes that both answered with."""
     steps = RandomSteps(Random(number), f"{real.topic}-{number}")
     story = []
@@ -107,14 +146,98 @@ def _compare_answers(real: Side, model: Side, number: int) -> Iterator[int]:
             step = InitProducerId(4, transactional_ids.popitem()[0])
         else:
             return
-        expected, found = step.play(model), step.play(real)
+        expected, found = _played(step, model), _played(step, real)
         story.append(f"{step}\n    {expected}")
         assert found == expected, f"schedule {number}: Kafka says {found}\n" + "\n".join(story)
-        if n < STEPS:
+        if expected == CLOSED:
+            yield expected[0]
+        elif n < STEPS:
             steps.came(step, expected)
             if isinstance(step, InitProducerId) and step.transactional_id and expected[0] == 0:
                 transactional_ids[step.transactional_id] = None
             yield from _codes(expected)
+
+
+IDS = {"window": "1h", "max_throttle": "100ms", "cold_start": "enforce"}
+RATE = 8
+"""Whatever the machine's speed: no token comes back while a group of schedules is played."""
+OPTIONS: tuple[dict[str, Any], ...] = (
+    {},
+    {"transactional": "enforce"},
+    {"refuse_init_producer_id": True, "transactional": "enforce"},
+)
+PER_GATEWAY = 5
+
+
+@pytest.mark.parametrize(
+    "groups", [range(3), pytest.param(range(3, 43), marks=pytest.mark.nightly)], ids=["15", "200"]
+)
+def test_a_real_gateway_answers_and_lets_pass_what_the_simulated_one_does(
+    cluster: Cluster, topic_name: Callable[[str], str], groups: range
+) -> None:
+    servers = cluster.bootstrap_servers()
+    errors: Counter[int | str] = Counter()
+    for group in groups:
+        ids = IDS | OPTIONS[group % len(OPTIONS)]
+        quotas = {"mode": "enforce", "default": {"producer_ids_rate": RATE}, "producer_ids": ids}
+        topic = create_topic(servers, topic_name(f"model-gateway-{group}"), PARTITIONS)
+        errors += _compare_gateways(servers, topic, quotas, group)
+    print("error codes compared:", {str(code): count for code, count in errors.items()})
+    assert errors[REFUSED] > 5 * len(groups), "the gateways had something to refuse"
+    assert errors[0] > 5 * len(groups), "and something to let pass"
+
+
+def test_a_simulated_gateway_with_another_quota_is_noticed(
+    cluster: Cluster, topic_name: Callable[[str], str]
+) -> None:
+    servers = cluster.bootstrap_servers()
+    topic = create_topic(servers, topic_name("model-gateway-mutant"), PARTITIONS)
+    quotas = {"mode": "enforce", "default": {"producer_ids_rate": RATE}, "producer_ids": IDS}
+    other = {**quotas, "default": {"producer_ids_rate": 1}}
+    with pytest.raises(AssertionError, match="Kafka says"):
+        _compare_gateways(servers, topic, quotas, 0, of_the_simulated_one=other)
+
+
+def _compare_gateways(
+    servers: str,
+    topic: str,
+    quotas: dict[str, Any],
+    group: int,
+    of_the_simulated_one: dict[str, Any] | None = None,
+) -> Counter[int | str]:
+    """Play some schedules through two gateways that begin; return the error codes that both answered with."""
+    now_ms = time.time_ns() // 1_000_000
+    with ExitStack() as stack:
+        machine = stack.enter_context(Machine(group))
+        gateway = stack.enter_context(GatewayProcess(servers, quotas=quotas))
+        direct = _real(servers, topic, now_ms)
+        stack.enter_context(_connection(direct))
+        model_cluster = ModelCluster(
+            1, {topic: PARTITIONS}, first_producer_id=1_000_000, now_ms=int(machine.loop.time() * 1000)
+        )
+        in_memory = _model_of(model_cluster, topic, now_ms)
+        for side in (direct, in_memory):
+            _warm_up(side)
+        through = SimulatedGatewayClient(machine, model_cluster, of_the_simulated_one or quotas)
+        stack.callback(through.end)
+        real = _real(f"127.0.0.1:{gateway.first_node_port + 1}", topic, now_ms)
+        stack.enter_context(_connection(real))
+        model = replace(in_memory, client=through)
+        assert _topic_id(through, topic) == model.topic_id
+        errors = Counter(
+            code
+            for number in range(group * PER_GATEWAY, (group + 1) * PER_GATEWAY)
+            for code in _compare_answers(real, model, number)
+        )
+        direct.ids, in_memory.ids = real.ids, model.ids
+        for partition in range(PARTITIONS):
+            assert _real_log(direct, partition) == _model_log(in_memory, partition)
+    return errors
+
+
+def _connection(side: Side) -> RawClient:
+    assert isinstance(side.client, RawClient)
+    return side.client
 
 
 def _model_offsets(side: Side) -> int:

@@ -22,6 +22,8 @@ def gateway_names(setup: Setup) -> list[str]:
     """Return the hosts of the gateways."""
     if setup.shape is Shape.DIRECT:
         return []
+    if setup.shape is Shape.SIDECARS:
+        return [f"gateway-{number + 1}" for number in range(setup.brokers)]
     return ["gateway-1", "gateway-2"] if setup.shape is Shape.FLEET else ["gateway-1"]
 
 
@@ -49,7 +51,7 @@ class Fleet:
 
     def _made(self, host: str) -> SimulatedGateway:
         world = self._world
-        settings = configured(host, *self._brokers(), **self._config(host))
+        settings = configured(host, *self._brokers(host), **self._config(host))
         file = world.machine.directory / f"{host}.yaml" if self._is_reloaded else None
         if file is not None:
             file.write_text(self._text(host))
@@ -59,16 +61,19 @@ class Fleet:
     def _is_reloaded(self) -> bool:
         return any(step[1] == "exempt" for step in self._world.schedule.steps)
 
-    def _brokers(self) -> list[str]:
+    def _brokers(self, host: str) -> list[str]:
+        """Return the bootstrap servers of a gateway."""
         cluster = self._world.cluster
-        return [f"{name}:{port}" for name, port in map(cluster.address, cluster.nodes.ids)]
+        is_alone = self._world.setup.shape is Shape.SIDECARS
+        node_ids = [_node_beside(host)] if is_alone else cluster.nodes.ids
+        return [f"{name}:{port}" for name, port in map(cluster.address, node_ids)]
 
     def _text(self, host: str) -> str:
         """Return the configuration file of a gateway, as it is now."""
         config = self._config(host)
         users = {user: {"exempt": ["producer_ids"]} for user in self._exempt}
         config["quotas"] = {**config["quotas"], "users": users}
-        return config_text(host, *self._brokers(), **config)
+        return config_text(host, *self._brokers(host), **config)
 
     def _config(self, host: str) -> dict[str, Any]:
         world, setup = self._world, self._world.setup
@@ -79,7 +84,17 @@ class Fleet:
             config["events"] = {"enabled": True}
         if setup.has_state_dir:
             config["state_dir"] = str(world.machine.directory / f"{host}.state")
-        if setup.has_login:
+        if setup.shape is Shape.SIDECARS:
+            config["listeners"] = [
+                {
+                    "bind": f"0.0.0.0:{PORT}",
+                    "advertise": f"gateway-{{node_id}}:{PORT}",
+                    "only_node": _node_beside(host),
+                    "node_ports": None,
+                    "authentication": "none",
+                }
+            ]
+        elif setup.has_login:
             config["listeners"] = [
                 {
                     "bind": f"0.0.0.0:{PORT}",
@@ -226,6 +241,11 @@ class Fleet:
         for process in list(self._loop.processes.values()):
             if process.is_frozen and process.is_alive:
                 self._loop.thaw(process)
+
+
+def _node_beside(sidecar: str) -> int:
+    """Return the node before which a gateway stands alone: of its name, as clients are shown it."""
+    return int(sidecar.rpartition("-")[2])
 
 
 def quotas_config(setup: QuotaSetup) -> dict[str, Any]:

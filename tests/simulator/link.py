@@ -35,7 +35,8 @@ class Weather:
 class Link:
     """A connection: two ends. `cut` resets it, `hold` and `release` stop and free what is on its way.
 
-    `hold_answers` stops what is for the client only; `half_close` ends what comes from it.
+    `hold_answers` stops what is for the client only; `half_close` ends what comes from it. Where `is_read_on_demand`,
+    what comes for the client behind its first Produce waits until it is let arrive, one write after another.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Link:
         self.random = random
         self.trace = trace
         self.written: list[Any] | None = None
+        self.is_read_on_demand = False
         self.client: End
         self.server: End
 
@@ -93,6 +95,7 @@ class Link:
 
     def release(self) -> None:
         """Let everything arrive again."""
+        self.is_read_on_demand = False
         for end in (self.client, self.server):
             end.is_held = False
             end.travel_on()

@@ -13,12 +13,14 @@ from __future__ import annotations
 import gc
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple, Self
 
+import pytest
 import structlog
 
 from pidgate.gateway import clock
@@ -76,17 +78,21 @@ class Machine:
         self._processors: list[Any] = []
         self._before: list[Any] = []
         self._gc_before = gc.get_threshold()
+        self._time = pytest.MonkeyPatch()
 
     def __enter__(self) -> Self:
         self.directory = Path(
             tempfile.mkdtemp(prefix="pidgate-sim-", dir=_MEMORY if _MEMORY.is_dir() else None)
         )
-        if is_compiled():
-            raise RuntimeError("a compiled clock cannot be replaced: simulate the source")
         self._gc_before = gc.get_threshold()
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         loop = self.loop
-        vars(clock)["time"] = SimpleNamespace(monotonic=loop.time, time_ns=loop.wall_ns)
+        if is_compiled():
+            # Compiled, it asks the module itself.
+            self._time.setattr(time, "monotonic", loop.time)
+            self._time.setattr(time, "time_ns", loop.wall_ns)
+        else:
+            self._time.setattr(clock, "time", SimpleNamespace(monotonic=loop.time, time_ns=loop.wall_ns))
         # In place: loggers that were used before keep this very list.
         self._processors = structlog.get_config()["processors"]
         self._before = self._processors[:]
@@ -96,7 +102,7 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         gc.set_threshold(*self._gc_before)
         self._processors[:] = self._before
-        vars(clock)["time"] = _REAL_TIME
+        self._time.undo()
         if not self.loop.is_closed():
             self.loop.close()
         for close in self.at_exit:
@@ -129,6 +135,3 @@ class Machine:
         if event in MISTAKES:
             self.loop.failures.append(f"{name} logged {event}: {fields}")
         raise structlog.DropEvent
-
-
-_REAL_TIME: Final = vars(clock)["time"]

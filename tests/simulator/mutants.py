@@ -2,7 +2,7 @@
 
 `MUTANTS` by name: which Invariant of docs/architecture.md the rule belongs to, how it is broken, and the theme and
 seed of a schedule that fails then. `NOT_HERE`: why an Invariant has no mutant here, and what holds it instead.
-`NOT_HARMFUL_HERE`: broken rules of refusal that no schedule here can notice, and why.
+`NOT_HARMFUL_HERE`: broken rules of refusal that no schedule here can notice, why, and what does.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pidgate.quota.state import Answer, Question
 from pidgate.quota.sticky import StickyRefusals
 from pidgate.quota.sticky_entries import RefusedId
 from pidgate.quota.verdicts import ProducerBatch, Session
+from tests.simulator.every import BESIDE_EACH, Act
 from tests.simulator.schedule import Schedule
 from tests.simulator.themes import Theme, aimed
 
@@ -36,17 +37,21 @@ Break = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One rule, broken. `rule`: the paragraph that states it. `seed`: the first of its theme that notices."""
+    """One rule, broken. `rule`: the paragraph that states it. `seed`: the first of its theme that notices.
+
+    No theme: what happens in the small world of sidecars that notices it.
+    """
 
     rule: str
     breaks: Break
-    theme: Theme
-    seed: int
+    theme: Theme | None = None
+    seed: int = 0
+    acts: tuple[Act, ...] = ()
 
     @property
     def schedule(self) -> Schedule:
         """Return the schedule that notices it."""
-        return aimed(self.seed, self.theme)
+        return BESIDE_EACH.schedule(self.acts) if self.theme is None else aimed(self.seed, self.theme)
 
 
 def _replaced(owner: type, name: str, by: Callable[..., Any]) -> Break:
@@ -272,6 +277,11 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "admissions elsewhere are not charged": Mutant(
         "One state", _replaced(ProducerIdQuota, "admitted_elsewhere", _never), Theme.FLEET, 1
     ),
+    "refusals elsewhere are not heard": Mutant(
+        "Sticky first",
+        _replaced(StickyRefusals, "refused_elsewhere", _nothing),
+        acts=(("send", "java-1", 0, 1), ("mode", None, False), ("lead", 0, 2), ("send", "java-1", 0, 1)),
+    ),
     "nothing is restored": Mutant("Restored, then enforced", _unrestored, Theme.OUTAGES, 4),
 }
 
@@ -284,11 +294,18 @@ NOT_HERE: Final[dict[str, str]] = {
     "Events are in nobody's way": "a topic that is cut is a step of the schedules, and everybody has to be served",
 }
 
-NOT_HARMFUL_HERE: Final[dict[str, str]] = {
-    "an early return extends its deadline": "every client here backs off for longer than the shortest throttle",
-    "new ids are not watched": "one id does not come through two gateways here, and workers share their notes",
+NOT_HARMFUL_HERE: Final[dict[str, tuple[str, str]]] = {
+    "an early return extends its deadline": (
+        "every client here backs off for longer than the shortest throttle",
+        "tests/unit/quota/test_admission.py::test_a_lower_batch_may_come_first_after_all",
+    ),
+    "new ids are not watched": (
+        "the topic brings a refusal to the other gateways sooner than a client can follow its partition there",
+        "tests/unit/quota/test_admission.py::"
+        "test_a_young_id_above_0_on_an_unknown_partition_may_have_been_refused_elsewhere",
+    ),
 }
-"""Mutants of tests/unit/gateway/model that no schedule here can notice."""
+"""Rules of refusal that no schedule here can notice the breach of: why, and the test that does."""
 
 EQUIVALENT: Final[dict[str, str]] = {
     "entry_ends_at_epoch": "an epoch begins at 0: that is at or below whatever was refused before, and lifts it",

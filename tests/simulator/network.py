@@ -134,6 +134,7 @@ class Network:
         self._parted: set[frozenset[str]] = set()
         self._refused: set[Address] = set()
         self._unknown: set[str] = set()
+        self._on_demand: set[str] = set()
         self._ports_given = 0
 
     # ---- faults ----------------------------------------------------------------------------------------
@@ -154,11 +155,18 @@ class Network:
             link.hold()
 
     def heal(self) -> None:
-        """End all partitions."""
+        """End all partitions; nobody reads on demand any more."""
         self._parted.clear()
+        self._on_demand.clear()
         for link in self.links():
-            if link.client.is_held or link.server.is_held:
+            if link.client.is_held or link.server.is_held or link.is_read_on_demand:
                 link.release()
+
+    def read_on_demand(self, name: str) -> None:
+        """Have a client read answers to its Produces only when it is let, until `heal`."""
+        self._on_demand.add(name)
+        for link in self.links(name):
+            link.is_read_on_demand = link.client.process.name == name
 
     def refuse(self, address: Address, refused: bool = True) -> None:
         """Refuse connections to an address, or no more."""
@@ -232,6 +240,7 @@ class Network:
         name = f"{pair} #{number}"
         link = Link(name, self._loop, replace(weather), Random(f"{self._seed}/{name}"), self.trace)
         link.written = self.written
+        link.is_read_on_demand = process.name in self._on_demand
         client = End(link, process, address, (process.ip, self._free_port()))
         try:
             await asyncio.sleep(link.delay_s())

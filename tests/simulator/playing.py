@@ -27,10 +27,14 @@ _LOOK_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`violation`: empty if nothing was wrong. `story`: empty unless it was asked for."""
+    """`violation`: empty if nothing was wrong. `story`: empty unless it was asked for.
+
+    `idle`: which steps are known to have done nothing.
+    """
 
     violation: str
     story: str = ""
+    idle: tuple[int, ...] = ()
 
 
 def play(schedule: Schedule, *, is_told: bool = False) -> Result:
@@ -42,7 +46,7 @@ def play(schedule: Schedule, *, is_told: bool = False) -> Result:
             world.loop.run(_main(world), most_s=MOST_S)
         except (ModelViolation, SimulationFailed) as error:
             violation = str(error)
-        return Result(violation, story.told(world) if is_told else "")
+        return Result(violation, story.told(world) if is_told else "", tuple(world.idle))
 
 
 async def _main(world: World) -> None:
@@ -50,9 +54,10 @@ async def _main(world: World) -> None:
     if world.setup.is_long_known:
         await world.grow_old()
     loop, began_s = world.loop, world.loop.time()
-    for step in world.schedule.steps:
+    for number, step in enumerate(world.schedule.steps):
         await asyncio.sleep(max(0.0, began_s + step[0] / 1_000 - loop.time()))
-        steps.apply(world, step)
+        if not steps.apply(world, step):
+            world.idle.append(number)
         _look(world)
         memory.within_limits(world)
     await world.end_faults()

@@ -163,9 +163,9 @@ def bound_of(world: World) -> Bound:
                     bound.resets.append(at_s)
         if setup.shape is Shape.WORKERS and what in ("start", "kill", "freeze", "link"):
             bound.unattended.append((at_s, at_s + for_s + NOTICED_S))
-        if setup.shape is Shape.FLEET and what == "start":
+        if setup.shape.is_fleet and what == "start":
             bound.apart.append((at_s - LAST_MOMENTS_S, _restored_s(world, gateway, at_s) + PROPAGATION_S))
-        if setup.shape is Shape.FLEET and what in ("kill", "freeze", "topic", "clock"):
+        if setup.shape.is_fleet and what in ("kill", "freeze", "topic", "clock"):
             bound.apart.append((at_s - LAST_MOMENTS_S, at_s + for_s + NOTICED_S))
     return bound
 

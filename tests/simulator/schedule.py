@@ -19,6 +19,12 @@ class Shape(StrEnum):
     ONE = "one gateway"
     WORKERS = "two workers"
     FLEET = "a fleet of two"
+    SIDECARS = "a gateway before each broker"
+    """A producer id comes through all of them; they tell each other."""
+
+    @property
+    def is_fleet(self) -> bool:
+        return self in (Shape.FLEET, Shape.SIDECARS)
 
 
 class Weather(StrEnum):
@@ -30,6 +36,8 @@ class Weather(StrEnum):
     """Every write arrives in pieces."""
     NARROW = "narrow"
     """Buffers of a few hundred bytes."""
+    EVEN = "even"
+    """Every write arrives whole, after the same time."""
 
 
 @dataclass(frozen=True, slots=True)

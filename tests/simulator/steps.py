@@ -14,9 +14,11 @@ from tests.simulator.story import step_words
 
 if TYPE_CHECKING:
     from tests.simulator.applications import Application, Parts
+    from tests.simulator.link import Link
     from tests.simulator.world import World
 
-Verb = Callable[..., None]
+Verb = Callable[..., "bool | None"]
+"""False: there was nothing to do it to, where a search wants to know that."""
 
 NODE_PORT: Final = PORT + 1
 """Of node 0 at every gateway."""
@@ -25,11 +27,11 @@ LOOK_S: Final = 0.000_2
 LOOKED_FOR_S: Final = 0.1
 
 
-def apply(world: World, step: Step) -> None:
-    """Make one step happen."""
+def apply(world: World, step: Step) -> bool:
+    """Make one step happen. Returns False where it is known to have done nothing."""
     _, verb, *args = step
     world.note(f"* {step_words(step)}")
-    VERBS[verb](world, *args)
+    return VERBS[verb](world, *args) is not False
 
 
 def _later(world: World, after_ms: int, action: Callable[..., Any], *args: Any) -> None:
@@ -71,6 +73,10 @@ def _crash(world: World, name: str) -> None:
 def _close(world: World, name: str) -> None:
     if application := _application(world, name):
         application.close()
+
+
+def _wait(_world: World) -> None:
+    """Until this moment."""
 
 
 # ---- the network ---------------------------------------------------------------------------------------
@@ -130,6 +136,37 @@ def _refresh(world: World, name: str) -> None:
         application.process.call(application.client.request_metadata)
 
 
+def _link_to(world: World, name: str, node_id: int) -> Link | None:
+    """Return a client's open connection to what it takes for a node."""
+    application = _application(world, name)
+    node = None if application is None else application.client.nodes.get(node_id)
+    if node is None:
+        return None
+    host, port = node.address
+    begins = f"{name} -> {host}:{port} "
+    links = [link for link in world.network.links(name) if link.name.startswith(begins)]
+    return links[-1] if links else None
+
+
+def _read_on_demand(world: World, name: str) -> None:
+    world.network.read_on_demand(name)
+
+
+def _read(world: World, name: str, node_id: int) -> bool:
+    """A client reads the next answer that it has not read."""
+    link = _link_to(world, name, node_id)
+    return link is not None and link.client.is_held and link.client.let_one_arrive()
+
+
+def _cut_from(world: World, name: str, node_id: int) -> bool:
+    link = _link_to(world, name, node_id)
+    if link is None or link.client.is_gone:
+        return False
+    link.client.lose_held()
+    link.cut()
+    return True
+
+
 def _half_close(world: World, name: str, nth: int) -> None:
     links = [link for link in world.network.links(name) if link.client.process.name == name]
     if links:
@@ -157,6 +194,18 @@ def _move(world: World, index: int, node_id: int) -> None:
     partition: Partition = world.cluster.partition(world.topic, index % world.setup.partitions)
     if node_id != partition.leader and node_id in partition.in_sync and partition.leader is not None:
         world.brokers.move_leader(world.topic, partition.index, node_id)
+
+
+def _lead(world: World, index: int, node_id: int) -> None:
+    """Have a partition led by a node, and all clients know."""
+    _move(world, index, node_id)
+    partition: Partition = world.cluster.partition(world.topic, index)
+    for application in world.everybody:
+        if not application.is_gone:
+            application.process.call(
+                application.client.learn_leader, index, (partition.leader, partition.leader_epoch)
+            )
+            application.process.call(application.client.wake)
 
 
 def _stop_broker(world: World, node_id: int, for_ms: int) -> None:
@@ -217,14 +266,19 @@ VERBS: Final[dict[str, Verb]] = {
     "hostile": _hostile,
     "crash": _crash,
     "close": _close,
+    "wait": _wait,
     "refresh": _refresh,
     "cut": _cut,
     "hold": _hold,
     "late answers": _late_answers,
     "half-close": _half_close,
+    "read on demand": _read_on_demand,
+    "read": _read,
+    "cut from": _cut_from,
     "part": _part,
     "refuse": _refuse,
     "move": _move,
+    "lead": _lead,
     "stop broker": _stop_broker,
     "kill": _kill,
     "drain": _drain,

@@ -26,7 +26,8 @@ def check(world: World) -> None:
                 raise ModelViolation(
                     f"{what} was committed, and {_missing(transaction, visible)} are not there"
                 )
-            if transaction.outcome == "aborted" and any(visible):
+            is_aborted = transaction.outcome == "aborted" and not transaction.may_be_committed
+            if is_aborted and any(visible):
                 raise ModelViolation(f"{what} was aborted, and {sum(visible)} of its batches can be read")
             if any(visible) and not all(visible):
                 raise ModelViolation(f"{what} is there in part: without {_missing(transaction, visible)}")

@@ -24,6 +24,9 @@ MOST_READS_A_TURN: Final = 32
 DEFAULT_HIGH_BYTES: Final = 64 * 1024
 
 
+_PRODUCE: Final = b"\0\0"
+"""Behind the size prefix of a request."""
+
 _KERNEL: Final = Context()
 """Of what happens whether or not a process lives."""
 
@@ -94,9 +97,16 @@ class End(asyncio.Transport):
 
     def lose_some_on_its_way(self) -> None:
         """Drop the last of what is on its way to here."""
-        coming = self._coming
-        for _ in range(int(self.link.random.random() * (len(coming) + 1))):
-            _, lost = coming.pop()
+        self._lose_last(int(self.link.random.random() * (len(self._coming) + 1)))
+
+    def lose_held(self) -> None:
+        """Drop what is held, as the kernel of a process does that has not read it when a reset comes."""
+        self._lose_last(len(self._coming))
+        self.is_held = False
+
+    def _lose_last(self, count: int) -> None:
+        for _ in range(count):
+            _, lost = self._coming.pop()
             if isinstance(lost, bytes):
                 self._taken_bytes -= len(lost)
 
@@ -112,13 +122,27 @@ class End(asyncio.Transport):
             return
         coming, now_s = self._coming, self._loop.time()
         while coming and coming[0][0] <= now_s:
-            what = coming.popleft()[1]
-            if self.link.trace is not None:
-                self.link.trace.append((now_s, self.link.name, self.process.name, what))
-            self._take(what)
+            self._arrives_now(coming.popleft()[1])
         if coming:
             self._is_travelling = True
             self._loop.call_at(coming[0][0], self._arrive, context=_KERNEL)
+        self._read_if_reading()
+
+    def let_one_arrive(self) -> bool:
+        """Have the first of what is held arrive. Returns False where nothing has come that far."""
+        coming = self._coming
+        if not coming or coming[0][0] > self._loop.time():
+            return False
+        self._arrives_now(coming.popleft()[1])
+        self._read_if_reading()
+        return True
+
+    def _arrives_now(self, what: bytes | Mark) -> None:
+        if self.link.trace is not None:
+            self.link.trace.append((self._loop.time(), self.link.name, self.process.name, what))
+        self._take(what)
+
+    def _read_if_reading(self) -> None:
         if self._is_reading:
             if self.process.is_running:
                 self.process.context.run(self._read)
@@ -254,6 +278,8 @@ class End(asyncio.Transport):
         whole = bytes(data)
         if self.link.written is not None:
             self.link.written.append((self._loop.time(), self.link.name, self.process.name, whole))
+        if self.link.is_read_on_demand and self is self.link.client and whole[4:6] == _PRODUCE:
+            self.is_held = True
         if self._has_rst:
             self._force_close(self._reset_error())
         elif not self._unsent and len(whole) <= self.peer.room_bytes():

@@ -39,6 +39,7 @@ _WEATHERS: Final = {
     Weather.SLOW: LinkWeather(shortest_delay_s=0.01, longest_delay_s=0.15),
     Weather.CHOPPED: LinkWeather(recut=0.7),
     Weather.NARROW: LinkWeather(capacity_bytes=400),
+    Weather.EVEN: LinkWeather(shortest_delay_s=0.000_5, longest_delay_s=0.000_5, recut=0.0),
 }
 
 
@@ -84,6 +85,8 @@ class World:
         self.network.weather = _WEATHERS[self.setup.weather]
         self.trace = self.note if is_told else None
         self._is_told = is_told
+        self.idle: list[int] = []
+        """Steps that are known to have done nothing."""
         self._addresses = self._rogues = 0
         self._starting: list[asyncio.Task[None]] = []
         self._hostile: list[Process] = []

@@ -111,6 +111,8 @@ class Transaction:
     batches: list[Batch] = field(default_factory=list)
     outcome: str = ""
     """committed, aborted, or empty: open, or failed with `error` and not known."""
+    may_be_committed: bool = False
+    """Its commit was sent and the answer lost: what the client says of it after that is a guess."""
     error: str = ""
     ended_s: float = -1.0
 

@@ -182,6 +182,8 @@ class FranzGoId:
             definite = code != _LOST and code not in errors.RETRIABLE
             self.fail(held, errors.words(code) if definite else _RELOAD)
             self._unconfirmed = True
+            if client.transaction is not None and commit and not definite:
+                client.transaction.may_be_committed = True
             return self._not_ended(added, "connection lost" if code == _LOST else errors.words(code))
         answer = messages.end_txn_answer(frame, 0, len(frame), version)
         if answer.producer_id >= 0:

@@ -14,7 +14,7 @@ from tests.simulator.clients.cluster import ClusterClient
 from tests.simulator.clients.node import Node
 from tests.simulator.clients.settings import Settings
 from tests.simulator.clients.turns import NEVER, Trace
-from tests.unit.gateway.model.wire import BY_ID, produce_frame
+from tests.support.wire import BY_ID, produce_frame
 
 
 class ModelProducer(ClusterClient):
