@@ -19,7 +19,7 @@ from bench.alone import BROKER_BYTES, Alone, Conditions, broker_spec
 from bench.compiled import CannotCompile
 from bench.loads.client import FAILURES
 from bench.machine import allows, come_first, describe, pin, placement
-from bench.scenario import Bench, Plan, Scenario, baseline_of, measure
+from bench.scenario import Bench, Plan, Scenario, baseline_of, measure, measure_side_by_side
 from bench.scenarios import by_clients, memory, metadata, start, storm, through_targets, tls
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
 from pidgate import open_files
@@ -55,7 +55,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--against",
         metavar="FOLDER[:MODULE]",
-        help="compare with the compiled tree of another commit (bench/README.md), run by run",
+        help="compare with the compiled tree of another commit (bench/README.md), side by side",
     )
     parser.add_argument(
         "--commit", action="store_true", help="write to bench/results, not bench/results/local"
@@ -173,7 +173,8 @@ def _measure_through_targets(
                 continue
             _say(f"{scenario.number} {scenario.title}")
             settings = _settings(options, spec.version, scenario.plan_for(options.quick))
-            results = measure(scenario, bench, through, runs, options.quick)
+            how = measure if other is None else measure_side_by_side
+            results = how(scenario, bench, through, runs, options.quick)
             content = {**settings, "baseline": baseline_of(scenario, results), "results": results}
             name = scenario.name
             if other is not None:

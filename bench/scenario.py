@@ -8,6 +8,8 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -101,6 +103,77 @@ def measure(
 ) -> dict[str, list[Measured]]:
     """`runs` rounds over the targets; target -> what each of its runs measured."""
     plan = scenario.plan_for(quick)
+    topics = _topics(scenario, plan, bench)
+    results: dict[str, list[Measured]] = {target: [] for target in targets}
+    with tempfile.TemporaryDirectory(prefix="pidgate-bench-") as folder:
+        for run in range(1, runs + 1):
+            # Every other round backwards: a target does not always run after the same one.
+            for target in targets if run % 2 else reversed(targets):
+                proxy_cpus = bench.placement.proxy
+                with running(
+                    target, bench.broker, Path(folder), proxy_cpus, scenario.quotas, bench.other
+                ) as (address, pid):
+                    measured = _load(scenario, plan, bench, topics.through(address, pid))
+                results[target].append(measured)
+                bench.say(f"{scenario.number} run {run}/{runs} {target:13} {_brief(scenario, measured)}")
+    return results
+
+
+def measure_side_by_side(
+    scenario: Scenario, bench: Bench, targets: Sequence[str], runs: int, quick: bool
+) -> dict[str, list[Measured]]:
+    """`runs` times all targets at once, on one processor, each with its part of the load.
+
+    What the machine does to one of them it does to the others at the same time: on a virtual machine two runs of one
+    program, one after the other, differ by a tenth.
+    """
+    plan = scenario.plan_for(quick)
+    part = {
+        name: type(value)(value / len(targets)) if name in _SHARED else value for name, value in plan.items()
+    }
+    topics = [_topics(scenario, plan, bench) for _ in targets]
+    results: dict[str, list[Measured]] = {target: [] for target in targets}
+    with tempfile.TemporaryDirectory(prefix="pidgate-bench-") as folder, ThreadPoolExecutor() as waiting:
+        for run in range(1, runs + 1):
+            with ExitStack() as stack:
+                ways = {}
+                order = [*zip(targets, topics, strict=True)]
+                for target, topic in order if run % 2 else reversed(order):
+                    proxy_cpus = bench.placement.proxy
+                    place = Path(folder, target)
+                    place.mkdir(exist_ok=True)
+                    proxy = running(target, bench.broker, place, proxy_cpus, scenario.quotas, bench.other)
+                    ways[target] = topic.through(*stack.enter_context(proxy))
+                loads = {
+                    target: stack.enter_context(started(scenario.kind, way, part, bench.placement))
+                    for target, way in ways.items()
+                }
+                ends = {target: waiting.submit(measured_by, load) for target, load in loads.items()}
+                for target, end in ends.items():
+                    measured = end.result()
+                    results[target].append(measured)
+                    bench.say(f"{scenario.number} run {run}/{runs} {target:13} {_brief(scenario, measured)}")
+    return results
+
+
+_SHARED: Final = {"producers", "clients", "connections", "rate_per_s"}
+"""Of a plan: what targets that run at once share."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Topics:
+    """The topics of a scenario, made."""
+
+    topic_id: bytes
+    name: str
+    further: tuple[bytes, ...]
+
+    def through(self, address: Address, pid: int | None) -> Through:
+        """Return the way of a load to them."""
+        return Through(address, self.topic_id, None, pid, self.name, self.further)
+
+
+def _topics(scenario: Scenario, plan: Plan, bench: Bench) -> _Topics:
     topic = f"bench-{scenario.name}-{time.monotonic_ns()}"
     names = [topic, *(f"{topic}-{number}" for number in range(1, int(plan.get("topics", 1))))]
     topic_id, *further = (
@@ -109,19 +182,7 @@ def measure(
     )
     if scenario.prepare:
         scenario.prepare(bench.broker.address, topic_id, plan)
-    results: dict[str, list[Measured]] = {target: [] for target in targets}
-    with tempfile.TemporaryDirectory(prefix="pidgate-bench-") as folder:
-        for run in range(1, runs + 1):
-            for target in targets:
-                proxy_cpus = bench.placement.proxy
-                with running(
-                    target, bench.broker, Path(folder), proxy_cpus, scenario.quotas, bench.other
-                ) as (address, pid):
-                    way = Through(address, topic_id, None, pid, topic, tuple(further))
-                    measured = _load(scenario, plan, bench, way)
-                results[target].append(measured)
-                bench.say(f"{scenario.number} run {run}/{runs} {target:13} {_brief(scenario, measured)}")
-    return results
+    return _Topics(topic_id, topic, tuple(further))
 
 
 def _load(scenario: Scenario, plan: Plan, bench: Bench, through: Through) -> Measured:
@@ -173,4 +234,6 @@ def _brief(scenario: Scenario, measured: Measured) -> str:
         parts.append(f"{measured['admitted']} ids admitted, {measured['refused']} refused")
     if "rss_bytes" in measured:
         parts.append(f"{rss_kb_per_connection(measured):.1f} KB/connection")
-    return "  ".join([*parts, f"others {measured['foreign_cores']:.2f} cores"])
+    if "foreign_cores" in measured:
+        parts.append(f"others {measured['foreign_cores']:.2f} cores")
+    return "  ".join(parts)
