@@ -239,8 +239,16 @@ HUNG_AFTER_S: Final = 50.0
 MAY_RAISE: Final = {("aiokafka", LONG): "KafkaTimeoutError"}
 """aiokafka's send() waits 40 s for room in its accumulator, then tells the application."""
 
-TIMED_OUT: Final = {"KafkaTimeoutError", "NotEnoughReplicasError", "TimeoutException", "_MSG_TIMED_OUT"}
-"""What clients say of a record whose time was over."""
+TIMED_OUT: Final = {
+    "KafkaTimeoutError",
+    "NetworkException",
+    "NotEnoughReplicasError",
+    "TimeoutException",
+    "_MSG_TIMED_OUT",
+}
+"""What clients say of a record whose time was over. Java names the last error of a batch that it cannot send again any
+more: a connection is closed for batches above one that was given up.
+"""
 
 
 def assert_good(client: Client, trial: Trial, result: Result) -> None:

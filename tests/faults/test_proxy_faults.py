@@ -23,6 +23,7 @@ from tests.support.clients.process import ClientProcess
 from tests.support.frames import produce_request, record_batch
 from tests.support.log_checks import raise_if_bad
 from tests.support.raw import Closed, RawClient, decoded, request
+from tests.support.wire import zigzag
 
 pytestmark = pytest.mark.faults
 
@@ -46,20 +47,10 @@ def produce(
 ) -> bytes:
     """One valid batch with one record of about this size."""
     value = bytes(size)
-    body = b"\0\0\0\x01" + _varint(len(value)) + value + b"\0"
-    batch = record_batch(producer_id, records=_varint(len(body)) + body)
+    body = b"\0\0\0\x01" + zigzag(len(value)) + value + b"\0"
+    batch = record_batch(producer_id, records=zigzag(len(body)) + body)
     frame = produce_request(9, [(topic, [(0, batch)])], correlation_id=correlation_id, acks=acks)
     return len(frame).to_bytes(4, "big") + frame
-
-
-def _varint(value: int) -> bytes:
-    value <<= 1
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def outcome(frame: bytes) -> int:

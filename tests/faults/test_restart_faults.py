@@ -15,17 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.compiled import compiled, environment
-from pidgate.events.writing import to_json
 from pidgate.gateway.state.state_dir import files
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
 from pidgate.sandbox.topics import create_topic
+from tests.support.filled_topic import USERS, fill
 from tests.support.kill_load import LOST_MS, KillLoad
 from tests.support.machine import here_s
 from tests.support.running_producers import (
@@ -42,7 +41,6 @@ from tests.support.running_producers import (
     until,
 )
 from tests.support.swarm import SwarmProducer
-from tests.unit.events.made_up import a_decision
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
@@ -213,39 +211,7 @@ def test_kills_of_a_gateway_with_workers(broker: Cluster, tmp_path: Path) -> Non
 # ---- a million events --------------------------------------------------------------------------------
 
 REPLAYED = 1_000_000
-USERS = 1_000
 READY_WITHIN_S = 15.0
-
-
-def fill(brokers: str, topic: str) -> None:
-    """A million decisions of a gateway that ran until a moment ago."""
-    config = {"message.timestamp.type": "LogAppendTime"}
-    create_topic(brokers, topic, 12, config=config)
-    producer = Producer(
-        {
-            "bootstrap.servers": brokers,
-            "partitioner": "murmur2_random",
-            "linger.ms": 50,
-            "batch.size": 500_000,
-            "queue.buffering.max.messages": 200_000,
-        }
-    )
-    wall_ms = time.time_ns() // 1_000_000
-    for number in range(REPLAYED):
-        user = f"team-{number * 7919 % USERS}"
-        event = a_decision(
-            incarnation="0123456789ab", seq=number + 1, wall_time_ms=wall_ms, user=user, producer_id=number
-        )
-        event.token_units = 3_600_000_000
-        while True:
-            try:
-                producer.produce(topic, to_json(event), user)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if number % 1_000 == 0:
-            producer.poll(0)
-    assert producer.flush(120) == 0
 
 
 def percentile(times_s: list[float], of_100: float) -> float:
@@ -310,7 +276,7 @@ def test_ready_within_15_s_with_a_million_events_and_forwarding_meanwhile(worker
         create_topic(cluster.bootstrap_servers(), topic)
         events = {"topic": "__a-million-events", "partitions": 12, "replication_factor": 1}
         began_s = time.monotonic()
-        fill(cluster.bootstrap_servers(), str(events["topic"]))
+        fill(cluster.bootstrap_servers(), str(events["topic"]), REPLAYED)
         print(f"filled in {time.monotonic() - began_s:.1f} s")
         gateway = GatewayProcess(
             cluster.bootstrap_servers(),

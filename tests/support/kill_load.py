@@ -25,7 +25,7 @@ from pidgate.sandbox.spec import SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from tests.support.running_producers import next_value
 from tests.support.swarm import SwarmProducer
-from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
+from tests.support.wire import NOT_ENOUGH_REPLICAS
 
 ALICE, BOB = "alice", "bob"
 ALICE_RATE, BOB_RATE = 20_000, 5
