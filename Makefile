@@ -29,7 +29,7 @@ $(JARS): $(STAMP) sandbox/jars.py tests/support/jars.py
 	$(BIN)/python -m tests.support.jars
 	touch $@
 
-test: check $(JARS) ## style, types, unit tests and tests on a real Kafka (some 13 minutes on two cores)
+test: check $(JARS) ## style, types, unit tests and tests on a real Kafka (some 11 minutes on two cores)
 	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 3 --dist loadgroup --durations=10
 
 nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]

@@ -15,6 +15,7 @@ import pytest
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
+from tests.support.filled_topic import fill
 from tests.support.running_producers import (
     admitted,
     check_exactly_once,
@@ -134,6 +135,8 @@ def test_producers_that_come_while_a_fresh_gateway_still_reads_its_topic(
         close_all(producers)
         return producers
 
+    # So long that the first producers are there before it has been read: none of it is of a state that was kept.
+    fill(cluster.bootstrap_servers(), events["topic"], 50_000, partitions=3, user="etl", reason="observe")
     gateway = enforcing(cluster, events=events)
     try:
         producers = asyncio.run(scenario(gateway))

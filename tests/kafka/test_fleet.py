@@ -31,7 +31,7 @@ from tests.support.fleet import (
 )
 from tests.support.log_checks import raise_if_bad
 from tests.support.swarm import SwarmProducer
-from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
+from tests.support.wire import NOT_ENOUGH_REPLICAS
 
 pytestmark = pytest.mark.kafka
 

@@ -27,7 +27,7 @@ from tests.support.clients.process import ClientProcess
 from tests.support.fleet import USER, until
 from tests.support.log_checks import raise_if_bad
 from tests.support.swarm import Sent, SwarmProducer
-from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
+from tests.support.wire import NOT_ENOUGH_REPLICAS
 
 pytestmark = pytest.mark.kafka
 

@@ -47,7 +47,7 @@ from pidgate.sandbox.wire import ProducerStates
 from tests.support.fleet import until as until_true
 from tests.support.raw import RawClient
 from tests.support.swarm import SwarmProducer
-from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
+from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tests.unit.gateway.quotas.test_change_log import ByWallClock
 
 pytestmark = pytest.mark.kafka

@@ -15,6 +15,7 @@ from pidgate.pipeline.errors import JavaUnfit
 from pidgate.pipeline.session import java_home
 from pidgate.pipeline.tables import Tables
 from pidgate.sandbox.jars import alone_with_jars
+from pidgate.sandbox.pipeline_demo.plan import BRIEF_SPARK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,19 +49,9 @@ def _sockets_of_tests(request: pytest.FixtureRequest) -> Iterator[None]:
         _collect()
 
 
-SMALL = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-}
-"""Plans of few rows are run once each: planning them anew and compiling them takes a third of the JVM's time. Jobs as
-they are submitted (test_spark_submit.py) keep Spark's own settings.
-"""
+PARTITIONS = "2"
+"""Of a shuffle: tables of tests have few rows. Jobs as they are submitted (test_spark_submit.py) keep Spark's own."""
 ROOT = str(Path(__file__).parents[2])
-BRIEF_JVM = "--conf spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 pyspark-shell"
-"""Half of the processor time of a JVM that lives for minutes goes into optimizing code that soon ends. What is computed
-stays the same: only its speed depends on the compiler.
-"""
 
 
 @pytest.fixture(scope="session")
@@ -78,12 +69,11 @@ def spark() -> Iterator[SparkSession]:
     with alone_with_jars():
         connector_jars()
     with pytest.MonkeyPatch.context() as only_here:
-        only_here.setenv("PYSPARK_SUBMIT_ARGS", BRIEF_JVM)
+        only_here.setenv("PYSPARK_SUBMIT_ARGS", BRIEF_SPARK)
         # Python workers import what tests hand them, from tests/support.
         only_here.setenv("PYTHONPATH", os.pathsep.join([ROOT, os.environ.get("PYTHONPATH", "")]))
         session = spark_session("tests", master="local[2]", memory="1g", with_kafka=True)
-    for setting, value in SMALL.items():
-        session.conf.set(setting, value)
+    session.conf.set("spark.sql.shuffle.partitions", PARTITIONS)
     # What was imported by now stays: the collector need not look through it after each test.
     _collect()
     gc.freeze()

@@ -6,21 +6,15 @@ A key is a test, or the beginning of the name of its parameters.
 FORM = "another form of a test that runs by day"
 VERSION = "the oldest Kafka; the newest runs by day, and what is decided does not depend on the broker"
 
-SIMULATED = (
-    "unit/simulator has the same rules and mutants by day; the exhaustive search stays, in one form of each"
+ON_ONE_HISTORY = (
+    "test_report.py runs every job on one history and looks at its sums; each is tested without Spark"
 )
 
 BY_NIGHT = {
-    "unit/gateway/proxy/test_refusal_model.py::test_what_clients_were_told_is_what_the_log_holds": SIMULATED,
-    "unit/gateway/proxy/test_refusal_mutants.py::test_the_exhaustive_search_finds_it": SIMULATED,
-    "unit/gateway/proxy/test_refusal_mutants.py::test_random_schedules_find_it": SIMULATED,
-    "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_with_changes_of_mode[librdkafka": FORM,
-    "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_of_two_processes_that_tell_each_other_with_changes"
-    "_of_mode[librdkafka-200": FORM,
-    "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_of_two_processes_that_tell_each_other_with_changes"
-    "_of_mode[java-200": FORM,
-    "unit/gateway/proxy/test_refusal_exhaustive.py::test_every_schedule_of_two_processes_that_tell_each_other_with_changes"
-    "_of_mode[librdkafka-0": FORM,
+    "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[one gateway, java": (
+        "the same with changes of mode; by night it goes deeper"
+    ),
+    "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker, at": FORM,
     "kafka/test_byte_quotas.py::test_all_of_a_user_are_held_to_its_rate_and_nobody_else_is": (
         "half a minute of traffic; test_byte_throttles and test_over_both_quotas_nothing_is_lost hold by day"
     ),
@@ -79,6 +73,27 @@ BY_NIGHT = {
     "unit/quota/test_memory.py::test_live_ids_refreshed_in_every_slice": "test_a_rogue_fills_its_bounds_and_no_more",
     "unit/quota/test_layered_filter.py::test_false_positives_stay_within_the_target[500": FORM,
     "unit/gateway/state/test_state_dir_damage.py::test_a_snapshot_cut_off_anywhere[snapshot-00000002": FORM,
+    "kafka/test_cold_start.py::test_running_producers_are_switched_over_without_a_refusal[with_events": FORM,
+    **dict.fromkeys(
+        (
+            "pipeline/test_offenders.py::",
+            "pipeline/test_recommend.py::test_no_healthy_id_is_refused_and_the_rogue_is_held",
+            "pipeline/test_recommend.py::test_the_maximum_of_history_loses",
+            "pipeline/test_recommend.py::test_who_gives_no_reason_is_not_touched",
+            "pipeline/test_recommend.py::test_the_file_",
+            "pipeline/test_recommend.py::test_a_short_history_recommends_nothing",
+            "pipeline/test_recommend.py::test_only_the_days_that_are_asked_for_count",
+            "pipeline/test_recommend.py::test_filters_keep_their_promise",
+        ),
+        ON_ONE_HISTORY,
+    ),
+    **dict.fromkeys(
+        (
+            "pipeline/test_spark_submit.py::test_jobs_run_on_a_cluster_from_the_archive_alone",
+            "pipeline/test_spark_submit.py::test_recommendations_on_a_cluster_are_those_of_this_machine",
+        ),
+        "a cluster of its own; test_run.py runs the jobs in this process",
+    ),
     "pipeline/test_ids_of_kafka.py::test_inferred_blocks_are_those_in_the_metadata_log": "test_ids.py, without Kafka",
     "pipeline/test_failover_kafka.py::test_the_job_finds_who_dies_and_the_quota_that_keeps_the_heap": (
         "test_failover_cascade.py and test_failover_kip.py, without Kafka"

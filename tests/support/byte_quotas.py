@@ -18,7 +18,7 @@ from uuid import UUID
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.support.raw import RawClient, decoded, request
-from tests.unit.gateway.model.wire import record_batch
+from tests.support.wire import record_batch
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, SHARE_FETCH = 0, 1, 3, 18, 78
 

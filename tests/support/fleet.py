@@ -19,7 +19,7 @@ from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
 from pidgate.sandbox.ports import free_port
 from tests.support.swarm import SwarmProducer
-from tests.unit.gateway.model.wire import NOT_ENOUGH_REPLICAS
+from tests.support.wire import NOT_ENOUGH_REPLICAS
 
 USER = "ANONYMOUS"
 _ids = count(7_000_000_000)

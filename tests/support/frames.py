@@ -123,7 +123,9 @@ def codec(module: str, name: str) -> Any:
 
 
 def translated(entity: Any, translate: Translate) -> Any:
-    """The same entity with every broker's address translated: what a rewritten answer must decode to."""
+    """The same entity with every broker's address translated, and no listener of a controller: what a rewritten
+    answer must decode to.
+    """
     if isinstance(entity, tuple):
         return tuple(translated(element, translate) for element in entity)
     if not is_dataclass(entity):
@@ -134,6 +136,8 @@ def translated(entity: Any, translate: Translate) -> Any:
         node_id = getattr(entity, "node_id" if "node_id" in names else "broker_id")
         if node_id != -1 and changes["host"]:
             changes["host"], changes["port"] = translate(node_id, changes["host"], changes["port"])
+    if {"node_id", "listeners"} <= names:
+        changes["listeners"] = ()  # controllers', to which no port of a gateway leads
     return replace(entity, **changes)  # type: ignore[type-var]
 
 
