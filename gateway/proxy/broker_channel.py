@@ -20,7 +20,7 @@ from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause, Reader
-from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW
+from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, first_large_bytes, large_frame_bytes
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.fetch import EndpointsWalker
 from pidgate.protocol.produce_answers import has_head, is_plain_success
@@ -126,19 +126,24 @@ class BrokerChannel(Reader):
         """Keep the beginning of an answer that has to be whole before it is looked at."""
         self.read_large()
         # Without its head nobody knows yet whether it has to be whole: it may stream through.
-        large_bytes = self._received.keep(buf, start, end, HEAD_BYTES)
+        large_bytes = large_frame_bytes(buf, start, end, HEAD_BYTES)
         if not large_bytes:
+            self._received.keep(buf, start, end)
             return
+        wanted_bytes = first_large_bytes(large_bytes, end - start)
         if self._share.may_hold(self, Purpose.ANSWER, large_bytes):
-            self._expect_large(large_bytes)
-        else:
-            self._gate.pause(Pause.BUDGET)
-            self._share.wait(self, Purpose.ANSWER, large_bytes, lambda: self._expect_large(large_bytes))
+            self._share.hold(Purpose.ANSWER, large_bytes)
+            self._received.keep_large(buf, start, end, large_bytes, wanted_bytes)
+            return
+        self._received.keep_large(buf, start, end, large_bytes, end - start)
+        self._gate.pause(Pause.BUDGET)
 
-    def _expect_large(self, large_bytes: int) -> None:
-        self._share.hold(Purpose.ANSWER, large_bytes)
-        self._received.expect_large()
-        self._gate.resume(Pause.BUDGET)
+        def go_on() -> None:
+            self._share.hold(Purpose.ANSWER, large_bytes)
+            self._received.grant(wanted_bytes)
+            self._gate.resume(Pause.BUDGET)
+
+        self._share.wait(self, Purpose.ANSWER, large_bytes, go_on)
 
     def eof_received(self) -> bool:
         return False

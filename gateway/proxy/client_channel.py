@@ -19,6 +19,7 @@ from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, Purpose
 from pidgate.gateway.proxy.client_connection import CONNECTED
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
+from pidgate.gateway.proxy.frame_reservation import REQUEST_HEAD_BYTES, is_of_login
 from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size, too_large
@@ -214,9 +215,16 @@ class ClientChannel(BrokerSide):
             size = frame_size(buf, pos)
             if not 0 <= size <= frame_limit:
                 self._forward(buf, run_start, pos)
-                raise too_large(size, frame_limit, before_login=conversation.login_missing)
+                raise too_large(size, frame_limit, of_login=conversation.login_missing)
             frame_end = pos + SIZE_PREFIX_BYTES + size
             if frame_end > end:
+                if (
+                    size > self._login_limit_bytes
+                    and end - pos >= REQUEST_HEAD_BYTES
+                    and is_of_login(buf, pos)
+                ):
+                    self._forward(buf, run_start, pos)
+                    raise too_large(size, self._login_limit_bytes, of_login=True)
                 break
             try:
                 step = conversation.request(buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)

@@ -6,13 +6,32 @@ from typing import Final
 
 from pidgate.gateway.proxy.buffers import BudgetShare, BufferBudget, Purpose
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, Pause, ReadGate
-from pidgate.gateway.proxy.receive_buffer import SIZE_BYTES, ReceiveBuffer, first_large_bytes, frame_size
+from pidgate.gateway.proxy.receive_buffer import (
+    SIZE_BYTES,
+    ReceiveBuffer,
+    first_large_bytes,
+    frame_size,
+    large_frame_bytes,
+)
+from pidgate.protocol import messages
 
 WAITED_FOR_MS: Final = 5_000
 """Time for a frame while others wait for memory: most come in one round trip."""
 BYTES_PER_MS: Final = 1024 * 1024 // 1000
 """A frame's time grows with what has come of it: a length is cheap to write. Clients give a request up after 30 to
 60 s, however large it is."""
+
+REQUEST_HEAD_BYTES: Final = SIZE_BYTES + 2
+"""Size and api_key: how large a request may be is known then."""
+
+_AUTHENTICATES: Final = (messages.SASL_HANDSHAKE, messages.SASL_AUTHENTICATE)
+
+
+def is_of_login(buf: bytes | bytearray, pos: int) -> bool:
+    """Return whether the request whose size is at `pos` authenticates. Brokers bound these whenever they come
+    (SaslServerAuthenticator, sasl.server.max.receive.size), so that none of them is worth being kept whole.
+    """
+    return buf[pos + SIZE_BYTES] << 8 | buf[pos + SIZE_BYTES + 1] in _AUTHENTICATES
 
 
 class FrameReservation:
@@ -41,17 +60,21 @@ class FrameReservation:
         if not self.is_under_way:
             self.is_under_way = True
             self._frame_bytes = self._reading_ms = self._looked_ms = 0
-        large_bytes = self._received.keep(buf, start, end)
         if not self._frame_bytes and arrived_bytes >= SIZE_BYTES:
             self._frame_bytes = SIZE_BYTES + frame_size(buf, start)
-        if (arrived_bytes < SCARCE_READ_BYTES and not large_bytes) or self.is_held:
+            is_small = self._frame_bytes <= self._budget.small_frame_bytes
+            self._purpose = Purpose.SMALL_FRAME if is_small else Purpose.LARGE_FRAME
+        large_bytes = large_frame_bytes(buf, start, end, REQUEST_HEAD_BYTES)
+        if not large_bytes:
+            self._received.keep(buf, start, end)
+            if arrived_bytes >= SCARCE_READ_BYTES and not self.is_held:
+                self._reserve_or_wait(self._frame_bytes)
             return
-        is_small = self._frame_bytes <= self._budget.small_frame_bytes
-        self._purpose = Purpose.SMALL_FRAME if is_small else Purpose.LARGE_FRAME
-        if large_bytes:
-            self._reserve_or_wait(first_large_bytes(large_bytes, arrived_bytes), begins_large=True)
-        else:
-            self._reserve_or_wait(self._frame_bytes)
+        wanted_bytes = first_large_bytes(large_bytes, arrived_bytes)
+        # Asked before there is a buffer: memory that is handed out again is resident, even if nothing is read into it.
+        may_hold = self._share.may_hold(self, self._purpose, wanted_bytes)
+        self._received.keep_large(buf, start, end, large_bytes, wanted_bytes if may_hold else arrived_bytes)
+        self._reserve_or_wait(wanted_bytes)
 
     def grow(self) -> None:
         """Hold, or wait for, what the buffer of a large frame will be grown to."""
@@ -83,21 +106,19 @@ class FrameReservation:
             most_ms = min(most_ms, WAITED_FOR_MS)
         return self._reading_ms > most_ms + self._received.arrived_bytes // BYTES_PER_MS
 
-    def _reserve_or_wait(self, amount_bytes: int, *, begins_large: bool = False) -> None:
-        """Hold so much; `begins_large`: a frame too large for the shared buffer begins now."""
+    def _reserve_or_wait(self, amount_bytes: int) -> None:
         share = self._share
         if share.may_hold(self, self._purpose, amount_bytes):
-            self._reserve(amount_bytes, begins_large)
+            self._reserve(amount_bytes)
             return
         self._gate.pause(Pause.BUDGET)
         if not self.is_held:
             share.hold(Purpose.WAITING, self._received.arrived_bytes)
-        share.wait(self, self._purpose, amount_bytes, lambda: self._reserve(amount_bytes, begins_large))
+        share.wait(self, self._purpose, amount_bytes, lambda: self._reserve(amount_bytes))
 
-    def _reserve(self, amount_bytes: int, begins_large: bool) -> None:
+    def _reserve(self, amount_bytes: int) -> None:
         self._share.hold(self._purpose, amount_bytes)
         self._share.hold(Purpose.WAITING, 0)
         self.is_held = True
-        if begins_large:
-            self._received.expect_large()
+        self._received.grant(amount_bytes)
         self._gate.resume(Pause.BUDGET)

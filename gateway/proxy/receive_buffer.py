@@ -49,7 +49,7 @@ def frame_size(buf: bytes | bytearray, pos: int) -> int:
     return size_of_large
 
 
-def too_large(frame_bytes: int, limit_bytes: int, *, before_login: bool) -> FrameTooLarge:
+def too_large(frame_bytes: int, limit_bytes: int, *, of_login: bool) -> FrameTooLarge:
     """Return the error of a size prefix that is negative or above the limit: other protocols look so."""
     if frame_bytes < 0:
         return FrameTooLarge(f"a frame of {frame_bytes} bytes: this is not Kafka's protocol")
@@ -61,7 +61,7 @@ def too_large(frame_bytes: int, limit_bytes: int, *, before_login: bool) -> Fram
         return FrameTooLarge(
             "it sends a PROXY header, which is read only from the addresses in listeners.proxy_protocol_from"
         )
-    limit = "before a login limits.frame_before_auth" if before_login else "limits.frame"
+    limit = "before and in a login limits.frame_before_auth" if of_login else "limits.frame"
     return FrameTooLarge(f"a frame of {frame_bytes} bytes, {limit} allows {limit_bytes}")
 
 
@@ -87,9 +87,9 @@ class ReceiveBuffer:
         if large is not None:
             if self._filled == self._granted_bytes:
                 self._granted_bytes = self.wanted_bytes
-                if len(large) < self._granted_bytes:
-                    # Only here: after the read, the event loop still holds the view that it read into.
-                    resize(large, buffer_bytes(self._granted_bytes, self._large_bytes))
+            if len(large) < self._granted_bytes:
+                # Only here: after the read, the event loop still holds the view that it read into.
+                resize(large, buffer_bytes(self._granted_bytes, self._large_bytes))
             return memoryview(large)[self._filled : self._granted_bytes]
         rest = self._rest
         if rest:
@@ -112,30 +112,31 @@ class ReceiveBuffer:
         self.is_plain = True
         return large, len(large)
 
-    def keep(self, buf: bytes | bytearray, start: int, end: int, head_bytes: int = SIZE_BYTES) -> int:
-        """Keep buf[start:end], the beginning of an incomplete frame.
-
-        Returns the bytes of the frame with its prefix when it is too large for the shared buffer and needs
-        `expect_large`, otherwise 0; 0 also as long as less than `head_bytes` of it have come.
-        """
-        arrived_bytes = end - start
+    def keep(self, buf: bytes | bytearray, start: int, end: int) -> None:
+        """Keep buf[start:end], the beginning of a frame that fits into the shared buffer, or too little to know."""
         self.is_plain = False
-        if arrived_bytes >= head_bytes:
-            frame_bytes = frame_size(buf, start) + SIZE_BYTES
-            if frame_bytes > READ_BUFFER_BYTES:
-                # Copied once, to where the rest of the frame will be read; what is not read into takes no memory.
-                large = bytearray()
-                resize(large, buffer_bytes(first_large_bytes(frame_bytes, arrived_bytes), frame_bytes))
-                memoryview(large)[:arrived_bytes] = memoryview(buf)[start:end]
-                self._large, self._large_bytes = large, frame_bytes
-                self._filled = self._granted_bytes = arrived_bytes
-                return frame_bytes
         self._rest = bytes(memoryview(buf)[start:end])
-        return 0
 
-    def expect_large(self) -> None:
-        """Read on into the buffer of the large frame's own, which begins with what was kept."""
-        self._granted_bytes = first_large_bytes(self._large_bytes, self._filled)
+    def keep_large(
+        self, buf: bytes | bytearray, start: int, end: int, frame_bytes: int, granted_bytes: int
+    ) -> None:
+        """Keep buf[start:end], the beginning of a frame that gets a buffer of its own, of `granted_bytes` for now.
+
+        The caller has counted what it grants, since the allocator may hand out memory that is resident already. Who
+        has to wait grants what has come, and the rest by `grant`.
+        """
+        self.is_plain = False
+        # Copied once, to where the rest of the frame will be read; what is not read into takes no memory.
+        large = bytearray()
+        resize(large, buffer_bytes(granted_bytes, frame_bytes))
+        memoryview(large)[: end - start] = memoryview(buf)[start:end]
+        self._large, self._large_bytes = large, frame_bytes
+        self._filled, self._granted_bytes = end - start, granted_bytes
+
+    def grant(self, granted_bytes: int) -> None:
+        """Let so much of a large frame be read, from the next read on."""
+        if self._large is not None:
+            self._granted_bytes = max(self._granted_bytes, granted_bytes)
 
     def clear(self) -> None:
         """The socket is gone. Its owners refer to each other, and the garbage collector may take its time."""
@@ -166,6 +167,16 @@ def resize(buf: bytearray, size_bytes: int) -> None:
 def buffer_bytes(granted_bytes: int, frame_bytes: int) -> int:
     """Return the size of a large frame's buffer of which so much may be read."""
     return granted_bytes if granted_bytes <= LARGEST_MOVED_BYTES else frame_bytes
+
+
+def large_frame_bytes(buf: bytes | bytearray, start: int, end: int, head_bytes: int) -> int:
+    """Return the bytes of a frame, with its prefix, that needs a buffer of its own; 0: it does not, or less than
+    `head_bytes` of it have come.
+    """
+    if end - start < head_bytes:
+        return 0
+    frame_bytes = frame_size(buf, start) + SIZE_BYTES
+    return frame_bytes if frame_bytes > READ_BUFFER_BYTES else 0
 
 
 def first_large_bytes(frame_bytes: int, arrived_bytes: int) -> int:

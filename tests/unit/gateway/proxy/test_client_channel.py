@@ -27,6 +27,7 @@ from tests.support.paper_transport import PaperTransport
 from tests.support.scene import MiB, Pair, Scene, answer, frame_of, heartbeat, produce_of
 
 HEARTBEAT, FIND_COORDINATOR, METADATA, FETCH = 12, 10, 3, 1
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 AGES = AgeLimits(idle_ms=600_000)
 
 
@@ -340,6 +341,33 @@ def test_a_length_alone_costs_nothing(scene: Scene) -> None:
         pair.client.receive((90 * MiB).to_bytes(4, "big") + bytes(10))
     assert scene.budget.used_bytes == 4 * FIRST_LARGE_BYTES
     assert all(len(pair.channel._received.next_read()) < FIRST_LARGE_BYTES for pair in pairs)
+
+
+def test_a_large_frame_has_no_buffer_before_there_is_memory_for_it() -> None:
+    scene = Scene(budget_bytes=4 * MiB)
+    for _ in range(4):
+        scene.connect().client.receive((90 * MiB).to_bytes(4, "big") + bytes(2 * MiB), most=100_000)
+    assert scene.budget.large.is_waited_for
+    waiting = scene.connect()
+    arrived = waiting.client.receive((90 * MiB).to_bytes(4, "big") + bytes(8_000))
+    assert waiting.channel._received._large is not None
+    assert len(waiting.channel._received._large) == arrived
+    scene.loop.close()
+
+
+@pytest.mark.parametrize(
+    ("api_key", "is_closed"), [(SASL_HANDSHAKE, True), (SASL_AUTHENTICATE, True), (HEARTBEAT, False)]
+)
+@pytest.mark.parametrize("most", [1, 3, 100_000])
+def test_a_large_login_is_refused_by_its_head_whenever_it_comes(
+    scene: Scene, api_key: int, *, is_closed: bool, most: int
+) -> None:
+    pair = scene.connect()
+    size = pair.channel.context.frame_before_auth_bytes + 1
+    assert not pair.channel.conversation.login_missing
+    pair.client.receive(heartbeat(1) + size.to_bytes(4, "big") + api_key.to_bytes(2, "big"), most=most)
+    assert pair.broker.sent() == heartbeat(1)
+    assert pair.client.is_closing() is is_closed
 
 
 def test_who_keeps_memory_from_others_without_using_it_is_closed() -> None:

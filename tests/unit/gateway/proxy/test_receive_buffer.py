@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
-from pidgate.gateway.proxy.receive_buffer import LARGEST_MOVED_BYTES, SIZE, ReceiveBuffer
+from pidgate.gateway.proxy.receive_buffer import (
+    LARGEST_MOVED_BYTES,
+    SIZE,
+    SIZE_BYTES,
+    ReceiveBuffer,
+    first_large_bytes,
+    large_frame_bytes,
+)
 
 
 def framed(payload: bytes) -> bytes:
@@ -39,9 +46,12 @@ class Socket:
             self.frames.append(bytes(buf[pos + 4 : frame_end]))
             pos = frame_end
         if pos < end:
-            large_bytes = self.inbox.keep(buf, pos, end)
+            large_bytes = large_frame_bytes(buf, pos, end, SIZE_BYTES)
             if large_bytes:
-                self.inbox.expect_large()
+                granted_bytes = first_large_bytes(large_bytes, end - pos)
+                self.inbox.keep_large(buf, pos, end, large_bytes, granted_bytes)
+            else:
+                self.inbox.keep(buf, pos, end)
 
 
 @given(
@@ -81,8 +91,9 @@ def test_a_frame_larger_than_the_shared_buffer_gets_one_of_its_own_size() -> Non
 def test_a_large_buffer_is_moved_only_while_it_is_small_and_takes_memory_as_bytes_come() -> None:
     frame_bytes = 400_000_000
     inbox, sizes = ReceiveBuffer(), list[int]()
-    assert inbox.keep(SIZE.pack(frame_bytes - 4), 0, 4) == frame_bytes
-    inbox.expect_large()
+    prefix = SIZE.pack(frame_bytes - 4)
+    assert large_frame_bytes(prefix, 0, 4, 4) == frame_bytes
+    inbox.keep_large(prefix, 0, 4, frame_bytes, first_large_bytes(frame_bytes, 4))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for _ in range(40):
         view = inbox.next_read()
