@@ -94,7 +94,6 @@ BEFORE_LOGIN = [
         frames=lambda target: [handshake(), authenticate(bytes(LARGE), target.version)],
         versions=versions_of(SASL_AUTHENTICATE),
         places=WITH_SASL,
-        share_bytes=2 * LARGE,
     ),
 ]
 
