@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +22,7 @@ from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.support.clients.load import Load
 from tests.support.clients.process import ClientProcess
+from tests.support.command_line import typed
 from tests.support.fleet import USER, until
 from tests.support.log_checks import raise_if_bad
 from tests.support.swarm import Sent, SwarmProducer
@@ -31,7 +30,6 @@ from tests.support.wire import NOT_ENOUGH_REPLICAS
 
 pytestmark = pytest.mark.kafka
 
-PIDGATE: Final = Path(sys.executable).with_name("pidgate")
 REFUSED: Final = [NOT_ENOUGH_REPLICAS]
 
 
@@ -77,11 +75,11 @@ class Typed:
 
 
 def pidgate(*words: str, by: GatewayProcess | list[GatewayProcess], exit_code: int = 0) -> Typed:
-    """The command line in a process of its own, for one gateway or several."""
+    """Type a command for one gateway or several."""
     gateways = by if isinstance(by, list) else [by]
     named = [word for gateway in gateways for word in ("--admin", f"127.0.0.1:{gateway.admin_port}")]
     began_s = time.monotonic()
-    done = subprocess.run([PIDGATE, *words, *named], capture_output=True, text=True, timeout=60, check=False)
+    done = typed(*words, *named)
     assert done.returncode == exit_code, (words, done.stdout, done.stderr)
     return Typed(done.returncode, done.stdout, done.stderr, began_s, time.monotonic() - began_s)
 

@@ -6,6 +6,8 @@ A key is a test, or the beginning of the name of its parameters.
 FORM = "another form of a test that runs by day"
 VERSION = "the oldest Kafka; the newest runs by day, and what is decided does not depend on the broker"
 
+BENCH = "a load of bench/, which make bench runs; its answers are tested by test_memory.py and test_layered_filter.py"
+
 ON_ONE_HISTORY = (
     "test_report.py runs every job on one history and looks at its sums; each is tested without Spark"
 )
@@ -68,6 +70,7 @@ BY_NIGHT = {
     "kafka/test_sandbox.py::TestBreakingNodes::test_a_killed_broker_returns_on_another_port": (
         "test_a_stopped_broker_returns_on_its_port"
     ),
+    "unit/bench/test_quota_memory.py::": BENCH,
     "unit/sandbox/test_guard.py::test_nothing_is_left[exit": FORM,
     "unit/sandbox/test_guard.py::test_nothing_is_left[end": FORM,
     "unit/quota/test_memory.py::test_live_ids_refreshed_in_every_slice": "test_a_rogue_fills_its_bounds_and_no_more",

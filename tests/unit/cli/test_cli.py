@@ -19,6 +19,7 @@ import uvloop
 from pidgate.cli import running
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.ports import free_block, free_port
+from tests.support.command_line import typed
 from tests.support.tls_examples import TLS_FILES, write_tls_files
 
 PIDGATE = Path(sys.executable).with_name("pidgate")
@@ -131,7 +132,7 @@ workers: 2
 quotas: {mode: enforce, producer_ids: {cold_start: enforce}}
 events: {enabled: false}
 """
-    said = [pidgate("check", "--config", written(tmp_path, cluster + text)) for text in (shared, alone)]
+    said = [typed("check", "--config", written(tmp_path, cluster + text)) for text in (shared, alone)]
 
     assert [(done.returncode, done.stderr) for done in said] == [(0, "")] * 2
     for line in (
@@ -147,7 +148,7 @@ events: {enabled: false}
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_every_example_is_valid_and_surprises_nobody(example: Path, tmp_path: Path) -> None:
-    done = pidgate("check", "--config", with_its_files(example, tmp_path))
+    done = typed("check", "--config", with_its_files(example, tmp_path))
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "warning" not in done.stdout
@@ -205,7 +206,7 @@ def test_a_wrong_file_is_refused_with_line_and_remedy(command: str, tmp_path: Pa
     ],
 )
 def test_wrong_options_are_refused_by_name(arguments: list[str], text: str) -> None:
-    done = pidgate(*arguments)
+    done = pidgate(*arguments) if arguments[0] == "run" else typed(*arguments)
 
     assert (done.returncode, done.stderr.strip()) == (2, text)
 

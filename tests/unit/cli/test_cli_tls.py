@@ -18,6 +18,7 @@ from pidgate.gateway.config.loading import ConfigError
 from pidgate.sandbox.certificates import Authority, Pair
 from pidgate.sandbox.ports import free_block
 from tests.support.admin_processes import serving
+from tests.support.command_line import typed
 from tests.support.handshakes import shake_hands
 
 PIDGATE = Path(sys.executable).with_name("pidgate")
@@ -47,12 +48,12 @@ def admin_port(file: Path) -> int:
 
 
 def test_check_explains_tls(tmp_path: Path, authority: Authority, pair: Pair) -> None:
-    done = pidgate("check", "--config", written(tmp_path, pair))
+    done = typed("check", "--config", written(tmp_path, pair))
     assert done.returncode == 0, done.stderr
     assert f"With TLS 1.2 or later, as {pair.cert_file}; clients show no certificate." in done.stdout
     assert "Brokers are spoken to without TLS" in done.stdout
     assert "Health and metrics: https://" in done.stdout
-    done = pidgate(
+    done = typed(
         "check", "--config", written(tmp_path, pair, cluster=f", tls: {{ca_file: {authority.ca_file}}}")
     )
     assert f"Brokers are spoken to with TLS 1.2 or later, trusted by {authority.ca_file}." in done.stdout
@@ -64,7 +65,7 @@ def test_check_and_run_refuse_a_key_that_everybody_can_read(tmp_path: Path, auth
     pair.key_file.chmod(0o644)
     file = written(tmp_path, pair)
     for command, place in (("check", f"{file}:2: "), ("run", f"{file}: ")):
-        done = pidgate(command, "--config", file)
+        done = (typed if command == "check" else pidgate)(command, "--config", file)
         assert done.returncode == 2
         assert f"{place}listeners[0].tls.key_file: " in done.stderr
         assert f"chmod 640 {pair.key_file}" in done.stderr
@@ -73,7 +74,7 @@ def test_check_and_run_refuse_a_key_that_everybody_can_read(tmp_path: Path, auth
 def test_check_warns_of_files_that_are_elsewhere_and_run_ends(tmp_path: Path) -> None:
     nowhere = Pair(Path("/nowhere/a.pem"), Path("/nowhere/a.key"), Path("/nowhere/b"))
     file = written(tmp_path, nowhere)
-    done = pidgate("check", "--config", file)
+    done = typed("check", "--config", file)
     assert done.returncode == 0
     assert "warning: " in done.stdout
     assert "/nowhere/a.pem cannot be read" in done.stdout
@@ -84,7 +85,7 @@ def test_check_warns_of_files_that_are_elsewhere_and_run_ends(tmp_path: Path) ->
 
 @pytest.mark.nightly
 def test_check_warns_of_a_certificate_that_has_expired(tmp_path: Path, authority: Authority) -> None:
-    done = pidgate("check", "--config", written(tmp_path, authority.issue("old", expired=True)))
+    done = typed("check", "--config", written(tmp_path, authority.issue("old", expired=True)))
     assert done.returncode == 0
     assert "has expired on" in done.stdout
 
@@ -99,21 +100,21 @@ def running(tmp_path_factory: pytest.TempPathFactory, pair: Pair) -> Iterator[Pa
 
 def test_health_asks_by_tls(running: Path, authority: Authority) -> None:
     at = f"127.0.0.1:{admin_port(running)}"
-    assert pidgate("health", "--config", running).stdout == "alive\n"
-    assert pidgate("health", "--admin", at, "--ca-file", authority.ca_file).stdout == "alive\n"
-    unknown = pidgate("health", "--admin", f"https://{at}")
+    assert typed("health", "--config", running).stdout == "alive\n"
+    assert typed("health", "--admin", at, "--ca-file", authority.ca_file).stdout == "alive\n"
+    unknown = typed("health", "--admin", f"https://{at}")
     assert unknown.returncode == 1
     assert "name its CA with --ca-file" in unknown.stdout
-    plain = pidgate("health", "--admin", at)
+    plain = typed("health", "--admin", at)
     assert plain.returncode == 1
     assert "with TLS write https://" in plain.stdout
 
 
 def test_quotas_are_set_by_tls(running: Path, authority: Authority) -> None:
-    done = pidgate("quotas", "block", "mallory", "--config", running)
+    done = typed("quotas", "block", "mallory", "--config", running)
     assert done.returncode == 0, done.stderr
     at = f"https://127.0.0.1:{admin_port(running)}"
-    done = pidgate(
+    done = typed(
         "quotas", "describe", "--user", "mallory", "--admin", at, "--ca-file", authority.ca_file, "--json"
     )
     assert done.returncode == 0, done.stderr
@@ -126,7 +127,7 @@ def test_another_gateways_certificate_is_not_trusted(
     """What is at that port is not the gateway of this file."""
     other = written(tmp_path, authority.issue("another"))
     other.write_text(other.read_text().replace(f":{admin_port(other)}'", f":{admin_port(running)}'"))
-    done = pidgate("quotas", "describe", "--config", other)
+    done = typed("quotas", "describe", "--config", other)
     assert done.returncode == 1
     assert "certificate was refused" in done.stderr
 

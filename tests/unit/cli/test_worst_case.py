@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from pidgate.cli.worst_case import heap_warnings as warnings
 from pidgate.gateway.config.loading import parse
 from pidgate.quota.settings import ProducerIdSettings
 from pidgate.quota.token_bucket import TokenBucket
+from tests.support.command_line import typed
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -238,14 +238,7 @@ def test_the_same_for_programs() -> None:
 def check(folder: Path, quotas: str, *options: str) -> subprocess.CompletedProcess[str]:
     file = folder / "pidgate.yaml"
     file.write_text(CLUSTER + quotas)
-    pidgate = Path(sys.executable).with_name("pidgate")
-    return subprocess.run(
-        [pidgate, "check", "--config", file, *options],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    return typed("check", "--config", file, *options)
 
 
 def test_the_command_takes_assumptions_and_warns(tmp_path: Path) -> None:
