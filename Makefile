@@ -13,7 +13,7 @@ SEEDS  ?= 1000
 FOR    ?= 10m
 PARTS  ?=
 
-.PHONY: test simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults fuzz bench lock clean help
+.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults fuzz bench lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -29,8 +29,11 @@ $(JARS): $(STAMP) sandbox/jars.py tests/support/jars.py
 	$(BIN)/python -m tests.support.jars
 	touch $@
 
-test: check $(JARS) ## style, types, unit tests and tests on a real Kafka (some 11 minutes on two cores)
-	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 3 --dist loadgroup --durations=10
+test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (some 11 minutes on two cores)
+	$(MAKE) --no-print-directory --jobs=2 check tests-of-the-day
+
+tests-of-the-day: $(JARS)
+	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 4 --dist loadgroup --durations=10
 
 nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
 	$(BIN)/python -m tests.support.nightly $(PARTS)
