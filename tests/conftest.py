@@ -42,11 +42,18 @@ def needs_spark(module: str) -> bool:
     )
 
 
+@cache
+def needs_three_brokers(module: str) -> bool:
+    return module.startswith("tests/kafka/") and "three_brokers" in (ROOT / module).read_text("utf-8")
+
+
 def group_of(test: str) -> str:
     """Tests of one group run in one process; larger groups begin earlier, single tests fill what time is left."""
     module = test.partition("::")[0]
     if needs_spark(module):
         return "spark"
+    if needs_three_brokers(module) and not THOROUGH:
+        return "three brokers"  # their start is the dearest of all clusters
     if module.startswith("tests/image/"):
         return "image"  # one build serves them all
     if module.startswith("tests/hostile/") and not THOROUGH:

@@ -127,8 +127,6 @@ class Attack:
     """How many are waited for, unless the connection is closed; None: one for each frame. 0: a peer that is silent."""
     ids_allowed: int = 0
     """Producer ids that may pass where the quota is enforced."""
-    busy_ms: float = 50.0
-    """The longest that the event loop may be with this attack, in CPU time."""
     share_bytes: int = 0
     """Memory that the configuration grants to it; 32 MB are granted beyond."""
     log_lines: int = 1

@@ -16,13 +16,15 @@ from pidgate.sandbox.topics import create_topic
 from tests.hostile.attack import HOSTILE_USER, Case, Outcome, Place, Target
 from tests.hostile.attacker import ANSWER_S, Attacker
 from tests.hostile.cost import Cost, Inside, MiB
+from tests.support.bounds import THOROUGH
 from tests.support.raw import RawClient, address_of
 from tests.support.tls_forwarder import Certificates, TlsForwarder, certificates
 
 HONEST_USER: Final = "alice"
 DESCRIBE_PRODUCERS: Final = 61
 
-BUSY_MS: Final = 50.0
+BUSY_MS: Final = 50.0 if THOROUGH else 150.0
+"""By day much else runs on the same two cores: there only a loop that stands still is looked for."""
 GROWN_BYTES: Final = 32 * MiB
 OTHERS_WAIT_S: Final = 5.0
 """By the clock and beside much else on the machine, so it finds only those who stand still; BUSY_MS is exact."""
@@ -130,12 +132,10 @@ class Site:
         return {producer["producer_id"] for producer in partition["active_producers"]}
 
     @contextmanager
-    def under_attack(
-        self, *, busy_ms: float = BUSY_MS, share_bytes: int = 0, log_lines: int = 1
-    ) -> Iterator[Cost]:
+    def under_attack(self, *, share_bytes: int = 0, log_lines: int = 1) -> Iterator[Cost]:
         """Hold the gateway to what it promises everybody else, over what is done in the block.
 
-        Raises AssertionError when it is busy with it for longer than `busy_ms` at a time, grows by 32 MB beyond
+        Raises AssertionError when it is busy with it for longer than BUSY_MS at a time, grows by 32 MB beyond
         `share_bytes`, writes more than `log_lines` (a second), loses a process, or lets an honest user wait.
         """
         began_s = time.monotonic()
@@ -145,7 +145,7 @@ class Site:
                 yield cost
             honest.check()
         written = self._log()[log_before:]
-        assert cost.busy_ms < busy_ms, f"the event loop was busy for {cost.busy_ms:.0f} ms: {cost}"
+        assert cost.busy_ms < BUSY_MS, f"the event loop was busy for {cost.busy_ms:.0f} ms: {cost}"
         grown = cost.grown_bytes - share_bytes
         assert grown < GROWN_BYTES, f"{grown / MiB:.0f} MiB more than the share of the attack"
         seconds = 1 + int(time.monotonic() - began_s)
@@ -248,9 +248,7 @@ def carry_out(site: Site, case: Case) -> None:
     counted_before = site.would_refuse()
     attackers: list[Attacker] = []
     try:
-        with site.under_attack(
-            busy_ms=attack.busy_ms, share_bytes=attack.share_bytes, log_lines=attack.log_lines
-        ):
+        with site.under_attack(share_bytes=attack.share_bytes, log_lines=attack.log_lines):
             attackers += [site.connect(attack.user) for _ in frames]
             outcomes = _carried_out(case, attackers, frames)
     finally:

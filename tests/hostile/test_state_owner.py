@@ -37,7 +37,9 @@ QUOTAS: Final = {
         HONEST_USER: {"producer_ids_rate": 1_000_000},
         HOSTILE_USER: {"producer_ids_rate": RATE, "transactional_ids_rate": RATE},
     },
-    "producer_ids": {"max_throttle": "100ms", "cold_start": "enforce"},
+    # The ceiling is one of each window, and windows begin at multiples of the machine's uptime: of an hour, one in a
+    # thousand runs has the end of a window in it.
+    "producer_ids": {"max_throttle": "100ms", "cold_start": "enforce", "window": "24h"},
 }
 LOG_LINES: Final = 6
 """A second: each worker says that requests passed, and that ids were refused."""
