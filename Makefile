@@ -13,6 +13,9 @@ SEEDS  ?= 1000
 FOR    ?= 10m
 PARTS  ?=
 
+# Tests start hundreds of gateways: each takes a second more where Python may not keep what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults fuzz bench lock clean help
 
 help:            ## what there is
@@ -33,6 +36,7 @@ test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (some 11 
 	$(MAKE) --no-print-directory --jobs=2 check tests-of-the-day
 
 tests-of-the-day: $(JARS)
+	$(BIN)/python -m pytest --collect-only -qq >/dev/null  # compiles the tests once, not once in each process
 	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 4 --dist loadgroup --durations=10
 
 nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
