@@ -27,6 +27,8 @@ _SMALL = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.num.partitions": "2",
+    # Otherwise the controller writes a record every half second: a third of what an idle broker costs.
+    "metadata.max.idle.interval.ms": "0",
 }
 
 # Tests wait for nothing that they do not mean to wait for.

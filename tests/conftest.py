@@ -77,10 +77,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_by_night(item.nodeid):
             item.add_marker(pytest.mark.nightly)
-        for reason in (reason for place, reason in left_out.items() if item.nodeid.startswith(place)):
-            item.add_marker(pytest.mark.skip(reason=reason))
         if item.get_closest_marker("kafka"):
             item.add_marker(pytest.mark.flaky(reruns=1))
+            continue
+        for reason in (reason for place, reason in left_out.items() if item.nodeid.startswith(place)):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -39,10 +39,12 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
 
 
 def file_of(module: str) -> str | None:
-    """Return the file that an imported name of ours comes from; None for a module of others."""
-    if module.split(".", 1)[0] != PACKAGE:
+    """Return the file that an imported name of ours, or of our tests, comes from; None for a module of others."""
+    parts = module.split(".")
+    if parts[0] == PACKAGE:
+        parts = parts[1:]
+    elif parts[0] != "tests":
         return None
-    parts = module.split(".")[1:]
     while parts:
         path = "/".join(parts)
         for candidate in (f"{path}.py", f"{path}/__init__.py"):
@@ -52,17 +54,19 @@ def file_of(module: str) -> str | None:
     return None
 
 
+def imports_of(path: str) -> frozenset[str]:
+    """Return the files of ours that a file imports."""
+    return frozenset(
+        found
+        for module in imported_modules(ast.parse((ROOT / path).read_text("utf-8")))
+        if (found := file_of(module)) is not None and found != path
+    )
+
+
 @cache
 def file_imports() -> Graph:
     """Return, for every file of the package's folders, the files of ours that it imports."""
-    return {
-        path: frozenset(
-            found
-            for module in imported_modules(ast.parse((ROOT / path).read_text("utf-8")))
-            if (found := file_of(module)) is not None and found != path
-        )
-        for path in sources(*FOLDERS)
-    }
+    return {path: imports_of(path) for path in sources(*FOLDERS)}
 
 
 def room_of(path: str) -> str:

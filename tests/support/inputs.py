@@ -1,4 +1,4 @@
-"""Tests that compile or install, and the files that decide what they find.
+"""Tests that compile, install or run Spark, and the files that decide what they find.
 
 They are left out, with the reason in the summary, while those files are the ones of the last green `make nightly`:
 it keeps their digests in docs/nightly.json.
@@ -17,6 +17,7 @@ from tests.support.bounds import THOROUGH
 ROOT = Path(__file__).parents[2]
 LAST_NIGHTLY = ROOT / "docs" / "nightly.json"
 
+KINDS = ("py", "html", "css", "js", "json", "gz", "properties")
 PACKAGING = ("setup.py", "pyproject.toml", "MANIFEST.in", "requirements/*.lock", "pidgate/*.py")
 INPUTS = {
     "tests/image/": (
@@ -29,8 +30,17 @@ INPUTS = {
         "tests/support/image.py",
     ),
     "tests/install/": (*PACKAGING, "HOT_MODULES", "tests/install/*.py"),
+    "tests/pipeline/": (
+        *PACKAGING,
+        *(f"{folder}/**/*.{kind}" for folder in ("pipeline", "tests/pipeline") for kind in KINDS),
+        *(f"{folder}/**/*.py" for folder in ("events", "quota", "protocol", "gateway/config", "sandbox")),
+        *(f"tests/support/{made}.py" for made in ("*_events", "recordings", "stretched", "replay/*")),
+        "tests/unit/events/made_up.py",
+    ),
 }
-"""Where the tests stand, and patterns of their inputs; they themselves are always among them."""
+"""Where the tests stand, and patterns of their inputs; they themselves are always among them. Tests on a real Kafka
+that stand there see a gateway, and are never left out.
+"""
 
 
 def hot_modules() -> list[str]:
@@ -42,13 +52,18 @@ def hot_modules() -> list[str]:
     raise LookupError("setup.py names no HOT_MODULES")
 
 
-def digest(place: str) -> str:
-    """Return a digest of the inputs of the tests at `place`, of this Python and this kind of machine."""
+def files_of(place: str) -> set[Path]:
+    """Return the files that decide what the tests at `place` find, themselves included."""
     files = set(ROOT.glob(f"{place}*.py") if place.endswith("/") else [ROOT / place])
     for pattern in INPUTS[place]:
         files.update(map(ROOT.joinpath, hot_modules()) if pattern == "HOT_MODULES" else ROOT.glob(pattern))
+    return files
+
+
+def digest(place: str) -> str:
+    """Return a digest of the inputs of the tests at `place`, of this Python and this kind of machine."""
     found = hashlib.sha256(f"{sys.version_info[:2]} {platform.machine()}".encode())
-    for file in sorted(files):
+    for file in sorted(files_of(place)):
         content = file.read_bytes() if file.is_file() else b"not there"
         found.update(f"{file.relative_to(ROOT)} {hashlib.sha256(content).hexdigest()}\n".encode())
     return found.hexdigest()

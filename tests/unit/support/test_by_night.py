@@ -6,6 +6,7 @@ import pytest
 
 from tests.support import inputs
 from tests.support.by_night import BY_NIGHT, is_by_night
+from tests.support.import_graph import imports_of, sources
 
 
 @pytest.mark.parametrize("known", BY_NIGHT)
@@ -47,6 +48,17 @@ def test_what_compiles_is_left_out_only_while_its_inputs_are_those_of_a_green_ni
     assert list(inputs.unchanged()) == [place]
     green["inputs"] = {place: "of other files"}
     assert inputs.unchanged() == {}
+
+
+def test_what_the_tests_of_the_pipeline_import_is_among_their_inputs() -> None:
+    """What needs a real Kafka is not left out, so it may import more."""
+    place = "tests/pipeline/"
+    reached = [file for file in sources(place) if "mark.kafka" not in (inputs.ROOT / file).read_text("utf-8")]
+    for file in reached:  # grows
+        reached.extend(sorted(imports_of(file) - set(reached)))
+    known = {file.relative_to(inputs.ROOT).as_posix() for file in inputs.files_of(place)}
+    assert "quota/admission.py" in reached
+    assert [file for file in reached if file not in known] == []
 
 
 def test_what_is_compiled_is_there() -> None:
