@@ -104,8 +104,14 @@ def message_of(cls: Any, api_version: int, body: Mapping[str, Any]) -> Any:
         if field.name not in body:
             if field.is_struct_array():
                 fields[field.name] = []
-            continue
-        value = body[field.name]
+                continue
+            if (
+                not field.is_struct()
+                or field.nullable_for_version_q(api_version)
+                or field.tagged_field_q(api_version)
+            ):
+                continue
+        value = body.get(field.name, {})
         if value is not None and field.is_struct_array():
             value = [message_of(getattr(cls, field.type_str), api_version, element) for element in value]
         elif value is not None and field.is_struct():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.resources import files
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -38,8 +39,9 @@ def _classes() -> dict[tuple[int, str], Any]:
             for cls in [getattr(module, name) for name in module.__all__]:
                 if getattr(cls, "API_KEY", None) is not None:
                     found[cls.API_KEY, cls.type] = cls
+        own = {file.name for file in files("pidgate.protocol.schemas").iterdir()}
         for api_key, api in SPOKEN.items():
-            if (api_key, "request") not in found:
+            if f"{api.name}Request.json" in own:  # newer than the codec's, or of an API that it lacks
                 for kind in ("Request", "Response"):
                     cls = type(base)(api.name + kind, (base,), {}, load_json="pidgate.protocol.schemas")
                     found[api_key, cls.type] = cls

@@ -26,6 +26,7 @@ SASL_AUTHENTICATE: Final = 36
 
 API_VERSIONS_PROBE_VERSION: Final = 3
 """Version of api_versions_request: understood by every broker since Kafka 2.4."""
+FIRST_WITH_MEANT_NODE: Final = 5
 METADATA_PROBE_VERSION: Final = 12
 """Version of metadata_request: the newest that Kafka 3.9 and 4.x have in common."""
 
@@ -35,6 +36,7 @@ NO_PRODUCER_EPOCH: Final = -1
 _RANGE = struct.Struct(">hhh")
 _REQUEST_HEAD = struct.Struct(">hhi")
 _CORRELATION_ID = struct.Struct(">i")
+_NO_MEANT_NODE = b"\x00" + (-1).to_bytes(4, "big", signed=True)  # null, and the field's default
 _INIT_ANSWER = struct.Struct(">ihqh")
 
 
@@ -139,6 +141,20 @@ def client_software(buf: Buffer, start: int, end: int) -> tuple[str, str] | None
     if api_version < 3:
         return None
     return reader.string(), reader.string()
+
+
+def without_meant_node(buf: Buffer, start: int, end: int) -> bytes:
+    """Return an ApiVersions request of FIRST_WITH_MEANT_NODE or later, framed, with neither cluster nor node in it.
+
+    A broker that is not the node that was meant answers REBOOTSTRAP_REQUIRED (KIP-1242).
+    """
+    _, reader = _request(buf, start, end, API_VERSIONS)
+    reader.skip_string()  # client_software_name
+    reader.skip_string()  # client_software_version
+    at = reader.pos
+    reader.skip_string()  # ClusterId
+    reader.i32()  # NodeId
+    return framed(buf[start:at], _NO_MEANT_NODE, buf[reader.pos : end])
 
 
 def api_versions_request(correlation_id: int, client_id: str, software_version: str = "unknown") -> bytes:

@@ -25,7 +25,7 @@ GUARDED: Final = frozenset(
         *(8, 9, 19, 20, 21, 23, 24, 28),  # offsets, topics, epochs, transactions
         *(29, 30, 31),  # ACLs, by resource name
         *(32, 33, 34, 35, 37, 43, 44, 45, 46, 47),  # administration
-        *(55, 61, 68, 75, 76, 78, 79, 88, 90, 91, 92),  # descriptions, group protocols, share groups
+        *(55, 61, 68, 75, 76, 78, 79, 88, 90, 91, 92, 93),  # descriptions, group protocols, share groups
     }
 )
 """API keys of all requests with a field for a topic's name or id, Produce excepted. Literal for the same reason as
@@ -38,7 +38,7 @@ _TOPIC_RESOURCE: Final = 2  # org.apache.kafka.common.resource.ResourceType.TOPI
 _ANY_RESOURCE: Final = 1  # in filters of ACLs
 _REFUSED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
-_ERROR_AT_TOP: Final = frozenset({29, 35, 46, 55, 68, 76, 78, 79, 88})
+_ERROR_AT_TOP: Final = frozenset({29, 35, 46, 55, 68, 76, 78, 79, 88, 93})
 """API keys whose answer lists something else than what was asked, or has a field that cannot be filled here."""
 
 _REPEATED: Final = {

@@ -27,6 +27,7 @@ OFFSETS_TOPIC: Final = b"__consumer_offsets"
 
 _FIRST_WITH_MEMBERS: Final = 3  # of TxnOffsetCommit, KIP-447
 _FIRST_WITH_LEADER_EPOCHS: Final = 2
+_FIRST_WITH_TOPIC_IDS: Final = 6  # KIP-1319
 
 _I16: Final = struct.Struct(">h")
 _I32: Final = struct.Struct(">i")
@@ -85,7 +86,10 @@ def part_refused(buf: Buffer, start: int, end: int) -> bytes:
     answer += array_count(topics, flexible=reader.flexible)
     for _ in range(topics):
         at = reader.pos
-        reader.skip_string()
+        if api_key == TXN_OFFSET_COMMIT and version >= _FIRST_WITH_TOPIC_IDS:
+            reader.skip(16)
+        else:
+            reader.skip_string()
         answer += reader.since(at)  # in the same form in the answer: both became flexible together
         partitions = reader.count(4)
         answer += array_count(partitions, flexible=reader.flexible)

@@ -9,7 +9,7 @@ Meaning of a range: a response that shows a broker's address can be rewritten, a
 everything else is safe to forward byte for byte. Kafka 3.9 still offers versions that Kafka 4 removed (Produce 0-2,
 Fetch 0-3, ...), so the minimum is 0 wherever that holds, and not the schema's.
 
-Source: common/message/*.json of kafka-clients 3.9.1 and 4.3.1 (validVersions, flexibleVersions, listeners).
+Source: common/message/*.json of kafka-clients 3.9.1 to 4.4.0 (validVersions, flexibleVersions, listeners).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
     15: SpokenApi("DescribeGroups", 0, 6, BROKER, 5),
     16: SpokenApi("ListGroups", 0, 5, BROKER, 3),
     17: SpokenApi("SaslHandshake", 1, 1, BROKER_AND_CONTROLLER, None),
-    18: SpokenApi("ApiVersions", 0, 4, BROKER_AND_CONTROLLER, 3),
+    18: SpokenApi("ApiVersions", 0, 5, BROKER_AND_CONTROLLER, 3),
     19: SpokenApi("CreateTopics", 0, 7, BROKER_AND_CONTROLLER, 5),
     20: SpokenApi("DeleteTopics", 0, 6, BROKER_AND_CONTROLLER, 4),
     21: SpokenApi("DeleteRecords", 0, 2, BROKER, 2),
@@ -59,7 +59,7 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
     24: SpokenApi("AddPartitionsToTxn", 0, 3, BROKER, 3),
     25: SpokenApi("AddOffsetsToTxn", 0, 4, BROKER, 3),
     26: SpokenApi("EndTxn", 0, 5, BROKER, 3),
-    28: SpokenApi("TxnOffsetCommit", 0, 5, BROKER, 3),
+    28: SpokenApi("TxnOffsetCommit", 0, 6, BROKER, 3),
     29: SpokenApi("DescribeAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
     30: SpokenApi("CreateAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
     31: SpokenApi("DeleteAcls", 0, 3, BROKER_AND_CONTROLLER, 2),
@@ -73,7 +73,7 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
     39: SpokenApi("RenewDelegationToken", 0, 2, BROKER_AND_CONTROLLER, 2),
     40: SpokenApi("ExpireDelegationToken", 0, 2, BROKER_AND_CONTROLLER, 2),
     41: SpokenApi("DescribeDelegationToken", 0, 3, BROKER_AND_CONTROLLER, 2),
-    42: SpokenApi("DeleteGroups", 0, 2, BROKER, 2),
+    42: SpokenApi("DeleteGroups", 0, 3, BROKER, 2),
     43: SpokenApi("ElectLeaders", 0, 2, BROKER_AND_CONTROLLER, 2),
     44: SpokenApi("IncrementalAlterConfigs", 0, 1, BROKER_AND_CONTROLLER, 1),
     45: SpokenApi("AlterPartitionReassignments", 0, 1, BROKER_AND_CONTROLLER, 0),
@@ -104,11 +104,13 @@ SPOKEN: Final[dict[int, SpokenApi]] = {
     # The addresses in AddRaftVoter are controllers' own, in the request and given by the operator.
     80: SpokenApi("AddRaftVoter", 0, 1, BROKER_AND_CONTROLLER, 0),
     81: SpokenApi("RemoveRaftVoter", 0, 0, BROKER_AND_CONTROLLER, 0),
-    88: SpokenApi("StreamsGroupHeartbeat", 0, 0, BROKER, 0),
-    89: SpokenApi("StreamsGroupDescribe", 0, 0, BROKER, 0),
+    88: SpokenApi("StreamsGroupHeartbeat", 0, 1, BROKER, 0),
+    89: SpokenApi("StreamsGroupDescribe", 0, 1, BROKER, 0),
     90: SpokenApi("DescribeShareGroupOffsets", 0, 1, BROKER, 0),
     91: SpokenApi("AlterShareGroupOffsets", 0, 0, BROKER, 0),
     92: SpokenApi("DeleteShareGroupOffsets", 0, 0, BROKER, 0),
+    93: SpokenApi("StreamsGroupTopologyDescriptionUpdate", 0, 0, BROKER, 0),
+    94: SpokenApi("UnregisterController", 0, 0, BROKER_AND_CONTROLLER, 0),
 }
 """Every API that is offered to clients, by api_key."""
 
@@ -118,7 +120,7 @@ _OF_BROKERS: Final = "between brokers (needs CLUSTER_ACTION), of many transactio
 
 WITHHELD_VERSIONS: Final[dict[tuple[int, int], str]] = {
     (17, 0): "is followed by raw tokens without Kafka headers, so the identity could not be read",
-    (22, 6): "unstable in Kafka 4.3 (two-phase commit, KIP-939): its layout may still change",
+    (22, 6): "unstable in Kafka 4.4 (two-phase commit, KIP-939): its layout may still change",
     (24, 4): _OF_BROKERS,
     (24, 5): _OF_BROKERS,
     (76, 0): _EARLY_ACCESS,

@@ -67,6 +67,10 @@ class Nodes:
         if self._addresses.get(node_id) == address:
             del self._addresses[node_id]
 
+    def knows(self, node_id: int) -> bool:
+        """Return whether the node's address is known."""
+        return node_id in self._addresses
+
     @property
     def known(self) -> dict[int, Address]:
         """Node id -> real address, as learnt so far (a copy)."""

@@ -49,6 +49,7 @@ class ClientConnection(Reader):
         self.conversation.recorder = self.recorder
         self.conversation.identified = self._identified
         self.conversation.translate = context.translate
+        self.conversation.node_is_known = context.node_is_known
         self.conversation.learn_topics = context.topic_names.offer
         self.conversation.token_owners = context.shared.token_owners
         self.conversation.sasl.principal_claim = context.principal_claim

@@ -223,6 +223,7 @@ class ApiContext(ABC):
         "learn_topics",
         "login_missing",
         "muted_until_ms",
+        "node_is_known",
         "passed",
         "pending",
         "recorder",
@@ -261,6 +262,8 @@ class ApiContext(ABC):
         """None: no events are written."""
         self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is
         """Learns a broker's real address, and returns what this listener's clients are shown."""
+        self.node_is_known: Callable[[], bool] = _no
+        """Returns whether the connection's port stands for a node whose address is known."""
         self.identified: Callable[[], None] = _nothing
         """Called when the session's user has changed."""
         self.learn_topics: Callable[[Answer, int, int], None] = _learn_nothing
@@ -369,6 +372,10 @@ class ApiContext(ABC):
     def mute_left_ms(self, now_ms: int) -> int:
         """Return the rest of the mute in ms."""
         return max(0, self.muted_until_ms - now_ms)
+
+
+def _no() -> bool:
+    return False
 
 
 def _as_it_is(_node_id: int, host: str, port: int) -> tuple[str, int]:

@@ -21,6 +21,10 @@ class ApiVersionsApi(Api):
         software = messages.client_software(request.buf, request.start, request.end)
         if context.recorder is not None and software is not None:
             context.recorder.software = software
+        if request.api_version >= messages.FIRST_WITH_MEANT_NODE and not context.node_is_known():
+            # Another broker may stand in for the one that is meant.
+            frame = messages.without_meant_node(request.buf, request.start, request.end)
+            return context.forward_instead(request, frame)
         return context.forward(request)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:

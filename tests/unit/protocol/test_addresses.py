@@ -30,6 +30,7 @@ from tests.support.frames import (
 OFFERED = [
     (api_key, version)
     for api_key, api in SPOKEN.items()
+    if api_key in api_key_map
     for version in schema_name_map[api_key_map[api_key]]
     if api.min_version <= version <= api.max_version
 ]

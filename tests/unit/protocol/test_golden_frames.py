@@ -52,7 +52,11 @@ def test_the_cut_answer_is_offered_as_a_whole(kafka: str, version: int, frame: b
 @pytest.mark.parametrize("kafka", GOLDEN["api_versions"])
 def test_brokers_answer_an_unknown_version_as_we_do(kafka: str) -> None:
     theirs = bytes.fromhex(GOLDEN["api_versions"][kafka]["9"])
-    assert messages.too_new_api_versions(7)[4:] == theirs
+    ours = messages.too_new_api_versions(7)[4:]
+    # The last two bytes are the newest version that is known: v5 came with Kafka 4.4.
+    assert ours[:-2] == theirs[:-2]
+    assert ours[-2:] == b"\x00\x05"
+    assert theirs[-2:] == b"\x00\x04"
 
 
 @pytest.mark.parametrize("login", GOLDEN["sasl"])

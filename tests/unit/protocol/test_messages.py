@@ -206,7 +206,7 @@ def test_unknown_tags_survive_the_cut() -> None:
 def test_a_broker_that_does_not_know_the_version_answers_in_v0(version: int) -> None:
     frame = api_versions(0, {18: [0, 9], 67: [0, 0]}, error_code=35)
     result = messages.cap_api_versions(*inside(frame), version)
-    assert result == api_versions(0, {18: [0, 4]}, error_code=35)
+    assert result == api_versions(0, {18: [0, 5]}, error_code=35)
 
 
 @pytest.mark.parametrize("version", [1, 3])
@@ -216,7 +216,7 @@ def test_another_error_has_the_version_of_the_request(version: int) -> None:
 
 
 def test_too_new_api_versions() -> None:
-    assert messages.too_new_api_versions(77) == api_versions(0, {18: [0, 4]}, error_code=35)
+    assert messages.too_new_api_versions(77) == api_versions(0, {18: [0, 5]}, error_code=35)
 
 
 def test_client_software() -> None:
