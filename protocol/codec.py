@@ -8,14 +8,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any, Final, Literal
 from uuid import UUID
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader
 from pidgate.protocol.headers import is_flexible, peek_request
-from pidgate.protocol.messages import answer_reader
+from pidgate.protocol.messages import API_VERSIONS, answer_reader
 from pidgate.protocol.versions import SPOKEN, speaks
 from pidgate.protocol.work import MOST_DECODED
 
@@ -39,9 +38,10 @@ def _classes() -> dict[tuple[int, str], Any]:
             for cls in [getattr(module, name) for name in module.__all__]:
                 if getattr(cls, "API_KEY", None) is not None:
                     found[cls.API_KEY, cls.type] = cls
-        own = {file.name for file in files("pidgate.protocol.schemas").iterdir()}
         for api_key, api in SPOKEN.items():
-            if f"{api.name}Request.json" in own:  # newer than the codec's, or of an API that it lacks
+            codecs = found.get((api_key, "request"))
+            # messages.py reads what is newer in ApiVersions.
+            if codecs is None or codecs.max_version < api.max_version and api_key != API_VERSIONS:
                 for kind in ("Request", "Response"):
                     cls = type(base)(api.name + kind, (base,), {}, load_json="pidgate.protocol.schemas")
                     found[api_key, cls.type] = cls
