@@ -15,16 +15,19 @@ from pidgate.sandbox.errors import JarsNotResolved
 
 NEWEST = "4.3.1"
 OLDEST = "3.9.1"
+KAFKA_4_4 = "4.4.0"
 
 _SCALA = "2.13"
 _SLF4J = "1.7.36"
+_TOOLS = {KAFKA_4_4: NEWEST}
+"""Version whose kafka-tools are not on Maven Central -> whose run in their place, on that version's clients."""
 
 
 def endpoint(kafka_version: str) -> str:
     """Return jgo's endpoint: the server with its tools, and a log binding where the server has none."""
     wanted = [
         f"org.apache.kafka:kafka_{_SCALA}:{kafka_version}",
-        f"org.apache.kafka:kafka-tools:{kafka_version}",
+        f"org.apache.kafka:kafka-tools:{_TOOLS.get(kafka_version, kafka_version)}",
     ]
     if logs_through_slf4j_simple(kafka_version):
         wanted.append(f"org.slf4j:slf4j-simple:{_SLF4J}")

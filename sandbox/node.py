@@ -23,7 +23,7 @@ _BROKER_LOG = "broker.log"
 _PROPERTIES = "server.properties"
 
 _formatting = threading.Lock()
-_formatted: dict[tuple[object, ...], bytes] = {}
+_formatted: dict[tuple[object, ...], dict[Path, bytes]] = {}
 """Records that a cluster of one kind begins with, the same on each of its nodes: features and users."""
 
 
@@ -73,22 +73,25 @@ class Node(guard.GuardedProcess):
         for name, level in spec.features.items():
             options += ["--feature", f"{name}={level}"]
         alike = (spec.version, *options, *sorted(spec.properties.items()))
-        records = self.directory / "data" / "bootstrap.checkpoint"
+        data = self.directory / "data"
         with _formatting:
             if alike not in _formatted:
                 tool = ("kafka.tools.StorageTool", "format", "-t", cluster_id)
                 JavaTools(spec.version).run(*tool, "-c", str(self.directory / _PROPERTIES), *options)
-                _formatted[alike] = records.read_bytes()
+                # Kafka 4.4 writes a snapshot of its metadata log, earlier ones bootstrap.checkpoint.
+                written = data.rglob("*.checkpoint")
+                _formatted[alike] = {file.relative_to(data): file.read_bytes() for file in written}
                 return
-        records.parent.mkdir()
-        records.write_bytes(_formatted[alike])
+        for name, content in _formatted[alike].items():
+            (data / name).parent.mkdir(parents=True, exist_ok=True)
+            (data / name).write_bytes(content)
         own = {
             "version": "1",
             "cluster.id": cluster_id,
             "node.id": str(self.node_id),
             "directory.id": new_uuid(),
         }
-        (records.parent / "meta.properties").write_text(render(own))
+        (data / "meta.properties").write_text(render(own))
 
     def start(self) -> None:
         self._starts += 1

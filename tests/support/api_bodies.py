@@ -169,6 +169,8 @@ def bodies(scene: Scene) -> Mapping[int, Mapping[str, Any]]:
         90: {"groups": [{"group_id": scene.group, "topics": [{**topic, "partitions": [0]}]}]},
         91: {"group_id": scene.group, "topics": [{**topic, "partitions": [{"partition_index": 0}]}]},
         92: {"group_id": "nobody-shares", "topics": [topic]},
+        93: {"group_id": scene.group, "member_id": "nobody", "topology_epoch": 1},
+        94: {"controller_id": 987_654},
     }
 
 

@@ -5,25 +5,13 @@ import pytest
 from pidgate.gateway.proxy.apis.api import FORWARD, INSTEAD
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import messages
-from pidgate.protocol.frames import encode_string, framed
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Quotas
 from pidgate.quota.verdicts import Session
+from tests.support.meant_node import api_versions, meant
 
 TAGGED = b"\x01\x07\x02hi"
 """A tagged field of a version to come."""
-
-
-def api_versions(version: int, meant: bytes = b"", tags: bytes = b"\x00") -> bytes:
-    head = (18).to_bytes(2, "big") + version.to_bytes(2, "big") + b"\x00\x00\x00\x07\x00\x02me\x00"
-    return framed(
-        head, encode_string("java", flexible=True), encode_string("4.4", flexible=True), meant, tags
-    )
-
-
-def meant(cluster: str | None, node_id: int) -> bytes:
-    name = b"\x00" if cluster is None else encode_string(cluster, flexible=True)
-    return name + node_id.to_bytes(4, "big", signed=True)
 
 
 def talk(*, is_known: bool) -> Conversation:
