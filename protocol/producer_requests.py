@@ -1,4 +1,4 @@
-"""Framed requests of a producer, in versions that Kafka 3.9 to 4.3 have in common, and readers of their answers.
+"""Framed requests of a producer, in versions that Kafka 3.9 to 4.4 have in common, and readers of their answers.
 
 Produce v11, the newest one that names topics and needs the partition added to a transaction before; the others are
 the last ones without compact types, which are short to write. Answers that others read, too, are in messages.py

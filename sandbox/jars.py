@@ -13,13 +13,12 @@ from pathlib import Path
 
 from pidgate.sandbox.errors import JarsNotResolved
 
-NEWEST = "4.3.1"
+NEWEST = "4.4.0"
 OLDEST = "3.9.1"
-KAFKA_4_4 = "4.4.0"
 
 _SCALA = "2.13"
 _SLF4J = "1.7.36"
-_TOOLS = {KAFKA_4_4: NEWEST}
+_TOOLS = {"4.4.0": "4.3.1"}
 """Version whose kafka-tools are not on Maven Central -> whose run in their place, on that version's clients."""
 
 

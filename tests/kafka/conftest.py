@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pidgate.sandbox.certificates import Authority
-from pidgate.sandbox.jars import KAFKA_4_4, OLDEST
+from pidgate.sandbox.jars import OLDEST
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import ClusterSpec, Tls
 from tests.support.clusters import Choice, running
@@ -59,12 +59,6 @@ def three_brokers(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def old_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """One node of the oldest Kafka that is supported."""
     yield from _serve(ClusterSpec(version=OLDEST), request)
-
-
-@pytest.fixture(scope="session")
-def cluster_4_4(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """One node of Kafka 4.4."""
-    yield from _serve(ClusterSpec(version=KAFKA_4_4), request)
 
 
 @pytest.fixture(scope="session")

@@ -21,14 +21,14 @@ NODE_ID = 1
 
 
 @pytest.fixture(scope="module")
-def gateway(cluster_4_4: Cluster) -> Iterator[GatewayProcess]:
-    with GatewayProcess(cluster_4_4.bootstrap_servers()) as running:
+def gateway(cluster: Cluster) -> Iterator[GatewayProcess]:
+    with GatewayProcess(cluster.bootstrap_servers()) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def cluster_id(cluster_4_4: Cluster) -> str:
-    with RawClient(cluster_4_4.bootstrap_servers()) as client:
+def cluster_id(cluster: Cluster) -> str:
+    with RawClient(cluster.bootstrap_servers()) as client:
         return str(client.call(METADATA, 12, {"topics": []})["cluster_id"])
 
 
@@ -50,7 +50,7 @@ def error_of(address: str, cluster: str | None, node_id: int) -> int:
     ],
 )
 def test_a_nodes_port_answers_as_the_node_does(
-    cluster_4_4: Cluster,
+    cluster: Cluster,
     gateway: GatewayProcess,
     cluster_id: str,
     other_cluster: bool,
@@ -61,7 +61,7 @@ def test_a_nodes_port_answers_as_the_node_does(
     with RawClient(gateway.bootstrap_servers) as client:
         client.call(METADATA, 12, {"topics": []})  # from here on the node has its port
     port = f"127.0.0.1:{gateway.first_node_port + NODE_ID}"
-    assert error_of(cluster_4_4.bootstrap_servers(), named, node_id) == expected
+    assert error_of(cluster.bootstrap_servers(), named, node_id) == expected
     assert error_of(port, named, node_id) == expected
 
 

@@ -20,9 +20,9 @@ METADATA, API_VERSIONS = 3, 18
 NEWEST_API_VERSIONS = 4
 
 
-@pytest.fixture(scope="module", params=["cluster", "cluster_4_4", "old_cluster"])
+@pytest.fixture(scope="module", params=["cluster", "old_cluster"])
 def broker(request: pytest.FixtureRequest) -> Cluster:
-    """One node of each Kafka."""
+    """One node, of the newest and of the oldest Kafka."""
     found: Cluster = request.getfixturevalue(request.param)
     return found
 
