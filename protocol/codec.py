@@ -41,7 +41,7 @@ def _classes() -> dict[tuple[int, str], Any]:
         for api_key, api in SPOKEN.items():
             codecs = found.get((api_key, "request"))
             # messages.py reads what is newer in ApiVersions.
-            if codecs is None or codecs.max_version < api.max_version and api_key != API_VERSIONS:
+            if codecs is None or (codecs.max_version < api.max_version and api_key != API_VERSIONS):
                 for kind in ("Request", "Response"):
                     cls = type(base)(api.name + kind, (base,), {}, load_json="pidgate.protocol.schemas")
                     found[api_key, cls.type] = cls

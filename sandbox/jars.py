@@ -26,11 +26,16 @@ def endpoint(kafka_version: str) -> str:
     """Return jgo's endpoint: the server with its tools, and a log binding where the server has none."""
     wanted = [
         f"org.apache.kafka:kafka_{_SCALA}:{kafka_version}",
-        f"org.apache.kafka:kafka-tools:{_TOOLS.get(kafka_version, kafka_version)}",
+        f"org.apache.kafka:kafka-tools:{tools_version(kafka_version)}",
     ]
     if logs_through_slf4j_simple(kafka_version):
         wanted.append(f"org.slf4j:slf4j-simple:{_SLF4J}")
     return "+".join(wanted)
+
+
+def tools_version(kafka_version: str) -> str:
+    """Return the version whose command line tools administer this one."""
+    return _TOOLS.get(kafka_version, kafka_version)
 
 
 def logs_through_slf4j_simple(kafka_version: str) -> bool:
@@ -74,6 +79,11 @@ def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
                     f"sandbox: getting the jars of Kafka {kafka_version} (once, about 40 s)", file=sys.stderr
                 )
             jars = tuple(Path(jar) for jar in jgo.build(wanted).all_jars)
+        if kafka_version in _TOOLS:
+            # Behind all others: a class that the tools need and this version has no more (Exit).
+            jars += tuple(
+                jar for jar in class_path(_TOOLS[kafka_version]) if jar.name.startswith("kafka-clients-")
+            )
     # jgo promises no exception type of its own: network, XML and cache errors all come through.
     except Exception as error:
         raise JarsNotResolved(

@@ -7,6 +7,7 @@ from typing import Self
 
 from pidgate.sandbox import guard
 from pidgate.sandbox.errors import SandboxError
+from pidgate.sandbox.jars import tools_version
 from pidgate.sandbox.node import Node, new_uuid
 from pidgate.sandbox.spec import PLAINTEXT, ClusterSpec
 from pidgate.sandbox.tools import JavaTools
@@ -24,7 +25,7 @@ class Cluster:
     def __init__(self, spec: ClusterSpec | None = None) -> None:
         self.spec = spec or ClusterSpec()
         self._nodes: dict[int, Node] = {}
-        self.tools = JavaTools(self.spec.version)
+        self.tools = JavaTools(tools_version(self.spec.version))
         """Kafka's command line tools of the same version."""
 
     def __enter__(self) -> Self:

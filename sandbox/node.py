@@ -82,9 +82,9 @@ class Node(guard.GuardedProcess):
                 written = data.rglob("*.checkpoint")
                 _formatted[alike] = {file.relative_to(data): file.read_bytes() for file in written}
                 return
-        for name, content in _formatted[alike].items():
-            (data / name).parent.mkdir(parents=True, exist_ok=True)
-            (data / name).write_bytes(content)
+        for path, content in _formatted[alike].items():
+            (data / path).parent.mkdir(parents=True, exist_ok=True)
+            (data / path).write_bytes(content)
         own = {
             "version": "1",
             "cluster.id": cluster_id,

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, TypeVar
 
+from pidgate.sandbox.jars import tools_version
 from pidgate.sandbox.tools import JavaTools
 from tests.clients.roster import Client
 from tests.support.clients import java_tools
@@ -48,7 +49,7 @@ def administer(client: Client, servers: str, topic: str) -> Seen:
     client's own error.
     """
     if client.is_java:
-        return _java(JavaTools(client.java_version), servers, topic)
+        return _java(JavaTools(tools_version(client.java_version)), servers, topic)
     command = [sys.executable, "-m", "tests.clients.administration", client.driver, servers, topic]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert ended.returncode == 0, ended.stderr[-4_000:]
