@@ -25,6 +25,7 @@ from tests.fuzz.kafka_oracle import Refused, kafka
 from tests.fuzz.target import Target
 from tests.support import raw
 from tests.support.frames import produce_request, record_batch
+from tests.support.meant_node import api_versions, meant
 from tests.support.produce_frames import CLIENT_FRAMES
 from tests.support.topic_fields import named_in_each_field
 
@@ -258,7 +259,10 @@ def _small_seeds() -> Iterator[bytes]:
     }
     for api_key, body in bodies.items():
         for version in range(SPOKEN[api_key].min_version, SPOKEN[api_key].max_version + 1):
-            yield raw.request(api_key, version, body)[4:]
+            if (api_key, version) == (messages.API_VERSIONS, messages.FIRST_WITH_MEANT_NODE):
+                yield api_versions(version, meant("a-cluster", 7))[4:]  # newer than the codec
+            else:
+                yield raw.request(api_key, version, body)[4:]
 
 
 # ---- fetches --------------------------------------------------------------------------------------------
