@@ -19,7 +19,7 @@ OLDEST = "3.9.1"
 _SCALA = "2.13"
 _SLF4J = "1.7.36"
 _TOOLS = {"4.4.0": "4.3.1"}
-"""Version whose kafka-tools are not on Maven Central -> whose run in their place, on that version's clients."""
+"""Version whose kafka-tools are not on Maven Central -> whose stand in for them."""
 
 
 def endpoint(kafka_version: str) -> str:
@@ -82,7 +82,9 @@ def class_path(kafka_version: str = NEWEST) -> tuple[Path, ...]:
         if kafka_version in _TOOLS:
             # Behind all others: a class that the tools need and this version has no more (Exit).
             jars += tuple(
-                jar for jar in class_path(_TOOLS[kafka_version]) if jar.name.startswith("kafka-clients-")
+                jar
+                for jar in class_path(tools_version(kafka_version))
+                if jar.name.startswith("kafka-clients-")
             )
     # jgo promises no exception type of its own: network, XML and cache errors all come through.
     except Exception as error:

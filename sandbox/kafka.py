@@ -26,7 +26,7 @@ class Cluster:
         self.spec = spec or ClusterSpec()
         self._nodes: dict[int, Node] = {}
         self.tools = JavaTools(tools_version(self.spec.version))
-        """Kafka's command line tools of the same version."""
+        """Kafka's command line tools that administer this version."""
 
     def __enter__(self) -> Self:
         self.start()

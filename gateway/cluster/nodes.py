@@ -67,8 +67,8 @@ class Nodes:
         if self._addresses.get(node_id) == address:
             del self._addresses[node_id]
 
-    def knows(self, node_id: int) -> bool:
-        """Return whether the node's address is known."""
+    def knows(self, node_id: int | None) -> bool:
+        """Return whether the node's address is known; that of no node (None) is not."""
         return node_id in self._addresses
 
     @property

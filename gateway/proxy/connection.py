@@ -200,7 +200,7 @@ class ConnectionContext:
 
     def node_is_known(self) -> bool:
         """Return whether this port stands for a node, and no other broker stands in for it."""
-        return self.node_id is not None and self.shared.nodes.knows(self.node_id)
+        return self.shared.nodes.knows(self.node_id)
 
     def translate(self, node_id: int, host: str, port: int) -> Address:
         """Learn a broker's real address; return the one that this listener's clients are shown."""

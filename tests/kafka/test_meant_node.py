@@ -16,7 +16,6 @@ from tests.support.raw import RawClient
 
 pytestmark = pytest.mark.kafka
 
-REBOOTSTRAP_REQUIRED = 129
 NODE_ID = 1
 
 
@@ -45,8 +44,8 @@ def error_of(address: str, cluster: str | None, node_id: int) -> int:
     [
         (False, NODE_ID, ErrorCode.none),
         (False, -1, ErrorCode.invalid_request),  # both or neither
-        (False, 7, REBOOTSTRAP_REQUIRED),
-        (True, NODE_ID, REBOOTSTRAP_REQUIRED),
+        (False, 7, ErrorCode.rebootstrap_required),
+        (True, NODE_ID, ErrorCode.rebootstrap_required),
     ],
 )
 def test_a_nodes_port_answers_as_the_node_does(
