@@ -32,12 +32,12 @@ $(JARS): $(STAMP) sandbox/jars.py tests/support/jars.py
 	$(BIN)/python -m tests.support.jars
 	touch $@
 
-test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (some 10 minutes on two cores)
+test: $(JARS)    ## style, types, unit tests and tests on a real Kafka (eight minutes on two cores)
 	$(MAKE) --no-print-directory --jobs=2 check tests-of-the-day
 
 tests-of-the-day: $(JARS)
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null  # compiles the tests once, not once in each process
-	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 4 --dist loadgroup --durations=10
+	$(BIN)/python -m pytest -m "not clients and not faults and not install and not nightly" -n 3 --dist loadgroup --durations=10
 
 nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
 	$(BIN)/python -m tests.support.nightly $(PARTS)

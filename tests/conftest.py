@@ -42,9 +42,15 @@ def needs_spark(module: str) -> bool:
     )
 
 
+DEAR_CLUSTERS = re.compile(r"three_brokers|\bguarded: Cluster")
+"""Clusters that one process starts for all who need them."""
+
+
 @cache
-def needs_three_brokers(module: str) -> bool:
-    return module.startswith("tests/kafka/") and "three_brokers" in (ROOT / module).read_text("utf-8")
+def needs_dear_clusters(module: str) -> bool:
+    return module.startswith("tests/kafka/") and bool(
+        DEAR_CLUSTERS.search((ROOT / module).read_text("utf-8"))
+    )
 
 
 def group_of(test: str) -> str:
@@ -52,8 +58,8 @@ def group_of(test: str) -> str:
     module = test.partition("::")[0]
     if needs_spark(module):
         return "spark"
-    if needs_three_brokers(module) and not THOROUGH:
-        return "three brokers"  # their start is the dearest of all clusters
+    if needs_dear_clusters(module) and not THOROUGH:
+        return "dear clusters"
     if module.startswith("tests/image/"):
         return "image"  # one build serves them all
     if module.startswith("tests/hostile/") and not THOROUGH:

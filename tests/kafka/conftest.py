@@ -67,6 +67,12 @@ def sasl_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     yield from _serve(ClusterSpec(sasl=True), request)
 
 
+@pytest.fixture(scope="session")
+def guarded(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One node as `sasl_cluster`, where all but admin need rights. Give them for a topic of your own."""
+    yield from _serve(ClusterSpec(sasl=True, acl=True), request)
+
+
 @pytest.fixture
 def topic_name() -> Callable[[str], str]:
     """Names that no other test of this session uses: topic_name("orders") -> "orders-17"."""

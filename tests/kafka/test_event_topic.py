@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -352,13 +352,6 @@ def test_a_million_decisions_are_restored_in_time_while_the_event_loop_goes_on(t
 
     with Cluster(ClusterSpec(heap_mb=512)) as cluster:
         run(test())
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[Cluster]:
-    """Brokers that know who may do what."""
-    with Cluster(ClusterSpec(sasl=True, acl=True)) as cluster:
-        yield cluster
 
 
 class TestWithoutRights:

@@ -118,18 +118,17 @@ def test_kafka_3_9_has_scram_users_too() -> None:
         )
 
 
-def test_acls_bind_users_but_not_the_super_user() -> None:
-    with Cluster(ClusterSpec(sasl=True, acl=True)) as cluster:
-        create_topic(cluster.bootstrap_servers(), "guarded")
-        common = {
-            "bootstrap.servers": cluster.bootstrap_servers(SASL_PLAINTEXT),
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-        }
-        alice = AdminClient({**common, "sasl.username": "alice", "sasl.password": "alice-secret"})
-        admin = AdminClient({**common, "sasl.username": "admin", "sasl.password": "admin-secret"})
-        assert "guarded" not in alice.list_topics(timeout=10).topics
-        assert "guarded" in admin.list_topics(timeout=10).topics
+def test_acls_bind_users_but_not_the_super_user(guarded: Cluster, topic_name: Callable[[str], str]) -> None:
+    topic = create_topic(guarded.bootstrap_servers(), topic_name("acls"))
+    common = {
+        "bootstrap.servers": guarded.bootstrap_servers(SASL_PLAINTEXT),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+    }
+    alice = AdminClient({**common, "sasl.username": "alice", "sasl.password": "alice-secret"})
+    admin = AdminClient({**common, "sasl.username": "admin", "sasl.password": "admin-secret"})
+    assert topic not in alice.list_topics(timeout=10).topics
+    assert topic in admin.list_topics(timeout=10).topics
 
 
 @pytest.fixture(scope="module")

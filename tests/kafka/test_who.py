@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pidgate.events.definitions import Event
 from pidgate.events.writing import key_of, to_json
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import SASL_PLAINTEXT, ClusterSpec
+from pidgate.sandbox.spec import SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
 from tests.support.who_events import HOUR_MS, Client, Stream
 
@@ -308,16 +308,6 @@ def test_behind_a_real_gateway(sasl_cluster: Cluster, topic_name: TopicName, tmp
 
 
 # Permissions
-
-
-@pytest.fixture(scope="module")
-def guarded(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    cluster = Cluster(ClusterSpec(sasl=True, acl=True))
-    cluster.start()
-    try:
-        yield cluster
-    finally:
-        cluster.stop(keep_logs=request.session.testsfailed > 0)
 
 
 def config_of(folder: Path, cluster: Cluster, topic: str, user: str, password: str) -> Path:

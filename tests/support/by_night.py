@@ -52,6 +52,7 @@ BY_NIGHT = {
     "kafka/test_reload.py::test_observing_and_enforcing_by_reload_loses_nothing[1": FORM,
     "kafka/test_sandbox.py::test_share_consumer_of_the_tools_reads": "it needs a cluster of its own",
     "kafka/test_sandbox.py::test_kafka_3_9_has_scram_users_too": VERSION,
+    "kafka/test_sandbox.py::TestBreakingNodes": "it breaks a cluster of its own; make faults does more of it",
     "kafka/test_sandbox.py::TestNothingIsLeftBehind::test_when_the_parent_is_ended[SIGINT": FORM,
     "kafka/test_sandbox.py::TestNothingIsLeftBehind::test_when_the_parent_is_ended[SIGTERM": FORM,
     "kafka/test_proxy_moves.py::test_a_broker_that_returns_on_a_new_port_during_load": (
