@@ -28,6 +28,7 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/apis/client_quotas.py",
     "pidgate/gateway/proxy/apis/delegation_tokens.py",
     "pidgate/gateway/proxy/apis/fetch.py",
+    "pidgate/gateway/proxy/apis/passing_produce.py",
     "pidgate/gateway/proxy/apis/produce.py",
     "pidgate/gateway/proxy/apis/producer_ids.py",
     "pidgate/gateway/proxy/apis/table.py",

@@ -30,6 +30,7 @@ from pidgate.protocol.produce import (
 _NOTHING: Final = b"\xff"  # no request begins like this
 _TAGS_BYTES: Final = 2  # empty ones of the topic and of the request
 _LEAST_ENTRY_BYTES: Final = 4 + 1 + BATCH_HEADER_BYTES + 1  # with the partition's own tags
+_MOST_BEFORE_RECORDS_BYTES: Final = 4 + 4 + BATCH_HEADER_BYTES  # a partition's index, length and batch header
 
 _HEAD_BYTES: Final = 4
 _AFTER_CORRELATION_ID: Final = 8
@@ -43,6 +44,9 @@ _RECORD_COUNT: Final = 57
 
 LONGEST_KEPT: Final = 512
 """Bytes of a beginning that are kept for a connection: room for a client id and a topic of 249 characters each."""
+
+BEGINNING_BYTES: Final = _AFTER_CORRELATION_ID + LONGEST_KEPT + _MOST_BEFORE_RECORDS_BYTES
+"""Of a request with one batch: all that `begins` looks at."""
 
 MOST_BATCHES_KEPT: Final = 100
 """In one request: what has more is walked, which is the smaller part of what it costs."""
@@ -118,19 +122,46 @@ class RepeatedProduce:
             # What this one may be without reading into the next one, or beyond the request.
             last = end - _TAGS_BYTES - left * _LEAST_ENTRY_BYTES - 1
             p = self._recognise_batch(frame, p, last, partitions)
-            if not p:
+            if not p or frame[p]:
                 return False
+            p += 1
         if p + _TAGS_BYTES != end or frame[p] or frame[p + 1]:
             return False
+        self._recognised(frame, start, partitions)
+        return True
+
+    def begins(self, beginning: bytes, request_bytes: int) -> bool:
+        """Return whether a request of so many bytes, with this beginning, repeats the kept one and has one batch: the
+        public numbers are this request's then. What is not looked at is the inside of that batch, and three bytes of
+        tags behind it, in which nothing else could be. False decides nothing. Never raises.
+        """
+        same = self._same
+        p = _AFTER_CORRELATION_ID + len(same)
+        if (
+            self.batches != 1
+            or len(beginning) < p + _MOST_BEFORE_RECORDS_BYTES
+            or beginning[:_HEAD_BYTES] != self._head
+            or beginning[_AFTER_CORRELATION_ID:p] != same
+            or self.topic in self._forbidden
+        ):
+            return False
+        self.record_count = 0
+        partitions: list[int] = []
+        last = request_bytes - _TAGS_BYTES - 1
+        if self._recognise_batch(beginning, p, last, partitions) != last:
+            return False
+        self._recognised(beginning, 0, partitions)
+        return True
+
+    def _recognised(self, frame: bytes, start: int, partitions: list[int]) -> None:
         self.partitions = partitions
         c = start + _HEAD_BYTES
         correlation_id = frame[c] << 24 | frame[c + 1] << 16 | frame[c + 2] << 8 | frame[c + 3]
         self.correlation_id = correlation_id if correlation_id < 1 << 31 else correlation_id - (1 << 32)
-        return True
 
     def _recognise_batch(self, frame: bytes, p: int, last: int, partitions: list[int]) -> int:
         """One partition with its batch, from its index to its tags, which stand at `last` or before; `partitions` are
-        those of the batches before it, and its own is added. Returns where it ends; 0: look at it otherwise.
+        those of the batches before it, and its own is added. Returns where its tags are; 0: look at it otherwise.
         """
         if last - p < _LEAST_ENTRY_BYTES - 1:
             return 0
@@ -144,11 +175,15 @@ class RepeatedProduce:
             if high >= 0x80:
                 high = frame[p]
                 p += 1
+                length |= (high & 0x7F) << 14
                 if high >= 0x80:
-                    return 0
-                length |= high << 14
+                    high = frame[p]
+                    p += 1
+                    if high >= 0x80:
+                        return 0
+                    length |= high << 21
         q = p + length - 1
-        if q > last or q - p < BATCH_HEADER_BYTES or frame[q] or frame[p + _MAGIC] != 2:
+        if q > last or q - p < BATCH_HEADER_BYTES or frame[p + _MAGIC] != 2:
             return 0
         at = p + _BATCH_LENGTH
         if q - p - LENGTH_OVERHEAD != (
@@ -170,7 +205,7 @@ class RepeatedProduce:
             self.epoch = int.from_bytes(written_id[8:], "big", signed=True)
         partitions.append(partition)
         self.record_count += count
-        return q + 1
+        return q
 
     def walk(self, buf: bytes | bytearray, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
         """Return what `produce.walk` says of the frame buf[start:end]. Raises as it does, and ForbiddenTopic."""

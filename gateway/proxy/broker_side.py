@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 
-from pidgate.gateway.proxy.buffers import Purpose
+from pidgate.gateway.proxy.apis.api import Buffer
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
@@ -91,3 +92,20 @@ class BrokerSide(ClientConnection):
         broker, self.broker = self.broker, None
         if broker is not None:
             broker.close_when_written()
+
+
+def in_few_writes(frames: list[Buffer]) -> list[Buffer]:
+    """Return the frames in the same order, small ones joined; one with a buffer of its own is not copied."""
+    writes: list[Buffer] = []
+    small: list[Buffer] = []
+    for frame in frames:
+        if len(frame) <= READ_BUFFER_BYTES:
+            small.append(frame)
+            continue
+        if small:
+            writes.append(b"".join(small))
+            small.clear()
+        writes.append(frame)
+    if small:
+        writes.append(b"".join(small))
+    return writes

@@ -148,7 +148,7 @@ class Half:
 
 
 class BufferBudget:
-    """Bytes that all connections together may hold."""
+    """Bytes that all connections together may hold, and those that they may have announced to brokers."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
@@ -156,6 +156,9 @@ class BufferBudget:
         """For small frames alone."""
         self.large = Half(limit_bytes - limit_bytes // 2)
         """For everything else."""
+        self.announced = Half(limit_bytes)
+        """Of frames that are passed on as they come: not held here, but a broker allocates a frame at its length.
+        As many as both halves, so that what could not be done to the gateway cannot be done to brokers either."""
         self.small_frame_bytes = min(SMALL_FRAME_BYTES, limit_bytes // SMALL_PER_BUDGET)
         self.is_full = False
         """A plain attribute, because every read of every socket asks."""
@@ -193,6 +196,8 @@ class Purpose(IntEnum):
     ENCRYPTED_REQUESTS = 7
     """Read from the client, and not decrypted yet."""
     ENCRYPTED_ANSWERS = 8
+    PASSED_ON = 9
+    """A request that has begun to be passed on, at its length; not memory of this process."""
 
 
 class BudgetShare:
@@ -208,7 +213,9 @@ class BudgetShare:
         self.total_bytes = 0
 
     def half_of(self, purpose: Purpose) -> Half:
-        return self._budget.small if purpose is Purpose.SMALL_FRAME else self._budget.large
+        if purpose is Purpose.SMALL_FRAME:
+            return self._budget.small
+        return self._budget.announced if purpose is Purpose.PASSED_ON else self._budget.large
 
     def hold(self, purpose: Purpose, amount_bytes: int) -> None:
         """Set the bytes that are held for this purpose; 0 releases them."""

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES, Buffer
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, INSTEAD, SIZE_PREFIX_BYTES
 from pidgate.gateway.proxy.apis.client_quotas import alteration_answered
-from pidgate.gateway.proxy.broker_side import BrokerSide
-from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, Purpose
+from pidgate.gateway.proxy.apis.passing_produce import has_passed
+from pidgate.gateway.proxy.broker_side import BrokerSide, in_few_writes
+from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_connection import CONNECTED
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
@@ -26,6 +27,7 @@ from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_s
 from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.repeated_produce import BEGINNING_BYTES
 from pidgate.protocol.work import MOST_FRAMES_PER_TURN
 from pidgate.quota.changes import Change
 from pidgate.quota.state import PendingDecision
@@ -44,6 +46,7 @@ class ClientChannel(BrokerSide):
         self._dial = dial
         self._frame_limit_bytes = context.frame_limit_bytes
         self._login_limit_bytes = context.frame_before_auth_bytes
+        self._kept_frame_bytes = context.kept_frame_bytes
         self._mute_timer: asyncio.TimerHandle | None = None
         self._asked_about: PendingDecision | None = None
         """The latest question that was sent off."""
@@ -110,7 +113,7 @@ class ClientChannel(BrokerSide):
             kept_from = self._take_requests(buf, end, now_ms)
             if self.is_gone:
                 return
-            if kept_from and self._reservation.is_under_way:
+            if kept_from and self._reservation.is_under_way and not self._reservation.left_bytes:
                 self._reservation.drop()
             if kept_from < end:
                 self.read_large()
@@ -209,6 +212,8 @@ class ClientChannel(BrokerSide):
         conversation = self.conversation
         frame_limit = self._login_limit_bytes if conversation.login_missing else self._frame_limit_bytes
         run_start = pos = 0
+        if self._reservation.left_bytes:
+            pos = self._pass_on(end, now_ms)
         for _ in range(MOST_FRAMES_PER_TURN):
             if end - pos < SIZE_PREFIX_BYTES:
                 break
@@ -225,6 +230,8 @@ class ClientChannel(BrokerSide):
                 ):
                     self._forward(buf, run_start, pos)
                     raise too_large(size, self._login_limit_bytes, of_login=True)
+                if size > self._kept_frame_bytes and self._may_pass_on(buf, pos, end, size, now_ms):
+                    pos = end
                 break
             try:
                 step = conversation.request(buf, pos + SIZE_PREFIX_BYTES, frame_end, now_ms)
@@ -246,6 +253,25 @@ class ClientChannel(BrokerSide):
                 self._rest_later(bytes(memoryview(buf)[pos:end]))
         self._forward(buf, run_start, pos)
         return end if self._rest else pos
+
+    def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:
+        """Begin to pass the request at `pos` on as it comes, or return False."""
+        start = pos + SIZE_PREFIX_BYTES
+        with memoryview(buf) as view:
+            beginning = bytes(view[start : min(end, start + BEGINNING_BYTES)])
+        return (
+            self.broker is not None
+            and self.conversation.may_pass(beginning, size, now_ms)
+            and self._reservation.may_pass_on(SIZE_PREFIX_BYTES + size, end - pos)
+        )
+
+    def _pass_on(self, end: int, now_ms: int) -> int:
+        """Return how many of the bytes that have come belong to the request that is passed on."""
+        arrived_bytes = min(end, self._reservation.left_bytes)
+        frame_bytes = self._reservation.passed_on(arrived_bytes)
+        if frame_bytes:
+            has_passed(self.conversation, frame_bytes - SIZE_PREFIX_BYTES, now_ms)
+        return arrived_bytes
 
     def take_rest(self, rest: bytes) -> None:
         if not self.is_gone:
@@ -370,20 +396,3 @@ class ClientChannel(BrokerSide):
     def _count_held(self) -> None:
         """Bring the budget up to date with what is held behind the mute."""
         self.share.hold(Purpose.HELD, self.conversation.held_bytes)
-
-
-def in_few_writes(frames: list[Buffer]) -> list[Buffer]:
-    """Return the frames in the same order, small ones joined; one with a buffer of its own is not copied."""
-    writes: list[Buffer] = []
-    small: list[Buffer] = []
-    for frame in frames:
-        if len(frame) <= READ_BUFFER_BYTES:
-            small.append(frame)
-            continue
-        if small:
-            writes.append(b"".join(small))
-            small.clear()
-        writes.append(frame)
-    if small:
-        writes.append(b"".join(small))
-    return writes

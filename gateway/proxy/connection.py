@@ -19,6 +19,7 @@ from pidgate.gateway.proxy.accepting import Accepting
 from pidgate.gateway.proxy.buffers import BufferBudget
 from pidgate.gateway.proxy.connection_quotas import ConnectionLimits, ConnectionQuotas
 from pidgate.gateway.proxy.conversation import Conversation
+from pidgate.gateway.proxy.frame_reservation import KEPT_FRAME_BYTES
 from pidgate.gateway.proxy.refusal_log import CloseLog, GatewayTopicLog, RefusalLog
 from pidgate.gateway.quotas.administration import Administer, OnChanged
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
@@ -81,6 +82,8 @@ def _nobody_to_ask(_asked: PendingDecision, _answered: Callable[[PendingDecision
 
 class Shared:
     """State of all connections of the process: the one quota, the counters, the memory."""
+
+    kept_frame_bytes = KEPT_FRAME_BYTES
 
     def __init__(
         self,
@@ -183,6 +186,7 @@ class ConnectionContext:
         self.budget = shared.budget
         self.frame_limit_bytes = shared.frame_limit_bytes
         self.frame_before_auth_bytes = shared.frame_before_auth_bytes
+        self.kept_frame_bytes = shared.kept_frame_bytes
         self.authentication = (
             shared.authentication if requires_login is None else Authentication(requires_login)
         )

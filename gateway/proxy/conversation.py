@@ -39,6 +39,7 @@ from pidgate.gateway.proxy.apis.api import (
     Request,
     Step,
 )
+from pidgate.gateway.proxy.apis.passing_produce import may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED
 from pidgate.gateway.proxy.connection_state import (
@@ -119,6 +120,10 @@ class Conversation(ApiContext):
         else:
             step = HOLD
         return self._hold(request, now_ms) if step is HOLD else step
+
+    def may_pass(self, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+        """Return whether a request of which only the beginning has come may be passed on: see passing_produce.py."""
+        return self.intake(now_ms) is OPEN and may_pass(self, beginning, request_bytes, now_ms)
 
     def release(self, now_ms: int) -> tuple[list[Buffer], bool]:
         """Go on with what was held, MOST_FRAMES_PER_TURN at most: come again while `held` could go on.

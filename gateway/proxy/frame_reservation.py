@@ -1,4 +1,4 @@
-"""Memory for the one request frame of a client that has begun to arrive, and the time it may take."""
+"""The one request frame of a client that has begun to arrive: memory for it, or its way past, and its time."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ WAITED_FOR_MS: Final = 5_000
 BYTES_PER_MS: Final = 1024 * 1024 // 1000
 """A frame's time grows with what has come of it: a length is cheap to write. Clients give a request up after 30 to
 60 s, however large it is."""
+
+KEPT_FRAME_BYTES: Final = 5 * 256 * 1024
+"""Larger frames may be passed on as they come. Clients send up to 1 MiB unless somebody raised max.request.size, and a
+frame that is read whole leaves in one write, which costs a quarter less than in pieces."""
 
 REQUEST_HEAD_BYTES: Final = SIZE_BYTES + 2
 """Size and api_key: how large a request may be is known then."""
@@ -48,6 +52,8 @@ class FrameReservation:
         """A frame has begun and is not whole; a plain attribute, because every read asks."""
         self.is_held = False
         """The arriving frame holds memory."""
+        self.left_bytes = 0
+        """To come of a frame that is passed on as it comes; 0: none is."""
         self._purpose = Purpose.SMALL_FRAME
         self._frame_bytes = 0
         self._reading_ms = 0
@@ -76,6 +82,27 @@ class FrameReservation:
         self._received.keep_large(buf, start, end, large_bytes, wanted_bytes if may_hold else arrived_bytes)
         self._reserve_or_wait(wanted_bytes)
 
+    def may_pass_on(self, frame_bytes: int, arrived_bytes: int) -> bool:
+        """Count a frame as one that is passed on as it comes, if there is room for another of its length."""
+        if not self._share.may_hold(self, Purpose.PASSED_ON, frame_bytes):
+            return False
+        if not self.is_under_way:
+            self._reading_ms = self._looked_ms = 0
+        self.drop()
+        self._share.hold(Purpose.PASSED_ON, frame_bytes)
+        self._purpose = Purpose.PASSED_ON
+        self._frame_bytes, self.left_bytes = frame_bytes, frame_bytes - arrived_bytes
+        self.is_under_way = self.is_held = True
+        return True
+
+    def passed_on(self, arrived_bytes: int) -> int:
+        """Count what has come of the frame that is passed on; returns its bytes once it is complete, else 0."""
+        self.left_bytes -= arrived_bytes
+        if self.left_bytes:
+            return 0
+        self.drop()
+        return self._frame_bytes
+
     def grow(self) -> None:
         """Hold, or wait for, what the buffer of a large frame will be grown to."""
         wanted_bytes = self._received.wanted_bytes
@@ -85,6 +112,7 @@ class FrameReservation:
     def drop(self) -> None:
         """Give everything back: the frame is complete, or its connection gone."""
         self.is_under_way = False
+        self.left_bytes = 0
         share = self._share
         if share.total_bytes:
             self.is_held = False
@@ -104,7 +132,10 @@ class FrameReservation:
         self._looked_ms = now_ms
         if self.is_held and self._share.half_of(self._purpose).is_waited_for:
             most_ms = min(most_ms, WAITED_FOR_MS)
-        return self._reading_ms > most_ms + self._received.arrived_bytes // BYTES_PER_MS
+        arrived_bytes = (
+            self._frame_bytes - self.left_bytes if self.left_bytes else self._received.arrived_bytes
+        )
+        return self._reading_ms > most_ms + arrived_bytes // BYTES_PER_MS
 
     def _reserve_or_wait(self, amount_bytes: int) -> None:
         share = self._share

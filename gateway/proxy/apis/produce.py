@@ -78,10 +78,7 @@ class ProduceApi(Api):
                 recorder.forwarded(batches, context.repeated.record_counts, end - start, now_ms)
             # The id alone, as a rule: what waits for an answer should be small.
             request.note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
-        if context.byte_quota.is_on:
-            sensors = context.sensors(now_ms)[0]
-            if sensors is not None and context.record_bytes(sensors, end - start, now_ms):
-                request.api = THROTTLED_PRODUCE
+        request.api = count_bytes(context, end - start, now_ms)
         return context.forward(request) if acks else FORWARD
 
     def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
@@ -163,6 +160,15 @@ def _looked_at(
 
 PRODUCE_API: Final = ProduceApi()
 THROTTLED_PRODUCE: Final = ThrottledProduce()
+
+
+def count_bytes(context: ApiContext, request_bytes: int, now_ms: int) -> ProduceApi:
+    """Count a Produce that is forwarded against its byte rate, if it has one. Returns what handles its answer."""
+    if context.byte_quota.is_on:
+        sensors = context.sensors(now_ms)[0]
+        if sensors is not None and context.record_bytes(sensors, request_bytes, now_ms):
+            return THROTTLED_PRODUCE
+    return PRODUCE_API
 
 
 def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) -> None:

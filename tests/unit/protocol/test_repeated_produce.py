@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.produce import ProducerBatch, walk, walk_counting
-from pidgate.protocol.repeated_produce import RepeatedProduce
+from pidgate.protocol.repeated_produce import BEGINNING_BYTES, RepeatedProduce
 from tests.support.frames import produce_request, record_batch
 
 Walked = tuple[int, bool, list[ProducerBatch]] | type[KafkaProtocolError]
@@ -69,6 +69,14 @@ def test_repetition_changes_nothing(sent: list[bytes]) -> None:
                 head = peek_request(frame, 0, len(frame))
                 assert repeated.correlation_id == head.correlation_id
                 assert repeated.version == head.api_version
+        whole = frame[:-3] + bytes(3)
+        if repeated.begins(frame[:BEGINNING_BYTES], len(frame)):
+            acks, transactional, batches = walk(whole, 0, len(whole))
+            assert (repeated.acks, recognised(repeated)) == (acks, batches)
+            assert transactional or not repeated.transactional
+            assert repeated.correlation_id == peek_request(whole, 0, len(whole)).correlation_id
+        elif repeated.batches == 1:
+            assert not repeated.recognises(frame, 0, len(frame))
         assert outcome(repeated.walk, frame, 0, len(frame)) == expected
         if not isinstance(expected, type):
             assert repeated.record_counts == walk_counting(frame, 0, len(frame))[3]
@@ -108,6 +116,23 @@ def test_the_second_request_of_a_kind_is_recognised(version: int) -> None:
             assert repeated.recognises(frame, 0, len(frame))
             assert repeated.partitions == [sequence % 3]
             assert (repeated.producer_id, repeated.correlation_id) == (4711, sequence - 10)
+
+
+@pytest.mark.parametrize("records_bytes", [0, 200_000, 1 << 21, (1 << 21) + 10, 1 << 26])
+def test_a_large_one_is_recognised_by_its_beginning(records_bytes: int) -> None:
+    small, large = (
+        produce_request(9, [("orders", [(3, record_batch(4711, records=bytes(nbytes)))])])
+        for nbytes in (10, records_bytes)
+    )
+    repeated = RepeatedProduce()
+    repeated.walk(small, 0, len(small))
+    beginning = large[:BEGINNING_BYTES]
+    assert repeated.begins(beginning, len(large))
+    assert (repeated.producer_id, repeated.partitions) == (4711, [3])
+    for other_bytes in (len(large) - 1, len(large) + 1, 200, 1 << 30):
+        assert not repeated.begins(beginning, other_bytes)
+    for shorter in range(len(large) - records_bytes - 3):
+        assert not repeated.begins(large[:shorter], len(large))
 
 
 def test_several_partitions_of_one_id_are_recognised_and_of_two_ids_are_not() -> None:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from pidgate.gateway.proxy import frame_reservation
 from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
+from pidgate.gateway.proxy.broker_side import in_few_writes
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare
-from pidgate.gateway.proxy.client_channel import ClientChannel, in_few_writes
+from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import AgeLimits
 from pidgate.gateway.proxy.conversation import HELD_OVERHEAD_BYTES
 from pidgate.gateway.proxy.frame_reservation import WAITED_FOR_MS, FrameReservation
