@@ -23,6 +23,8 @@ PATIENCE_S: Final = 1_000.0
 """Delivery time-out of a client that is patient: longer than any wait that has a bound."""
 BETWEEN_TRIES_S: Final = 1.0
 """From a transaction that failed to the next one."""
+PADDING_BYTES: Final = 400
+"""Of a record that is large: most requests are cut in it, where they are cut."""
 
 FAMILIES: Final[dict[str, type[ModelProducer]]] = {
     family.family: family
@@ -59,6 +61,7 @@ class Application:
             login=world.login(setup.user),
             transactional_id=f"{setup.name}.tx" if setup.is_transactional else None,
             times=times,
+            padding_bytes=PADDING_BYTES if world.setup.passes_on else 0,
         )
         made: ModelProducer = family(
             setup.name, settings, Random(f"{world.schedule.seed}/{setup.name}"), world.trace

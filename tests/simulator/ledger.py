@@ -31,7 +31,7 @@ class Name(NamedTuple):
 
     @classmethod
     def of(cls, value: bytes | None) -> Name:
-        producer, partition, number = (value or b"?|-1|-1").decode().rsplit("|", 2)
+        producer, partition, number, *_ = (value or b"?|-1|-1").decode().split("|")
         return cls(producer, int(partition), int(number))
 
 

@@ -54,6 +54,9 @@ class Link:
         self.trace = trace
         self.written: list[Any] | None = None
         self.is_read_on_demand = False
+        self.breaks_off: Mark | None = None
+        """Comes in the middle of the client's next Produce, behind which nothing more arrives."""
+        self.is_broken_off = False
         self.client: End
         self.server: End
 

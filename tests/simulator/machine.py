@@ -65,7 +65,10 @@ async def _no_site(*_: object) -> _NoSite:
 
 
 class Machine:
-    """One run's; `lines` are what was logged. `at_exit`: what is called once nothing runs any more."""
+    """One run's; `lines` are what was logged. `at_exit`: what is called once nothing runs any more.
+
+    `patches` are undone before that.
+    """
 
     def __init__(self, seed: int | str) -> None:
         self.seed = seed
@@ -78,7 +81,7 @@ class Machine:
         self._processors: list[Any] = []
         self._before: list[Any] = []
         self._gc_before = gc.get_threshold()
-        self._time = pytest.MonkeyPatch()
+        self.patches = pytest.MonkeyPatch()
 
     def __enter__(self) -> Self:
         self.directory = Path(
@@ -89,10 +92,10 @@ class Machine:
         loop = self.loop
         if is_compiled():
             # Compiled, it asks the module itself.
-            self._time.setattr(time, "monotonic", loop.time)
-            self._time.setattr(time, "time_ns", loop.wall_ns)
+            self.patches.setattr(time, "monotonic", loop.time)
+            self.patches.setattr(time, "time_ns", loop.wall_ns)
         else:
-            self._time.setattr(clock, "time", SimpleNamespace(monotonic=loop.time, time_ns=loop.wall_ns))
+            self.patches.setattr(clock, "time", SimpleNamespace(monotonic=loop.time, time_ns=loop.wall_ns))
         # In place: loggers that were used before keep this very list.
         self._processors = structlog.get_config()["processors"]
         self._before = self._processors[:]
@@ -102,7 +105,7 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         gc.set_threshold(*self._gc_before)
         self._processors[:] = self._before
-        self._time.undo()
+        self.patches.undo()
         if not self.loop.is_closed():
             self.loop.close()
         for close in self.at_exit:

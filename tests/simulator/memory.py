@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def within_limits(world: World) -> None:
     """Raise ModelViolation where a gateway holds more than its limit, or has miscounted what its users hold."""
     for process, budget in _budgets(world):
-        for half in (budget.small, budget.large):
+        for half in (budget.small, budget.large, budget.announced):
             held_bytes = half._held_bytes.values()
             if sum(held_bytes) != half.used_bytes or any(one <= 0 for one in held_bytes):
                 raise ModelViolation(
@@ -34,8 +34,9 @@ def within_limits(world: World) -> None:
 def nothing_held(world: World) -> None:
     """Raise ModelViolation where a gateway without clients still holds memory for some."""
     for process, budget in _budgets(world):
-        if budget.used_bytes:
-            raise ModelViolation(f"{process} holds {budget.used_bytes} bytes for clients that are gone")
+        held_bytes = budget.used_bytes + budget.announced.used_bytes
+        if held_bytes:
+            raise ModelViolation(f"{process} holds {held_bytes} bytes for clients that are gone")
 
 
 def _budgets(world: World) -> Iterator[tuple[str, BufferBudget]]:

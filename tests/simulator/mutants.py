@@ -13,9 +13,12 @@ from typing import Any, Final
 
 import pytest
 
+from pidgate.gateway.proxy import client_channel
+from pidgate.gateway.proxy.apis.passing_produce import has_passed
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.buffers import BudgetShare, Purpose
 from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.connection_state import OPEN
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
 from pidgate.gateway.state.manager import QuotaStateManager
@@ -96,6 +99,31 @@ def _by_connection(before: Any) -> Any:
 
 def _as_it_is(_: object, node_id: int, host: str, port: int) -> tuple[str, int]:
     return host, port
+
+
+# ---- whole frames --------------------------------------------------------------------------------------
+
+
+def _without_looking(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+    return self.intake(now_ms) is OPEN and self.repeated.begins(beginning, request_bytes)
+
+
+def _known_anywhere(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+    begins = _without_looking(self, beginning, request_bytes, now_ms)
+    return begins and self.repeated.producer_id in self.session.admitted
+
+
+def _happens_at_its_beginning(patch: pytest.MonkeyPatch) -> None:
+    before = Conversation.may_pass
+
+    def may_pass(self: Conversation, beginning: bytes, request_bytes: int, now_ms: int) -> bool:
+        passes = before(self, beginning, request_bytes, now_ms)
+        if passes:
+            has_passed(self, request_bytes, now_ms)
+        return passes
+
+    patch.setattr(Conversation, "may_pass", may_pass)
+    patch.setattr(client_channel, "has_passed", _nothing)
 
 
 # ---- refusals ------------------------------------------------------------------------------------------
@@ -223,6 +251,10 @@ def _noted(owner: type, name: str, by: Callable[..., Any], seed: int) -> Mutant:
     return Mutant("Sticky first", _replaced(owner, name, by), Theme.WORKERS, seed)
 
 
+def _passed_on(breaks: Break, seed: int) -> Mutant:
+    return Mutant("Whole frames", breaks, Theme.PASSING, seed)
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "answers of our own do not wait for their turn": Mutant(
         "Order", _replaced(InFlightRequests, "respond", _out_of_turn), Theme.REFUSALS, 1
@@ -265,6 +297,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "real addresses pass": Mutant(
         "Addresses", _replaced(ConnectionContext, "translate", _as_it_is), Theme.REFUSALS, 1
     ),
+    "any large request is passed on": _passed_on(_replaced(Conversation, "may_pass", _without_looking), 18),
+    "passed on in spite of a refusal": _passed_on(_replaced(Conversation, "may_pass", _known_anywhere), 18),
+    "it happens at its beginning": _passed_on(_happens_at_its_beginning, 24),
     "memory is not given back": Mutant(
         "Memory", _around(BudgetShare, "hold", _never_given_back), Theme.REFUSALS, 1
     ),

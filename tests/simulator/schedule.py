@@ -87,6 +87,8 @@ class Setup:
     has_events: bool = False
     is_long_known: bool = False
     """The clients' ids have been in use for longer than ids are watched, when the steps begin."""
+    passes_on: bool = False
+    """Records are large, and gateways pass on as it comes what they may, not only what is larger than 1.25 MiB."""
     fresh_partitions: int = 0
     """Of a long known id: the last ones, to which it has not written yet."""
     weather: Weather = Weather.CALM

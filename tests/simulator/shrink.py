@@ -16,6 +16,7 @@ _SIMPLER: dict[str, Any] = {
     "has_state_dir": False,
     "has_events": False,
     "is_long_known": False,
+    "passes_on": False,
     "fresh_partitions": 0,
     "weather": Weather.CALM,
     "brokers": 1,

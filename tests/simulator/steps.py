@@ -9,6 +9,7 @@ from pidgate.quota.changes import Action, Change, Setting, Target
 from pidgate.quota.settings import Mode
 from tests.simulator.brokers.partition import Partition
 from tests.simulator.gateway import PORT
+from tests.simulator.link import Mark
 from tests.simulator.schedule import Step
 from tests.simulator.story import step_words
 
@@ -173,6 +174,17 @@ def _half_close(world: World, name: str, nth: int) -> None:
         links[nth % len(links)].half_close()
 
 
+def _break_off(world: World, end: str, nth: int, resets: bool) -> None:
+    """Have a client's connection, or a gateway's to a broker, end in the middle of the next Produce on it."""
+    links = [
+        link
+        for link in world.network.links(end)
+        if link.client.process.name == end and not link.server.process.name.endswith("/owner")
+    ]
+    if links:
+        links[nth % len(links)].breaks_off = Mark.RST if resets else Mark.FIN
+
+
 def _part(world: World, one: str, other: str, for_ms: int) -> None:
     if one != other:
         world.fleet.link_troubled(one, other, for_ms=for_ms)
@@ -272,6 +284,7 @@ VERBS: Final[dict[str, Verb]] = {
     "hold": _hold,
     "late answers": _late_answers,
     "half-close": _half_close,
+    "break off": _break_off,
     "read on demand": _read_on_demand,
     "read": _read,
     "cut from": _cut_from,

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from random import Random
 from typing import Final
 
 from tests.simulator import scenes
 from tests.simulator.drawing import drawn, restless
+from tests.simulator.fleet import processes
 from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step, Weather
 
 
@@ -31,6 +33,8 @@ class Theme(StrEnum):
     """Two gateways in good health, and new ids through both."""
     HOSTILE = "hostile"
     """Clients that break the protocol, beside good ones."""
+    PASSING = "passing on"
+    """Large requests that a gateway passes on as they come, and what may happen in their middle."""
 
 
 AIMED: Final = {
@@ -41,6 +45,7 @@ AIMED: Final = {
     Theme.OUTAGES: 1,
     Theme.FLEET: 1,
     Theme.HOSTILE: 1,
+    Theme.PASSING: 6,
 }
 """How often each is drawn, by weight."""
 
@@ -193,6 +198,40 @@ def _hostile(seed: int) -> Schedule:
     return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
 
 
+# ---- large requests ------------------------------------------------------------------------------------
+
+
+def _passing(seed: int) -> Schedule:
+    """Return a schedule of another theme in which requests arrive in pieces; where it is not one that depends on what
+    follows what, with more to send, and connections that end in the middle.
+    """
+    random = Random(f"{seed}/passing on")
+    draw = random.choice((drawn, restless, _outages, _refusals, _workers, _workers))
+    schedule = draw(seed)
+    if draw in (_refusals, _workers):
+        return replace(schedule, setup=replace(schedule.setup, passes_on=True, weather=Weather.CHOPPED))
+    weather = random.choice((Weather.CHOPPED, Weather.CHOPPED, Weather.SLOW, Weather.CALM))
+    setup = replace(schedule.setup, passes_on=True, weather=weather)
+    steps = list(schedule.steps)
+    clients = [client.name for client in setup.clients if not client.is_transactional]
+    for _ in range(random.randint(3, 8) if clients else 0):
+        at_ms = random.randrange(max(1, schedule.length_ms))
+        client, partition = random.choice(clients), random.randrange(setup.partitions)
+        steps.append((at_ms, "send", client, partition, random.choice((1, 2, 4))))
+        end = random.choice((client, client, *processes(setup)))
+        nth, soon_ms = random.randrange(3), at_ms + random.choice((1, 3, 10, 30))
+        steps += random.choice(
+            (
+                [(soon_ms, "hold", end, nth, random.choice((20, 400, 1_500)))],
+                [(soon_ms, "move", partition, random.randrange(setup.brokers) + 1)],
+                [(at_ms, "break off", end, nth, False)],
+                [(at_ms, "break off", end, nth, True)],
+                [(at_ms, "break off", end, nth, True), (soon_ms, "move", partition, 1)],
+            )
+        )
+    return Schedule(seed, setup, tuple(sorted(steps, key=lambda step: step[0])))
+
+
 _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.ANYTHING: drawn,
     Theme.RESTLESS: restless,
@@ -201,4 +240,5 @@ _DRAWN: Final[dict[Theme, Callable[[int], Schedule]]] = {
     Theme.OUTAGES: _outages,
     Theme.FLEET: _fleet,
     Theme.HOSTILE: _hostile,
+    Theme.PASSING: _passing,
 }

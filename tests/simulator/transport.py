@@ -87,13 +87,22 @@ class End(asyncio.Transport):
     def send(self, data: bytes) -> None:
         """Put bytes on the wire to here, in one piece or several."""
         link = self.link
-        self._taken_bytes += len(data)
+        if self is link.server and link.is_broken_off:
+            return
         random = link.random.random
+        if self is link.server and link.breaks_off is not None and data[4:6] == _PRODUCE:
+            link.is_broken_off = True
+            data = data[: 1 + int(random() * (len(data) - 1))]
+        self._taken_bytes += len(data)
         while len(data) > 1 and random() < link.weather.recut:
             at = 1 + int(random() * (len(data) - 1))
             self.arrives(data[:at])
             data = data[at:]
         self.arrives(data)
+        if self is link.server and link.is_broken_off and link.breaks_off is not None:
+            self.arrives(link.breaks_off)
+            if link.breaks_off is Mark.RST:
+                self.peer.arrives(Mark.RST)
 
     def lose_some_on_its_way(self) -> None:
         """Drop the last of what is on its way to here."""

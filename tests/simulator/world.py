@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
+from pidgate.gateway.proxy.connection import Shared
 from pidgate.load.plan import Address, Login
 from tests.simulator.applications import Application
 from tests.simulator.brokers.cluster import ModelCluster
@@ -27,6 +28,8 @@ PASSWORD: Final = "secret"
 USERS: Final = ("alice", "bob")
 MALLORY: Final = "mallory"
 """The user of hostile clients, who write to a topic of that name."""
+KEPT_FRAME_BYTES: Final = 100
+"""In place of the gateway's, where it passes on what it may: every Produce is larger."""
 FIRST_IDS: Final = (1_000, 1_001, 2_000, 2_001)
 """Producer ids that clients are likely to have."""
 LONG_S: Final = 310.0
@@ -87,6 +90,8 @@ class World:
         self._is_told = is_told
         self.idle: list[int] = []
         """Steps that are known to have done nothing."""
+        if self.setup.passes_on:
+            machine.patches.setattr(Shared, "kept_frame_bytes", KEPT_FRAME_BYTES)
         self._addresses = self._rogues = 0
         self._starting: list[asyncio.Task[None]] = []
         self._hostile: list[Process] = []

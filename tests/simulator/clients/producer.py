@@ -25,6 +25,7 @@ class ModelProducer(ClusterClient):
     def __init__(self, name: str, settings: Settings, random: Random, trace: Trace | None = None) -> None:
         super().__init__(name, settings, random, trace)
         self.transactional_id = settings.transactional_id
+        self._padding = b"|" + b"." * settings.padding_bytes if settings.padding_bytes else b""
         self.transaction: Transaction | None = None
         self.open: dict[Batch, None] = {}
         """Batches whose end the application does not know yet, in the order of sending."""
@@ -41,7 +42,7 @@ class ModelProducer(ClusterClient):
         """The application sends one more batch; look at what is returned for its end."""
         number = self._numbers.get(partition, 0)
         self._numbers[partition] = number + 1
-        value = b"%s|%d|%d" % (self.name.encode(), partition, number)
+        value = b"%s|%d|%d%s" % (self.name.encode(), partition, number, self._padding)
         batch = Batch(self.name, partition, number, records, value, self.now_s)
         if self.transaction is not None:
             batch.transaction = self.transaction.number

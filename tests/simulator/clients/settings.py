@@ -40,3 +40,5 @@ class Settings:
     times: Times | None = None
     newest: dict[int, int] | None = None
     """By API: the newest version that it speaks, where that is older than its family's."""
+    padding_bytes: int = 0
+    """Of each record, behind what it says."""
