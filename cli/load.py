@@ -41,9 +41,9 @@ def load(options: LoadOptions) -> int:
         print(error, file=sys.stderr)
         return USAGE_ERROR
     from pidgate.load.cluster import TopicMissing
-    from pidgate.load.login import LoginRefused
     from pidgate.load.pacing import new_event_loop
     from pidgate.protocol.errors import KafkaProtocolError
+    from pidgate.protocol.logins import LoginRefused
 
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

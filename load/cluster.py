@@ -9,11 +9,11 @@ from typing import Final
 
 from pidgate.load.connection import Connection, connect
 from pidgate.load.exchanges import call, hello
-from pidgate.load.login import LoginRefused
 from pidgate.load.plan import Address, Plan
 from pidgate.load.tally import Tally
 from pidgate.protocol import messages, producer_requests
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
+from pidgate.protocol.logins import LoginRefused
 from pidgate.protocol.metadata_places import Cluster as Brokers
 from pidgate.protocol.metadata_places import TopicPartitions, places
 

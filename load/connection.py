@@ -11,8 +11,9 @@ import struct
 from collections import deque
 from typing import Final, NamedTuple, TypeVar
 
-from pidgate.load.exchanges import Build, Exchange
+from pidgate.load.exchanges import Exchange
 from pidgate.load.plan import Address
+from pidgate.protocol.logins import Build
 
 T = TypeVar("T")
 REQUEST_TIMEOUT_S: Final = 30.0

@@ -12,12 +12,12 @@ from pidgate.gateway.clock import wall_ms
 from pidgate.load.cluster import Cluster
 from pidgate.load.connection import Answer, Connection
 from pidgate.load.exchanges import init_producer_id
-from pidgate.load.login import LoginRefused
 from pidgate.load.pipeline import RETRY_BACKOFF_S
 from pidgate.load.plan import Address, Plan
 from pidgate.load.tally import Tally
 from pidgate.protocol import producer_requests
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
+from pidgate.protocol.logins import LoginRefused
 from pidgate.protocol.record_batch import RecordBatch
 
 _LAST_EPOCH: Final = 0x7FFE  # the one after it means that the id is used up

@@ -7,18 +7,16 @@ them. Knows no addresses and no time.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from pidgate.load.login import LoginRefused, tokens
 from pidgate.load.plan import Login
-from pidgate.protocol import codec, messages, producer_requests
+from pidgate.protocol import codec, logins, messages, producer_requests
+from pidgate.protocol.logins import Build
 from pidgate.protocol.producer_requests import ACKS_ALL, ProduceAnswer
 from pidgate.version import version as pidgate_version
 
 T = TypeVar("T")
-Build = Callable[[int, str], bytes]
-"""The framed request of a correlation id and a client id."""
 Exchange = Generator[Build, bytes, T]
 
 
@@ -38,27 +36,8 @@ def hello(login: Login | None = None) -> Exchange[None]:
 
 def log_in(login: Login) -> Exchange[None]:
     """SaslHandshake and SaslAuthenticate. Raises LoginRefused, KafkaProtocolError."""
-    frame = yield lambda n, client_id: producer_requests.sasl_handshake_request(n, client_id, login.mechanism)
-    if messages.sasl_handshake_answer(
-        frame, 0, len(frame), producer_requests.SASL_HANDSHAKE_VERSION
-    ).error_code:
-        raise LoginRefused(f"the brokers do not offer {login.mechanism}")
-    dialog = tokens(login, secrets.token_urlsafe(24))
-    token: bytes | None = next(dialog)
-    while token is not None:
-        frame = yield _authenticate(token)
-        error_code, reason, theirs = producer_requests.sasl_authenticate_answer(frame)
-        if error_code:
-            why = f"code {error_code}: {reason}" if reason else f"code {error_code}"
-            raise LoginRefused(f"{login.user} cannot log in with {login.mechanism} ({why})")
-        try:
-            token = dialog.send(theirs)
-        except StopIteration:
-            token = None
-
-
-def _authenticate(token: bytes) -> Build:
-    return lambda n, client_id: producer_requests.sasl_authenticate_request(n, client_id, token)
+    nonce = secrets.token_urlsafe(24)
+    yield from logins.log_in(login.mechanism, login.user, login.password, nonce)
 
 
 def init_producer_id(transactional_id: str | None = None) -> Exchange[ProducerIdAnswer]:

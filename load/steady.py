@@ -11,11 +11,11 @@ from typing import Final
 
 from pidgate.load.connection import Answer, Connection
 from pidgate.load.context import Context, NoProducerId, Producer, end_task, take_id
-from pidgate.load.login import LoginRefused
 from pidgate.load.pipeline import MOST_AHEAD, Pipeline, Then
 from pidgate.load.plan import Address
 from pidgate.load.tally import Tally
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.logins import LoginRefused
 from pidgate.protocol.producer_requests import produce_answer
 
 _AGAIN_S: Final = 0.1

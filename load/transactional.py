@@ -12,13 +12,12 @@ from typing import Final
 
 from pidgate.load.connection import Answer
 from pidgate.load.context import FAILURES, Context, Link, NoProducerId, Producer, take_id
-from pidgate.load.exchanges import Build
-from pidgate.load.login import LoginRefused
 from pidgate.load.one_by_one import OneByOne
 from pidgate.load.pipeline import MOVED, RETRIABLE, RETRY_BACKOFF_S
 from pidgate.load.tally import Tally
 from pidgate.protocol import messages, producer_requests
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
+from pidgate.protocol.logins import Build, LoginRefused
 
 _BUSY_S: Final = 0.02
 """While the markers of the last transaction are written; Java's pause for it."""

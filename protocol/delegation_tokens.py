@@ -1,14 +1,18 @@
 """Owners of delegation tokens (KIP-48), in the answers that show them: CreateDelegationToken, DescribeDelegationToken.
 
-PURE. Of a token only its id is read, never its HMAC, which is its password.
+PURE. Of clients' tokens only the id is read, never the HMAC, which is the password; of one that the gateway takes for
+a user of its own both.
 """
 
 from __future__ import annotations
 
+import base64
+import struct
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import Final
 
-from pidgate.protocol.frames import Buffer, Reader
+from pidgate.protocol.frames import Buffer, Reader, encode_string, framed
 from pidgate.protocol.messages import answer_reader
 
 CREATE_DELEGATION_TOKEN: Final = 38
@@ -18,8 +22,52 @@ _USER: Final = "User"
 _REQUESTER_FROM: Final = 3  # KIP-373: made for another owner
 _TIMES_BYTES: Final = 3 * 8  # issued, expires, lives at most until
 
+_NO_TAGS: Final = b"\x00"
+_NO_RENEWERS: Final = b"\x01"
+_BROKERS_LIFETIME: Final = -1
+
 TokenOwner = tuple[str, str]
 """(token id, its owner's name)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A token that was taken for a user; `error_code` not 0: none was, and the rest is empty."""
+
+    error_code: int
+    token_id: str = ""
+    password: str = field(default="", repr=False)
+    """Its HMAC in base64, as SCRAM takes it."""
+    life_ms: int = 0
+    """From now until it expires, by the brokers' clocks."""
+
+
+def create_token_request(correlation_id: int, client_id: str, owner: str) -> bytes:
+    """Ask for a token that belongs to another user (KIP-373), with the brokers' own lifetime."""
+    return framed(
+        struct.pack(">hhi", CREATE_DELEGATION_TOKEN, _REQUESTER_FROM, correlation_id),
+        encode_string(client_id, flexible=False),
+        _NO_TAGS,
+        encode_string(_USER, flexible=True),
+        encode_string(owner, flexible=True),
+        _NO_RENEWERS,
+        struct.pack(">q", _BROKERS_LIFETIME),
+        _NO_TAGS,
+    )
+
+
+def new_token(buf: Buffer, start: int, end: int) -> NewToken:
+    """Read the answer to `create_token_request`. Raises MalformedFrame."""
+    reader = answer_reader(buf, start, end, CREATE_DELEGATION_TOKEN, _REQUESTER_FROM)
+    error_code = reader.i16()
+    if error_code:
+        return NewToken(error_code)
+    for _ in range(4):  # owner and requester
+        reader.skip_string()
+    issued_ms, expires_ms, _ = reader.i64(), reader.i64(), reader.i64()
+    token_id = reader.string()
+    hmac = bytes(reader.take(max(reader.length(wide=True), 0)))
+    return NewToken(0, token_id, base64.b64encode(hmac).decode(), max(0, expires_ms - issued_ms))
 
 
 def created_token(buf: Buffer, start: int, end: int, api_version: int) -> TokenOwner | None:

@@ -55,6 +55,17 @@ class Coordinator(NamedTuple):
     port: int
 
 
+class SaslAuthenticateAnswer(NamedTuple):
+    """An answer of the broker to one token."""
+
+    error_code: int
+    reason: str | None
+    token: bytes
+    """The broker's own."""
+    session_lifetime_ms: int
+    """Until the client has to authenticate again (KIP-368); 0: for ever."""
+
+
 def produce_request(
     correlation_id: int,
     client_id: str,
@@ -206,11 +217,13 @@ def sasl_authenticate_request(correlation_id: int, client_id: str, token: bytes)
     )
 
 
-def sasl_authenticate_answer(buf: bytes) -> tuple[int, str | None, bytes]:
-    """Return (error code, error message, the broker's token). Raises MalformedFrame."""
+def sasl_authenticate_answer(buf: bytes) -> SaslAuthenticateAnswer:
+    """Read an answer without its size prefix. Raises MalformedFrame."""
     answer = Reader(buf, 0, len(buf))
     answer.skip(_CORRELATION_ID_BYTES)
-    return answer.i16(), answer.nullable_string(), bytes(answer.take(max(answer.length(wide=True), 0)))
+    error_code, reason = answer.i16(), answer.nullable_string()
+    token = bytes(answer.take(max(answer.length(wide=True), 0)))
+    return SaslAuthenticateAnswer(error_code, reason, token, answer.i64())
 
 
 def throttle_time_ms(buf: bytes) -> int:

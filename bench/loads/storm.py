@@ -18,8 +18,8 @@ import uvloop
 from bench.loads.client import CLIENT_ID, Through, record_batch
 from pidgate.load.connection import ConnectionLost, connect
 from pidgate.load.exchanges import log_in, produce
-from pidgate.load.login import LoginRefused
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
+from pidgate.protocol.logins import LoginRefused
 
 # Far above what a broker hands out.
 _FIRST_ID: Final = 1 << 50

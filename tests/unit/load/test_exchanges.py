@@ -10,10 +10,10 @@ import pytest
 from pidgate.load.connection import Connection, ConnectionLost, connect
 from pidgate.load.context import take_id
 from pidgate.load.exchanges import log_in, produce
-from pidgate.load.login import LoginRefused
 from pidgate.load.plan import Login
 from pidgate.load.tally import Tally
 from pidgate.protocol import codec
+from pidgate.protocol.logins import LoginRefused
 from pidgate.protocol.producer_requests import ProduceAnswer
 from pidgate.protocol.record_batch import record_batch
 

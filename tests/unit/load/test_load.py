@@ -17,12 +17,12 @@ from pidgate.cli.app import app
 from pidgate.cli.load import plan_of
 from pidgate.cli.options import LoadOptions
 from pidgate.gateway.config.loading import ConfigError
-from pidgate.load.login import LoginRefused, tokens
 from pidgate.load.plan import Kind, Login, Plan
 from pidgate.load.report import notes, report
 from pidgate.load.running import Result
 from pidgate.load.schedule import schedule
 from pidgate.load.tally import LATE_S, Latency, Tally
+from pidgate.protocol.logins import LoginRefused, tokens
 
 # The command line
 
@@ -249,11 +249,11 @@ def test_a_generator_that_is_late_itself_says_so() -> None:
 
 
 def test_plain() -> None:
-    assert list(tokens(Login("alice", "p,w"), "nonce")) == [b"\0alice\0p,w"]
+    assert list(tokens("PLAIN", "alice", "p,w", "nonce")) == [b"\0alice\0p,w"]
 
 
 def test_scram_as_in_rfc_7677() -> None:
-    exchange = tokens(Login("user", "pencil", "SCRAM-SHA-256"), "rOprNGfwEbeRWgbNEkqO")
+    exchange = tokens("SCRAM-SHA-256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
     assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
     server_first = f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096".encode()
@@ -273,7 +273,7 @@ def test_scram_as_in_rfc_7677() -> None:
     ],
 )
 def test_a_broker_that_does_not_know_the_password_is_not_believed(answers: list[bytes]) -> None:
-    exchange = tokens(Login("us=er,", "pencil", "SCRAM-SHA-512"), "mine")
+    exchange = tokens("SCRAM-SHA-512", "us=er,", "pencil", "mine")
     assert next(exchange) == b"n,,n=us=3Der=2C,r=mine"
     for answer in answers[:-1]:
         exchange.send(answer)

@@ -1,14 +1,21 @@
 """Owners of delegation tokens in brokers' answers, in every version, and their passwords nowhere."""
 
+import base64
+
 import pytest
 
+from pidgate.protocol.codec import decode_request
 from pidgate.protocol.delegation_tokens import (
     CREATE_DELEGATION_TOKEN,
     DESCRIBE_DELEGATION_TOKEN,
+    NewToken,
+    create_token_request,
     created_token,
     described_tokens,
+    new_token,
 )
 from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.headers import peek_request
 from pidgate.protocol.work import at_once
 from tests.support import raw
 
@@ -79,3 +86,35 @@ def test_an_answer_that_is_cut_short_is_malformed(version: int) -> None:
     for end in range(len(frame) - 8):
         with pytest.raises(KafkaProtocolError):
             at_once(described_tokens(frame, 0, end, version))
+
+
+# ---- tokens that the gateway takes for users
+
+
+def test_a_token_is_asked_for_another_owner() -> None:
+    frame = create_token_request(7, "pidgate", "CN=joe,O=acme")
+    request = decode_request(frame, 4, len(frame))
+    assert (request.owner_principal_type, request.owner_principal_name) == ("User", "CN=joe,O=acme")
+    assert (request.renewers, request.max_lifetime_ms) == ([], -1)
+    assert peek_request(frame, 4, len(frame))[:3] == (CREATE_DELEGATION_TOKEN, 3, 7)
+
+
+def test_a_new_token_is_read_and_its_password_is_not_shown() -> None:
+    times = {"issue_timestamp_ms": 1_000, "expiry_timestamp_ms": 61_000, "max_timestamp_ms": 99_000}
+    frame = created(3, **times)
+    token = new_token(frame, 0, len(frame))
+    assert (token.error_code, token.token_id, token.life_ms) == (0, "id-1", 60_000)
+    assert base64.b64decode(token.password) == SECRET
+    assert token.password not in repr(token)
+
+
+def test_where_none_was_given_the_error_says_why() -> None:
+    frame = created(3, error_code=65, token_id="")
+    assert new_token(frame, 0, len(frame)) == NewToken(65)
+
+
+def test_a_token_s_answer_that_is_cut_short_is_malformed() -> None:
+    frame = created(3)
+    for end in range(4, len(frame) - 5):  # the throttle and the tags behind the password are not read
+        with pytest.raises(KafkaProtocolError):
+            new_token(frame, 0, end)

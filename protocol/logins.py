@@ -1,0 +1,101 @@
+"""The client's side of SASL: PLAIN (RFC 4616), SCRAM-SHA-256/512 (RFC 5802), delegation tokens (KIP-48). PURE.
+
+A crash loop logs in with every life, so the salted password is computed once for each salt.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable, Generator
+from functools import lru_cache
+from typing import Final
+
+from pidgate.protocol import messages, producer_requests
+
+Build = Callable[[int, str], bytes]
+"""The framed request of a correlation id and a client id."""
+
+TOKEN_EXTENSION: Final = ",tokenauth=true"
+"""Of a SCRAM login with a delegation token: its id is the user, its HMAC in base64 the password."""
+
+_HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_MOST_ITERATIONS: Final = 1_000_000
+
+
+class LoginRefused(Exception):
+    """The broker does not take the credentials, or does not know them itself."""
+
+
+def log_in(
+    mechanism: str, user: str, password: str, nonce: str, extensions: str = ""
+) -> Generator[Build, bytes, int]:
+    """Yield requests and take their answers' frames: SaslHandshake and SaslAuthenticate.
+
+    Returns the session's lifetime in ms (KIP-368), 0: it has none. Raises LoginRefused, KafkaProtocolError.
+    """
+    frame = yield lambda n, client_id: producer_requests.sasl_handshake_request(n, client_id, mechanism)
+    version = producer_requests.SASL_HANDSHAKE_VERSION
+    if messages.sasl_handshake_answer(frame, 0, len(frame), version).error_code:
+        raise LoginRefused(f"the brokers do not offer {mechanism}")
+    dialog = tokens(mechanism, user, password, nonce, extensions)
+    token = next(dialog)
+    while True:
+        frame = yield _authenticate(token)
+        answer = producer_requests.sasl_authenticate_answer(frame)
+        if answer.error_code:
+            why = (
+                f"code {answer.error_code}: {answer.reason}" if answer.reason else f"code {answer.error_code}"
+            )
+            raise LoginRefused(f"{user} cannot log in with {mechanism} ({why})")
+        try:
+            token = dialog.send(answer.token)
+        except StopIteration:
+            return answer.session_lifetime_ms
+
+
+def _authenticate(token: bytes) -> Build:
+    return lambda n, client_id: producer_requests.sasl_authenticate_request(n, client_id, token)
+
+
+def tokens(
+    mechanism: str, user: str, password: str, nonce: str, extensions: str = ""
+) -> Generator[bytes, bytes, None]:
+    """Yield the client's tokens and take the server's. Raises LoginRefused.
+
+    `nonce`: unguessable, of printable characters without a comma. `extensions`: of SCRAM's first message.
+    """
+    if mechanism == "PLAIN":
+        yield f"\0{user}\0{password}".encode()
+        return
+    name = user.replace("=", "=3D").replace(",", "=2C")
+    client_first = f"n={name},r={nonce}{extensions}"
+    server_first = (yield f"n,,{client_first}".encode()).decode()
+    fields = _fields(server_first)
+    try:
+        both_nonces, salt, iterations = fields["r"], base64.b64decode(fields["s"]), int(fields["i"])
+    except (KeyError, ValueError) as error:
+        raise LoginRefused(f"an unreadable SCRAM answer: {error}") from error
+    if not both_nonces.startswith(nonce) or not 0 < iterations <= _MOST_ITERATIONS:
+        raise LoginRefused("a SCRAM answer to another login")
+    digest = _HASHES[mechanism]
+    salted = _salted(digest, password, salt, iterations)
+    without_proof = f"c=biws,r={both_nonces}"
+    signed = f"{client_first},{server_first},{without_proof}".encode()
+    client_key = hmac.digest(salted, b"Client Key", digest)
+    signature = hmac.digest(hashlib.new(digest, client_key).digest(), signed, digest)
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    server_last = (yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()).decode()
+    expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
+    if _fields(server_last).get("v") != base64.b64encode(expected).decode():
+        raise LoginRefused("the broker does not know the password either")
+
+
+def _fields(message: str) -> dict[str, str]:
+    return {part[:1]: part[2:] for part in message.split(",") if part[1:2] == "="}
+
+
+@lru_cache(maxsize=1_000)
+def _salted(digest: str, password: str, salt: bytes, iterations: int) -> bytes:
+    return hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
