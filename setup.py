@@ -35,6 +35,7 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/apis/topics.py",
     "pidgate/gateway/proxy/apis/transaction_parts.py",
     "pidgate/gateway/proxy/broker_channel.py",
+    "pidgate/gateway/proxy/broker_login.py",
     "pidgate/gateway/proxy/broker_side.py",
     "pidgate/gateway/proxy/buffers.py",
     "pidgate/gateway/proxy/client_channel.py",

@@ -132,6 +132,7 @@ def explanation(settings: Settings) -> Iterator[str]:
     name = f" {settings.cluster.name}" if settings.cluster.name else ""
     yield f"Cluster{name}: brokers are first looked for at {servers}."
     yield from tls_words.of_cluster(settings)
+    yield from tls_words.of_identity(settings)
     for listener in settings.listeners:
         yield from _listener(listener)
         yield from tls_words.of_listener(listener)

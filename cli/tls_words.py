@@ -45,6 +45,18 @@ def of_listener(listener: ListenerSettings) -> Iterator[str]:
             yield f"  Who shows a certificate is the user that {rules} makes of its subject, until a login by SASL."
 
 
+def of_identity(settings: Settings) -> Iterator[str]:
+    """Yield as whom brokers see clients, and what that needs, where the gateway logs in for them."""
+    identity, sasl = settings.cluster.upstream_identity, settings.own_client.sasl
+    if sasl is None:
+        return
+    if identity == "delegation_token":
+        yield "Who shows a certificate is logged in at the brokers as its user, with a delegation token (KIP-373):"
+        yield f"  they need delegation.token.secret.key, and {sasl.username} the right CreateTokens on these users."
+    if identity == "own":
+        yield f"Brokers see every client as {sasl.username}: what that user may, whoever reaches a listener may."
+
+
 def of_cluster(settings: Settings) -> Iterator[str]:
     """Yield a line if brokers are spoken to with TLS, or if only the clients are."""
     tls = settings.cluster.tls

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+from pidgate.gateway.config.password_file import CredentialsUnreadable
 from pidgate.gateway.topics.availability import Cause, explained, quieten, stopped
 from pidgate.gateway.topics.follower import EventRecord
-from pidgate.gateway.topics.own_client import CredentialsUnreadable, OwnClient
+from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.who.span import MARGIN_MS, Edge, Span, span_of
 
 CHUNK_RECORDS: Final = 2_000

@@ -9,33 +9,23 @@ the gateway topics that exist; of one with authentication both are learnt from t
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from struct import Struct
-from typing import Any
 
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, Nodes
+from pidgate.gateway.cluster.own_connections import CLIENT_ID, NO_BROKER, open_to, read_frame
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.tls.live import LiveContext
 from pidgate.gateway.tls.wording import of_broker
 from pidgate.protocol import addresses, messages, metadata, producer_requests
 from pidgate.protocol.errors import KafkaProtocolError
-from pidgate.protocol.proxy_header import LOCAL_HEADER
 
 log = logger()
 
-_SIZE = Struct(">i")
-PROBE_CLIENT_ID = "pidgate"
-PROBE_ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
-_NO_BROKER = (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError)
-"""ValueError and OverflowError: what is no host name or no port."""
 RETRY_S = 0.5
-SHUTDOWN_S = 1.0
-"""For a broker to answer the end of TLS; half a minute by default."""
 GATEWAY_TOPICS_RETRY_S = 5.0
 """Wait between two looks for the gateway's own topic until it exists: the first gateway to come makes it."""
 UNANSWERED_RETRY_S = 60.0
@@ -89,7 +79,7 @@ class Probe:
 
     async def _open(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         context = None if self._tls is None else self._tls.context
-        return await _open(host, port, context, sends_proxy_header=self._sends_proxy_header)
+        return await open_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
 
     async def _ask(self, address: Address) -> bool:
         host, port = address
@@ -98,7 +88,7 @@ class Probe:
             async with asyncio.timeout(self._timeout_s):
                 reader, writer = await self._open(host, port)
                 found = await _handshake(reader, writer)
-        except _NO_BROKER as error:
+        except NO_BROKER as error:
             is_of_tls = isinstance(error, ssl.SSLError | ConnectionResetError) and self._tls is not None
             reason = of_broker(error, host) if is_of_tls else str(error)
             self.last_failure = f"{host}:{port}: {reason or type(error).__name__}"
@@ -123,10 +113,8 @@ class Probe:
         """Learn the brokers and the gateway topics' ids. False: no answer; clients' answers will bring them."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                writer.write(
-                    messages.metadata_request(3, PROBE_CLIENT_ID, sorted(self._gateway_topics.names))
-                )
-                answer = await _read_frame(reader)
+                writer.write(messages.metadata_request(3, CLIENT_ID, sorted(self._gateway_topics.names)))
+                answer = await read_frame(reader)
                 version = messages.METADATA_PROBE_VERSION
                 addresses.rewrite(messages.METADATA, version, answer, 0, len(answer), self._learn)
                 for name, topic_id in metadata.topic_ids(answer, 0, len(answer), version):
@@ -159,8 +147,8 @@ async def mechanisms_of(
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             for host, port in servers:
-                with suppress(*_NO_BROKER):
-                    reader, writer = await _open(host, port, context, sends_proxy_header=sends_proxy_header)
+                with suppress(*NO_BROKER):
+                    reader, writer = await open_to(host, port, context, sends_proxy_header=sends_proxy_header)
                     try:
                         answer = await _handshake(reader, writer)
                     finally:
@@ -170,56 +158,13 @@ async def mechanisms_of(
     return None
 
 
-async def _open(
-    host: str, port: int, context: ssl.SSLContext | None, *, sends_proxy_header: bool
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect, with TLS where there is a context. Raises OSError, ValueError, OverflowError."""
-    secured: dict[str, Any] = {}
-    if context is not None:
-        secured = {"ssl": context, "ssl_shutdown_timeout": SHUTDOWN_S}
-    if not sends_proxy_header:
-        return await asyncio.open_connection(host, port, **secured)
-    if context is not None:
-        secured["server_hostname"] = host
-    # Before TLS: so the socket has to be ours.
-    return await asyncio.open_connection(sock=await _with_header(host, port), **secured)
-
-
-async def _with_header(host: str, port: int) -> socket.socket:
-    """Return a socket that is connected, on which the header of a connection of our own was sent."""
-    loop = asyncio.get_running_loop()
-    problem: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        opened = socket.socket(family, kind, protocol)
-        opened.setblocking(False)
-        try:
-            await loop.sock_connect(opened, address)
-            await loop.sock_sendall(opened, LOCAL_HEADER)
-        except OSError as error:
-            opened.close()
-            problem = error
-        except BaseException:
-            opened.close()
-            raise
-        else:
-            return opened
-    raise problem
-
-
 async def _handshake(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> messages.SaslHandshakeAnswer:
     """Ask a broker for its mechanisms. Raises OSError, EOFError, ValueError, KafkaProtocolError."""
-    writer.write(messages.api_versions_request(1, PROBE_CLIENT_ID))
-    await _read_frame(reader)
+    writer.write(messages.api_versions_request(1, CLIENT_ID))
+    await read_frame(reader)
     # PLAIN: a broker without it answers too, and one with it takes nothing amiss.
-    writer.write(producer_requests.sasl_handshake_request(2, PROBE_CLIENT_ID, "PLAIN"))
-    answer = await _read_frame(reader)
+    writer.write(producer_requests.sasl_handshake_request(2, CLIENT_ID, "PLAIN"))
+    answer = await read_frame(reader)
     return messages.sasl_handshake_answer(answer, 0, len(answer), 1)
-
-
-async def _read_frame(reader: asyncio.StreamReader) -> bytes:
-    (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
-    if not 0 <= size <= PROBE_ANSWER_LIMIT_BYTES:
-        raise KafkaProtocolError(f"an answer of {size} bytes: this is no Kafka broker")
-    return await reader.readexactly(size)

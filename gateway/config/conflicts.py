@@ -27,6 +27,7 @@ def conflicts(settings: Settings) -> Iterator[Finding]:
     yield from _quota_conflicts(settings)
     yield from _admin_conflicts(settings)
     yield from _tls_conflicts(settings)
+    yield from _identity_conflicts(settings)
     for index, listener in enumerate(settings.listeners):
         if settings.workers > 1 and listener.bind.port == 0:
             yield (
@@ -70,6 +71,23 @@ def _tls_conflicts(settings: Settings) -> Iterator[Finding]:
     tls_of_cluster = settings.cluster.tls
     if tls_of_cluster is not None and tls_of_cluster.given_key_file and not tls_of_cluster.cert_file:
         yield ("cluster", "tls", "cert_file"), "is missing; a key alone can be shown to nobody"
+
+
+def _identity_conflicts(settings: Settings) -> Iterator[Finding]:
+    identity = settings.cluster.upstream_identity
+    if identity == "pass":
+        return
+    if settings.own_client.sasl is None:
+        yield (
+            ("cluster", "upstream_identity"),
+            f"{identity} needs credentials: write own_client.sasl, a user of the brokers",
+        )
+    shows_certificates = any(listener.tls and listener.tls.identifies for listener in settings.listeners)
+    if identity == "delegation_token" and not shows_certificates:
+        yield (
+            ("cluster", "upstream_identity"),
+            "delegation_token has no effect: no listener asks clients for certificates; add tls.client_auth to one",
+        )
 
 
 def warnings(settings: Settings) -> Iterator[Finding]:

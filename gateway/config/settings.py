@@ -47,16 +47,23 @@ class Section(BaseModel):
     model_config = SECTION
 
 
+UpstreamIdentity = Literal["pass", "delegation_token", "own"]
+
+
 class ClusterSettings(Section):
     """The Kafka cluster behind the gateway. `tls` None: it is spoken to without.
 
     `proxy_protocol`: each client's connection to a broker begins with a PROXY header, which names its address.
+    `upstream_identity`: as whom brokers see a client. `pass`: by what it sends itself. `delegation_token`: whoever has
+    shown a certificate to the gateway is logged in as that user, with a delegation token that the gateway takes for it.
+    `own`: everybody is the gateway's own client.
     """
 
     name: str = ""
     bootstrap_servers: tuple[ServerAddress, ...] = Field(min_length=1, strict=False)
     tls: ClusterTlsSettings | None = None
     proxy_protocol: bool = False
+    upstream_identity: UpstreamIdentity = "pass"
 
 
 class SaslSettings(Section):

@@ -80,6 +80,10 @@ class Outside:
         """Return the random seed of a filter."""
         return self.random_bits(32)
 
+    def nonce(self) -> str:
+        """Return what nobody can guess."""
+        return f"{self.random_bits(192):048x}"
+
     def name(self) -> str:
         """Return a name that no other process has."""
         return f"{self.random_bits(48):012x}"

@@ -15,6 +15,7 @@ from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Nodes
 from pidgate.gateway.cluster.probe import Probe
+from pidgate.gateway.cluster.upstream_identity import identity_of
 from pidgate.gateway.config.settings import LimitsSettings, Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
@@ -104,6 +105,9 @@ class Traffic:
             byte_quota=self.byte_quota,
             connection_limits=_connection_limits(limits, settings.workers),
             upstream_tls=upstream_tls,
+            upstream_identity=identity_of(
+                settings, outside.nonce, self.nodes, monotonic_ms(loop), upstream_tls
+            ),
             sends_proxy_header=settings.cluster.proxy_protocol,
         )
         self.shared.recorder = recorder

@@ -66,6 +66,10 @@ class ClientConnection(Reader):
         """Bytes came from either side since somebody looked."""
         self._heard_ms = 0
         self._opened_ms = context.now_ms()
+        self.is_certified = False
+        """Its user is that of its certificate."""
+        self._session_ends_ms = 0
+        """Until when the gateway's login at the broker may be used; 0: for ever."""
         self._life: Life = Life.ACCEPTED
         self._close_cause = ""
 
@@ -107,6 +111,14 @@ class ClientConnection(Reader):
         source, destination = (None if end is None else (end[0], end[1]) for end in ends)
         return None if source is None or destination is None else Origin(source, destination)
 
+    def logged_in(self, session_lifetime_ms: int) -> None:
+        """Have the connection end in good time before the session of the gateway's login does (KIP-368), 0: never.
+
+        The client comes again, and is logged in anew: a login between its requests would be in their way.
+        """
+        if session_lifetime_ms:
+            self._session_ends_ms = self._now_ms() + session_lifetime_ms * 3 // 4
+
     def drain(self) -> None:
         """Take no more requests; close as soon as nothing is in flight. Does not wait for a mute."""
         self._enter(LifeEvent.DRAIN)
@@ -136,6 +148,7 @@ class ClientConnection(Reader):
 
     def certified(self, user: User, *, is_login: bool) -> None:
         """Take the client for this user, by its certificate; `is_login`: that is all the login there is."""
+        self.is_certified = True
         self.conversation.certified(user, is_login=is_login)
 
     def _identified(self) -> None:
@@ -160,6 +173,10 @@ class ClientConnection(Reader):
             self._heard_ms = now_ms
         elif self._heard_ms < now_ms - limits.idle_ms:
             self.close("idle", "nothing was sent or received for limits.idle")
+            return
+        if self._session_ends_ms and now_ms > self._session_ends_ms:
+            self._session_ends_ms = 0
+            self.drain()
             return
         if self.awaits_login and now_ms - self._opened_ms > limits.login_ms:
             self.close("login", "it did not log in within limits.login_time")

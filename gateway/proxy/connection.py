@@ -13,6 +13,7 @@ from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, NodePorts, Nodes
 from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.cluster.topic_names import TopicNames
+from pidgate.gateway.cluster.upstream_identity import UpstreamIdentity
 from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.proxy.accepting import Accepting
@@ -100,6 +101,7 @@ class Shared:
         byte_quota: ByteQuota | None = None,
         connection_limits: ConnectionLimits = UNLIMITED,
         upstream_tls: LiveContext | None = None,
+        upstream_identity: UpstreamIdentity | None = None,
         sends_proxy_header: bool = False,
     ) -> None:
         self.loop = loop
@@ -116,6 +118,8 @@ class Shared:
         self.sends_proxy_header = sends_proxy_header
         self.upstream_tls = upstream_tls
         """None: brokers are spoken to without."""
+        self.upstream_identity = upstream_identity
+        """None: clients log in by themselves, if at all."""
         self.byte_quota = byte_quota or ByteQuota(admission.quotas, self.now_ms())
         self.channels: dict[Connection, None] = {}
         """In the order in which they came; so are the others, as whatever is gone through."""

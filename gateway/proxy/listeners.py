@@ -143,9 +143,12 @@ class Listener:
             return self._bind(host, port, self._shares_ports)
 
     def _context_of(self, node_id: int | None) -> ConnectionContext:
-        settings = self._settings
+        settings, identity = self._settings, self._shared.upstream_identity
+        requires_login = settings.requires_login
+        if requires_login is None and identity is not None and identity.is_of_everybody:
+            requires_login = False  # what the brokers want is the gateway's business
         claim = settings.sasl_oauthbearer_sub_claim_name
-        return ConnectionContext(self._shared, self._ports, node_id, settings.requires_login, claim)
+        return ConnectionContext(self._shared, self._ports, node_id, requires_login, claim)
 
     def _named(self, server_name: str, channel: ClientChannel) -> None:
         """Let the channel stand for the node whose name its client asked for; any other name is the bootstrap's."""
@@ -165,8 +168,9 @@ class Listener:
                 "unauthenticated", f"no rule of {rules} matches its certificate: {error} (see DEFAULT)"
             )
             return
-        # Where the brokers want a login, a certificate is none.
-        channel.certified(user, is_login=self._settings.requires_login is True)
+        # Where the brokers want a login, a certificate is none, unless the gateway logs in for who shows it.
+        is_login = self._settings.requires_login is True or self._shared.upstream_identity is not None
+        channel.certified(user, is_login=is_login)
 
     async def _serve(self, node_id: int | None, bound: socket.socket) -> None:
         context = self._context_of(node_id)

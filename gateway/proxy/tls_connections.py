@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.broker_login import BrokerLogin
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.tls_transport import TlsTransport
@@ -83,11 +84,11 @@ class AcceptedTls(TlsTransport):
 
 
 class DialledTls(TlsTransport):
-    """TLS with a broker: its channel begins when the handshake is over. `done` has the error if it fails."""
+    """TLS with a broker: its reader begins when the handshake is over. `done` has the error if it fails."""
 
     def __init__(
         self,
-        make: Callable[[], BrokerChannel],
+        reader: BrokerChannel | BrokerLogin,
         client: ClientChannel,
         context: ssl.SSLContext,
         host: str,
@@ -95,10 +96,8 @@ class DialledTls(TlsTransport):
     ) -> None:
         """`header`: sent before the handshake."""
         at = client.context
-        self._channel = make()
-        super().__init__(
-            self._channel, context, at.loop, at.budget, client.share, Purpose.ENCRYPTED_ANSWERS, host
-        )
+        super().__init__(reader, context, at.loop, at.budget, client.share, Purpose.ENCRYPTED_ANSWERS, host)
+        self._first = reader
         self._host = host
         self._header = header
         self._has_begun = False
@@ -114,7 +113,7 @@ class DialledTls(TlsTransport):
             return
         self._has_begun = True
         self.done.set_result(None)
-        self._channel.connection_made(self.as_transport())
+        self._first.connection_made(self.as_transport())
 
     def not_secured(self, error: Exception) -> None:
         self._fail(error)
@@ -125,7 +124,7 @@ class DialledTls(TlsTransport):
             # With TLS 1.3 a broker refuses our certificate after the handshake.
             if isinstance(error, ssl.SSLError):
                 error = ConnectionResetError(of_broker(error, self._host))
-            self._channel.connection_lost(error)
+            self._reader.connection_lost(error)
         else:
             self._fail(error or ConnectionResetError("it closed before TLS was set up"))
 

@@ -159,9 +159,10 @@ class TlsTransport(ABC):
 
     def _deliver(self) -> None:
         """Hand on what has arrived, as far as the reader wants it and a turn goes."""
-        reader, inbox = self._reader, self._inbox
+        inbox = self._inbox
         inbox.reads_left = MOST_READS_PER_TURN
         while not (self._is_paused or self._is_closing or self._has_ended):
+            reader = self._reader  # another one behind a login
             try:
                 if self._reads_large:
                     nbytes = inbox.read_into(reader.next_buffer())
@@ -315,6 +316,8 @@ class TlsTransport(ABC):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._reads_large = isinstance(protocol, LargeReads)
+        if isinstance(protocol, Reader):
+            self._reader = protocol
 
     def get_write_buffer_size(self) -> int:
         return 0 if self._socket is None else self._unsent_bytes + self._socket.get_write_buffer_size()

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from socket import gaierror
+from typing import Final
 
 from pidgate.gateway.cluster.nodes import Address
+from pidgate.gateway.cluster.upstream_identity import NoIdentity
+from pidgate.gateway.config.password_file import CredentialsUnreadable
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.broker_login import BrokerLogin
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.tls_connections import DialledTls
 from pidgate.gateway.tls.wording import of_broker
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.logins import Build, LoginRefused
 from pidgate.protocol.proxy_header import LOCAL_HEADER, header_of
 
 log = logger()
+
+NOT_KNOWN_YET_S: Final = 0.1
+"""A token is known at all brokers some 50 ms after it was made."""
+REFUSED_BEFORE_ANEW: Final = 3
+"""Logins with a token that brokers refuse before a new one is taken: it has been revoked, or its user."""
+MOST_REFUSED_LOGINS: Final = 6
 
 
 class NotSecured(Exception):
@@ -53,9 +66,13 @@ class Upstream:
             except TimeoutError:
                 failure = f"{host}:{port} did not answer within {self._shared.connect_timeout_ms} ms"
                 cause = "timeout"
+            except (NoIdentity, CredentialsUnreadable) as error:
+                self._connect_failed(channel, (host, port), "login", str(error))
+                channel.close("login", str(error))
+                return
             except NotSecured as error:
                 failure, cause = f"{host}:{port}: {of_broker(error.cause, host)}", "tls"
-            except (OSError, ValueError, OverflowError) as error:
+            except (OSError, ValueError, OverflowError, KafkaProtocolError) as error:
                 # ValueError and OverflowError: a broker advertises what is no host name or no port.
                 failure = f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
                 cause = _cause_of(error)
@@ -70,15 +87,59 @@ class Upstream:
         channel.close("unreachable", f"no broker could be reached: {failure}")
 
     async def _open(self, channel: ClientChannel, host: str, port: int) -> None:
-        """Connect, and set up TLS where it is configured. Raises NotSecured, OSError, ValueError, OverflowError."""
+        """Connect, and log in where the gateway does that. Raises NoIdentity, CredentialsUnreadable, and what
+        _connect_as raises.
+        """
+        identity = self._shared.upstream_identity
+        if identity is None:
+            await self._connect_as(channel, host, port, None)
+            return
+        user, refused = channel.session.user, 0
+        while True:
+            login = await identity.login_of(user, is_certified=channel.is_certified)
+            try:
+                session_lifetime_ms = await self._connect_as(
+                    channel, host, port, None if login is None else login.exchange(identity.nonce())
+                )
+            except LoginRefused as error:
+                assert login is not None
+                refused += 1
+                if not login.is_of_client or refused == MOST_REFUSED_LOGINS:
+                    raise NoIdentity(str(error)) from error
+                if refused == REFUSED_BEFORE_ANEW:
+                    identity.refused(user, login)
+                await asyncio.sleep(NOT_KNOWN_YET_S)
+            else:
+                channel.logged_in(session_lifetime_ms)
+                return
+
+    async def _connect_as(
+        self, channel: ClientChannel, host: str, port: int, exchange: Generator[Build, bytes, int] | None
+    ) -> int:
+        """Connect, set up TLS where it is configured, and log in by the exchange, if there is one.
+
+        Returns the session's lifetime in ms, 0: it has none. Raises NotSecured, LoginRefused, KafkaProtocolError,
+        OSError, ValueError, OverflowError.
+        """
         loop, tls = self._shared.loop, self._shared.upstream_tls
         header = _header(channel) if self._shared.sends_proxy_header else b""
+        behind_tls = header if tls is None else b""
+        login = None if exchange is None else BrokerLogin(channel, exchange, behind_tls)
+        reader = BrokerChannel(channel, behind_tls) if login is None else login
         if tls is None:
-            await loop.create_connection(lambda: BrokerChannel(channel, header).as_protocol(), host, port)
-            return
-        context = tls.context
-        dialled = DialledTls(lambda: BrokerChannel(channel), channel, context, host, header)
-        await loop.create_connection(dialled.as_protocol, host, port)
+            await loop.create_connection(reader.as_protocol, host, port)
+        else:
+            await self._secure(DialledTls(reader, channel, tls.context, host, header), host, port)
+        if login is None:
+            return 0
+        try:
+            return await login.done
+        finally:
+            if not login.done.done() or login.done.cancelled():
+                login.abort()
+
+    async def _secure(self, dialled: DialledTls, host: str, port: int) -> None:
+        await self._shared.loop.create_connection(dialled.as_protocol, host, port)
         try:
             await dialled.done
         except OSError as error:
@@ -89,7 +150,7 @@ class Upstream:
 
     def _connect_failed(self, channel: ClientChannel, address: Address, cause: str, failure: str) -> None:
         self._shared.counters.upstream_failures[cause] += 1
-        if self._context.node_id is not None:
+        if self._context.node_id is not None and cause != "login":
             self._shared.nodes.forget(self._context.node_id, address)
         # A client that is refused comes back at once: one line a second is enough, the counter has them all.
         server, limit = f"{address[0]}:{address[1]}", self._shared.upstream_log

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
 from pidgate.gateway.clock import monotonic_s
+from pidgate.gateway.config.password_file import CredentialsUnreadable
 from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.topics.own_client import CredentialsUnreadable
 
 log = logger()
 

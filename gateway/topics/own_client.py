@@ -9,18 +9,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from pidgate.gateway.config.password_file import CredentialsUnreadable, password_in
 from pidgate.gateway.config.settings import SaslSettings, Settings
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context
 
 CLIENT_ID = "pidgate"
-
-
-class CredentialsUnreadable(Exception):
-    """The password file, or a file of cluster.tls, cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +74,7 @@ class OwnClient:
                 "security_protocol": "SASL_PLAINTEXT" if self.tls is None else "SASL_SSL",
                 "sasl_mechanism": self.sasl.mechanism,
                 "sasl_plain_username": self.sasl.username,
-                "sasl_plain_password": _password(Path(self.sasl.password_file)),
+                "sasl_plain_password": password_in(self.sasl.password_file),
             }
         return arguments
 
@@ -88,11 +84,3 @@ def _context(tls: ClusterTlsSettings) -> ssl.SSLContext:
         return client_context(tls, ("cluster", "tls"))
     except TlsUnusable as error:
         raise CredentialsUnreadable(str(error)) from error
-
-
-def _password(file: Path) -> str:
-    try:
-        # A newline at the end belongs to the editor, not to the password.
-        return file.read_text("utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CredentialsUnreadable(f"own_client.sasl.password_file: {error}") from error

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pidgate.cli.tls_words import of_identity
 from pidgate.gateway.cluster.nodes import NodePorts
 from pidgate.gateway.config import conflicts, loading
 from pidgate.gateway.config.loading import ConfigError, Settings
@@ -529,3 +530,34 @@ def test_a_quota_that_those_who_cannot_be_identified_merely_inherit_is_a_warning
 def test_no_user_can_be_named_as_those_who_cannot_be_identified() -> None:
     problems = problems_of(CLUSTER + 'quotas: {users: {"\\0OAUTHBEARER": {}}}')
     assert [problem for problem in problems if "holds" in problem or "NUL" in problem]
+
+
+OWN_CLIENT = "own_client: {sasl: {mechanism: PLAIN, username: gw, password_file: /run/secrets/gw}}\n"
+CERTIFICATES = "listeners: [{tls: {cert_file: c, client_auth: required, client_ca_file: ca}}]\n"
+
+
+def identity(value: str) -> str:
+    return CLUSTER.replace("}", f", upstream_identity: {value}}}")
+
+
+@pytest.mark.parametrize("value", ["delegation_token", "own"])
+def test_who_logs_in_for_others_needs_credentials(value: str) -> None:
+    assert problems_of(identity(value) + CERTIFICATES) == [
+        f"f.yaml:1: cluster.upstream_identity: {value} needs credentials: write own_client.sasl, a user of the brokers"
+    ]
+    loading.parse(identity(value) + CERTIFICATES + OWN_CLIENT)
+
+
+def test_tokens_for_users_without_certificates_have_no_effect() -> None:
+    (problem,) = problems_of(identity("delegation_token") + OWN_CLIENT)
+    assert "no listener asks clients for certificates; add tls.client_auth to one" in problem
+    loading.parse(identity("own") + OWN_CLIENT)
+
+
+def test_check_says_as_whom_brokers_see_clients() -> None:
+    def words(value: str) -> str:
+        return " ".join(of_identity(loading.parse(identity(value) + CERTIFICATES + OWN_CLIENT)))
+
+    assert "gw the right CreateTokens" in words("delegation_token")
+    assert "Brokers see every client as gw" in words("own")
+    assert words("pass") == ""

@@ -14,11 +14,12 @@ from structlog.testing import capture_logs
 
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError
+from pidgate.gateway.config.password_file import CredentialsUnreadable
 from pidgate.gateway.config.reloadable import differences
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
 from pidgate.gateway.tls import checking, live
 from pidgate.gateway.tls.contexts import TlsUnusable, client_context, server_context
-from pidgate.gateway.topics.own_client import CredentialsUnreadable, OwnClient
+from pidgate.gateway.topics.own_client import OwnClient
 from pidgate.sandbox.certificates import Authority, Pair
 from tests.support.loopback import ScriptedBroker, gateway_before, run, until
 

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pidgate.gateway.config import loading
+from pidgate.gateway.config.password_file import CredentialsUnreadable
 from pidgate.gateway.config.settings import SaslSettings
 from pidgate.gateway.topics import availability
 from pidgate.gateway.topics.availability import (
@@ -23,7 +24,7 @@ from pidgate.gateway.topics.availability import (
     last_complaint,
     quieten,
 )
-from pidgate.gateway.topics.own_client import CredentialsUnreadable, OwnClient
+from pidgate.gateway.topics.own_client import OwnClient
 
 
 class Clock:

@@ -1,0 +1,85 @@
+"""Connections of the gateway's own to brokers, one request at a time: for what aiokafka has no call for."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Generator
+from struct import Struct
+from typing import Any, Final, TypeVar
+
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.logins import Build
+from pidgate.protocol.proxy_header import LOCAL_HEADER
+
+T = TypeVar("T")
+
+CLIENT_ID: Final = "pidgate"
+NO_BROKER: Final = (OSError, EOFError, ValueError, OverflowError, KafkaProtocolError)
+"""Errors of a broker that does not answer. ValueError and OverflowError: of what is no host name or no port."""
+
+_SIZE: Final = Struct(">i")
+_ANSWER_LIMIT_BYTES: Final = 8 * 1024 * 1024
+_SHUTDOWN_S: Final = 1.0
+"""For a broker to answer the end of TLS; half a minute by default."""
+
+
+async def open_to(
+    host: str, port: int, context: ssl.SSLContext | None, *, sends_proxy_header: bool
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect, with TLS where there is a context. Raises OSError, ValueError, OverflowError."""
+    secured: dict[str, Any] = {}
+    if context is not None:
+        secured = {"ssl": context, "ssl_shutdown_timeout": _SHUTDOWN_S}
+    if not sends_proxy_header:
+        return await asyncio.open_connection(host, port, **secured)
+    if context is not None:
+        secured["server_hostname"] = host
+    # Before TLS: so the socket has to be ours.
+    return await asyncio.open_connection(sock=await _with_header(host, port), **secured)
+
+
+async def _with_header(host: str, port: int) -> socket.socket:
+    """Return a socket that is connected, on which the header of a connection of our own was sent."""
+    loop = asyncio.get_running_loop()
+    problem: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        opened = socket.socket(family, kind, protocol)
+        opened.setblocking(False)
+        try:
+            await loop.sock_connect(opened, address)
+            await loop.sock_sendall(opened, LOCAL_HEADER)
+        except OSError as error:
+            opened.close()
+            problem = error
+        except BaseException:
+            opened.close()
+            raise
+        else:
+            return opened
+    raise problem
+
+
+async def run(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, exchange: Generator[Build, bytes, T]
+) -> T:
+    """Send what the exchange yields, and give it the answers. Raises what it raises, OSError, EOFError."""
+    answer, correlation_id = None, 0
+    while True:
+        try:
+            build = next(exchange) if answer is None else exchange.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        correlation_id += 1
+        writer.write(build(correlation_id, CLIENT_ID))
+        answer = await read_frame(reader)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """Return the next answer without its size prefix. Raises OSError, EOFError, KafkaProtocolError."""
+    (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+    if not 0 <= size <= _ANSWER_LIMIT_BYTES:
+        raise KafkaProtocolError(f"an answer of {size} bytes: this is no Kafka broker")
+    return await reader.readexactly(size)

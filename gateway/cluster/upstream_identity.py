@@ -1,0 +1,210 @@
+"""As whom the brokers see a client whose connection the gateway has authenticated itself, by its certificate.
+
+Where TLS ends at the gateway no broker sees the client's certificate. A delegation token for the client's user
+(KIP-48, made for another owner as KIP-373 allows) lets the gateway log in as that user, so that ACLs, quotas and audit
+hold as if it were there. One token of each user is kept in each process, and replaced in the last quarter of its life;
+the old one expires by itself. What is secret of it appears in no `repr`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from pidgate.gateway.cluster.nodes import Nodes
+from pidgate.gateway.cluster.own_connections import NO_BROKER, open_to, run
+from pidgate.gateway.config.password_file import password_in
+from pidgate.gateway.config.settings import SaslSettings, Settings
+from pidgate.gateway.tls.live import LiveContext
+from pidgate.protocol import delegation_tokens, logins, messages
+from pidgate.protocol.delegation_tokens import NewToken
+from pidgate.protocol.logins import TOKEN_EXTENSION, Build, LoginRefused
+from pidgate.quota.entities import User
+from pidgate.version import version
+
+MOST_TOKENS: Final = 10_000
+"""Of users; the one that was used the longest ago goes first, and is made again when it is asked for."""
+DEFAULT_MECHANISM: Final = "SCRAM-SHA-256"
+"""Of logins with tokens, where the gateway's own is none of SCRAM."""
+
+_REFUSALS: Final = {
+    61: "the brokers have no delegation tokens: set delegation.token.secret.key",
+    64: "brokers give tokens only to who is logged in by SASL or by a certificate, and not by a token",
+    65: "the gateway's own user may not make tokens for it: allow CreateTokens on resource User:<name> (KIP-373)",
+    67: "the name is no user's",
+}
+"""Of CreateDelegationToken, by error code."""
+
+
+class NoIdentity(Exception):
+    """Nobody can be logged in at the brokers for this client; the text names the remedy, and no secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamLogin:
+    """Credentials of one login at a broker."""
+
+    user: str
+    mechanism: str
+    password: str = field(repr=False)
+    extensions: str = ""
+    is_of_client: bool = False
+    """It is the client's own, by a token; else the gateway's."""
+
+    def exchange(self, nonce: str) -> Generator[Build, bytes, int]:
+        """Yield the requests of the login, before the client's first one: see logins.log_in."""
+        yield lambda n, client_id: messages.api_versions_request(n, client_id, version())
+        return (yield from logins.log_in(self.mechanism, self.user, self.password, nonce, self.extensions))
+
+
+class UpstreamIdentity(ABC):
+    """Finds the login of a client's connection."""
+
+    is_of_everybody: bool = False
+    """Nobody logs in by himself, so that no client is asked to."""
+
+    def __init__(self, nonce: Callable[[], str]) -> None:
+        self.nonce = nonce
+        """Returns what nobody can guess, another one each time."""
+
+    @abstractmethod
+    async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin | None:
+        """Return the login for a client; None: it logs in by itself, if at all.
+
+        Raises NoIdentity, CredentialsUnreadable.
+        """
+
+    @abstractmethod
+    def refused(self, user: User, login: UpstreamLogin) -> None:
+        """Note that brokers refuse this login."""
+
+
+class OwnIdentity(UpstreamIdentity):
+    """Every client is the gateway's own client."""
+
+    is_of_everybody = True
+
+    def __init__(self, sasl: SaslSettings, nonce: Callable[[], str]) -> None:
+        super().__init__(nonce)
+        self._sasl = sasl
+
+    async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin:
+        """Raises CredentialsUnreadable."""
+        return UpstreamLogin(self._sasl.username, self._sasl.mechanism, password_in(self._sasl.password_file))
+
+    def refused(self, user: User, login: UpstreamLogin) -> None:
+        """Note nothing: the password is read anew for each login."""
+
+
+class TokenIdentity(UpstreamIdentity):
+    """Every client that has shown a certificate is its user, by a delegation token."""
+
+    def __init__(
+        self,
+        sasl: SaslSettings,
+        nonce: Callable[[], str],
+        nodes: Nodes,
+        timeout_ms: int,
+        now_ms: Callable[[], int],
+        tls: LiveContext | None,
+        *,
+        sends_proxy_header: bool,
+    ) -> None:
+        super().__init__(nonce)
+        self._own = OwnIdentity(sasl, nonce)
+        self._mechanism = sasl.mechanism if sasl.mechanism != "PLAIN" else DEFAULT_MECHANISM
+        self._nodes = nodes
+        self._timeout_s = timeout_ms / 1000
+        self._now_ms = now_ms
+        self._tls = tls
+        self._sends_proxy_header = sends_proxy_header
+        self._tokens: dict[User, tuple[UpstreamLogin, int]] = {}
+        """With the time from which on a new one is made."""
+        self._asked: dict[User, asyncio.Task[UpstreamLogin]] = {}
+
+    async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin | None:
+        if not is_certified:
+            return None
+        if "\0" in user:  # an entity that is no principal: see quota/entities.py
+            raise NoIdentity("its certificate names nobody that can be read for sure")
+        kept = self._tokens.pop(user, None)
+        if kept is not None and self._now_ms() < kept[1]:
+            self._tokens[user] = kept
+            return kept[0]
+        task = self._asked.get(user)
+        if task is None:
+            task = self._asked[user] = asyncio.get_running_loop().create_task(self._take(user))
+            task.add_done_callback(partial(self._asked_for, user))
+        return await asyncio.shield(task)
+
+    def _asked_for(self, user: User, task: asyncio.Task[UpstreamLogin]) -> None:
+        del self._asked[user]
+        if not task.cancelled():
+            task.exception()  # whoever waited has it, or has given up
+
+    def refused(self, user: User, login: UpstreamLogin) -> None:
+        kept = self._tokens.get(user)
+        if kept is not None and kept[0] is login:
+            del self._tokens[user]
+
+    async def _take(self, user: User) -> UpstreamLogin:
+        """Take a token for a user. Raises NoIdentity."""
+        problem: Exception = NoIdentity("no broker is known")
+        for host, port in self._nodes.candidates(None):
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    token = await self._asked_of(host, port, user)
+            except LoginRefused as error:
+                raise NoIdentity(f"own_client.sasl: {error}") from error
+            except (*NO_BROKER, TimeoutError) as error:
+                problem = error
+                continue
+            if token.error_code:
+                reason = _REFUSALS.get(token.error_code, "no token")
+                raise NoIdentity(f"{reason} (CreateDelegationToken for {user}: error {token.error_code})")
+            login = UpstreamLogin(token.token_id, self._mechanism, token.password, TOKEN_EXTENSION, True)
+            self._tokens[user] = login, self._now_ms() + token.life_ms * 3 // 4
+            if len(self._tokens) > MOST_TOKENS:
+                del self._tokens[next(iter(self._tokens))]
+            return login
+        raise NoIdentity(
+            f"no broker gave a token for {user}: {problem or type(problem).__name__}"
+        ) from problem
+
+    async def _asked_of(self, host: str, port: int, user: User) -> NewToken:
+        context = None if self._tls is None else self._tls.context
+        reader, writer = await open_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
+        try:
+            own = await self._own.login_of(user, is_certified=False)
+            await run(reader, writer, own.exchange(self.nonce()))
+            return await run(reader, writer, _created(user))
+        finally:
+            writer.close()
+
+
+def identity_of(
+    settings: Settings,
+    nonce: Callable[[], str],
+    nodes: Nodes,
+    now_ms: Callable[[], int],
+    tls: LiveContext | None,
+) -> UpstreamIdentity | None:
+    """Return what the configuration says; None: clients log in by themselves."""
+    cluster, sasl = settings.cluster, settings.own_client.sasl
+    if cluster.upstream_identity == "pass" or sasl is None:
+        return None
+    if cluster.upstream_identity == "own":
+        return OwnIdentity(sasl, nonce)
+    timeout_ms = settings.limits.connect_timeout_ms
+    return TokenIdentity(
+        sasl, nonce, nodes, timeout_ms, now_ms, tls, sends_proxy_header=cluster.proxy_protocol
+    )
+
+
+def _created(user: User) -> Generator[Build, bytes, NewToken]:
+    frame = yield lambda n, client_id: delegation_tokens.create_token_request(n, client_id, user)
+    return delegation_tokens.new_token(frame, 0, len(frame))

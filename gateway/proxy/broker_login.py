@@ -1,0 +1,114 @@
+"""A broker's socket before its channel: the login that the gateway does for a client.
+
+The channel takes the socket over with the answer to the last token, so that nothing of it runs before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+
+from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.reading import Reader
+from pidgate.gateway.proxy.receive_buffer import READ_VIEW, SIZE_BYTES, frame_size
+from pidgate.protocol.errors import FrameTooLarge
+from pidgate.protocol.logins import Build
+
+CLIENT_ID = "pidgate"
+MOST_ANSWER_BYTES = 64 * 1024
+"""ApiVersions has some hundred APIs of a few bytes each, the others are shorter."""
+
+
+class BrokerLogin(Reader):
+    """Says what an exchange yields; `done` has the exchange's result or its error."""
+
+    def __init__(
+        self, client: ClientChannel, exchange: Generator[Build, bytes, int], header: bytes = b""
+    ) -> None:
+        """`header`: sent before anything else."""
+        super().__init__(client.context.budget, client.context.loop)
+        self._client = client
+        self._exchange = exchange
+        self._header = header
+        self._answer = b""
+        self._correlation_id = 0
+        self.done: asyncio.Future[int] = client.context.loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        opened = self._opened(transport)
+        if self._header:
+            opened.write(self._header)
+        self._say(next(self._exchange))
+
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        try:
+            while len(self._answer) >= SIZE_BYTES and not self.done.done():
+                size = frame_size(self._answer, 0)
+                if not 0 <= size <= MOST_ANSWER_BYTES:
+                    self._fail(FrameTooLarge(f"an answer of {size} bytes to a login"))
+                    return
+                end = SIZE_BYTES + size
+                if len(self._answer) < end:
+                    return
+                answer, self._answer = self._answer[SIZE_BYTES:end], self._answer[end:]
+                self._say(self._exchange.send(answer))
+        except StopIteration as last:
+            self._hand_over(last.value)
+        except Exception as error:  # noqa: BLE001 - whoever dialled gets it
+            self._fail(error)
+
+    def next_buffer(self) -> memoryview:
+        return READ_VIEW
+
+    def buffer_filled(self, nbytes: int) -> None:
+        self.data_received(bytes(READ_VIEW[:nbytes]))
+
+    def take_rest(self, rest: bytes) -> None:
+        """Nothing of a login has to wait."""
+
+    def write(self, data: bytes | bytearray) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gate.closed()
+        self._transport = None
+        self._fail(exc or ConnectionResetError("it closed during the login"))
+
+    def pause_writing(self) -> None:
+        """A login is short."""
+
+    def resume_writing(self) -> None:
+        """A login is short."""
+
+    def abort(self) -> None:
+        """Nobody waits for it any more."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _say(self, build: Build) -> None:
+        self._correlation_id += 1
+        self.write(build(self._correlation_id, CLIENT_ID))
+
+    def _hand_over(self, session_lifetime_ms: int) -> None:
+        transport = self._transport
+        if transport is None or self.done.done():
+            self.abort()
+            return
+        self._transport = None
+        self._gate.closed()
+        channel = BrokerChannel(self._client)
+        transport.set_protocol(channel.as_protocol())
+        self.done.set_result(session_lifetime_ms)
+        channel.connection_made(transport)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+            self.done.exception()  # whoever dialled may have given up: that is no error of ours
+        self.abort()
