@@ -64,7 +64,9 @@ def ran(name: str) -> dict[str, Any]:
 
 def tested(arguments: Sequence[str]) -> tuple[bool, list[str]]:
     """Run pytest with its output shown; return if it is green, and the lines of its summary, the closing one last."""
-    command = [sys.executable, "-m", "pytest", "--timeout=1800", *arguments]
+    # By day a test that takes four minutes shows where it is. Here some do, and the look at a running interpreter has
+    # ended one.
+    command = [sys.executable, "-m", "pytest", "--timeout=1800", "-o", "faulthandler_timeout=0", *arguments]
     summary = [""]
     with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
