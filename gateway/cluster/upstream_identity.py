@@ -127,6 +127,7 @@ class TokenIdentity(UpstreamIdentity):
         self._asked: dict[User, asyncio.Task[UpstreamLogin]] = {}
 
     async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin | None:
+        """Return the login by the user's token. Raises NoIdentity, also from whoever takes the token."""
         if not is_certified:
             return None
         if "\0" in user:  # an entity that is no principal: see quota/entities.py

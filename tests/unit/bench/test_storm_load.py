@@ -77,7 +77,8 @@ class Refusing:
                 api_key, _, correlation_id = struct.unpack_from(">hhi", frame)
                 asked.append(api_key)
                 if api_key != 0:
-                    answer = struct.pack(">i10x", correlation_id)
+                    # An empty answer: zeros as far as SaslAuthenticate's session lifetime.
+                    answer = struct.pack(">i16x", correlation_id)
                 else:
                     answer = produce_answer(0 if is_first else NOT_ENOUGH_REPLICAS, None, 20, correlation_id)
                 writer.write(struct.pack(">i", len(answer)) + answer)
