@@ -23,7 +23,7 @@ from pidgate.protocol.splice import Splice, translate_endpoint, translate_node_e
 from pidgate.protocol.work import Steps, Walk
 
 Walker = Callable[[Reader, int, Splice, Translate], Iterator[None]]
-"""Goes over an answer behind its header, and gives way after each element."""
+"""Walk over an answer behind its header, which gives way after each element."""
 
 FIND_COORDINATOR = 10
 DESCRIBE_CONFIGS = 32

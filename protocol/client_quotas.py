@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from pidgate.protocol.errors import FrameTooLarge, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, array_count, encode_string, framed
-from pidgate.protocol.headers import RequestHead, peek_request
+from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.versions import speaks
 from pidgate.protocol.work import MOST_ELEMENTS, Steps, Walk
 
@@ -96,13 +96,13 @@ class AlterAnswer(NamedTuple):
 # AlterClientQuotas
 
 
-def read_alter(buf: Buffer, start: int, end: int) -> AlterRequest:
-    """Read the request buf[start:end]. Raises KafkaProtocolError."""
-    head, reader = _request(buf, start, end, ALTER_CLIENT_QUOTAS)
+def read_alter(buf: Buffer, head: RequestHead) -> AlterRequest:
+    """Read the request in `buf`. Raises KafkaProtocolError."""
+    reader = _request(buf, head, ALTER_CLIENT_QUOTAS)
     entries = [_entry(reader) for _ in range(reader.count(1, nullable=True))]
     validate_only = reader.i8() != 0
     _finish(reader)
-    raw_head = bytes(buf[start : head.body])
+    raw_head = bytes(buf[head.start : head.body])
     return AlterRequest(head.api_version, head.correlation_id, raw_head, entries, validate_only)
 
 
@@ -173,13 +173,13 @@ UserValues = Mapping[str | None, Mapping[str, float]]
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 
-def read_user_filter(buf: Buffer, start: int, end: int) -> UserFilter | None:
+def read_user_filter(buf: Buffer, head: RequestHead) -> UserFilter | None:
     """Read the filter of a DescribeClientQuotas request; None: it matches no entity that is a user alone.
 
     None, too, for a filter that Kafka refuses. An entity must have every component of the filter; with `strict` no
     others. Raises KafkaProtocolError.
     """
-    _head, reader = _request(buf, start, end, DESCRIBE_CLIENT_QUOTAS)
+    reader = _request(buf, head, DESCRIBE_CLIENT_QUOTAS)
     components: list[tuple[str | None, int, str | None]] = []
     for _ in range(reader.count(1, nullable=True)):
         components.append((reader.nullable_string(), reader.i8(), reader.nullable_string()))
@@ -277,14 +277,13 @@ def _values(values: Mapping[str, float], flexible: bool) -> bytes:
 # Both
 
 
-def _request(buf: Buffer, start: int, end: int, api_key: int) -> tuple[RequestHead, Reader]:
-    head = peek_request(buf, start, end)
+def _request(buf: Buffer, head: RequestHead, api_key: int) -> Reader:
     if head.api_key != api_key or not speaks(api_key, head.api_version):
         raise UnsupportedVersion(head.api_key, head.api_version)
-    if end - start > MAX_REQUEST_BYTES:
-        raise FrameTooLarge(f"{end - start} bytes of client quotas, {MAX_REQUEST_BYTES} are read: {_REMEDY}")
+    if (size := head.end - head.start) > MAX_REQUEST_BYTES:
+        raise FrameTooLarge(f"{size} bytes of client quotas, {MAX_REQUEST_BYTES} are read: {_REMEDY}")
     flexible = head.api_version >= _FLEXIBLE_FROM
-    return head, Reader(buf, head.body, end, flexible=flexible, most_elements=MOST_ELEMENTS)
+    return Reader(buf, head.body, head.end, flexible=flexible, most_elements=MOST_ELEMENTS)
 
 
 def _answer(buf: Buffer, start: int, end: int, api_version: int) -> Reader:

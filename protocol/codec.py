@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader
-from pidgate.protocol.headers import is_flexible, peek_request
+from pidgate.protocol.headers import RequestHead, is_flexible
 from pidgate.protocol.messages import API_VERSIONS, answer_reader
 from pidgate.protocol.versions import SPOKEN, speaks
 from pidgate.protocol.work import MOST_DECODED
@@ -64,10 +64,9 @@ def message_class(api_key: int, kind: Kind) -> Any:
     return _classes()[api_key, kind]
 
 
-def decode_request(buf: Buffer, start: int, end: int) -> Any:
-    """The body of a request frame as the codec's object. Raises KafkaProtocolError."""
-    head = peek_request(buf, start, end)
-    return _decode(head.api_key, head.api_version, "request", buf, head.body, end)
+def decode_request(buf: Buffer, head: RequestHead) -> Any:
+    """Return the body of the request in `buf` as the codec's object. Raises KafkaProtocolError."""
+    return _decode(head.api_key, head.api_version, "request", buf, head.body, head.end)
 
 
 def decode_response(api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> Any:

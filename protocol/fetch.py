@@ -22,7 +22,6 @@ from pidgate.protocol.splice import Splice, translate_endpoint
 FETCH = 1
 SHARE_FETCH = 78
 
-_FIRST_VERSION = {FETCH: 16, SHARE_FETCH: 0}
 _WALKED = {FETCH: range(16, 19), SHARE_FETCH: range(1, 3)}
 
 MAX_UNIT = 65_536
@@ -38,14 +37,8 @@ _PADDING_TAG = 127
 """The tagged field that fills the tail: above any that Kafka has (0 to 9), and still one byte long."""
 
 
-def streams_addresses(api_key: int, api_version: int) -> bool:
-    """Return whether an answer of this API must pass through an EndpointsWalker before a client may see it."""
-    first = _FIRST_VERSION.get(api_key)
-    return first is not None and api_version >= first
-
-
 class EndpointsWalker:
-    """Walks one answer of `frame_bytes` (without the size prefix, which the caller passes on unchanged)."""
+    """Walker of one answer of `frame_bytes` (without the size prefix, which the caller passes on unchanged)."""
 
     __slots__ = (
         "_carry",
@@ -121,7 +114,7 @@ class EndpointsWalker:
         return out
 
     def _read(self, unit: Callable[[Reader], None], chunk: memoryview, pos: int) -> int:
-        """Reads a unit at chunk[pos], its beginning perhaps in the carry; the position after it."""
+        """Read a unit at chunk[pos], its beginning perhaps in the carry; return the position after it."""
         carried = len(self._carry)
         if carried:
             data = self._carry + chunk[pos : pos + MAX_UNIT]

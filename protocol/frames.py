@@ -269,6 +269,6 @@ class Reader:
         return fields
 
     def finish(self) -> None:
-        """Raises MalformedFrame if bytes are left over."""
+        """End the reading. Raises MalformedFrame if bytes are left over."""
         if self.pos != self.end:
             raise MalformedFrame(f"{self.end - self.pos} bytes left over")

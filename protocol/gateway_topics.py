@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from pidgate.protocol.errors import ErrorCode, MalformedFrame
 from pidgate.protocol.frames import Buffer, Reader, read_uvarint, size_prefix, uvarint
-from pidgate.protocol.headers import is_flexible, peek_request
+from pidgate.protocol.headers import RequestHead, is_flexible
 from pidgate.protocol.metadata import FIRST_WITH_TOPIC_IDS, METADATA, to_topics
 from pidgate.protocol.splice import Splice
 from pidgate.protocol.work import BYTES_PER_STEP, Steps
@@ -150,14 +150,13 @@ class MetadataCut(NamedTuple):
     """It names no topic any more, which asks for all of them in version 0."""
 
 
-def cut_metadata_request(buf: Buffer, start: int, end: int, topics: GatewayTopicSet) -> MetadataCut | None:
-    """Cut `topics` out of the Metadata request buf[start:end]; None: it names none of them.
+def cut_metadata_request(buf: Buffer, head: RequestHead, topics: GatewayTopicSet) -> MetadataCut | None:
+    """Cut `topics` out of the Metadata request in `buf`; None: it names none of them.
 
     Raises MalformedFrame. The cost grows with the topics in it: ask `is_held` first.
     """
-    head = peek_request(buf, start, end)
     version = head.api_version
-    request = Reader(buf, head.body, end, flexible=is_flexible(METADATA, version))
+    request = Reader(buf, head.body, head.end, flexible=is_flexible(METADATA, version))
     at, count = request.pos, request.count(2, nullable=True)
     array = _Array(at, request.pos, count)
     gone: list[tuple[int, int]] = []
@@ -174,7 +173,7 @@ def cut_metadata_request(buf: Buffer, start: int, end: int, topics: GatewayTopic
             refusals.append(_refusal(version, name_field, topic_id, flexible=request.flexible))
     if not gone:
         return None
-    return MetadataCut(_cut(request, start, array, gone), tuple(refusals), len(gone) == count)
+    return MetadataCut(_cut(request, head.start, array, gone), tuple(refusals), len(gone) == count)
 
 
 def _refusal(version: int, name_field: bytes, topic_id: bytes, *, flexible: bool) -> bytes:

@@ -6,6 +6,8 @@ buffer. An ApiVersions answer always has response header v0 (KIP-511), since its
 version yet.
 """
 
+from __future__ import annotations
+
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
@@ -23,7 +25,7 @@ _FIRST_FLEXIBLE: dict[int, int] = {
 
 
 class RequestHead(NamedTuple):
-    """A request's header, and where its body begins."""
+    """A request's header, and where the frame lies in its buffer."""
 
     api_key: int
     api_version: int
@@ -31,6 +33,12 @@ class RequestHead(NamedTuple):
     client_id: str | None
     body: int
     """Offset in the buffer of the first byte after the header."""
+    start: int
+    end: int
+
+    def moved(self, by: int) -> RequestHead:
+        """Return the header of the same frame that lies so many bytes further back."""
+        return self._replace(body=self.body + by, start=self.start + by, end=self.end + by)
 
 
 _HEAD = Struct(">hhih").unpack_from
@@ -62,7 +70,7 @@ def peek_request(buf: Buffer, start: int, end: int) -> RequestHead:
         body = skip_tags(buf, body, end)
     if body > end:
         raise MalformedFrame("a request shorter than its header")
-    return RequestHead(api_key, api_version, correlation_id, client_id, body)
+    return RequestHead(api_key, api_version, correlation_id, client_id, body, start, end)
 
 
 def response_header_version(api_key: int, api_version: int) -> int:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pidgate.protocol.errors import ErrorCode, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, array_count, encode_string, framed
-from pidgate.protocol.headers import is_flexible, peek_request, response_header_version
+from pidgate.protocol.headers import RequestHead, is_flexible, response_header_version
 from pidgate.protocol.versions import SPOKEN, cap, speaks
 
 METADATA: Final = 3
@@ -67,12 +67,11 @@ class EndTxnAnswer(NamedTuple):
     producer_epoch: int
 
 
-def _request(buf: Buffer, start: int, end: int, api_key: int) -> tuple[int, Reader]:
+def _request(buf: Buffer, head: RequestHead, api_key: int) -> tuple[int, Reader]:
     """Return (api_version, a reader at the body) of a request that must be of this API, in a version we offer."""
-    head = peek_request(buf, start, end)
     if head.api_key != api_key or not speaks(api_key, head.api_version):
         raise UnsupportedVersion(head.api_key, head.api_version)
-    return head.api_version, Reader(buf, head.body, end, flexible=is_flexible(api_key, head.api_version))
+    return head.api_version, Reader(buf, head.body, head.end, flexible=is_flexible(api_key, head.api_version))
 
 
 def answer_reader(buf: Buffer, start: int, end: int, api_key: int, api_version: int) -> Reader:
@@ -135,26 +134,26 @@ def too_new_api_versions(correlation_id: int) -> bytes:
     )
 
 
-def client_software(buf: Buffer, start: int, end: int) -> tuple[str, str] | None:
+def client_software(buf: Buffer, head: RequestHead) -> tuple[str, str] | None:
     """Return (client_software_name, client_software_version) of an ApiVersions request; None before v3 (KIP-511)."""
-    api_version, reader = _request(buf, start, end, API_VERSIONS)
+    api_version, reader = _request(buf, head, API_VERSIONS)
     if api_version < 3:
         return None
     return reader.string(), reader.string()
 
 
-def without_meant_node(buf: Buffer, start: int, end: int) -> bytes:
+def without_meant_node(buf: Buffer, head: RequestHead) -> bytes:
     """Return an ApiVersions request of FIRST_WITH_MEANT_NODE or later, framed, with neither cluster nor node in it.
 
     A broker that is not the node that was meant answers REBOOTSTRAP_REQUIRED (KIP-1242).
     """
-    _, reader = _request(buf, start, end, API_VERSIONS)
+    _, reader = _request(buf, head, API_VERSIONS)
     reader.skip_string()  # client_software_name
     reader.skip_string()  # client_software_version
     at = reader.pos
     reader.skip_string()  # ClusterId
     reader.i32()  # NodeId
-    return framed(buf[start:at], _NO_MEANT_NODE, buf[reader.pos : end])
+    return framed(buf[head.start : at], _NO_MEANT_NODE, buf[reader.pos : head.end])
 
 
 def api_versions_request(correlation_id: int, client_id: str, software_version: str = "unknown") -> bytes:
@@ -190,9 +189,9 @@ def metadata_request(correlation_id: int, client_id: str, topics: Sequence[str] 
 # Producer ids
 
 
-def init_producer_id_request(buf: Buffer, start: int, end: int) -> InitProducerIdRequest:
+def init_producer_id_request(buf: Buffer, head: RequestHead) -> InitProducerIdRequest:
     """Read an InitProducerId: by transactional id, or (v3+) with an id whose epoch is to be bumped."""
-    api_version, reader = _request(buf, start, end, INIT_PRODUCER_ID)
+    api_version, reader = _request(buf, head, INIT_PRODUCER_ID)
     transactional_id = reader.nullable_string()
     reader.i32()  # transaction_timeout_ms
     if api_version < 3:
@@ -227,9 +226,9 @@ def init_producer_id_refused(correlation_id: int, api_version: int, throttle_tim
     )
 
 
-def end_txn_request(buf: Buffer, start: int, end: int) -> EndTxnRequest:
+def end_txn_request(buf: Buffer, head: RequestHead) -> EndTxnRequest:
     """Read the end of a transaction; from v5 on its answer may replace this producer id."""
-    _, reader = _request(buf, start, end, END_TXN)
+    _, reader = _request(buf, head, END_TXN)
     return EndTxnRequest(reader.string(), reader.i64(), reader.i16(), reader.i8() != 0)
 
 
@@ -246,9 +245,9 @@ def end_txn_answer(buf: Buffer, start: int, end: int, api_version: int) -> EndTx
 # SASL
 
 
-def sasl_mechanism(buf: Buffer, start: int, end: int) -> str:
+def sasl_mechanism(buf: Buffer, head: RequestHead) -> str:
     """Read the mechanism of a SaslHandshake request. Raises UnsupportedVersion for v0: refuse that first."""
-    _, reader = _request(buf, start, end, SASL_HANDSHAKE)
+    _, reader = _request(buf, head, SASL_HANDSHAKE)
     return reader.string()
 
 
@@ -279,9 +278,9 @@ def sasl_handshake_refused(correlation_id: int, api_version: int) -> bytes:
     )
 
 
-def sasl_token(buf: Buffer, start: int, end: int) -> bytes:
+def sasl_token(buf: Buffer, head: RequestHead) -> bytes:
     """Read the client's token in a SaslAuthenticate request. It may hold a password: keep it nowhere."""
-    _, reader = _request(buf, start, end, SASL_AUTHENTICATE)
+    _, reader = _request(buf, head, SASL_AUTHENTICATE)
     return _bytes(reader)
 
 

@@ -59,7 +59,7 @@ def _to_brokers(answer: Reader, version: int) -> None:
 
 
 def to_topics(answer: Reader, version: int) -> None:
-    """Takes a reader at the beginning of an answer (its header included) to the number of topics."""
+    """Move a reader at the beginning of an answer (its header included) to the number of topics."""
     _to_brokers(answer, version)
     for _ in range(answer.count(10)):
         answer.skip(4)

@@ -82,13 +82,16 @@ def _claim(token: str, claim: str) -> str | None:
 
 
 def _decoded(part: str) -> str:
-    """Raises ValueError."""
+    """Decode base64url. Raises ValueError."""
     padding = -len(part) % 4 * "="
     return binascii.a2b_base64(part.translate(_PLAIN) + padding, strict_mode=True).decode("utf-8")
 
 
 def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Raises ValueError where two members have one name: which of them counts differs from reader to reader."""
+    """Return the members as a dict.
+
+    Raises ValueError where two have one name: which of them counts differs from reader to reader.
+    """
     found = dict(members)
     if len(found) != len(members):
         raise ValueError("two members of one name")

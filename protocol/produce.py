@@ -12,7 +12,7 @@ from struct import error as struct_error
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, read_uvarint, skip_tags
-from pidgate.protocol.headers import peek_request
+from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.work import MOST_OLD_MESSAGES, MOST_PARTITIONS, MOST_TOPIC_NAME_BYTES
 
 PRODUCE = 0
@@ -32,7 +32,6 @@ LENGTH_OVERHEAD = 12  # base offset and batch length stand before what the batch
 _LEAST_OLD_ENTRY = 26  # a magic 0 message without key and value; magic 1 has 8 bytes more
 TRANSACTIONAL = 0x10  # bit of a batch's attributes
 
-_HEAD = Struct(">hh4xh").unpack_from
 _I16 = Struct(">h").unpack_from
 unpack_i32 = Struct(">i").unpack_from
 _ACKS_TIMEOUT_COUNT = Struct(">h4xi").unpack_from
@@ -50,33 +49,30 @@ class ForbiddenTopic(Exception):
         self.acks = acks
 
 
-def walk(buf: Buffer, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
-    """Return (acks, transactional, batches) of the Produce request frame buf[start:end].
+def walk(buf: Buffer, head: RequestHead) -> tuple[int, bool, list[ProducerBatch]]:
+    """Return (acks, transactional, batches) of the Produce request in `buf`.
 
     Only batches with a producer id are listed: magic 2, id 0 or above, in the order of the request. `transactional` is
     true if the request names a transactional id and each of these batches is marked as transactional: a request that
     only names one would be taken by the broker as plain idempotent. Raises MalformedFrame, UnsupportedVersion, or
     FrameTooLarge above what work.py allows.
     """
-    acks, transactional, batches, _ = walk_counting(buf, start, end)
+    acks, transactional, batches, _ = walk_counting(buf, head)
     return acks, transactional, batches
 
 
 def walk_counting(
-    buf: Buffer, start: int, end: int, forbidden: Collection[bytes] = NONE_FORBIDDEN
+    buf: Buffer, head: RequestHead, forbidden: Collection[bytes] = NONE_FORBIDDEN
 ) -> tuple[int, bool, list[ProducerBatch], list[int]]:
     """Return what `walk` does, and each batch's number of records as its header claims: for statistics only.
 
     Raises MalformedFrame, UnsupportedVersion, FrameTooLarge, and ForbiddenTopic at the first topic in `forbidden`,
     whatever is produced to it.
     """
+    api_key, version, body, end = head.api_key, head.api_version, head.body, head.end
+    if api_key or not 0 <= version <= MAX_VERSION:
+        raise UnsupportedVersion(api_key, version)
     try:
-        api_key, version, length = _HEAD(buf, start)
-        if api_key or not 0 <= version <= MAX_VERSION:
-            raise UnsupportedVersion(api_key, version)
-        if length < -1:
-            raise MalformedFrame(f"a client id of {length} bytes")
-        body = start + 10 + length if length > 0 else start + 10
         if version >= FIRST_FLEXIBLE:
             return _walk_flexible(buf, body, end, version, forbidden)
         return _walk_classic(buf, body, end, version, forbidden)
@@ -151,7 +147,6 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
 ) -> tuple[int, bool, list[ProducerBatch], list[int]]:
     # Varints of one byte (and of two, for records) are read in place. `p` only grows, and is compared with
     # `end` before anything at it is kept; what it may read beyond the frame meanwhile is never used.
-    p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
     length = buf[p]
     p += 1
     if length >= 0x80:
@@ -286,12 +281,11 @@ def _walk_records(
     return left, transactional
 
 
-def transactional_id(buf: Buffer, start: int, end: int) -> bytes | None:
-    """Return the transactional id of the Produce request frame buf[start:end] in UTF-8; None: it names none.
+def transactional_id(buf: Buffer, head: RequestHead) -> bytes | None:
+    """Return the transactional id of the Produce request in `buf` in UTF-8; None: it names none.
 
     Raises MalformedFrame, or UnsupportedVersion.
     """
-    head = peek_request(buf, start, end)
     if head.api_version < _FIRST_WITH_TRANSACTIONS:
         return None
-    return Reader(buf, head.body, end, flexible=head.api_version >= FIRST_FLEXIBLE).raw_string()
+    return Reader(buf, head.body, head.end, flexible=head.api_version >= FIRST_FLEXIBLE).raw_string()

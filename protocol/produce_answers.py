@@ -20,7 +20,7 @@ from pidgate.protocol.frames import (
     read_uvarint,
     skip_tags,
 )
-from pidgate.protocol.headers import peek_request
+from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, unpack_i32
 from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
 from pidgate.protocol.work import MOST_MESSAGES, Steps, at_once
@@ -189,25 +189,23 @@ def read_errors(answer: Reader, version: int) -> Generator[None, None, list[Part
 
 def refusal(
     buf: Buffer,
-    start: int,
-    end: int,
+    head: RequestHead,
     throttle_time_ms: int,
     error_message: str | None,
     error_code: int = ErrorCode.NOT_ENOUGH_REPLICAS,
 ) -> bytes:
-    """Return the framed answer that refuses the Produce request frame buf[start:end].
+    """Return the framed answer that refuses the Produce request in `buf`.
 
     Every partition of every topic, in order, gets the error code, base offset -1, and what its version has more: log
     append time and log start offset -1, the error message (8 and above; the first MOST_MESSAGES partitions have it),
     throttle_time_ms (1 and above). The caller has walked the request, and has seen that acks is not 0 (there is no
     answer then). Raises UnsupportedVersion or MalformedFrame.
     """
-    head = peek_request(buf, start, end)
     version = head.api_version
     if head.api_key != PRODUCE or not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(head.api_key, version)
     flexible = version >= FIRST_FLEXIBLE
-    request = Reader(buf, head.body, end, flexible=flexible)
+    request = Reader(buf, head.body, head.end, flexible=flexible)
     if version >= 3:
         request.skip_string()
     request.skip(6)
@@ -215,7 +213,7 @@ def refusal(
     tags = b"\x00" if flexible else b""
     with_message = _partition_outcome(version, error_code, error_message)
     without = _partition_outcome(version, error_code, None)
-    answer: list[bytes] = [bytes(buf[start + 4 : start + 8]), tags]
+    answer: list[bytes] = [head.correlation_id.to_bytes(4, "big", signed=True), tags]
     topics = request.count(3)
     answer.append(array_count(topics, flexible=flexible))
     messages_left = MOST_MESSAGES

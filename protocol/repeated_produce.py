@@ -16,6 +16,7 @@ from collections.abc import Collection
 from typing import Final
 
 from pidgate.protocol.frames import Reader
+from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.produce import (
     BATCH_HEADER_BYTES,
     FIRST_FLEXIBLE,
@@ -55,7 +56,7 @@ MISSES_PER_KEPT: Final = 16
 
 
 class RepeatedProduce:
-    """Knows the Produce requests of one connection again."""
+    """Recogniser of repeated Produce requests of one connection."""
 
     __slots__ = (
         "_forbidden",
@@ -207,27 +208,22 @@ class RepeatedProduce:
         self.record_count += count
         return q
 
-    def walk(self, buf: bytes | bytearray, start: int, end: int) -> tuple[int, bool, list[ProducerBatch]]:
-        """Return what `produce.walk` says of the frame buf[start:end]. Raises as it does, and ForbiddenTopic."""
-        acks, transactional, batches, self.record_counts = walk_counting(buf, start, end, self._forbidden)
+    def walk(self, buf: bytes | bytearray, head: RequestHead) -> tuple[int, bool, list[ProducerBatch]]:
+        """Return what `produce.walk` says of the request in `buf`. Raises as it does, and ForbiddenTopic."""
+        acks, transactional, batches, self.record_counts = walk_counting(buf, head, self._forbidden)
         if 0 < len(batches) <= MOST_BATCHES_KEPT:
             # Not every time: a producer that changes between topics would pay for it and gain nothing.
             if self._misses % MISSES_PER_KEPT == 0:
-                self._keep(buf, start, end, transactional)
+                self._keep(buf, head, transactional)
             self._misses += 1
         return acks, transactional, batches
 
-    def _keep(self, buf: bytes | bytearray, start: int, end: int, transactional: bool) -> None:
+    def _keep(self, buf: bytes | bytearray, head: RequestHead, transactional: bool) -> None:
         """Keep the beginning of a request that was walked, if it has one topic."""
-        request = Reader(buf, start, end)
-        request.skip(2)
-        version = request.i16()
-        request.skip(4)
-        request.skip_string()
+        start, version = head.start, head.api_version
         if version < FIRST_FLEXIBLE:
             return
-        request.flexible = True
-        request.skip_tags()
+        request = Reader(buf, head.body, head.end, flexible=True)
         if (request.raw_string() is not None) is not transactional:
             return  # names a transactional id for batches of no transaction: not how a client repeats itself
         acks = request.i16()

@@ -24,7 +24,7 @@ class Splice:
         self._parts: list[Buffer] = []
 
     def replace(self, at: int, to: int, new: bytes) -> None:
-        """Puts `new` in the place of buf[at:to]."""
+        """Put `new` in the place of buf[at:to]."""
         self._parts += (self._buf[self._kept : at], new)
         self._kept = to
 
@@ -43,7 +43,7 @@ class Splice:
 
 
 def translate_endpoint(reader: Reader, splice: Splice, translate: Translate) -> None:
-    """Reads (node id, host, port) at the reader and puts the translated host and port in their place.
+    """Read (node id, host, port) at the reader and put the translated host and port in their place.
 
     An empty host or NO_NODE is nobody's address and stays.
     """
@@ -58,7 +58,7 @@ def translate_endpoint(reader: Reader, splice: Splice, translate: Translate) -> 
 
 
 def translate_node_endpoints(reader: Reader, splice: Splice, translate: Translate) -> Iterator[None]:
-    """Goes over an array of NodeEndpoint (KIP-951): node id, host, port, rack, tags; gives way after each."""
+    """Walk an array of NodeEndpoint (KIP-951): node id, host, port, rack, tags; give way after each."""
     for _ in range(reader.count(11)):
         translate_endpoint(reader, splice, translate)
         reader.skip_string()
@@ -69,7 +69,7 @@ def translate_node_endpoints(reader: Reader, splice: Splice, translate: Translat
 def splice_tag(
     reader: Reader, splice: Splice, tag: int, walk: Callable[[Reader, Splice], Iterator[None]]
 ) -> Iterator[None]:
-    """Goes over the tag buffer at the reader; `walk` may replace parts of the content of `tag`."""
+    """Walk the tag buffer at the reader; `walk` may replace parts of the content of `tag`."""
     for found, at, content, end in reader.tags():
         if found != tag:
             continue

@@ -17,7 +17,7 @@ from typing import Final
 from pidgate.protocol.errors import MalformedFrame, TruncatedFrame, UnsupportedVersion
 from pidgate.protocol.fetch import FETCH, SHARE_FETCH
 from pidgate.protocol.frames import SIZE_PREFIX, Buffer, Reader, framed, skip_tags
-from pidgate.protocol.headers import is_flexible, peek_request
+from pidgate.protocol.headers import RequestHead, is_flexible
 from pidgate.protocol.produce import FIRST_FLEXIBLE, MAX_VERSION, PRODUCE
 from pidgate.protocol.produce_answers import behind_all_topics, may_hold_endpoints
 
@@ -49,7 +49,7 @@ def read(buf: Buffer, at: int) -> int:
 
 
 def write(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> None:
-    """Puts throttle_time_ms at `at`, at most MOST_THROTTLE_MS. Raises MalformedFrame when it does not fit there."""
+    """Write throttle_time_ms at `at`, at most MOST_THROTTLE_MS. Raises MalformedFrame when it does not fit there."""
     try:
         _I32.pack_into(buf, at, min(throttle_time_ms, MOST_THROTTLE_MS))
     except struct_error as error:
@@ -57,7 +57,7 @@ def write(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> None:
 
 
 def raise_to(buf: bytearray | memoryview, at: int, throttle_time_ms: int) -> int:
-    """Makes the throttle_time_ms at `at` the larger of what the broker says and of this one, and returns it."""
+    """Make the throttle_time_ms at `at` the larger of what the broker says and of this one, and return it."""
     told_ms = read(buf, at)
     if throttle_time_ms <= told_ms:
         return told_ms
@@ -135,15 +135,14 @@ def fetch_throttle_in(buf: Buffer, start: int, end: int, api_key: int, version: 
     return at if at + THROTTLE_BYTES <= end else None
 
 
-def lowered_fetch(buf: Buffer, start: int, end: int, limit_bytes: int) -> bytes | None:
-    """The Fetch or ShareFetch request buf[start:end], framed, with its max_bytes lowered to `limit_bytes`, at least 1.
+def lowered_fetch(buf: Buffer, head: RequestHead, limit_bytes: int) -> bytes | None:
+    """Return the Fetch or ShareFetch request in `buf`, framed, with its max_bytes lowered to `limit_bytes`, at least 1.
 
     None: it asks for no more than that, or has no max_bytes (Fetch below version 3). min_bytes stays: brokers take it
     to be at most max_bytes (Kafka's KafkaApis.handleFetchRequest and handleShareFetchRequest).
     Raises MalformedFrame, and UnsupportedVersion for another API.
     """
-    head = peek_request(buf, start, end)
-    request = Reader(buf, head.body, end, flexible=True)
+    request = Reader(buf, head.body, head.end, flexible=True)
     if head.api_key == FETCH:
         if head.api_version < _FIRST_WITH_MAX_BYTES:
             return None
@@ -160,4 +159,4 @@ def lowered_fetch(buf: Buffer, start: int, end: int, limit_bytes: int) -> bytes 
     limit_bytes = max(limit_bytes, 1)
     if request.i32() <= limit_bytes:
         return None
-    return framed(buf[start:at], _I32.pack(limit_bytes), buf[at + 4 : end])
+    return framed(buf[head.start : at], _I32.pack(limit_bytes), buf[at + 4 : head.end])

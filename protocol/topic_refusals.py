@@ -17,7 +17,7 @@ from pidgate.protocol import codec
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.frames import Buffer
 from pidgate.protocol.gateway_topics import GatewayTopicSet
-from pidgate.protocol.headers import peek_request
+from pidgate.protocol.headers import RequestHead
 
 GUARDED: Final = frozenset(
     {
@@ -69,12 +69,12 @@ _SAME: Final = {
 }
 
 
-def names_gateway_topic(buf: Buffer, start: int, end: int, topics: GatewayTopicSet) -> Any | None:
-    """The decoded request in buf[start:end] if a field that is meant for a topic holds one of `topics`, else None.
+def names_gateway_topic(buf: Buffer, head: RequestHead, topics: GatewayTopicSet) -> Any | None:
+    """Return the decoded request in `buf` if a field that is meant for a topic holds one of `topics`, else None.
 
     Raises as codec.decode_request does; FrameTooLarge for more than it decodes.
     """
-    message = codec.decode_request(buf, start, end)
+    message = codec.decode_request(buf, head)
     names = frozenset(name.decode() for name in topics.names)
     return message if _is_about(message, names, frozenset(topics.ids)) else None
 
@@ -115,9 +115,8 @@ def _is_topic_resource(node: Any, names: frozenset[str]) -> bool:
     return False
 
 
-def refused(buf: Buffer, start: int, end: int, message: Any) -> bytes | None:
-    """The framed answer to the decoded request `message`; None where no answer can say it."""
-    head = peek_request(buf, start, end)
+def refused(head: RequestHead, message: Any) -> bytes | None:
+    """Return the framed answer to the decoded request `message`; None where no answer can say it."""
     cls = codec.message_class(head.api_key, "response")
     asked = None if head.api_key in _ERROR_AT_TOP else message
     answer, errors = _repeat(cls, head.api_version, asked)

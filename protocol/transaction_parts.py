@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from pidgate.protocol.errors import ErrorCode, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, array_count, framed
-from pidgate.protocol.headers import is_flexible, peek_request
+from pidgate.protocol.headers import RequestHead, is_flexible
 from pidgate.protocol.versions import speaks
 from pidgate.protocol.work import MOST_PARTITIONS, MOST_TOPIC_NAME_BYTES
 
@@ -45,9 +45,9 @@ class TransactionPart(NamedTuple):
     """The first that is added; empty: none, or one with a name that no topic can have."""
 
 
-def transaction_part(buf: Buffer, start: int, end: int) -> TransactionPart:
-    """Read the head of the request frame buf[start:end]. Raises MalformedFrame or UnsupportedVersion."""
-    api_key, _, _, reader = _opened(buf, start, end)
+def transaction_part(buf: Buffer, head: RequestHead) -> TransactionPart:
+    """Read the head of the request in `buf`. Raises MalformedFrame or UnsupportedVersion."""
+    api_key, reader = head.api_key, _opened(buf, head)
     transactional_id = reader.string()
     if api_key == TXN_OFFSET_COMMIT:
         reader.skip_string()  # the group
@@ -59,8 +59,8 @@ def transaction_part(buf: Buffer, start: int, end: int) -> TransactionPart:
     )
 
 
-def part_refused(buf: Buffer, start: int, end: int) -> bytes:
-    """Return the framed answer to buf[start:end] that has it sent again later: COORDINATOR_LOAD_IN_PROGRESS.
+def part_refused(buf: Buffer, head: RequestHead) -> bytes:
+    """Return the framed answer to the request in `buf` that has it sent again later: COORDINATOR_LOAD_IN_PROGRESS.
 
     Every client repeats the same request after it, at once: throttle_time_ms is 0, whoever refuses mutes the
     channel. On a throttled connection kafka-python (3.0.12, Sender._maybe_send_pending_request) drops the request
@@ -69,9 +69,9 @@ def part_refused(buf: Buffer, start: int, end: int) -> bytes:
     Raises MalformedFrame; FrameTooLarge when it names more than MOST_PARTITIONS topics and partitions: then only the
     end of the connection can say it.
     """
-    api_key, version, correlation_id, reader = _opened(buf, start, end)
+    api_key, version, reader = head.api_key, head.api_version, _opened(buf, head)
     no_tags = b"\x00" if reader.flexible else b""
-    answer = bytearray(_I32.pack(correlation_id) + no_tags + _NOT_THROTTLED)
+    answer = bytearray(_I32.pack(head.correlation_id) + no_tags + _NOT_THROTTLED)
     if api_key == ADD_OFFSETS_TO_TXN:
         return framed(answer, _REFUSED, no_tags)
     reader.skip_string()
@@ -104,12 +104,10 @@ def part_refused(buf: Buffer, start: int, end: int) -> bytes:
     return framed(answer, no_tags)
 
 
-def _opened(buf: Buffer, start: int, end: int) -> tuple[int, int, int, Reader]:
-    """Return (api key, version, correlation id, a reader at the body)."""
-    head = peek_request(buf, start, end)
+def _opened(buf: Buffer, head: RequestHead) -> Reader:
+    """Return a reader at the body."""
     api_key, version = head.api_key, head.api_version
     if api_key not in TRANSACTION_PARTS or not speaks(api_key, version):
         raise UnsupportedVersion(api_key, version)
     flexible = is_flexible(api_key, version)
-    reader = Reader(buf, head.body, end, flexible=flexible, most_elements=MOST_PARTITIONS)
-    return api_key, version, head.correlation_id, reader
+    return Reader(buf, head.body, head.end, flexible=flexible, most_elements=MOST_PARTITIONS)

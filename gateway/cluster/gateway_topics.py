@@ -16,7 +16,7 @@ from pidgate.protocol.gateway_topics import (
     filtering,
     with_refusals,
 )
-from pidgate.protocol.headers import is_flexible, peek_request
+from pidgate.protocol.headers import RequestHead, is_flexible
 from pidgate.protocol.metadata import METADATA
 from pidgate.protocol.topic_refusals import GUARDED, names_gateway_topic, refused
 from pidgate.protocol.work import MOST_SEARCHED_BYTES, Steps
@@ -26,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 LOOKED_INTO_BYTES: Final = 8 * 1024
 """Longest request that is decoded: one for thousands of topics and a gateway topic may not stall others."""
 
-CLOSE_CAUSE: Final = "own_topic"
+CLOSE_CAUSE: Final = "gateway_topic"
 CLOSE_REASON: Final = (
     "it names a topic of the gateway's own, or is too long to be searched; no answer can say so"
 )
@@ -70,39 +70,43 @@ class GatewayTopics:
         if self._topics:
             self._topics.learn_id(topic_id)
 
-    def look(
-        self, api_key: int, api_version: int, buf: bytes | bytearray, start: int, end: int
-    ) -> Refused | None:
+    def may_name(self, buf: bytes | bytearray, start: int, end: int) -> bool:
+        """Return whether `look` has to see a request whose API is in `guarded`, from its bytes alone.
+
+        One search per name and id, nearly always in vain. A request of more than MOST_SEARCHED_BYTES is not searched.
+        """
+        if end - start > MOST_SEARCHED_BYTES:
+            return True
+        for needle in self._topics.needles:  # noqa: SIM110 - every Fetch comes here: a generator costs more
+            if buf.find(needle, start, end) >= 0:
+                return True
+        return False
+
+    def look(self, buf: bytes | bytearray, head: RequestHead) -> Refused | None:
         """Look at a request whose API is in `guarded`; None: it names none of these topics.
 
-        One search of the frame's bytes per name and id, nearly always in vain; what is found is decoded. Above
-        LOOKED_INTO_BYTES nothing is decoded: a string that is exactly a topic's name, or its id, is enough there to
-        close, and a request of more than MOST_SEARCHED_BYTES is not even searched. Raises MalformedFrame.
+        Above LOOKED_INTO_BYTES nothing is decoded: a string that is exactly a topic's name, or its id, is enough there
+        to close; above MOST_SEARCHED_BYTES not even that is looked for. Raises MalformedFrame.
         """
-        topics = self._topics
-        if end - start > MOST_SEARCHED_BYTES:
+        topics, api_key, api_version = self._topics, head.api_key, head.api_version
+        request_bytes = head.end - head.start
+        if request_bytes > MOST_SEARCHED_BYTES:
             return Refused()
-        for needle in topics.needles:
-            if buf.find(needle, start, end) >= 0:
-                break
-        else:
+        if not topics.is_held(buf, head.body, head.end, flexible=is_flexible(api_key, api_version)):
             return None
-        body = peek_request(buf, start, end).body
-        if not topics.is_held(buf, body, end, flexible=is_flexible(api_key, api_version)):
-            return None
-        if end - start > LOOKED_INTO_BYTES:
+        if request_bytes > LOOKED_INTO_BYTES:
             return Refused()
         if api_key == METADATA:
-            cut = cut_metadata_request(buf, start, end, topics)
+            cut = cut_metadata_request(buf, head, topics)
             if cut is None:
                 return None
             if api_version > 0 or not cut.is_empty:
                 return Refused(instead=cut.request, refusals=cut.refusals)
         try:
-            message = names_gateway_topic(buf, start, end, topics)
+            message = names_gateway_topic(buf, head, topics)
         except FrameTooLarge:
             return Refused()
-        return None if message is None else Refused(answer=refused(buf, start, end, message))
+        return None if message is None else Refused(answer=refused(head, message))
 
     def filtering(self, api_key: int, api_version: int, buf: Buffer, start: int, end: int) -> Steps:
         """The framed answer without these topics, in place of buf[start:end]; None: as it came. In steps."""

@@ -347,7 +347,7 @@ class Conversation(ApiContext):
             if self.pending is None and self.alteration is None:
                 self.counters.requests[request.api_key] += 1
             if not self.session.client_id:
-                self.session.client_id = bounded(request.client_id)
+                self.session.client_id = bounded(request.head.client_id or "")
             recorder = self.recorder
             if recorder is not None and api.introduces and not recorder.is_introduced:
                 recorder.introduced()

@@ -36,6 +36,7 @@ from pidgate.protocol.client_quotas import (
     UserFilter,
 )
 from pidgate.protocol.errors import ErrorCode, FrameTooLarge
+from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.work import MOST_SEARCHED_BYTES, Walk
 from pidgate.quota.changes import RATES, Action, Change, Target
 from pidgate.quota.entities import User, is_unidentified, shown
@@ -103,18 +104,16 @@ class QuotaExchange:
         self._enter()
 
     @classmethod
-    def begin(cls, buf: Buffer, start: int, end: int, user: User, wall_ms: int) -> QuotaExchange | None:
-        """Return the exchange for the request buf[start:end] of this user; None: forward it as it is.
+    def begin(cls, buf: Buffer, head: RequestHead, user: User, wall_ms: int) -> QuotaExchange | None:
+        """Return the exchange for the request in `buf` of this user; None: forward it as it is.
 
         Raises KafkaProtocolError, and FrameTooLarge, one of them, for more than is read.
         """
-        if end - start > MOST_SEARCHED_BYTES:
-            raise FrameTooLarge(
-                f"an AlterClientQuotas of {end - start} bytes: set fewer quotas with one request"
-            )
-        if not _mentions(buf, start, end):
+        if (size := head.end - head.start) > MOST_SEARCHED_BYTES:
+            raise FrameTooLarge(f"an AlterClientQuotas of {size} bytes: set fewer quotas with one request")
+        if not _mentions(buf, head.start, head.end):
             return None
-        request = client_quotas.read_alter(buf, start, end)
+        request = client_quotas.read_alter(buf, head)
         if not any(operation.key in KEYS for entry in request.entries for operation in entry.operations):
             return None
         set_by = shown(user) if is_unidentified(user) else f"User:{user}"
@@ -275,14 +274,6 @@ def _shown(entity: Entity) -> str:
 
 
 # DescribeClientQuotas
-
-
-def describe_note(buf: Buffer, start: int, end: int) -> UserFilter | None:
-    """Return what the answer to a DescribeClientQuotas needs; None when it cannot ask for ours.
-
-    Raises KafkaProtocolError.
-    """
-    return client_quotas.read_user_filter(buf, start, end)
 
 
 def described(

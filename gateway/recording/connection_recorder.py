@@ -27,6 +27,7 @@ from pidgate.gateway.recording.usage import IdUsage
 from pidgate.gateway.seen_answers import Answer
 from pidgate.names import bounded
 from pidgate.protocol.errors import ErrorCode
+from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.messages import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -153,13 +154,13 @@ class ConnectionRecorder:
         return self._recorder.usage.begin(self, self._session.user, producer_id, now_ms)
 
     @guarded
-    def decided(self, decisions: Iterable[Decision], buf: Buffer, start: int, end: int, now_ms: int) -> None:
-        """Publish the decisions about the Produce request frame buf[start:end], admitted or refused."""
+    def decided(self, decisions: Iterable[Decision], buf: Buffer, head: RequestHead, now_ms: int) -> None:
+        """Publish the decisions about the Produce request in `buf`, admitted or refused."""
         self.introduce()
         of_transaction: str | None = None
         for decision in decisions:
             if decision.transactional and of_transaction is None:
-                of_transaction = _hash_of(transactional_id(buf, start, end))
+                of_transaction = _hash_of(transactional_id(buf, head))
             self._decided(decision, of_transaction, now_ms)
 
     @guarded
@@ -169,9 +170,9 @@ class ConnectionRecorder:
         for decision in decisions:
             self._decided(decision, of_transaction, now_ms)
 
-    def transaction_of(self, buf: Buffer, start: int, end: int) -> str | None:
-        """Return what events name the transaction by to which the Produce request frame buf[start:end] belongs."""
-        return _hash_of(transactional_id(buf, start, end))
+    def transaction_of(self, buf: Buffer, head: RequestHead) -> str | None:
+        """Return what events name the transaction by to which the Produce request in `buf` belongs."""
+        return _hash_of(transactional_id(buf, head))
 
     def _decided(self, decision: Decision, of_transaction: str | None, now_ms: int) -> None:
         recorder, session = self._recorder, self._session

@@ -33,6 +33,7 @@ from tests.fuzz.target import Target
 from tests.support.api_versions import api_versions_answer
 from tests.support.frames import entities, entity_class, read_response, response_frame, translated, unframed
 from tests.support.produce_answers import partition_errors
+from tests.support.streamed import streams_addresses
 
 PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS = 0, 1, 3, 32
 _SELECTOR: Final = struct.Struct(">hh")
@@ -161,7 +162,7 @@ def _same_in_chunks(data: bytes, whole: object) -> None:
 
 
 def _fetch_seeds() -> Iterator[bytes]:
-    return (data for data in _seeds(*_STREAMED)() if fetch.streams_addresses(*_SELECTOR.unpack_from(data)))
+    return (data for data in _seeds(*_STREAMED)() if streams_addresses(*_SELECTOR.unpack_from(data)))
 
 
 # ---- Produce --------------------------------------------------------------------------------------------

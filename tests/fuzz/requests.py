@@ -36,7 +36,7 @@ TOPIC: Final = "__pidgate_events"
 TOPIC_ID: Final = bytes(range(16))
 _ID_IN_JSON: Final = urlsafe_b64encode(TOPIC_ID).decode().rstrip("=")
 
-Read = Callable[[bytes, int, int], object]
+Read = Callable[[bytes, RequestHead], object]
 
 
 class NotTaken(Exception):
@@ -72,12 +72,12 @@ def _same_head(data: bytes, head: object) -> None:
 
 
 def _produce(data: bytes) -> object:
-    _head(data, PRODUCE)
-    acks, transactional, batches = walk(data, 0, len(data))
+    head = _head(data, PRODUCE)
+    acks, transactional, batches = walk(data, head)
     again = RepeatedProduce()
-    again.walk(data, 0, len(data))
+    again.walk(data, head)
     repeats = again.recognises(data, 0, len(data))
-    return acks, transactional, batches, transactional_id(data, 0, len(data)), repeats, again
+    return acks, transactional, batches, transactional_id(data, head), repeats, again
 
 
 def _same_batches(data: bytes, found: object) -> None:
@@ -131,13 +131,13 @@ def _own_topics(data: bytes) -> object:
     topics = _topics()
     if head.api_key == PRODUCE:
         try:
-            walk_counting(data, 0, len(data), topics.produced)
+            walk_counting(data, head, topics.produced)
         except ForbiddenTopic:
             return True
         return False
     if head.api_key not in topics.guarded:
         raise NotTaken
-    return topics.look(head.api_key, head.api_version, data, 0, len(data)) is not None
+    return topics.look(data, head) is not None
 
 
 def _refused_if_kafka_sees_it(data: bytes, is_refused: object) -> None:
@@ -177,10 +177,10 @@ def _own_topic_seeds() -> Iterator[bytes]:
 # ---- the small ones -------------------------------------------------------------------------------------
 
 
-def _transaction_part(buf: bytes, start: int, end: int) -> TransactionPart:
+def _transaction_part(buf: bytes, head: RequestHead) -> TransactionPart:
     """Refuse it, too, which reads all of it."""
-    part_refused(buf, start, end)
-    return transaction_part(buf, start, end)
+    part_refused(buf, head)
+    return transaction_part(buf, head)
 
 
 _SMALL: Final[dict[int, Read]] = {
@@ -197,7 +197,7 @@ _SMALL: Final[dict[int, Read]] = {
 
 def _small(data: bytes) -> object:
     head = _head(data, *_SMALL)
-    return head.api_key, _SMALL[head.api_key](data, 0, len(data))
+    return head.api_key, _SMALL[head.api_key](data, head)
 
 
 def _same_small(data: bytes, found: object) -> None:
@@ -271,8 +271,8 @@ _MOST_BYTES: Final = 1000
 
 
 def _lowered(data: bytes) -> object:
-    _head(data, FETCH, SHARE_FETCH)
-    return throttle.lowered_fetch(data, 0, len(data), _MOST_BYTES) or data
+    head = _head(data, FETCH, SHARE_FETCH)
+    return throttle.lowered_fetch(data, head, _MOST_BYTES) or data
 
 
 def _only_lower(data: bytes, lowered: object) -> None:

@@ -94,8 +94,8 @@ def passing_although_named(requests: list[tuple[int, int, bytes]]) -> list[Any]:
         try:
             body = peek_request(frame, 0, len(frame)).body
             if api_key == PRODUCE:
-                walk_counting(frame, 0, len(frame), topics.produced)
-            elif topics.look(api_key, version, frame, 0, len(frame)) is not None:
+                walk_counting(frame, peek_request(frame, 0, len(frame)), topics.produced)
+            elif topics.look(frame, peek_request(frame, 0, len(frame))) is not None:
                 continue
         except (KafkaProtocolError, ForbiddenTopic):
             continue

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pidgate.protocol import codec
+from pidgate.protocol.headers import peek_request
 from tests.support import raw
 
 DESCRIBE, ALTER = 48, 49
@@ -91,7 +92,7 @@ def describe(
 
 def operations_in(frame: bytes) -> list[tuple[frozenset[tuple[str, str | None]], dict[str, float | None]]]:
     """What a framed AlterClientQuotas asks for."""
-    body = codec.decode_request(frame, 4, len(frame)).to_dict()
+    body = codec.decode_request(frame, peek_request(frame, 4, len(frame))).to_dict()
     return [
         (
             _key(entry),

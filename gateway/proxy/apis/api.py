@@ -23,7 +23,7 @@ from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.seen_answers import Answer
 from pidgate.protocol.errors import MalformedFrame
-from pidgate.protocol.headers import peek_request
+from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
@@ -68,9 +68,9 @@ class Passing(IntEnum):
     """The way of a broker's answer to the client."""
 
     UNREAD = 0
-    """Streams through."""
+    """Unread: it streams through."""
     ENDPOINTS_LAST = 1
-    """Streams through a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
+    """By a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
     WHOLE = 2
     """Read whole, then handed to `Api.response`."""
     COUNTED = 3
@@ -146,10 +146,10 @@ class InFlightRequest:
 class Request(InFlightRequest):
     """The whole request buf[start:end], without its size prefix, which lies before `start`."""
 
-    __slots__ = ("buf", "end", "start")
+    __slots__ = ("_head", "buf", "end", "start")
 
     def __init__(self, buf: Buffer, start: int, end: int, api: Api) -> None:
-        """Raises MalformedFrame when it is shorter than a head."""
+        """Read the numbers that say which API it is. Raises MalformedFrame when it is shorter than they are."""
         if end - start < _HEAD.size:
             raise MalformedFrame("a request of less than 8 bytes")
         self.api_key, self.api_version, self.correlation_id = _HEAD.unpack_from(buf, start)
@@ -158,11 +158,15 @@ class Request(InFlightRequest):
         self.buf = buf
         self.start = start
         self.end = end
+        self._head: RequestHead | None = None
 
     @property
-    def client_id(self) -> str:
-        """The client id of its header. Raises MalformedFrame."""
-        return peek_request(self.buf, self.start, self.end).client_id or ""
+    def head(self) -> RequestHead:
+        """Its header, parsed once, when it is first asked for: most requests pass without. Raises MalformedFrame."""
+        head = self._head
+        if head is None:
+            head = self._head = peek_request(self.buf, self.start, self.end)
+        return head
 
     def keep(self) -> int:
         """Hold on to the frame with its size prefix, whatever becomes of the buffer; returns its bytes.
@@ -173,8 +177,15 @@ class Request(InFlightRequest):
             return self.end
         with memoryview(self.buf) as view:
             frame = bytes(view[self.start - SIZE_PREFIX_BYTES : self.end])
+        if self._head is not None:
+            self._head = self._head.moved(SIZE_PREFIX_BYTES - self.start)
         self.buf, self.start, self.end = frame, SIZE_PREFIX_BYTES, len(frame)
         return len(frame)
+
+    def release(self) -> None:
+        """Let the frame and its header go: what waits for its answer should be small."""
+        self.buf = b""
+        self._head = None
 
 
 class Response:
@@ -195,9 +206,7 @@ class Response:
 
 
 NO_BYTES: Final = bytearray()
-
 NO_LOGIN: Final = Authentication(required=False)
-
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
 
 
@@ -261,13 +270,13 @@ class ApiContext(ABC):
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
         self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is
-        """Learns a broker's real address, and returns what this listener's clients are shown."""
+        """Callback that learns a broker's real address, and returns what this listener's clients are shown."""
         self.node_is_known: Callable[[], bool] = _no
-        """Returns whether the connection's port stands for a node whose address is known."""
+        """Callback that returns whether the connection's port stands for a node whose address is known."""
         self.identified: Callable[[], None] = _nothing
         """Called when the session's user has changed."""
         self.learn_topics: Callable[[Answer, int, int], None] = _learn_nothing
-        """Gets every Metadata answer, its version and its hash."""
+        """Callback for every Metadata answer, its version and its hash."""
         self.repeated = RepeatedProduce(self.gateway_topics.produced)
         self.guarded = self.gateway_topics.guarded
         """API keys of requests that may name a gateway topic."""
@@ -319,7 +328,7 @@ class ApiContext(ABC):
 
     def forward(self, request: Request) -> Step:
         """Send the request as it is and wait for its answer. Returns FORWARD."""
-        request.buf = b""
+        request.release()
         self.in_flight(request)
         return FORWARD
 

@@ -18,12 +18,12 @@ class ApiVersionsApi(Api):
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        software = messages.client_software(request.buf, request.start, request.end)
+        software = messages.client_software(request.buf, request.head)
         if context.recorder is not None and software is not None:
             context.recorder.software = software
         if request.api_version >= messages.FIRST_WITH_MEANT_NODE and not context.node_is_known():
             # Another broker may stand in for the one that is meant.
-            frame = messages.without_meant_node(request.buf, request.start, request.end)
+            frame = messages.without_meant_node(request.buf, request.head)
             return context.forward_instead(request, frame)
         return context.forward(request)
 
@@ -51,7 +51,7 @@ class NotOffered(Api):
 
 
 class SaslHandshakeApi(Api):
-    """Names the mechanism; the broker's answers say whether it is accepted."""
+    """SaslHandshake: names the mechanism; the broker's answers say whether it is accepted."""
 
     def __init__(self) -> None:
         super().__init__(WHOLE)
@@ -60,15 +60,15 @@ class SaslHandshakeApi(Api):
         self.authenticates = True
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.sasl.handshake(messages.sasl_mechanism(request.buf, request.start, request.end))
+        context.sasl.handshake(messages.sasl_mechanism(request.buf, request.head))
         return context.forward(request)
 
 
 class SaslAuthenticateApi(SaslHandshakeApi):
-    """Brings the user's name; the broker's answer says whether it is true."""
+    """SaslAuthenticate: brings the user's name; the broker's answer says whether it is true."""
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        context.sasl.client_token(messages.sasl_token(request.buf, request.start, request.end))
+        context.sasl.client_token(messages.sasl_token(request.buf, request.head))
         return context.forward(request)
 
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:

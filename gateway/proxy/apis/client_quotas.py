@@ -19,7 +19,8 @@ from pidgate.gateway.proxy.apis.api import (
     Response,
     Step,
 )
-from pidgate.gateway.quotas.kafka_api import QuotaExchange, describe_note, described
+from pidgate.gateway.quotas.kafka_api import QuotaExchange, described
+from pidgate.protocol.client_quotas import read_user_filter
 from pidgate.protocol.work import Walk
 
 
@@ -31,7 +32,7 @@ class DescribeQuotasApi(Api):
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        request.note = describe_note(request.buf, request.start, request.end)
+        request.note = read_user_filter(request.buf, request.head)
         return context.forward(request)
 
     def response(
@@ -51,7 +52,7 @@ class AlterQuotasApi(Api):
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         exchange = context.alteration
         if exchange is None:
-            exchange = QuotaExchange.begin(request.buf, request.start, request.end, context.session.user, 0)
+            exchange = QuotaExchange.begin(request.buf, request.head, context.session.user, 0)
             if exchange is None:
                 return context.forward(request)
             context.alteration = exchange

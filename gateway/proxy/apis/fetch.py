@@ -46,7 +46,7 @@ class FetchApi(GuardedApi):
                 request.api, request.note = self._counted, sensors
                 if sensors.throttles:
                     context.awaits_size = True
-                    lowered = lowered_fetch(request.buf, request.start, request.end, sensors.window_bytes)
+                    lowered = lowered_fetch(request.buf, request.head, sensors.window_bytes)
                     if lowered is not None:
                         return context.forward_instead(request, lowered)
         return context.forward(request)

@@ -51,9 +51,9 @@ class ProduceApi(Api):
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         pending, context.pending = context.pending, None
-        buf, start, end = request.buf, request.start, request.end
+        buf, head, request_bytes = request.buf, request.head, request.end - request.start
         try:
-            acks, transactional, batches = context.repeated.walk(buf, start, end)
+            acks, transactional, batches = context.repeated.walk(buf, head)
         except ForbiddenTopic as forbidden:
             return _to_gateway_topic(context, request, forbidden.acks)
         if batches:
@@ -70,28 +70,28 @@ class ProduceApi(Api):
                     context.pending = verdict
                     return HOLD
                 if recorder is not None and transactional:
-                    verdict.of_transaction = recorder.transaction_of(buf, start, end)
+                    verdict.of_transaction = recorder.transaction_of(buf, head)
                 context.count_later(verdict)
             if recorder is not None:
                 if isinstance(verdict, Forward) and verdict.decisions:
-                    recorder.decided(verdict.decisions, buf, start, end, now_ms)
-                recorder.forwarded(batches, context.repeated.record_counts, end - start, now_ms)
+                    recorder.decided(verdict.decisions, buf, head, now_ms)
+                recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
             # The id alone, as a rule: what waits for an answer should be small.
             request.note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
-        request.api = count_bytes(context, end - start, now_ms)
+        request.api = count_bytes(context, request_bytes, now_ms)
         return context.forward(request) if acks else FORWARD
 
     def held(self, context: ApiContext, request: Request, now_ms: int) -> None:
         if context.admission.held_beginnings is None:
             return
         try:
-            _, _, batches = walk(request.buf, request.start, request.end)
+            _, _, batches = walk(request.buf, request.head)
         except KafkaProtocolError:
             return
         context.admission.not_forwarded(context.session.user, batches, now_ms)
 
     def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        acks, transactional, batches = walk(request.buf, request.start, request.end)
+        acks, transactional, batches = walk(request.buf, request.head)
         if not batches:
             return HOLD
         if names_too_many_ids(batches, context.admission.ids_per_request):
@@ -186,9 +186,9 @@ def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: 
     """Answer a refusal and mute, or close where nothing can be answered."""
     if isinstance(verdict, Close):
         return context.close("quota", verdict.reason)
-    buf, start, end = request.buf, request.start, request.end
+    buf, head = request.buf, request.head
     if context.recorder is not None:
-        context.recorder.decided(verdict.decisions, buf, start, end, now_ms)
+        context.recorder.decided(verdict.decisions, buf, head, now_ms)
     if acks == 0:
         # As Kafka does on an error with acks=0: there is no answer that could carry it.
         return context.close("acks0_refused", "a refused Produce with acks=0 can be answered by closing only")
@@ -198,7 +198,7 @@ def _stop(context: ApiContext, request: Request, verdict: Refuse | Close, acks: 
     if verdict.rearms_mute or now_ms >= context.muted_until_ms:
         context.mute(now_ms + throttle_ms)
     text = error_message(verdict, context.admission.quotas.help_url)
-    return context.respond(refusal(buf, start, end, throttle_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
+    return context.respond(refusal(buf, head, throttle_ms, text, ErrorCode.NOT_ENOUGH_REPLICAS))
 
 
 def _close_for_ids(context: ApiContext) -> Step:
@@ -211,5 +211,5 @@ def _to_gateway_topic(context: ApiContext, request: Request, acks: int) -> Step:
     answer = None
     if acks:
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        answer = refusal(request.buf, request.start, request.end, 0, GATEWAY_TOPIC_MESSAGE, denied)
+        answer = refusal(request.buf, request.head, 0, GATEWAY_TOPIC_MESSAGE, denied)
     return context.refuse_gateway_topic(PRODUCE, answer)

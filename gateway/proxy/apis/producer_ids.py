@@ -32,7 +32,7 @@ class InitProducerIdApi(Api):
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         pending, context.pending = context.pending, None
-        wanted = messages.init_producer_id_request(request.buf, request.start, request.end)
+        wanted = messages.init_producer_id_request(request.buf, request.head)
         name = wanted.transactional_id
         request.note = wanted if name is None else wanted._replace(transactional_id=bounded(name))
         # Without a transactional id a broker hands out a new id, whichever id the request names (Kafka's
@@ -97,7 +97,7 @@ class EndTxnApi(Api):
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        ending = messages.end_txn_request(request.buf, request.start, request.end)
+        ending = messages.end_txn_request(request.buf, request.head)
         request.note = ending._replace(transactional_id=bounded(ending.transactional_id))
         return context.forward(request)
 

@@ -6,7 +6,6 @@ never offered.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
 from pidgate.gateway.proxy.apis.api import Api
@@ -54,31 +53,6 @@ ROWS: Final[tuple[tuple[int, int, Api], ...]] = (
     (78, 0, FETCH_WITH_ENDPOINTS),  # ShareFetch
 )
 """(api key, first version, what is done); a later row of the same key stands for later versions."""
-
-
-class Standing(StrEnum):
-    """Treatment of an API that could make producer state on brokers."""
-
-    JUDGED = "judged"  # an id that is new here costs a token, or is refused
-    WITHHELD = "withheld"  # neither offered nor forwarded
-    MAKES_NONE = "makes none"
-
-
-PRODUCER_STATE: Final[dict[int, tuple[Standing, str]]] = {
-    0: (Standing.JUDGED, "each batch's producer id, by partition"),
-    22: (Standing.JUDGED, "gives the id: where that is asked for, or above the rate of transactional ids"),
-    24: (Standing.JUDGED, "the transaction's end writes a marker into each partition that it adds"),
-    25: (Standing.JUDGED, "the same for the group's partition of __consumer_offsets"),
-    26: (
-        Standing.MAKES_NONE,
-        "its markers go where a judged request added the id; a new id inherits (KIP-890)",
-    ),
-    27: (Standing.WITHHELD, "makes any id known in any partition, for whoever may alter the cluster"),
-    28: (Standing.JUDGED, "a transactional batch in __consumer_offsets, since v5 added by itself"),
-    66: (Standing.MAKES_NONE, "lists transactions, filtered by ids"),
-}
-"""Every API whose request holds records or a producer id. A test takes the list from the schemas, and so fails when
-Kafka has another one."""
 
 NOT_OFFERED: Final = NotOffered()
 _GUARDED: Final = GuardedApi()

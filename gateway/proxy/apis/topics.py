@@ -31,9 +31,10 @@ class GuardedApi(Api):
 
 def refused(context: ApiContext, request: Request) -> Step | None:
     """Refuse a request that names a gateway topic; None: it names none."""
-    named = context.gateway_topics.look(
-        request.api_key, request.api_version, request.buf, request.start, request.end
-    )
+    topics, buf = context.gateway_topics, request.buf
+    if not topics.may_name(buf, request.start, request.end):
+        return None
+    named = topics.look(buf, request.head)
     if named is None:
         return None
     if named.instead is None:

@@ -26,7 +26,7 @@ class TransactionPartApi(GuardedApi):
             step = refused(context, request)
             if step is not None:
                 return step
-        part = transaction_part(request.buf, request.start, request.end)
+        part = transaction_part(request.buf, request.head)
         if part.producer_id < 0:
             return context.forward(request)  # of no producer: brokers refuse it
         batch: ProducerBatch = (part.producer_id, part.producer_epoch, 0, part.topic, _NO_PARTITION)
@@ -56,7 +56,7 @@ def _refuse(context: ApiContext, request: Request, verdict: Refuse, now_ms: int)
     context.refused.append(verdict)
     context.mute(now_ms + verdict.throttle_time_ms)
     try:
-        return context.respond(part_refused(request.buf, request.start, request.end))
+        return context.respond(part_refused(request.buf, request.head))
     except FrameTooLarge:
         return context.close(
             "limit", "a refused part of a transaction names too many partitions to be answered"

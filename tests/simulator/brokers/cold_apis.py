@@ -67,11 +67,9 @@ def answer(nodes: Nodes, topics: Topics, session: Session, frame: bytes, head: R
     if head.api_key == messages.API_VERSIONS:
         body = _api_versions()
     elif head.api_key == messages.METADATA:
-        body = _metadata(nodes, topics, session, codec.decode_request(frame, 0, len(frame)), head.api_version)
+        body = _metadata(nodes, topics, session, codec.decode_request(frame, head), head.api_version)
     else:
-        body = _find_coordinator(
-            nodes, topics, session, codec.decode_request(frame, 0, len(frame)), head.api_version
-        )
+        body = _find_coordinator(nodes, topics, session, codec.decode_request(frame, head), head.api_version)
     encoded = _encoded(head.api_key, head.api_version, body)
     return encoded[:4] + head.correlation_id.to_bytes(4, "big", signed=True) + encoded[8:]
 

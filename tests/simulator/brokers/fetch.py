@@ -37,7 +37,7 @@ class FetchApi:
 
     def answer(self, session: Session, frame: bytes, head: RequestHead) -> Reply:
         """Return what there is, or wait for max_wait_ms at most. Raises KafkaProtocolError."""
-        request = codec.decode_request(frame, 0, len(frame))
+        request = codec.decode_request(frame, head)
         if head.api_key == LIST_OFFSETS:
             return self._list_offsets(session, request, head)
         later = Later()

@@ -77,7 +77,7 @@ class Session:
         raise ClosedAfter(sasl_out_of_place(head))
 
     def _shake_hands(self, frame: bytes, head: RequestHead) -> bytes:
-        known = messages.sasl_mechanism(frame, 0, len(frame)) == PLAIN
+        known = messages.sasl_mechanism(frame, head) == PLAIN
         error_code = ErrorCode.none if known else ErrorCode.unsupported_sasl_mechanism
         answer = raw.response(
             head.api_key,
@@ -92,7 +92,7 @@ class Session:
 
     def _log_in(self, frame: bytes, head: RequestHead) -> bytes:
         """PlainSaslServer.evaluateResponse: [authzid] NUL name NUL password."""
-        authorization_id, _, rest = messages.sasl_token(frame, 0, len(frame)).partition(b"\x00")
+        authorization_id, _, rest = messages.sasl_token(frame, head).partition(b"\x00")
         name, _, password = rest.partition(b"\x00")
         users = self.listener.users or {}
         accepted = bool(name) and users.get(name.decode()) == password.decode()

@@ -112,7 +112,7 @@ class Transactions:
 
     def answer(self, session: Session, frame: bytes, head: RequestHead) -> bytes:
         """Return the framed answer. Raises KafkaProtocolError."""
-        request = codec.decode_request(frame, 0, len(frame))
+        request = codec.decode_request(frame, head)
         version = head.api_version
         if head.api_key == INIT_PRODUCER_ID:
             body = _identity(self._init_producer_id(session, request, version), head)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
+from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.messages import InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.quota.admission import Admission
@@ -25,6 +26,8 @@ QUOTAS = enforcing(
     window_ms=10 * 60_000,
     remember_ms=HOUR_MS,
 )
+
+NO_HEAD = RequestHead(0, 0, 0, None, 0, 0, 0)
 
 
 class Gateway:
@@ -77,7 +80,7 @@ class Producer:
         world = self.gateway.world
         verdict = world.judge(self.session, *batches)
         assert not isinstance(verdict, Close)
-        self.recorder.decided(verdict.decisions, b"", 0, 0, world.now_ms)
+        self.recorder.decided(verdict.decisions, b"", NO_HEAD, world.now_ms)
         if all(decision.admitted for decision in verdict.decisions):
             self.recorder.forwarded(list(batches), [100] * len(batches), 1_234, world.now_ms)
 

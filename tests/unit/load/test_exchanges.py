@@ -13,6 +13,7 @@ from pidgate.load.exchanges import log_in, produce
 from pidgate.load.plan import Login
 from pidgate.load.tally import Tally
 from pidgate.protocol import codec
+from pidgate.protocol.headers import peek_request
 from pidgate.protocol.logins import LoginRefused
 from pidgate.protocol.producer_requests import ProduceAnswer
 from pidgate.protocol.record_batch import record_batch
@@ -32,7 +33,7 @@ def talk(answers: Sequence[Any], script: Callable[[Connection], Awaitable[T]]) -
         while waiting:
             size = struct.unpack(">i", await reader.readexactly(4))[0]
             frame = await reader.readexactly(size)
-            asked.append(codec.decode_request(frame, 0, size))
+            asked.append(codec.decode_request(frame, peek_request(frame, 0, size)))
             answer = waiting.pop(0)
             correlation_id = struct.unpack_from(">i", frame, 4)[0]
             writer.write(codec.encode_response(correlation_id, answer))

@@ -11,7 +11,6 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from pidgate.protocol.addresses import rewrite, shows_addresses
 from pidgate.protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
-from pidgate.protocol.fetch import streams_addresses
 from pidgate.protocol.headers import is_flexible
 from pidgate.protocol.versions import SPOKEN
 from tests.support.bounds import examples, of_each_api
@@ -25,6 +24,7 @@ from tests.support.frames import (
     translated,
     unframed,
 )
+from tests.support.streamed import streams_addresses
 
 # Every version that is offered and that kio has a class for.
 OFFERED = [

@@ -28,6 +28,7 @@ from pidgate.protocol.client_quotas import (
     read_user_filter,
 )
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, UnsupportedVersion
+from pidgate.protocol.headers import peek_request
 from tests.support.bounds import examples
 from tests.support.client_quotas import ALTER, ANY, DEFAULT, DESCRIBE, EXACT, KEY, alter, describe
 from tests.support.frames import (
@@ -51,7 +52,7 @@ def test_what_is_kept_of_a_request_comes_out_as_it_came(version: int, data: st.D
     request = data.draw(entities(entity_class(ALTER, version, EntityType.request)))
     frame = request_frame(request, correlation_id=12, client_id=data.draw(st.none() | st.text(max_size=5)))
     padded = b"before" + frame + b"behind"
-    read = read_alter(padded, 6, 6 + len(frame))
+    read = read_alter(padded, peek_request(padded, 6, 6 + len(frame)))
     everything = [(entry, entry.operations) for entry in read.entries]
     assert unframed(alter_request(read, everything, validate_only=read.validate_only)) == frame
     kept = data.draw(st.sets(st.integers(0, 5)))
@@ -73,9 +74,9 @@ def test_what_is_kept_of_a_request_comes_out_as_it_came(version: int, data: st.D
 
 
 def _with_head_of(frame: bytes, request: Any) -> bytes:
-    read = read_alter(frame, 0, len(frame))
+    read = read_alter(frame, peek_request(frame, 0, len(frame)))
     own = request_frame(request)
-    return read.head + own[len(read_alter(own, 0, len(own)).head) :]
+    return read.head + own[len(read_alter(own, peek_request(own, 0, len(own))).head) :]
 
 
 @versions
@@ -100,7 +101,7 @@ def test_answers_are_read_as_the_codec_wrote_them(version: int, data: st.DataObj
 def test_answers_are_written_as_the_codec_reads_them(version: int, data: st.DataObject) -> None:
     request = data.draw(entities(entity_class(ALTER, version, EntityType.request)))
     frame = request_frame(request, correlation_id=-3)
-    read = read_alter(frame, 0, len(frame))
+    read = read_alter(frame, peek_request(frame, 0, len(frame)))
     outcomes = [
         (
             entry,
@@ -269,7 +270,7 @@ def test_filters_match_the_users_that_they_match_in_kafka(
     version: int, components: list[tuple[str, int, str | None]], strict: bool
 ) -> None:
     frame = describe(components, version=version, strict=strict)
-    found = read_user_filter(frame, 4, len(frame))
+    found = read_user_filter(frame, peek_request(frame, 4, len(frame)))
     try:
         expected = kafka_shows(components, strict, EVERY)
     except Refused:
@@ -300,7 +301,7 @@ def test_filters(
 ) -> None:
     for version in VERSIONS:
         frame = describe(components, version=version, strict=strict)
-        assert read_user_filter(frame, 4, len(frame)) == expected
+        assert read_user_filter(frame, peek_request(frame, 4, len(frame))) == expected
 
 
 # What peers do wrong
@@ -308,9 +309,9 @@ def test_filters(
 
 def _read(what: str, frame: bytes, version: int) -> Any:
     if what == "alter":
-        return read_alter(frame, 0, len(frame))
+        return read_alter(frame, peek_request(frame, 0, len(frame)))
     if what == "describe":
-        return read_user_filter(frame, 0, len(frame))
+        return read_user_filter(frame, peek_request(frame, 0, len(frame)))
     if what == "altered":
         return read_alter_answer(frame, 0, len(frame), version)
     return adding_user_values(frame, 0, len(frame), version, {"alice": {KEY: 1.0}}).finish()
@@ -362,10 +363,10 @@ def test_rubbish_is_a_protocol_error_or_read(what: str, version: int, data: st.D
 def test_other_requests_are_not_read() -> None:
     frame = unframed(alter([], version=1))
     with pytest.raises(UnsupportedVersion):
-        read_user_filter(frame, 0, len(frame))
+        read_user_filter(frame, peek_request(frame, 0, len(frame)))
     frame = unframed(describe())
     with pytest.raises(UnsupportedVersion):
-        read_alter(frame, 0, len(frame))
+        read_alter(frame, peek_request(frame, 0, len(frame)))
 
 
 def test_what_is_too_long_is_not_read() -> None:

@@ -93,7 +93,7 @@ def test_an_answer_that_is_cut_short_is_malformed(version: int) -> None:
 
 def test_a_token_is_asked_for_another_owner() -> None:
     frame = create_token_request(7, "pidgate", "CN=joe,O=acme")
-    request = decode_request(frame, 4, len(frame))
+    request = decode_request(frame, peek_request(frame, 4, len(frame)))
     assert (request.owner_principal_type, request.owner_principal_name) == ("User", "CN=joe,O=acme")
     assert (request.renewers, request.max_lifetime_ms) == ([], -1)
     assert peek_request(frame, 4, len(frame))[:3] == (CREATE_DELEGATION_TOKEN, 3, 7)

@@ -20,6 +20,7 @@ from pidgate.protocol.gateway_topics import (
     filtering,
     with_refusals,
 )
+from pidgate.protocol.headers import peek_request
 from pidgate.protocol.work import BYTES_PER_STEP, at_once
 from tests.support import raw
 from tests.support.bounds import examples
@@ -106,7 +107,7 @@ def test_what_was_cut_out_of_a_request_is_answered_as_not_authorised(
 ) -> None:
     answer = data.draw(entities(entity_class(METADATA, version)))
     frame = metadata_request(version, ["a" + OWN, OWN], [OWN_ID] if version >= 12 else [])
-    cut = cut_metadata_request(frame, 0, len(frame), gateway_topics())
+    cut = cut_metadata_request(frame, peek_request(frame, 0, len(frame)), gateway_topics())
     assert cut is not None
     inside = b"before" + response_frame(answer) + b"after"
     with_it = unframed(with_refusals(inside, 6, len(inside) - 5, version, cut.refusals))
@@ -183,15 +184,16 @@ def metadata_request(version: int, names: list[str] | None, ids: list[UUID] | No
 def test_a_topic_is_cut_out_of_a_question_and_nothing_else_in_it(version: int) -> None:
     ids = [UUID(int=1), OWN_ID] if version >= 12 else []
     asked = metadata_request(version, ["a" + OWN, OWN, OWN + "b"], ids)
-    cut = cut_metadata_request(b"xx" + asked + b"y", 2, 2 + len(asked), gateway_topics())
+    inside = b"xx" + asked + b"y"
+    cut = cut_metadata_request(inside, peek_request(inside, 2, 2 + len(asked)), gateway_topics())
     assert cut is not None
     assert unframed(cut.request) == metadata_request(version, ["a" + OWN, OWN + "b"], ids[:1])
     assert len(cut.refusals) == (2 if ids else 1)
     assert not cut.is_empty
     others = metadata_request(version, ["a" + OWN])
-    assert cut_metadata_request(others, 0, len(others), gateway_topics()) is None
+    assert cut_metadata_request(others, peek_request(others, 0, len(others)), gateway_topics()) is None
     alone = metadata_request(version, [OWN])
-    cut = cut_metadata_request(alone, 0, len(alone), gateway_topics())
+    cut = cut_metadata_request(alone, peek_request(alone, 0, len(alone)), gateway_topics())
     assert cut is not None
     assert cut.is_empty
     assert unframed(cut.request) == metadata_request(version, [])
@@ -200,7 +202,7 @@ def test_a_topic_is_cut_out_of_a_question_and_nothing_else_in_it(version: int) -
 @pytest.mark.parametrize("version", range(1, 14))
 def test_a_question_for_all_topics_stays(version: int) -> None:
     frame = metadata_request(version, None)
-    assert cut_metadata_request(frame, 0, len(frame), gateway_topics()) is None
+    assert cut_metadata_request(frame, peek_request(frame, 0, len(frame)), gateway_topics()) is None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pidgate.protocol import messages
+from pidgate.protocol.headers import peek_request
 from pidgate.protocol.sasl import Identity, SaslExchange
 from pidgate.protocol.versions import NOT_OFFERED, SPOKEN, WITHHELD_VERSIONS, cap
 from tests.support.api_versions import api_versions_answer
@@ -66,8 +67,8 @@ def test_real_clients_are_recognised_at_the_brokers_last_word(login: str) -> Non
     confirmed: list[Identity | None] = []
     for side, text in GOLDEN["sasl"][login]:
         frame = bytes.fromhex(text)
-        whole = (frame, 0, len(frame))
         if side == "c":
+            whole = (frame, peek_request(frame, 0, len(frame)))
             sent.append(struct.unpack_from(">hh", frame))
             if sent[-1][0] == messages.SASL_HANDSHAKE:
                 exchange.handshake(messages.sasl_mechanism(*whole))
@@ -80,9 +81,9 @@ def test_real_clients_are_recognised_at_the_brokers_last_word(login: str) -> Non
         else:
             api_key, api_version = sent.pop(0)
             if api_key == messages.SASL_HANDSHAKE:
-                assert messages.sasl_handshake_answer(*whole, api_version).error_code == 0
+                assert messages.sasl_handshake_answer(frame, 0, len(frame), api_version).error_code == 0
             elif api_key == messages.SASL_AUTHENTICATE:
-                answer = messages.sasl_answer(*whole, api_version)
+                answer = messages.sasl_answer(frame, 0, len(frame), api_version)
                 confirmed.append(exchange.broker_answer(*answer))
     identity = Identity("alice", mechanism)
     assert confirmed == ([identity] if mechanism == "PLAIN" else [None, identity])

@@ -40,7 +40,8 @@ def test_reads_what_kio_wrote(
     body_at = begin + len(frame)
     for buf in (before + frame + body + after, memoryview(bytearray(before + frame + body + after))):
         head = peek_request(buf, begin, body_at + len(body))
-        assert head == RequestHead(*api, correlation_id, client_id, body_at)
+        assert head == RequestHead(*api, correlation_id, client_id, body_at, begin, body_at + len(body))
+        assert head.moved(3) == peek_request(b"abc" + bytes(buf), begin + 3, body_at + len(body) + 3)
 
 
 @given(OFFERED, TEXT | st.none())

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pidgate.protocol import codec, messages
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import framed, uvarint
+from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.versions import SPOKEN, cap, speaks
 from tests.support.api_versions import api_versions_answer
 
@@ -36,6 +37,11 @@ def inside(frame: bytes) -> tuple[bytes, int, int]:
     return b"before" + frame[4:] + b"after", 6, 6 + len(frame) - 4
 
 
+def request_inside(frame: bytes) -> tuple[bytes, RequestHead]:
+    buf, start, end = inside(frame)
+    return buf, peek_request(buf, start, end)
+
+
 # Producer ids
 
 
@@ -51,7 +57,7 @@ def test_init_producer_id_request(version: int, name: str | None, producer_id: i
         producer_epoch=epoch,
     )
     wanted = (name, producer_id, epoch) if version >= 3 else (name, -1, -1)
-    assert messages.init_producer_id_request(*inside(frame)) == wanted
+    assert messages.init_producer_id_request(*request_inside(frame)) == wanted
 
 
 @given(st.integers(0, 5), ERRORS, IDS, EPOCHS)
@@ -99,7 +105,7 @@ def test_end_txn_request(version: int, name: str, producer_id: int, epoch: int, 
         producer_epoch=epoch,
         committed=committed,
     )
-    assert messages.end_txn_request(*inside(frame)) == (name, producer_id, epoch, committed)
+    assert messages.end_txn_request(*request_inside(frame)) == (name, producer_id, epoch, committed)
 
 
 @given(st.integers(0, 5), ERRORS, IDS, EPOCHS)
@@ -115,9 +121,9 @@ def test_end_txn_answer(version: int, error_code: int, producer_id: int, epoch: 
 
 def test_sasl_mechanism() -> None:
     frame = made(17, "request", 1, mechanism="SCRAM-SHA-512")
-    assert messages.sasl_mechanism(*inside(frame)) == "SCRAM-SHA-512"
+    assert messages.sasl_mechanism(*request_inside(frame)) == "SCRAM-SHA-512"
     with pytest.raises(UnsupportedVersion):
-        messages.sasl_mechanism(*inside(made(17, "request", 0, mechanism="PLAIN")))
+        messages.sasl_mechanism(*request_inside(made(17, "request", 0, mechanism="PLAIN")))
 
 
 def test_sasl_handshake_answer() -> None:
@@ -138,7 +144,7 @@ def test_a_handshake_of_unknown_layout_is_not_answered() -> None:
 
 @given(st.integers(0, 2), st.binary(max_size=300))
 def test_sasl_token(version: int, token: bytes) -> None:
-    assert messages.sasl_token(*inside(made(36, "request", version, auth_bytes=token))) == token
+    assert messages.sasl_token(*request_inside(made(36, "request", version, auth_bytes=token))) == token
 
 
 @given(st.integers(0, 2), ERRORS, st.none() | NAMES, st.binary(max_size=300))
@@ -222,10 +228,10 @@ def test_too_new_api_versions() -> None:
 def test_client_software() -> None:
     fields = {"client_software_name": "librdkafka", "client_software_version": "2.16.1"}
     for version in (3, 4):
-        assert messages.client_software(*inside(made(18, "request", version, **fields))) == tuple(
+        assert messages.client_software(*request_inside(made(18, "request", version, **fields))) == tuple(
             fields.values()
         )
-    assert messages.client_software(*inside(made(18, "request", 2))) is None
+    assert messages.client_software(*request_inside(made(18, "request", 2))) is None
 
 
 def test_own_probes_are_what_the_codec_would_write() -> None:
@@ -244,27 +250,32 @@ def test_own_probes_are_what_the_codec_would_write() -> None:
 
 # Broken frames
 
+
+def of_request(read: Callable[[bytes, RequestHead], Any]) -> Callable[[bytes, int, int], Any]:
+    return lambda buf, start, end: read(buf, peek_request(buf, start, end))
+
+
 READERS: dict[str, tuple[bytes, Callable[[bytes, int, int], Any]]] = {
     "init request": (
         made(22, "request", 4, transactional_id="tx", transaction_timeout_ms=1),
-        messages.init_producer_id_request,
+        of_request(messages.init_producer_id_request),
     ),
     "init request v1": (
         made(22, "request", 1, transactional_id="tx", transaction_timeout_ms=1),
-        messages.init_producer_id_request,
+        of_request(messages.init_producer_id_request),
     ),
     "init answer": (
         made(22, "response", 4, error_code=0, producer_id=5, producer_epoch=0),
         lambda buf, start, end: messages.init_producer_id_answer(buf, start, end, 4),
     ),
-    "end request": (made(26, "request", 5, transactional_id="tx"), messages.end_txn_request),
+    "end request": (made(26, "request", 5, transactional_id="tx"), of_request(messages.end_txn_request)),
     "end answer": (
         made(26, "response", 5, error_code=0, producer_id=5, producer_epoch=0),
         lambda buf, start, end: messages.end_txn_answer(buf, start, end, 5),
     ),
-    "mechanism": (made(17, "request", 1, mechanism="PLAIN"), messages.sasl_mechanism),
-    "token": (made(36, "request", 2, auth_bytes=b"\0u\0p"), messages.sasl_token),
-    "token v1": (made(36, "request", 1, auth_bytes=b"\0u\0p"), messages.sasl_token),
+    "mechanism": (made(17, "request", 1, mechanism="PLAIN"), of_request(messages.sasl_mechanism)),
+    "token": (made(36, "request", 2, auth_bytes=b"\0u\0p"), of_request(messages.sasl_token)),
+    "token v1": (made(36, "request", 1, auth_bytes=b"\0u\0p"), of_request(messages.sasl_token)),
     "sasl answer": (
         made(36, "response", 2, error_code=0, error_message="no", auth_bytes=b"x"),
         lambda buf, start, end: messages.sasl_answer(buf, start, end, 2),
@@ -279,15 +290,15 @@ READERS: dict[str, tuple[bytes, Callable[[bytes, int, int], Any]]] = {
     ),
     "software": (
         made(18, "request", 3, client_software_name="a", client_software_version="b"),
-        messages.client_software,
+        of_request(messages.client_software),
     ),
     "codec request": (
         made(48, "request", 1, components=[], strict=True),
-        codec.decode_request,
+        of_request(codec.decode_request),
     ),
     "codec request v0": (
         made(17, "request", 1, mechanism="PLAIN"),
-        codec.decode_request,
+        of_request(codec.decode_request),
     ),
 }
 WHOLE_TAIL_READ = {"cap", "cap v1", "codec request", "codec request v0", "mechanism", "token v1"}
@@ -324,10 +335,11 @@ def test_damage_gives_a_value_or_a_protocol_error(name: str, data: st.DataObject
 @pytest.mark.parametrize(
     "read", [messages.sasl_token, messages.init_producer_id_request, messages.client_software]
 )
-def test_another_api_is_refused(read: Callable[[bytes, int, int], Any]) -> None:
+def test_another_api_is_refused(read: Callable[[bytes, RequestHead], Any]) -> None:
     frame = made(3, "request", 9, topics=[])
+    head = peek_request(frame, 4, len(frame))
     with pytest.raises(UnsupportedVersion):
-        read(frame, 4, len(frame))
+        read(frame, head)
 
 
 # The guard around kafka.protocol
@@ -346,26 +358,26 @@ def test_the_codec_is_not_loaded_before_it_is_needed() -> None:
 def test_a_string_cut_short_is_refused() -> None:
     frame = made(17, "request", 1, mechanism="SCRAM-SHA-256")
     with pytest.raises(MalformedFrame):
-        codec.decode_request(frame, 4, len(frame) - 3)
+        codec.decode_request(frame, peek_request(frame, 4, len(frame) - 3))
 
 
 def test_bytes_left_over_are_refused() -> None:
     frame = made(17, "request", 1, mechanism="PLAIN") + b"\x00"
     with pytest.raises(MalformedFrame):
-        codec.decode_request(frame, 4, len(frame))
+        codec.decode_request(frame, peek_request(frame, 4, len(frame)))
 
 
 def test_long_frames_do_not_reach_the_codec() -> None:
     frame = made(36, "request", 0, auth_bytes=bytes(codec.MAX_DECODED_BYTES))
     with pytest.raises(FrameTooLarge):
-        codec.decode_request(frame, 4, len(frame))
+        codec.decode_request(frame, peek_request(frame, 4, len(frame)))
 
 
 def test_a_varint_without_an_end_is_refused_after_five_bytes() -> None:
     head = struct.pack(">hhih", 48, 1, 77, -1) + b"\x00"
     frame = framed(head, b"\xff" * 60_000)
     with pytest.raises(MalformedFrame, match="longer than five bytes"):
-        codec.decode_request(frame, 4, len(frame))
+        codec.decode_request(frame, peek_request(frame, 4, len(frame)))
 
 
 def test_what_kafka_takes_for_null_is_null_to_the_codec_or_refused() -> None:
@@ -374,13 +386,13 @@ def test_what_kafka_takes_for_null_is_null_to_the_codec_or_refused() -> None:
     name_at = frame.index(b"\x02a")
     broken = frame[:name_at] + b"\x00" + frame[name_at + 2 :]
     with pytest.raises(MalformedFrame):
-        codec.decode_request(broken, 4, len(broken))
+        codec.decode_request(broken, peek_request(broken, 4, len(broken)))
 
 
 def test_versions_not_offered_do_not_reach_the_codec() -> None:
     frame = made(24, "request", 4, transactions=[])
     with pytest.raises(UnsupportedVersion):
-        codec.decode_request(frame, 4, len(frame))
+        codec.decode_request(frame, peek_request(frame, 4, len(frame)))
     with pytest.raises(UnsupportedVersion):
         codec.decode_response(24, 4, b"\x00\x00\x00\x07\x00", 0, 5)
     with pytest.raises(UnsupportedVersion):
@@ -392,7 +404,7 @@ def test_what_was_decoded_can_be_encoded(version: int) -> None:
     """DeleteTopics: the codec's own decode leaves an object that its encode cannot take."""
     names = {"topic_names": ["a", "b"]} if version < 6 else {"topics": []}
     frame = made(20, "request", version, timeout_ms=5, **names)
-    message = codec.decode_request(frame, 4, len(frame))
+    message = codec.decode_request(frame, peek_request(frame, 4, len(frame)))
     assert codec.encode_request(77, "client", message) == frame
 
 
@@ -405,7 +417,7 @@ def test_random_bodies_give_a_message_or_a_protocol_error(
     try:
         if kind == "request":
             frame = struct.pack(">hhih", api_key, version, 1, -1) + body
-            codec.decode_request(frame, 0, len(frame))
+            codec.decode_request(frame, peek_request(frame, 0, len(frame)))
         else:
             frame = struct.pack(">i", 1) + body
             codec.decode_response(api_key, version, frame, 0, len(frame))

@@ -13,6 +13,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import uvarint
+from pidgate.protocol.headers import peek_request
 from pidgate.protocol.produce import walk
 from pidgate.protocol.produce_answers import may_hold_endpoints, refusal, rewrite_response
 from pidgate.protocol.work import MOST_MESSAGES, MOST_OLD_MESSAGES, MOST_PARTITIONS
@@ -85,9 +86,9 @@ def test_walk_finds_every_producer(version: int, data: st.DataObject) -> None:
     acks = data.draw(st.sampled_from((-1, 0, 1)))
     client_id = data.draw(st.none() | NAMES)
     frame = produce_request(version, topics, acks=acks, client_id=client_id)
-    assert walk(frame, 0, len(frame)) == (acks, False, expected)
+    assert walk(frame, peek_request(frame, 0, len(frame))) == (acks, False, expected)
     inside = memoryview(bytearray(b"abc" + frame + frame))
-    assert walk(inside, 3, 3 + len(frame)) == (acks, False, expected)
+    assert walk(inside, peek_request(inside, 3, 3 + len(frame))) == (acks, False, expected)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,11 @@ def test_walk_finds_every_producer(version: int, data: st.DataObject) -> None:
 )
 def test_walk_reads_what_clients_send(client: str, partitions: list[int]) -> None:
     frame = CLIENT_FRAMES[client]
-    assert walk(frame, 0, len(frame)) == (-1, False, [(4711, 3, 0, b"orders", index) for index in partitions])
+    assert walk(frame, peek_request(frame, 0, len(frame))) == (
+        -1,
+        False,
+        [(4711, 3, 0, b"orders", index) for index in partitions],
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -112,14 +117,14 @@ def test_every_cut_of_a_request_is_malformed(version: int) -> None:
     for end in range(len(frame)):
         for buf in (frame, frame[:end]):
             with pytest.raises(MalformedFrame):
-                walk(buf, 0, end)
+                walk(buf, peek_request(buf, 0, end))
             with pytest.raises(MalformedFrame):
-                refusal(buf, 0, end, 100, "no")
+                refusal(buf, peek_request(buf, 0, end), 100, "no")
     for longer in (frame + b"\x00", frame + b"\x01"):
         with pytest.raises(MalformedFrame):
-            walk(longer, 0, len(longer))
+            walk(longer, peek_request(longer, 0, len(longer)))
         with pytest.raises(MalformedFrame):
-            refusal(longer, 0, len(longer), 100, "no")
+            refusal(longer, peek_request(longer, 0, len(longer)), 100, "no")
 
 
 @settings(max_examples=examples(300))
@@ -130,11 +135,11 @@ def test_a_changed_byte_gives_a_value_or_a_protocol_error(version: int, data: st
     at = data.draw(st.integers(2, len(frame) - 1))
     frame[at] = data.draw(st.integers(0, 255))
     try:
-        _, _, batches = walk(frame, 0, len(frame))
+        _, _, batches = walk(frame, peek_request(frame, 0, len(frame)))
     except KafkaProtocolError:
         return
     assert len(batches) * 61 <= len(frame)
-    answer = unframed(refusal(frame, 0, len(frame), 100, "no"))
+    answer = unframed(refusal(frame, peek_request(frame, 0, len(frame)), 100, "no"))
     assert answer[:4] == frame[4:8]
 
 
@@ -143,7 +148,7 @@ def test_a_changed_byte_gives_a_value_or_a_protocol_error(version: int, data: st
 def test_any_bytes_give_a_value_or_a_protocol_error(version: int, body: bytes) -> None:
     frame = struct.pack(">hhih", 0, version, 1, -1) + body
     try:
-        _, _, batches = walk(frame, 0, len(frame))
+        _, _, batches = walk(frame, peek_request(frame, 0, len(frame)))
     except KafkaProtocolError:
         return
     assert len(batches) * 61 <= len(frame)
@@ -153,9 +158,9 @@ def test_any_bytes_give_a_value_or_a_protocol_error(version: int, body: bytes) -
 def test_what_is_not_a_produce_request_of_ours_is_refused(api_key: int, version: int) -> None:
     frame = struct.pack(">hhih", api_key, version, 1, -1) + bytes(20)
     with pytest.raises(UnsupportedVersion):
-        walk(frame, 0, len(frame))
+        walk(frame, peek_request(frame, 0, len(frame)))
     with pytest.raises(UnsupportedVersion):
-        refusal(frame, 0, len(frame), 1, None)
+        refusal(frame, peek_request(frame, 0, len(frame)), 1, None)
 
 
 @pytest.mark.parametrize("version", [2, 8, 9])
@@ -164,7 +169,7 @@ def test_several_batches_of_one_partition_are_walked(version: int) -> None:
         record_batch(1, 2, 3) + old_message(0) + old_message(1) + record_batch(-1) + record_batch(4, 5, 6)
     )
     frame = produce_request(version, [("t", [(7, records)])])
-    assert walk(frame, 0, len(frame))[2] == [(1, 2, 3, b"t", 7), (4, 5, 6, b"t", 7)]
+    assert walk(frame, peek_request(frame, 0, len(frame)))[2] == [(1, 2, 3, b"t", 7), (4, 5, 6, b"t", 7)]
 
 
 @pytest.mark.parametrize("version", [0, 8, 9])
@@ -172,7 +177,7 @@ def test_several_batches_of_one_partition_are_walked(version: int) -> None:
 def test_old_messages_have_no_producer(version: int, magic: int) -> None:
     for value in (b"", b"x" * 100):
         frame = produce_request(version, [("t", [(0, old_message(magic, value))])])
-        assert walk(frame, 0, len(frame)) == (-1, False, [])
+        assert walk(frame, peek_request(frame, 0, len(frame))) == (-1, False, [])
 
 
 @pytest.mark.parametrize("version", [3, 9])
@@ -194,7 +199,7 @@ def test_old_messages_have_no_producer(version: int, magic: int) -> None:
 def test_records_that_contradict_themselves_are_malformed(version: int, records: bytes) -> None:
     frame = produce_request(version, [("t", [(0, records)])])
     with pytest.raises(MalformedFrame):
-        walk(frame, 0, len(frame))
+        walk(frame, peek_request(frame, 0, len(frame)))
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
@@ -206,7 +211,7 @@ def test_a_request_is_transactional_if_all_of_it_is(version: int) -> None:
     def said(transactional_id: str | None, *records: bytes) -> bool:
         topics: Topics = [(topic, list(enumerate(records)))]
         frame = produce_request(version, topics, transactional_id=transactional_id)
-        return walk(frame, 0, len(frame))[1]
+        return walk(frame, peek_request(frame, 0, len(frame)))[1]
 
     assert said("t", in_one, in_one)
     assert said("t", in_one + in_one)
@@ -220,8 +225,8 @@ def test_tags_of_a_request_are_skipped() -> None:
     batch = record_batch(9)
     frame = struct.pack(">hhih", 0, 9, 1, -1) + tags + b"\x00" + struct.pack(">hi", 1, 5)
     frame += b"\x02" + b"\x02t" + b"\x02" + struct.pack(">i", 3) + uvarint(len(batch) + 1) + batch + tags * 3
-    assert walk(frame, 0, len(frame)) == (1, False, [(9, 0, 0, b"t", 3)])
-    answer = unframed(refusal(frame, 0, len(frame), 100, "no"))
+    assert walk(frame, peek_request(frame, 0, len(frame))) == (1, False, [(9, 0, 0, b"t", 3)])
+    answer = unframed(refusal(frame, peek_request(frame, 0, len(frame)), 100, "no"))
     assert ProduceResponse.decode(answer, version=9, header=True).responses[0].name == "t"
 
 
@@ -237,21 +242,21 @@ def test_a_request_has_a_bounded_number_of_partitions_batches_and_old_messages(v
 
     for topics in with_one_more(0):
         frame = produce_request(version, topics)
-        walk(frame, 0, len(frame))
+        walk(frame, peek_request(frame, 0, len(frame)))
     for topics in with_one_more(1):
         frame = produce_request(version, topics)
         with pytest.raises(FrameTooLarge):
-            walk(frame, 0, len(frame))
+            walk(frame, peek_request(frame, 0, len(frame)))
 
 
 @pytest.mark.parametrize("version", [3, 9])
 def test_a_topic_has_a_name_that_kafka_takes(version: int) -> None:
     for length in (1, 249):
         frame = produce_request(version, [("t" * length, [(0, record_batch(1))])])
-        assert walk(frame, 0, len(frame))[2][0][3] == b"t" * length
+        assert walk(frame, peek_request(frame, 0, len(frame)))[2][0][3] == b"t" * length
     frame = produce_request(version, [("t" * 250, [(0, record_batch(1))])])
     with pytest.raises(MalformedFrame, match="a topic name of 250 bytes"):
-        walk(frame, 0, len(frame))
+        walk(frame, peek_request(frame, 0, len(frame)))
 
 
 def test_a_count_never_exceeds_the_bytes_left() -> None:
@@ -259,7 +264,7 @@ def test_a_count_never_exceeds_the_bytes_left() -> None:
         head = struct.pack(">hhih", 0, version, 1, -1) + (b"\x00\x00" if version >= 9 else b"\xff\xff")
         frame = head + struct.pack(">hi", 1, 5) + count + bytes(50)
         with pytest.raises(MalformedFrame, match="topics in"):
-            walk(frame, 0, len(frame))
+            walk(frame, peek_request(frame, 0, len(frame)))
 
 
 @pytest.mark.parametrize("version", [0, 3, 8, 9, 13])
@@ -279,12 +284,12 @@ def test_an_array_that_is_null_is_malformed(version: int) -> None:
         for frame in (no_topics, no_partitions)
     ]
     for frame in (no_topics, no_partitions):
-        assert walk(frame, 0, len(frame)) == (-1, False, [])
+        assert walk(frame, peek_request(frame, 0, len(frame))) == (-1, False, [])
     for frame in frames:
         with pytest.raises(MalformedFrame):
-            walk(frame, 0, len(frame))
+            walk(frame, peek_request(frame, 0, len(frame)))
         with pytest.raises(MalformedFrame):
-            refusal(frame, 0, len(frame), 100, "no")
+            refusal(frame, peek_request(frame, 0, len(frame)), 100, "no")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -295,7 +300,7 @@ def test_a_refusal_answers_every_partition_in_order(version: int, data: st.DataO
     message = data.draw(st.none() | st.text(st.characters(codec="utf-8"), max_size=200))
     throttle_time_ms = data.draw(st.integers(0, 2**31 - 1))
     frame = produce_request(version, topics, correlation_id=-5)
-    answer = unframed(refusal(frame, 0, len(frame), throttle_time_ms, message))
+    answer = unframed(refusal(frame, peek_request(frame, 0, len(frame)), throttle_time_ms, message))
     read = ProduceResponse.decode(answer, version=version, header=True)
     assert read.header.correlation_id == -5
     assert read.throttle_time_ms == (throttle_time_ms if version >= 1 else 0)
@@ -320,7 +325,7 @@ def test_a_refusal_answers_every_partition_in_order(version: int, data: st.DataO
 def test_the_sentence_of_a_refusal_is_not_said_for_ever(version: int) -> None:
     topics: Topics = [(entity_topic(version), [(n, None) for n in range(MOST_PARTITIONS - 1)])]
     frame = produce_request(version, topics)
-    answer = unframed(refusal(frame, 0, len(frame), 100, "x" * 300))
+    answer = unframed(refusal(frame, peek_request(frame, 0, len(frame)), 100, "x" * 300))
     (topic,) = ProduceResponse.decode(answer, version=version, header=True).responses
     said = [partition.error_message for partition in topic.partition_responses]
     assert said == ["x" * 300] * MOST_MESSAGES + [None] * (MOST_PARTITIONS - 1 - MOST_MESSAGES)

@@ -18,7 +18,9 @@ def body(frame: bytes) -> bytes:
 
 def read(frame: bytes) -> dict[str, object]:
     request = body(frame)
-    fields: dict[str, object] = codec.decode_request(request, 0, len(request)).to_dict()
+    fields: dict[str, object] = codec.decode_request(
+        request, peek_request(request, 0, len(request))
+    ).to_dict()
     return fields
 
 
@@ -27,7 +29,7 @@ def test_produce() -> None:
     request = body(producer_requests.produce_request(5, "client", "orders", batches, acks=-1))
     head = peek_request(request, 0, len(request))
     assert (head.api_key, head.api_version, head.correlation_id, head.client_id) == (0, 11, 5, "client")
-    assert walk(request, 0, len(request)) == (
+    assert walk(request, peek_request(request, 0, len(request))) == (
         -1,
         False,
         [(41, 2, 7, b"orders", 3), (42, 0, 9, b"orders", 200)],
@@ -38,7 +40,7 @@ def test_produce_in_a_transaction() -> None:
     batch = BATCH.stamped(41, 2, 0, 0, is_transactional=True)
     frame = producer_requests.produce_request(5, "c", "orders", [(0, batch)], transactional_id="txn")
     request = body(frame)
-    assert walk(request, 0, len(request)) == (-1, True, [(41, 2, 0, b"orders", 0)])
+    assert walk(request, peek_request(request, 0, len(request))) == (-1, True, [(41, 2, 0, b"orders", 0)])
     fields = read(frame)
     assert (fields["transactional_id"], fields["acks"], fields["timeout_ms"]) == ("txn", -1, 30_000)
 
@@ -46,7 +48,11 @@ def test_produce_in_a_transaction() -> None:
 def test_init_producer_id() -> None:
     for transactional_id in (None, "txn"):
         request = body(producer_requests.init_producer_id_request(1, "c", transactional_id))
-        assert messages.init_producer_id_request(request, 0, len(request)) == (transactional_id, -1, -1)
+        assert messages.init_producer_id_request(request, peek_request(request, 0, len(request))) == (
+            transactional_id,
+            -1,
+            -1,
+        )
 
 
 def test_find_coordinator_and_its_answer() -> None:
@@ -88,11 +94,16 @@ def test_add_partition_to_txn_and_its_answer() -> None:
 def test_end_txn() -> None:
     for commit in (True, False):
         request = body(producer_requests.end_txn_request(1, "c", "txn", (41, 2), commit=commit))
-        assert messages.end_txn_request(request, 0, len(request)) == ("txn", 41, 2, commit)
+        assert messages.end_txn_request(request, peek_request(request, 0, len(request))) == (
+            "txn",
+            41,
+            2,
+            commit,
+        )
 
 
 def test_sasl() -> None:
     request = body(producer_requests.sasl_handshake_request(1, "c", "PLAIN"))
-    assert messages.sasl_mechanism(request, 0, len(request)) == "PLAIN"
+    assert messages.sasl_mechanism(request, peek_request(request, 0, len(request))) == "PLAIN"
     request = body(producer_requests.sasl_authenticate_request(1, "c", b"\0alice\0secret"))
-    assert messages.sasl_token(request, 0, len(request)) == b"\0alice\0secret"
+    assert messages.sasl_token(request, peek_request(request, 0, len(request))) == b"\0alice\0secret"

@@ -65,13 +65,15 @@ def test_repetition_changes_nothing(sent: list[bytes]) -> None:
             start, end = len(before), len(before) + len(frame)
             if repeated.recognises(read, start, end):
                 assert (repeated.acks, recognised(repeated)) == (expected[0], expected[2])  # type: ignore[index]
-                assert repeated.record_count == sum(walk_counting(frame, 0, len(frame))[3])
+                assert repeated.record_count == sum(
+                    walk_counting(frame, peek_request(frame, 0, len(frame)))[3]
+                )
                 head = peek_request(frame, 0, len(frame))
                 assert repeated.correlation_id == head.correlation_id
                 assert repeated.version == head.api_version
         whole = frame[:-3] + bytes(3)
         if repeated.begins(frame[:BEGINNING_BYTES], len(frame)):
-            acks, transactional, batches = walk(whole, 0, len(whole))
+            acks, transactional, batches = walk(whole, peek_request(whole, 0, len(whole)))
             assert (repeated.acks, recognised(repeated)) == (acks, batches)
             assert transactional or not repeated.transactional
             assert repeated.correlation_id == peek_request(whole, 0, len(whole)).correlation_id
@@ -79,7 +81,7 @@ def test_repetition_changes_nothing(sent: list[bytes]) -> None:
             assert not repeated.recognises(frame, 0, len(frame))
         assert outcome(repeated.walk, frame, 0, len(frame)) == expected
         if not isinstance(expected, type):
-            assert repeated.record_counts == walk_counting(frame, 0, len(frame))[3]
+            assert repeated.record_counts == walk_counting(frame, peek_request(frame, 0, len(frame)))[3]
 
 
 def recognised(repeated: RepeatedProduce) -> list[ProducerBatch]:
@@ -111,7 +113,7 @@ def test_the_second_request_of_a_kind_is_recognised(version: int) -> None:
         frame = produce_request(version, [(topic, [(sequence % 3, batch)])], correlation_id=sequence - 10)
         if sequence == 0:
             assert not repeated.recognises(frame, 0, len(frame))
-            repeated.walk(frame, 0, len(frame))
+            repeated.walk(frame, peek_request(frame, 0, len(frame)))
         else:
             assert repeated.recognises(frame, 0, len(frame))
             assert repeated.partitions == [sequence % 3]
@@ -125,7 +127,7 @@ def test_a_large_one_is_recognised_by_its_beginning(records_bytes: int) -> None:
         for nbytes in (10, records_bytes)
     )
     repeated = RepeatedProduce()
-    repeated.walk(small, 0, len(small))
+    repeated.walk(small, peek_request(small, 0, len(small)))
     beginning = large[:BEGINNING_BYTES]
     assert repeated.begins(beginning, len(large))
     assert (repeated.producer_id, repeated.partitions) == (4711, [3])
@@ -144,7 +146,7 @@ def test_several_partitions_of_one_id_are_recognised_and_of_two_ids_are_not() ->
 
     repeated = RepeatedProduce()
     frame = request([4711] * 30, 0)
-    repeated.walk(frame, 0, len(frame))
+    repeated.walk(frame, peek_request(frame, 0, len(frame)))
     frame = request([4712] * 30, 7)
     assert repeated.recognises(frame, 0, len(frame))
     assert repeated.partitions == list(range(7, 37))
@@ -160,7 +162,7 @@ def test_what_is_forbidden_meanwhile_is_not_recognised() -> None:
     forbidden: set[bytes] = set()
     repeated = RepeatedProduce(forbidden)
     frame = produce_request(9, [("orders", [(0, record_batch(4711))])])
-    repeated.walk(frame, 0, len(frame))
+    repeated.walk(frame, peek_request(frame, 0, len(frame)))
     assert repeated.recognises(frame, 0, len(frame))
     forbidden.add(b"orders")
     assert not repeated.recognises(frame, 0, len(frame))
@@ -173,10 +175,10 @@ def test_a_batch_of_no_transaction_does_not_repeat_one_of_a_transaction() -> Non
 
     marked, unmarked = frame(transactional=True), frame(transactional=False)
     repeated = RepeatedProduce()
-    repeated.walk(marked, 0, len(marked))
+    repeated.walk(marked, peek_request(marked, 0, len(marked)))
     assert repeated.recognises(marked, 0, len(marked))
     assert repeated.transactional
     assert not repeated.recognises(unmarked, 0, len(unmarked))
     repeated = RepeatedProduce()
-    repeated.walk(unmarked, 0, len(unmarked))
+    repeated.walk(unmarked, peek_request(unmarked, 0, len(unmarked)))
     assert not repeated.recognises(unmarked, 0, len(unmarked)), "not how a client repeats itself"

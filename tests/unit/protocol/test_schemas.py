@@ -17,7 +17,7 @@ from kio.serial import entity_writer
 
 from pidgate.protocol import codec, messages
 from pidgate.protocol.frames import framed
-from pidgate.protocol.headers import is_flexible, response_header_version
+from pidgate.protocol.headers import is_flexible, peek_request, response_header_version
 from pidgate.protocol.versions import SPOKEN
 
 FOLDER = Path(messages.__file__).parent / "schemas"
@@ -98,7 +98,7 @@ def test_requests_read_and_written_as_kio_does(api_key: int, version: int) -> No
     tags = b"\x00" if is_flexible(api_key, version) else b""
     head = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\x00\x00\x00\x05\x00\x02me" + tags
     frame = framed(head, body)
-    message = codec.decode_request(frame, 4, len(frame))
+    message = codec.decode_request(frame, peek_request(frame, 4, len(frame)))
     assert codec.encode_request(5, "me", message) == frame
 
 

@@ -14,6 +14,7 @@ from kio.static.constants import EntityType
 from pidgate.protocol import codec, throttle
 from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import uvarint
+from pidgate.protocol.headers import peek_request
 from tests.support.bounds import examples, of_each_api
 from tests.support.frames import entities, entity_class, request_frame, response_frame, unframed
 
@@ -288,7 +289,7 @@ def test_a_truncated_produce_answer_is_malformed_or_patched_within(version: int,
 
 def lowered(frame: bytes, limit_bytes: int) -> bytes | None:
     buf, start, end = held(frame)
-    got = throttle.lowered_fetch(buf, start, end, limit_bytes)
+    got = throttle.lowered_fetch(buf, peek_request(buf, start, end), limit_bytes)
     assert buf == BEFORE + frame + b"after"
     return None if got is None else unframed(got)
 
@@ -360,7 +361,7 @@ def test_a_fetch_cut_before_max_bytes_is_malformed(api_key: int, version: int) -
     (place,) = (at for at in range(len(frame)) if frame[at : at + 4] == struct.pack(">i", 50_000_000))
     for end in range(place + 4):
         with pytest.raises(MalformedFrame):
-            throttle.lowered_fetch(frame, 0, end, 1000)
+            throttle.lowered_fetch(frame, peek_request(frame, 0, end), 1000)
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(FETCH, 3), *TRIED])

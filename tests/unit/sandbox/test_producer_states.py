@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from pidgate.protocol import codec
+from pidgate.protocol.headers import peek_request
 from pidgate.sandbox.wire import BrokerSilent, ProducerStates
 
 DESCRIBE_PRODUCERS = 61
@@ -71,7 +72,7 @@ def test_the_request_asks_for_the_topics_partitions() -> None:
         states.ids("clicks", [0, 1])
         states.ids("clicks", [7])
 
-    requests = [codec.decode_request(frame, 0, len(frame)) for frame in asked]
+    requests = [codec.decode_request(frame, peek_request(frame, 0, len(frame))) for frame in asked]
     assert [[(it.name, it.partition_indexes) for it in request.topics] for request in requests] == [
         [("clicks", [0, 1])],
         [("clicks", [7])],

@@ -1,15 +1,16 @@
 """The table of APIs keeps the promises of each: no address leaks, no gateway topic is reached, a later row is later."""
 
 from collections.abc import Iterator
+from enum import StrEnum
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from pidgate.gateway.proxy.apis.api import UNREAD
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
-from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, PRODUCER_STATE, ROWS, Standing
+from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, ROWS
 from pidgate.gateway.proxy.apis.topics import GuardedApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi
 from pidgate.protocol.addresses import shows_addresses
@@ -49,6 +50,30 @@ def test_rows_stand_in_order() -> None:
 
 
 # APIs that could make producer state
+
+
+class Standing(StrEnum):
+    """Treatment of an API that could make producer state on brokers."""
+
+    JUDGED = "judged"  # an id that is new here costs a token, or is refused
+    WITHHELD = "withheld"  # neither offered nor forwarded
+    MAKES_NONE = "makes none"
+
+
+PRODUCER_STATE: Final[dict[int, tuple[Standing, str]]] = {
+    0: (Standing.JUDGED, "each batch's producer id, by partition"),
+    22: (Standing.JUDGED, "gives the id: where that is asked for, or above the rate of transactional ids"),
+    24: (Standing.JUDGED, "the transaction's end writes a marker into each partition that it adds"),
+    25: (Standing.JUDGED, "the same for the group's partition of __consumer_offsets"),
+    26: (
+        Standing.MAKES_NONE,
+        "its markers go where a judged request added the id; a new id inherits (KIP-890)",
+    ),
+    27: (Standing.WITHHELD, "makes any id known in any partition, for whoever may alter the cluster"),
+    28: (Standing.JUDGED, "a transactional batch in __consumer_offsets, since v5 added by itself"),
+    66: (Standing.MAKES_NONE, "lists transactions, filtered by ids"),
+}
+"""Every API whose request holds records or a producer id."""
 
 Schemas = dict[tuple[int, str], dict[str, Any]]
 JUDGES = (ProduceApi, InitProducerIdApi, TransactionPartApi)

@@ -157,7 +157,7 @@ def test_no_request_that_names_it_is_forwarded(api_key: int, version: int, given
         assert step is CLOSE
         # Those whose answer is made of something else than what is asked.
         assert SPOKEN[api_key].name in ("AlterReplicaLogDirs", "DescribeLogDirs")
-        assert talk.talk.close_cause == "own_topic"
+        assert talk.talk.close_cause == "gateway_topic"
     assert talk.talk.gateway_topic_requests == [api_key]
 
 
@@ -251,7 +251,7 @@ def test_a_request_too_large_to_be_looked_into_is_closed_for_the_name_only(versi
     assert Talk().send(fetch(*ELSEWHERE)) is FORWARD
     talk = Talk()
     assert talk.send(fetch(OWN)) is CLOSE
-    assert talk.talk.close_cause == "own_topic"
+    assert talk.talk.close_cause == "gateway_topic"
 
 
 def test_who_asks_for_thousands_of_things_with_it_gets_no_long_answer() -> None:
@@ -259,7 +259,7 @@ def test_who_asks_for_thousands_of_things_with_it_gets_no_long_answer() -> None:
     assert talk.send(raw.request(20, 5, {"topic_names": [OWN, *[""] * (MOST_DECODED - 1)]})) is TAKEN
     talk = Talk()
     assert talk.send(raw.request(20, 5, {"topic_names": [OWN, *[""] * MOST_DECODED]})) is CLOSE
-    assert talk.talk.close_cause == "own_topic"
+    assert talk.talk.close_cause == "gateway_topic"
 
 
 def test_an_answer_of_our_own_waits_for_its_turn() -> None:
@@ -307,7 +307,7 @@ def test_nothing_is_produced_to_it(version: int, records: bytes | None, position
 def test_without_an_answer_the_connection_ends(records: bytes | None) -> None:
     talk = Talk()
     assert talk.send(produce(9, OWN, records=records, acks=0)) is CLOSE
-    assert talk.talk.close_cause == "own_topic"
+    assert talk.talk.close_cause == "gateway_topic"
 
 
 def test_a_producer_that_was_at_it_before_the_id_was_known_is_refused_from_then_on() -> None:

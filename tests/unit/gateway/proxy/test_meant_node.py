@@ -5,6 +5,7 @@ import pytest
 from pidgate.gateway.proxy.apis.api import FORWARD, INSTEAD
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import messages
+from pidgate.protocol.headers import peek_request
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Quotas
 from pidgate.quota.verdicts import Session
@@ -42,4 +43,4 @@ def test_earlier_versions_pass_as_they_are(version: int) -> None:
 
 def test_the_software_is_read_all_the_same() -> None:
     frame = api_versions(5, meant("Zm9vYmFy", 3))
-    assert messages.client_software(frame, 4, len(frame)) == ("java", "4.4")
+    assert messages.client_software(frame, peek_request(frame, 4, len(frame))) == ("java", "4.4")

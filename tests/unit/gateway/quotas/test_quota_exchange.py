@@ -14,10 +14,10 @@ from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import (
     CHANGES_AT_ONCE,
     QuotaExchange,
-    describe_note,
     described,
 )
 from pidgate.protocol import client_quotas, codec
+from pidgate.protocol.client_quotas import read_user_filter
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame
 from pidgate.protocol.headers import peek_request
 from pidgate.protocol.work import MOST_ELEMENTS, MOST_SEARCHED_BYTES, Walk
@@ -60,7 +60,7 @@ versions = pytest.mark.parametrize("version", [0, 1])
 
 def begun(entries: Entries, **more: Any) -> QuotaExchange:
     frame = alter(entries, **more)
-    exchange = QuotaExchange.begin(frame, 4, len(frame), "root", NOW_MS)
+    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
     assert exchange is not None
     return exchange
 
@@ -108,7 +108,7 @@ class Played:
         assert (head.api_key, head.api_version, head.correlation_id) == (ALTER, version, raw.CORRELATION_ID)
         assert head.client_id == "raw"
         assert KEY.encode() not in frame
-        validate_only = codec.decode_request(frame, 4, len(frame)).validate_only
+        validate_only = codec.decode_request(frame, peek_request(frame, 4, len(frame))).validate_only
         asked = operations_in(frame)
         self.log.append("validate" if validate_only else "forward")
         self.asked.append((validate_only, dict(asked)))
@@ -128,18 +128,18 @@ def rate(value: float | None, **others: float | None) -> dict[str, float | None]
 def test_without_ours_the_frame_is_not_for_us(version: int) -> None:
     for entries in ([], [(ALICE, {"producer_byte_rate": 5.0})], [({"user": KEY}, {"x": None})]):
         frame = alter(entries, version=version)
-        assert QuotaExchange.begin(frame, 4, len(frame), "root", NOW_MS) is None
+        assert QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS) is None
     frame = alter([(ALICE, {"x": 1.0})], version=version, client_id=KEY)
     for buf in (frame, bytearray(frame), memoryview(frame)):
-        assert QuotaExchange.begin(buf, 4, len(frame), "root", NOW_MS) is None
+        assert QuotaExchange.begin(buf, peek_request(buf, 4, len(frame)), "root", NOW_MS) is None
 
 
 def test_what_has_no_ours_in_it_is_not_even_read() -> None:
-    assert QuotaExchange.begin(b"\x00" * 30, 0, 30, "root", NOW_MS) is None
+    nothing = b"\x00\x31\x00\x01" + b"\x00" * 30
+    assert QuotaExchange.begin(nothing, peek_request(nothing, 0, len(nothing)), "root", NOW_MS) is None
+    mentioned = nothing + KEY.encode()
     with pytest.raises(MalformedFrame):
-        QuotaExchange.begin(
-            b"\x00\x31\x00\x01" + b"\x00" * 30 + KEY.encode(), 0, 34 + len(KEY), "root", NOW_MS
-        )
+        QuotaExchange.begin(mentioned, peek_request(mentioned, 0, len(mentioned)), "root", NOW_MS)
 
 
 @versions
@@ -245,7 +245,7 @@ def test_what_is_removed_needs_no_value() -> None:
             "validate_only": False,
         },
     )
-    exchange = QuotaExchange.begin(frame, 4, len(frame), unidentified("GSSAPI"), NOW_MS)
+    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), unidentified("GSSAPI"), NOW_MS)
     assert exchange is not None
     played = Played()
     assert played.to_the_end(exchange) == [(key_of(ALICE), 0)]
@@ -403,7 +403,7 @@ def test_as_many_changes_work_as_may_be_in_one_request() -> None:
     few = [({"user": f"user-{n:05d}"}, rate(float(n + 1))) for n in range(MOST_ELEMENTS // 3)]
     frame = alter(few)
     assert len(frame) < client_quotas.MAX_REQUEST_BYTES
-    exchange = QuotaExchange.begin(frame, 4, len(frame), "root", NOW_MS)
+    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
     assert exchange is not None
     exchange.next_frame()
     answer = altered([(entity, 0, None) for entity, _ in few])
@@ -424,15 +424,15 @@ def test_more_than_that_is_not_even_read_unless_it_is_the_brokers_alone(users: i
     entities = [{"user": f"{n:05d}{name}"} for n in range(users)]
     frame = alter([(entity, rate(1.0)) for entity in entities])
     with pytest.raises(FrameTooLarge):
-        QuotaExchange.begin(frame, 4, len(frame), "root", NOW_MS)
+        QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
     frame = alter([(entity, {"producer_byte_rate": 1.0}) for entity in entities])
-    assert QuotaExchange.begin(frame, 4, len(frame), "root", NOW_MS) is None
+    assert QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS) is None
 
 
 def test_a_request_has_a_length_that_can_be_searched() -> None:
     frame = alter([]) + bytes(MOST_SEARCHED_BYTES)
     with pytest.raises(FrameTooLarge):
-        QuotaExchange.begin(frame, 4, len(frame), "root", NOW_MS)
+        QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
 
 
 def test_of_many_changes_those_that_fail_are_told_apart() -> None:
@@ -488,7 +488,7 @@ def test_nothing_is_changed_that_is_answered_with_an_error_and_all_else_is(
     validate_only: bool,
 ) -> None:
     frame = alter(entries, validate_only=validate_only)
-    exchange = QuotaExchange.begin(frame, 4, len(frame), "root", NOW_MS)
+    exchange = QuotaExchange.begin(frame, peek_request(frame, 4, len(frame)), "root", NOW_MS)
     if exchange is None:
         assert not any({KEY, OF_NAMES} & operations.keys() for _, operations in entries)
         return
@@ -541,7 +541,9 @@ def seen(
 ) -> bytes | None:
     asked = describe(components, version=version, strict=strict)
     answer = raw.response(DESCRIBE, version, broker)
-    told = described(answer, 4, len(answer), version, describe_note(asked, 4, len(asked)), QUOTAS)
+    told = described(
+        answer, 4, len(answer), version, read_user_filter(asked, peek_request(asked, 4, len(asked))), QUOTAS
+    )
     return told.finish() if isinstance(told, Walk) else told
 
 

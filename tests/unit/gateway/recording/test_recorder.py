@@ -25,6 +25,7 @@ from pidgate.gateway.recording.config_event import Provenance
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import LONGEST_USAGE_MS, Clocks, Identity, Recorder, RecorderSettings
 from pidgate.names import bounded
+from pidgate.protocol.headers import peek_request
 from pidgate.protocol.messages import EndTxnAnswer, EndTxnRequest, InitProducerIdAnswer, InitProducerIdRequest
 from pidgate.protocol.produce import ProducerBatch
 from pidgate.protocol.sasl import PLAIN, SaslExchange
@@ -87,7 +88,7 @@ def decision(admitted: bool = True, reason: Reason = Reason.FIRST_SEEN, **more: 
 
 
 def decide(connection: ConnectionRecorder, *decisions: Decision, frame: bytes = FRAME) -> None:
-    connection.decided(decisions, frame, 0, len(frame), 4_990)
+    connection.decided(decisions, frame, peek_request(frame, 0, len(frame)), 4_990)
 
 
 def batch(producer_id: int = 7, partition: int = 0, topic: bytes = b"orders") -> ProducerBatch:
@@ -180,7 +181,7 @@ def test_sampled_refusals_say_how_many_were_left_out_and_admissions_are_all_told
     for _ in range(25):
         decide(connection, decision(False, Reason.STICKY))
         decide(connection, decision())
-    connection.decided([decision(False)], FRAME, 0, len(FRAME), 6_000)
+    connection.decided([decision(False)], FRAME, peek_request(FRAME, 0, len(FRAME)), 6_000)
     found = told.of(DecisionEvent)
     refused = [event for event in found if event.decision == "refuse"]
     assert [event.suppressed_count for event in refused] == [0] * 10 + [15]
