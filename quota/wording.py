@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pidgate.quota.verdicts import Bound, Reason, Refuse
-
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+from pidgate.units import show_duration, show_milli
 
 
 def error_message(refusal: Refuse, help_url: str = "") -> str:
@@ -26,16 +25,5 @@ def _what_happened(refusal: Refuse) -> str:
     if refusal.reason is Reason.BLOCKED:
         return f"user {refusal.user} may not bring new producer ids: producer id {producer_id} is new"
     whose = "of the cluster" if refusal.bound is Bound.CLUSTER else f"of user {refusal.user}"
-    rate = f"{_thousandths(refusal.rate_milli or 0)} per {duration(refusal.window_ms)}"
+    rate = f"{show_milli(refusal.rate_milli or 0)} per {show_duration(refusal.window_ms)}"
     return f"producer_ids_rate quota {whose} exceeded ({rate}): producer id {producer_id} is new"
-
-
-def duration(duration_ms: int) -> str:
-    """Return the duration in the largest unit that divides it: 1h, 90m, 1500ms."""
-    unit, length_ms = next(pair for pair in _UNITS if duration_ms % pair[1] == 0)
-    return f"{duration_ms // length_ms}{unit}"
-
-
-def _thousandths(value: int) -> str:
-    whole, rest = divmod(value, 1000)
-    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)

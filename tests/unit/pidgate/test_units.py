@@ -96,7 +96,9 @@ def test_what_are_no_node_ids_is_refused(value: object) -> None:
         units.node_id_list(value)
 
 
-@pytest.mark.parametrize("text", ["500ms", "90s", "5m", "1h", "24h", "7d", "0ms"])
+@pytest.mark.parametrize(
+    "text", ["500ms", "1500ms", "30s", "90s", "5m", "90m", "1h", "24h", "2d", "7d", "0ms"]
+)
 def test_a_shown_duration_reads_back_as_the_same(text: str) -> None:
     assert units.show_duration(units.duration_ms(text)) == text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidgate.quota.verdicts import Bound, Reason, Refuse
-from pidgate.quota.wording import duration, error_message
+from pidgate.quota.wording import error_message
 
 
 def refusal(reason: Reason, *, rate_milli: int | None = 100_000, bound: Bound = Bound.USER) -> Refuse:
@@ -42,11 +42,3 @@ def refusal(reason: Reason, *, rate_milli: int | None = 100_000, bound: Bound = 
 def test_it_says_what_happened_and_what_follows(refused: Refuse, text: str) -> None:
     assert error_message(refused) == text
     assert error_message(refused, "https://help.example/ids") == text + "; see https://help.example/ids"
-
-
-@pytest.mark.parametrize(
-    ("duration_ms", "text"),
-    [(3_600_000, "1h"), (5_400_000, "90m"), (1_500, "1500ms"), (172_800_000, "2d"), (30_000, "30s")],
-)
-def test_durations_in_the_largest_unit_that_divides_them(duration_ms: int, text: str) -> None:
-    assert duration(duration_ms) == text
