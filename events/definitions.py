@@ -49,7 +49,7 @@ class Event:
     gateway_id: Annotated[str, "Name of the gateway, from its configuration (default: host name and port)"]
     incarnation: Annotated[
         str,
-        "One process from start to end, random: `<run>` for a gateway's only process or the holder of its "
+        "One process from start to end, random: `<run>` for a gateway's only process or the owner of its "
         "state, `<run>.w<n>-<restart>` for its workers; what stands before the first dot is the gateway's run",
     ]
     seq: Annotated[
@@ -59,9 +59,7 @@ class Event:
     decision_time_ms: Annotated[
         int, "The same moment on the monotonic clock that decisions use; comparable within one machine's boot"
     ]
-    worker: Annotated[
-        int, "Number of the worker process; 0: the only process, or the holder of the state"
-    ] = 0
+    worker: Annotated[int, "Number of the worker process; 0: the only process, or the owner of the state"] = 0
     connection_id: Annotated[
         int | None, "The client's connection, unique within its incarnation; null: not about one connection"
     ] = None

@@ -69,7 +69,7 @@ class Event(StrEnum):
         "init_producer_id_refused",
         _CONNECTION + "reason throttle_time_ms suppressed_count",
     )
-    GATEWAY_TOPIC_REFUSED = "own_topic_refused", _CONNECTION + "api suppressed_count"
+    GATEWAY_TOPIC_REFUSED = "gateway_topic_refused", _CONNECTION + "api suppressed_count"
     QUOTA_FAILED_OPEN = "quota_failed_open", _CONNECTION + "reason suppressed_count exc_info"
     EVENT_LOOP_STALLED = "event_loop_stalled", "stalled_ms without_core_ms suppressed_count"
     STATE_LOADED = "state_loaded", "path snapshot users written_wall_ms seconds"
@@ -79,8 +79,8 @@ class Event(StrEnum):
     STATE_NOT_SAVED = "state_not_saved", "path cause failures remedy"
     STATE_JOURNAL_FAILED = "state_journal_failed", "path cause buffered_bytes remedy"
     STATE_JOURNAL_RECOVERED = "state_journal_recovered", "path dropped"
-    HOLDER_CONNECTED = "holder_connected", "worker"
-    HOLDER_LOST = "holder_lost", "worker reason"
+    STATE_OWNER_CONNECTED = "state_owner_connected", "worker"
+    STATE_OWNER_LOST = "state_owner_lost", "worker reason"
     WORKER_CONNECTED = "worker_connected", "worker pid"
     WORKER_LOST = "worker_lost", "worker pid"
     BYTE_CELLS_MISSING = "byte_cells_missing", "worker reason"

@@ -108,7 +108,7 @@ class PassedId(NamedTuple):
 
 
 class QuotaState(Protocol):
-    """Interface of a deciding state: LocalState in this process, RemoteState (gateway/process/link.py) asks another
+    """Interface of a deciding state: LocalState in this process, StateOwnerLink (gateway/process/link.py) asks another
     one.
     """
 

@@ -40,7 +40,7 @@ class Counters:
         self.connections_open = 0
         """A level."""
         self.connections_closed: Counter[str] = Counter()
-        """By cause: client, reset, idle, login, drain, protocol, tls, limit, upstream, sticky, own_topic."""
+        """By cause: client, reset, idle, login, drain, protocol, tls, limit, upstream, sticky, gateway_topic."""
         self.connections_delayed: Counter[str] = Counter()
         """Pauses in which nobody was accepted (all), and connections that waited after their login (user)."""
         self.connections_limited: Counter[str] = Counter()

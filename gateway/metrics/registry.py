@@ -51,7 +51,9 @@ class GatewayCollector(Collector):
         refused = self._counters.requests_refused
         yield counter("requests_refused", "Requests that the quota of new ids refused.", refused, "reason")
         own = self._counters.gateway_topic_refused
-        yield counter("own_topic_refused", "Requests that named a topic of the gateway's own.", own, "api")
+        yield counter(
+            "gateway_topic_refused", "Requests that named a topic of the gateway's own.", own, "api"
+        )
         failed = self._counters.quota_failed_open
         yield counter(
             "quota_failed_open", "Requests let through because nobody could decide about them.", failed

@@ -53,7 +53,7 @@ _Row = UserSnapshot | _Sum
 
 
 class UserFamilies:
-    """Makes the families at each scrape; keeps which users have a label of their own."""
+    """Maker of the families at each scrape, which keeps which users have a label of their own."""
 
     def __init__(self, labelled_users: int = LABELLED_USERS) -> None:
         self._room = labelled_users

@@ -24,7 +24,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.errors import CannotStart
 from pidgate.gateway.process.lifetime import RunsAndDrains, keep_freed_memory
 
-Role = Literal["holder", "worker"]
+Role = Literal["state_owner", "worker"]
 
 CANNOT_START: Final = 2
 """Exit code: starting it again would not help."""
@@ -80,7 +80,7 @@ async def _serve(task: Task) -> None:
 
 
 def _made(task: Task) -> RunsAndDrains:
-    if task.role == "holder":
+    if task.role == "state_owner":
         from pidgate.gateway.process.server import Gateway
 
         return Gateway(task.settings, task.file, incarnation=task.incarnation, socket_path=task.socket_path)
@@ -90,7 +90,7 @@ def _made(task: Task) -> RunsAndDrains:
 
 
 class _ParentWatch(asyncio.Protocol):
-    """Drains when the pipe from the parent ends."""
+    """Protocol that drains the process when the pipe from the parent ends."""
 
     def __init__(self, drain: Callable[[], None]) -> None:
         self._drain = drain

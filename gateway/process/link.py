@@ -296,7 +296,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._passed_written = 0
         self._write_passed()
         self._write_events()
-        log.info(Event.HOLDER_CONNECTED, worker=self._worker)
+        log.info(Event.STATE_OWNER_CONNECTED, worker=self._worker)
         self._listener.connected()
 
     def data_received(self, data: bytes) -> None:
@@ -305,7 +305,7 @@ class StateOwnerLink(asyncio.Protocol):
             for message in self._decoder.feed(data):
                 self._take(message)
         except WireError as error:
-            log.error(Event.HOLDER_LOST, worker=self._worker, reason=str(error))
+            log.error(Event.STATE_OWNER_LOST, worker=self._worker, reason=str(error))
             if self._transport is not None:
                 self._transport.abort()
 
@@ -342,7 +342,7 @@ class StateOwnerLink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._is_closing:
-            log.warning(Event.HOLDER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
+            log.warning(Event.STATE_OWNER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
         self._transport = None
         self._lost.set()
         changes, self._changes = self._changes, {}

@@ -41,7 +41,7 @@ OpenAdmin = Callable[
     ],
     Awaitable[Closes],
 ]
-"""Opens the admin site; its arguments are admin_site's."""
+"""Opening of the admin site; its arguments are admin_site's."""
 
 
 async def admin_site(

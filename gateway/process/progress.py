@@ -28,7 +28,7 @@ class Progress:
     """The counter, as its owner moves it. A successor goes on with the same file."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Map the file. Raises OSError."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(descriptor, _COUNTER.size)

@@ -59,7 +59,7 @@ class Supervisor:
         self._run = Outside().name()
         self._directory = Path(tempfile.mkdtemp(prefix="pidgate-"))  # of mode 0700
         self._socket_path = self._directory / "state.sock"
-        self._state_owner = _Child("holder", 0)
+        self._state_owner = _Child("state_owner", 0)
         self._workers = [_Child("worker", number) for number in range(1, settings.workers + 1)]
         self._keeping: list[asyncio.Task[None]] = []
         self._stopped = asyncio.Event()
@@ -155,7 +155,7 @@ class Supervisor:
 
     def _incarnation(self, child: _Child) -> str:
         """Return the process's own, which begins with the run's."""
-        if child.role == "holder":
+        if child.role == "state_owner":
             return self._run if child.starts == 1 else f"{self._run}.h{child.starts}"
         return f"{self._run}.w{child.number}-{child.starts}"
 

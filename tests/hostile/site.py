@@ -205,7 +205,7 @@ def running_site(
 def _wait_for_workers(gateway: GatewayProcess, place: Place) -> None:
     """The first that listens makes the gateway ready; the others' first lines are not the attack's."""
     give_up_s = time.monotonic() + ANSWER_S
-    for event in ("holder_connected", "worker_connected") if place.workers > 1 else ():
+    for event in ("state_owner_connected", "worker_connected") if place.workers > 1 else ():
         while len(gateway.log_events(event)) < place.workers:
             assert time.monotonic() < give_up_s, gateway.log_tail()
             time.sleep(0.05)

@@ -48,7 +48,7 @@ MOVING_S: Final = 0.05
 
 
 def state_owner_of(gateway: GatewayProcess) -> int:
-    started = [event for event in gateway.log_events("process_started") if event["role"] == "holder"]
+    started = [event for event in gateway.log_events("process_started") if event["role"] == "state_owner"]
     return int(started[-1]["pid"])
 
 

@@ -225,7 +225,7 @@ def test_a_gateway_with_workers_serves_from_a_folder_of_other_packages(installed
 
     assert (code, delivered) == (0, 0), log.read_text()
     assert events[0]["compiled"] is True
-    assert set(libraries) == {"holder", "worker 1", "worker 2"}
+    assert set(libraries) == {"state_owner", "worker 1", "worker 2"}
     for loaded in libraries.values():
         assert [name for name in loaded if LIBRARY in name and name.startswith(str(installed.environment))]
 

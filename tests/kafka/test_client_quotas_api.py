@@ -672,9 +672,9 @@ def test_what_was_set_through_one_gateway_is_shown_by_the_others(broker: Cluster
 # Several processes
 
 
-def holder_of(gateway: GatewayProcess) -> int:
+def state_owner_of(gateway: GatewayProcess) -> int:
     """The process that keeps the quotas of all workers."""
-    started = [event for event in gateway.log_events("process_started") if event["role"] == "holder"]
+    started = [event for event in gateway.log_events("process_started") if event["role"] == "state_owner"]
     return int(started[-1]["pid"])
 
 
@@ -687,7 +687,7 @@ def test_when_the_state_owner_dies_its_clients_are_told_and_the_next_one_is_aske
         RawClient(gateway.bootstrap_servers) as client,
         direct(broker) as past,
     ):
-        state_owner = holder_of(gateway)
+        state_owner = state_owner_of(gateway)
         os.kill(state_owner, signal.SIGSTOP)
         client.send(alter([(entity, {KEY: 5.0, BYTES: 1e9}), ({"client-id": entity["user"]}, {BYTES: 1e9})]))
         client.send(describe([("user", EXACT, entity["user"])]))
@@ -697,7 +697,7 @@ def test_when_the_state_owner_dies_its_clients_are_told_and_the_next_one_is_aske
         # Ours could not even be checked, so that the rest of that entry was not done, and the other entry was.
         assert shown_in(client.frame()) == {}
         assert of_user(past, entity["user"]) == {}
-        until(lambda: holder_of(gateway) != state_owner, what="no other holder")
+        until(lambda: state_owner_of(gateway) != state_owner, what="no other state owner")
         until(lambda: change(client, (entity, {KEY: 5.0})) == [0], what="nobody keeps quotas")
         assert of_user(client, entity["user"]) == {KEY: 5.0}
 

@@ -437,7 +437,7 @@ def test_nothing_is_written_to_it_or_done_to_it(
     assert len(topic["partitions"]) == 3
     assert all(MARKER not in record.value for record in read_log(servers, OWN))
     refused = gateway.metrics()
-    assert refused.value("pidgate_own_topic_refused_total", api="Produce") > 10
-    assert refused.value("pidgate_own_topic_refused_total", api="DeleteTopics") >= 2
-    assert refused.value("pidgate_connections_closed_total", cause="own_topic") >= 2
-    assert gateway.log_events("own_topic_refused")
+    assert refused.value("pidgate_gateway_topic_refused_total", api="Produce") > 10
+    assert refused.value("pidgate_gateway_topic_refused_total", api="DeleteTopics") >= 2
+    assert refused.value("pidgate_connections_closed_total", cause="gateway_topic") >= 2
+    assert gateway.log_events("gateway_topic_refused")

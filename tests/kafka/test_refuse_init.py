@@ -319,9 +319,11 @@ def test_observed_it_is_counted_and_let_pass(cluster: Cluster) -> None:
         assert metrics.value("pidgate_producer_ids_init_refused_total") == 0
 
 
-def test_while_the_holder_is_silent_a_broker_is_asked(cluster: Cluster) -> None:
+def test_while_the_state_owner_is_silent_a_broker_is_asked(cluster: Cluster) -> None:
     with gateway_before(cluster, 1, workers=2) as gateway:
-        (started,) = [event for event in gateway.log_events("process_started") if event["role"] == "holder"]
+        (started,) = [
+            event for event in gateway.log_events("process_started") if event["role"] == "state_owner"
+        ]
         with RawClient(gateway.bootstrap_servers) as client:
             client.call(18, 3)
             os.kill(started["pid"], signal.SIGSTOP)

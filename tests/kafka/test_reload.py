@@ -301,7 +301,7 @@ def test_a_worker_that_is_started_again_has_the_quotas_of_now(cluster: Cluster, 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("bad_since", [False, True])
-def test_a_holder_that_is_started_again_has_the_quotas_of_now(
+def test_a_state_owner_that_is_started_again_has_the_quotas_of_now(
     cluster: Cluster, topic: str, bad_since: bool
 ) -> None:
     """Also when the file has become a bad one since: what was in force stays in force."""
@@ -311,9 +311,9 @@ def test_a_holder_that_is_started_again_has_the_quotas_of_now(
         until(lambda: reloads(gateway) == 1)
         if bad_since:
             write(gateway, "nonsense")
-        killed = process_of(gateway, "holder")
+        killed = process_of(gateway, "state_owner")
         os.kill(killed, signal.SIGKILL)
-        until(lambda: process_of(gateway, "holder") != killed)
+        until(lambda: process_of(gateway, "state_owner") != killed)
         until(lambda: len(gateway.log_events("worker_connected")) == 4)
         until(lambda: gateway.status("/readyz") == 200)
 
@@ -330,13 +330,13 @@ def test_a_holder_that_is_started_again_has_the_quotas_of_now(
 
 
 @pytest.mark.faults
-def test_a_change_while_the_holder_is_gone_is_found_when_it_comes(cluster: Cluster, topic: str) -> None:
+def test_a_change_while_the_state_owner_is_gone_is_found_when_it_comes(cluster: Cluster, topic: str) -> None:
     with gateway_of(cluster, 5, workers=2) as gateway:
-        killed = process_of(gateway, "holder")
+        killed = process_of(gateway, "state_owner")
         os.kill(killed, signal.SIGKILL)
         rewrite(gateway, default={"producer_ids_rate": 9})
         gateway.signal(signal.SIGHUP)
-        until(lambda: process_of(gateway, "holder") != killed)
+        until(lambda: process_of(gateway, "state_owner") != killed)
         until(lambda: gateway.status("/readyz") == 200)
         until(lambda: reloads(gateway) == 1)
         until(lambda: len(gateway.log_events("worker_connected")) == 4)

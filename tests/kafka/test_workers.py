@@ -40,7 +40,7 @@ def topic(cluster: Cluster, topic_name: Callable[[str], str]) -> str:
 
 
 def process_of(gateway: GatewayProcess, role: str) -> int:
-    """The newest process of that role: "holder", "worker 1"."""
+    """The newest process of that role: "state_owner", "worker 1"."""
     started = [event for event in gateway.log_events("process_started") if event["role"] == role]
     return int(started[-1]["pid"])
 
@@ -111,12 +111,12 @@ def test_a_killed_worker_is_replaced_and_its_producers_go_on(cluster: Cluster, t
 
 
 @pytest.mark.parametrize("trouble", [signal.SIGKILL, signal.SIGSTOP])
-def test_without_its_holder_a_worker_lets_ids_pass(
+def test_without_its_state_owner_a_worker_lets_ids_pass(
     cluster: Cluster, topic: str, trouble: signal.Signals
 ) -> None:
     async def scenario(gateway: GatewayProcess) -> None:
         producers = await started(gateway.bootstrap_servers, topic, 8)
-        state_owner = process_of(gateway, "holder")
+        state_owner = process_of(gateway, "state_owner")
         os.kill(state_owner, trouble)
         waits_s = []
         try:
@@ -130,7 +130,7 @@ def test_without_its_holder_a_worker_lets_ids_pass(
         # One that hangs is known to be gone after a second, and then at the next look.
         assert sorted(waits_s)[len(waits_s) // 2] < 0.5, waits_s
         if trouble is signal.SIGKILL:
-            until(lambda: process_of(gateway, "holder") != state_owner)
+            until(lambda: process_of(gateway, "state_owner") != state_owner)
         until(lambda: gateway.status("/readyz") == 200)
         for producer in producers:
             assert (await producer.send(b"y")).codes == [0]
@@ -146,7 +146,7 @@ def test_without_its_holder_a_worker_lets_ids_pass(
 def test_when_the_supervisor_is_killed_nothing_of_it_stays(cluster: Cluster, topic: str) -> None:
     """A worker that stayed would go on sharing its ports with the gateway that is started next."""
     with gateway_of_workers(cluster) as gateway:
-        children = [process_of(gateway, role) for role in ("holder", "worker 1", "worker 2")]
+        children = [process_of(gateway, role) for role in ("state_owner", "worker 1", "worker 2")]
         gateway.kill()
         until(lambda: not any(is_running(child) for child in children))
         gateway.start()

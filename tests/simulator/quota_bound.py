@@ -120,7 +120,7 @@ def admissions(world: World) -> dict[str, list[tuple[float, str, int]]]:
     for frame in wiretap.written_to_brokers(world):
         if frame.raw[:2] == ADD_PARTITIONS and counts_transactional:
             # Before version 2 an id is paid for when its first partitions are added.
-            request = codec.decode_request(frame.raw, 0, len(frame.raw))
+            request = codec.decode_request(frame.raw, frame.head)
             added.setdefault(request.v3_and_below_producer_id, frame.at_s)
         for name, numbers in wiretap.batches_in(frame):
             if numbers.producer_id in known:
@@ -157,7 +157,7 @@ def bound_of(world: World) -> Bound:
             bound.free.append((gateway, (at_s - LAST_MOMENTS_S, at_s)))
             if process.endswith("/owner"):
                 # Its supervisor starts it again, and it restores its state anew.
-                back_s = _logged_s(world, gateway, at_s, Event.HOLDER_CONNECTED)
+                back_s = _logged_s(world, gateway, at_s, Event.STATE_OWNER_CONNECTED)
                 bound.free.append((gateway, (back_s, _restored_s(world, gateway, at_s))))
                 if not is_kept or clock_was_set:
                     bound.resets.append(at_s)

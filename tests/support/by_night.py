@@ -82,14 +82,14 @@ BY_NIGHT = {
     "kafka/test_workers.py::test_a_port_that_is_taken_is_told_at_start": (
         "unit/cli/test_cli.py::test_a_port_in_use_is_told_with_the_remedy"
     ),
-    "kafka/test_workers.py::test_without_its_holder_a_worker_lets_ids_pass[9": FORM,
+    "kafka/test_workers.py::test_without_its_state_owner_a_worker_lets_ids_pass[9": FORM,
     "kafka/test_workers.py::test_under_load_workers_admit_exactly_what_one_process_does[1": FORM,
     "kafka/test_cold_start.py::test_two_gateways_that_are_started_together_share_the_grace": GRACE,
     "kafka/test_cold_start.py::test_a_restart_in_the_middle_of_a_grace_continues_it": GRACE,
     "kafka/test_cold_start.py::test_running_producers_are_switched_over_without_a_refusal[without_events": FORM,
     "kafka/test_cold_start.py::test_when_the_topic_is_lost_and_nothing_else_remembers": GRACE,
     "kafka/test_cold_start.py::test_a_grace_lets_in_ten_times_the_rate_also_over_a_restart": GRACE,
-    "kafka/test_refuse_init.py::test_while_the_holder_is_silent_a_broker_is_asked": (
+    "kafka/test_refuse_init.py::test_while_the_state_owner_is_silent_a_broker_is_asked": (
         "hostile/test_state_owner.py has a silent state owner"
     ),
     "kafka/test_refuse_init.py::test_a_storm_of_new_connections_burns_what_the_bucket_holds": (

@@ -18,8 +18,8 @@ _MOST_OF_A_PID: Final = 20
 class StateDirInUse(CannotStart):
     """Another live gateway has locked the directory: two would delete each other's files."""
 
-    def __init__(self, path: Path, holder: str) -> None:
-        who = f"process {holder}" if holder else "another process"
+    def __init__(self, path: Path, pid: str) -> None:
+        who = f"process {pid}" if pid else "another process"
         super().__init__(
             f"the state directory {path} is in use by {who}; give each gateway its own state_dir, "
             f"or wait until that one has stopped"
@@ -42,9 +42,9 @@ class DirectoryLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _pid_in(fd)
+            pid = _pid_in(fd)
             os.close(fd)
-            raise StateDirInUse(self._directory, holder) from None
+            raise StateDirInUse(self._directory, pid) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS_HERE:
                 os.close(fd)

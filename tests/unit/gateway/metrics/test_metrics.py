@@ -79,7 +79,7 @@ def test_counters_become_families_with_kafkas_names_for_apis() -> None:
     assert samples["pidgate_requests_refused_total|first_seen"] == 5
     assert (samples["pidgate_connections_total"], samples["pidgate_connections"]) == (9, 4)
     assert samples["pidgate_connections_closed_total|idle"] == 1
-    assert samples["pidgate_own_topic_refused_total|DeleteTopics"] == 2
+    assert samples["pidgate_gateway_topic_refused_total|DeleteTopics"] == 2
     assert samples["pidgate_upstream_failures_total|refused"] == 3
     assert samples["pidgate_bytes_total|from_clients"] == 100
     assert samples["pidgate_bytes_total|to_clients"] == 200

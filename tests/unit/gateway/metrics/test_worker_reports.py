@@ -135,7 +135,7 @@ def test_of_many_users_the_longest_silent_are_forgotten(monkeypatch: pytest.Monk
     assert not any(reports._tables())
 
 
-def test_what_the_holder_itself_let_pass_stays_in_the_sum() -> None:
+def test_what_the_state_owner_itself_let_pass_stays_in_the_sum() -> None:
     reports = Reports()
     reports.take(11, told(quota_failed_open=2), 0)
     reports.failed_open(3)
