@@ -12,6 +12,7 @@ SEED   ?= 1
 SEEDS  ?= 1000
 FOR    ?= 10m
 PARTS  ?=
+PRODUCT := protocol quota events gateway pipeline sandbox who load cli pidgate bench deploy examples
 
 # Tests start hundreds of gateways: each takes a second more where Python may not keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,11 +46,12 @@ nightly: check $(JARS) ## all tests there are, to long bounds; writes date, comm
 simulate: $(STAMP) ## random schedules of everything together, in virtual time; SEED=n tells the story of one [SEEDS=1000] [SEED=n]
 	$(BIN)/python -m tests.simulator $(if $(filter command line,$(origin SEED)),--seed $(SEED),$(SEEDS))
 
-check: $(STAMP)  ## ruff, mypy and vulture (what nothing uses)
+check: $(STAMP)  ## ruff, mypy and vulture (what nothing uses, what only tests use)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/vulture
+	$(BIN)/vulture $(PRODUCT)
 
 format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .

@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _within_open_files(scenarios: Sequence[Scenario], quick: bool) -> list[Scenario]:
-    """Those for which a process may open enough files here; of the others it is said."""
+    """Return those for which a process may open enough files here; print the others."""
     limit = open_files.allow_most(max((scenario.open_files(quick) for scenario in scenarios), default=0))
     fitting = []
     for scenario in scenarios:
@@ -127,7 +127,7 @@ def _within_open_files(scenarios: Sequence[Scenario], quick: bool) -> list[Scena
 
 
 def _settings(options: argparse.Namespace, kafka: str, plan: Plan) -> dict[str, Any]:
-    """Where results come from."""
+    """Return the sources of the results."""
     return {
         "machine": describe(kafka).as_json(),
         "pinned": placement(not options.no_pin).proxy is not None,

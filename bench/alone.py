@@ -33,7 +33,7 @@ BROKER_BYTES: Final = 6 << 30
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """How a scenario is to be measured."""
+    """Measuring of a scenario: how often and how long."""
 
     runs: int
     placement: Placement
@@ -51,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What is measured, by whom, and what it has to reach."""
+    """Measured quantity, by whom, and what it has to reach."""
 
     number: str
     name: str

@@ -1,4 +1,4 @@
-"""What a scenario has to reach, and whether it did: a quantity by itself or against another target's.
+"""Goals of a scenario, and whether it reached them: a quantity by itself or against another target's.
 
 Knows numbers and Markdown; measures nothing.
 """
@@ -41,7 +41,7 @@ class Goal:
 
 
 def measured_values(goal: Goal, results: Results) -> list[float] | None:
-    """What is held against the limit, run by run; None when a target of it was not measured."""
+    """Return what is held against the limit, run by run; None when a target of it was not measured."""
     if not all(results.get(target) for target in goal.needs):
         return None
     values, *others = ([goal.quantity(run) for run in results[target]] for target in goal.needs)
@@ -54,7 +54,7 @@ def measured_values(goal: Goal, results: Results) -> list[float] | None:
 
 
 def is_met(goal: Goal, values: Sequence[float]) -> bool:
-    """Whether the runs' values keep to the limit; at least one value."""
+    """Return whether the runs' values keep to the limit; at least one value."""
     spread = Spread.of(values)
     match goal.bound:
         case "at most":

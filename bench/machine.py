@@ -1,4 +1,4 @@
-"""Where a result comes from: processor, cores, kernel, versions; and which process may run on which core."""
+"""Origin of a result: processor, cores, kernel, versions; and which process may run on which core."""
 
 import os
 import platform
@@ -12,7 +12,7 @@ from pathlib import Path
 from bench.process_cost import family
 
 OPEN_FILES_SLACK = 600
-"""What a process has open beside its connections; a broker also its logs and their indexes."""
+"""Files that a process has open beside its connections; a broker also its logs and their indexes."""
 
 
 def allows(limit: int, wanted: int) -> bool:
@@ -39,7 +39,7 @@ class Machine:
 
 
 def describe(kafka: str) -> Machine:
-    """This machine, with the Kafka version as told."""
+    """Return this machine, with the Kafka version that is given."""
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
     return Machine(

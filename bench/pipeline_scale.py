@@ -73,7 +73,7 @@ JUDGED: Final = (
 
 
 def main() -> None:
-    """Measures, and keeps the tables."""
+    """Measure, and keep the tables. Raises SystemExit when a job has failed."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--events", type=int, nargs="+", default=list(SIZES))
     asked.add_argument("--jobs", nargs="+", default=[INGEST, *JOBS], choices=[INGEST, *JOBS])
@@ -157,7 +157,7 @@ def _history(events: int, seed: int) -> list[str]:
 
 
 def _found(tables: Path, events: int, seed: int) -> list[dict[str, Any]]:
-    """What `offenders` found of each pattern, judged by the labels; nothing when it was not run."""
+    """Return what `offenders` found of each pattern, judged by the labels; nothing when it was not run."""
     accuracy = tables / "results" / "detector_accuracy"
     if not accuracy.exists():
         return []

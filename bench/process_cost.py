@@ -1,4 +1,4 @@
-"""What a process and its children have cost so far, read from /proc (Linux).
+"""Cost of a process and its children so far, read from /proc (Linux).
 
 CPU time comes from schedstat in nanoseconds: the ticks of /proc/PID/stat are 10 ms and too coarse for a run
 of a few seconds.
@@ -50,7 +50,7 @@ def cost_of_watched(pid: int | None) -> ProcessCost:
 
 
 def waited_for_core_ns(pid: int) -> int:
-    """How long the threads of `pid` and its descendants were ready to run and did not get a processor."""
+    """Return how long the threads of `pid` and its descendants were ready to run and did not get a processor."""
     return sum(
         int((task / "schedstat").read_text().split()[1])
         for member in family(pid)
@@ -72,7 +72,7 @@ def family(pid: int) -> list[int]:
 
 
 def _status(process: Path, key: str) -> int:
-    """A number of /proc/PID/status; 0 where it is not told: what has ended and was not waited for has no memory."""
+    """A number of /proc/PID/status; 0 where it is missing: what has ended and was not waited for has no memory."""
     for line in (process / "status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == key:

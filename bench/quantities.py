@@ -1,4 +1,4 @@
-"""What can be read from one run's measurement: cost, latency, throughput, memory. Pure arithmetic.
+"""Quantities of one run's measurement: cost, latency, throughput, memory. Pure arithmetic.
 
 Costs are the CPU time of the process between client and broker. KB, MB and GB are powers of 1,000.
 """
@@ -10,7 +10,7 @@ Quantity = Callable[[Measured], float]
 
 
 def measured_as(name: str) -> Quantity:
-    """What a run has measured under this name."""
+    """Return what a run has measured under this name."""
     return lambda measured: measured[name]
 
 
@@ -48,7 +48,7 @@ def rss_kb_per_connection(measured: Measured) -> float:
 
 
 def taken_mb_per_connection(measured: Measured) -> float:
-    """What the load could send of a frame that it leaves unfinished."""
+    """Return what the load could send of a frame that it leaves unfinished."""
     return measured["taken_bytes"] / measured["connections"] / 1e6
 
 

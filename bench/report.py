@@ -47,7 +47,7 @@ Cell = Callable[[str, Results], str]
 
 
 def compared(scenario: Scenario, results: Results) -> str:
-    """What paired runs of two commits say, in one line."""
+    """Return what paired runs of two commits say, in one line."""
     of_runs = ratios(
         *([cost(scenario, run) for run in results[target]] for target in ("pidgate", OTHER_COMMIT))
     )

@@ -48,7 +48,7 @@ RETENTION: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is measured, and per what."""
+    """Measured quantity, and per what."""
 
     number: str
     name: str
@@ -64,12 +64,12 @@ class Scenario:
     goals: Sequence[Goal] = ()
     targets: Sequence[str] = ORDINARY
     baseline: str = BASELINE
-    """Whose cost the others' is a multiple of (see `baseline_of`)."""
+    """Target of whose cost the others' is a multiple (see `baseline_of`)."""
     quotas: Mapping[str, Any] = field(default_factory=lambda: dict(GENEROUS))
     """pidgate's section of that name."""
     topic_configs: Mapping[str, str] = field(default_factory=lambda: dict(RETENTION))
     prepare: Callable[[Address, bytes, Plan], None] | None = None
-    """Fills the topic once, directly at the broker."""
+    """Writer that fills the topic once, directly at the broker."""
 
     def plan_for(self, quick: bool) -> Plan:
         """The plan, shortened if `quick`."""
@@ -80,7 +80,7 @@ class Scenario:
         return "s/GB" if self.cost_per == "GB" else f"us/{self.cost_per}"
 
     def open_files(self, quick: bool) -> int:
-        """How many a process needs, which has a client's and a broker's side of every connection."""
+        """Return how many a process needs, which has a client's and a broker's side of every connection."""
         plan = self.plan_for(quick)
         connections = plan.get("connections", 0) + plan.get("producers", 0) + plan.get("clients", 0)
         return 2 * (int(connections) + WARM_CONNECTIONS) + OPEN_FILES_SLACK
@@ -88,7 +88,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all runs share."""
+    """Parts that all runs share."""
 
     broker: Broker
     broker_pid: int

@@ -7,7 +7,10 @@ from statistics import median
 
 
 def percentile(sorted_values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` (0..1] of the values do not exceed (nearest rank)."""
+    """Return the smallest value that at least `share` (0..1] of the values do not exceed (nearest rank).
+
+    Raises ValueError when there is none.
+    """
     if not sorted_values:
         raise ValueError("no values")
     rank = -int(-share * len(sorted_values) // 1)

@@ -1,4 +1,4 @@
-"""What a load can go through: nothing, a bare pass-through, HAProxy, pidgate; a fresh process each time.
+"""Targets that a load can go through: nothing, a bare pass-through, HAProxy, pidgate; a fresh process each time.
 
 Clients that ask the broker for its address (all but the raw loads) must find the proxy there. pidgate sees to that by
 itself; for the others the broker has a listener of its own (PROXIED) that names the one port where they stand.
@@ -86,14 +86,14 @@ class Broker:
     proxied: Address
     """Its listener behind a proxy that rewrites nothing."""
     proxy_port: int
-    """Where that listener sends clients."""
+    """Address to which that listener sends clients."""
 
     def __str__(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
 
 
 class Running(NamedTuple):
-    """Where to send, and the process whose cost counts (None: there is none between)."""
+    """Address to send to, and the process whose cost counts (None: there is none between)."""
 
     address: Address
     pid: int | None
@@ -119,7 +119,7 @@ class Proxy(guard.GuardedProcess):
 
 
 def is_available(target: str) -> bool:
-    """Whether this machine can run it: HAProxy is never required."""
+    """Return whether this machine can run it: HAProxy is never required."""
     if target in TLS_TARGETS:
         return has_tls()
     return target != "haproxy" or shutil.which("haproxy") is not None
@@ -230,7 +230,7 @@ def _wait_until_it_forwards(
 
 
 def sockets_listening(port: int) -> int:
-    """How many sockets listen on this port, over IPv4."""
+    """Return how many sockets listen on this port, over IPv4."""
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = [local for _, local, _, state, *_ in rows if state == "0A"]
     return sum(int(local.rpartition(":")[2], 16) == port for local in listening)

@@ -78,7 +78,7 @@ def _problem_json(problem: Problem) -> dict[str, str]:
 
 
 def _assumptions(options: CheckOptions) -> Assumptions:
-    """Raises ConfigError, naming the option."""
+    """Read the assumptions. Raises ConfigError, naming the option."""
     heap_bytes = None if options.heap is None else option_value("--heap", units.size_bytes, options.heap)
     return Assumptions(
         partitions_per_id=options.partitions_per_id,

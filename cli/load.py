@@ -140,7 +140,7 @@ def _bootstrap(options: LoadOptions) -> tuple[Address, ...]:
 
 
 def _tls(options: LoadOptions) -> ssl.SSLContext | None:
-    """Raises ConfigError naming the option, or the file's key."""
+    """Return the TLS context of the options, None without. Raises ConfigError naming the option, or the file's key."""
     wanted = options.tls or options.ca_file is not None
     for option, file in (("--cert-file", options.cert_file), ("--key-file", options.key_file)):
         if file is not None and not (wanted or options.config):

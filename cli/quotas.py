@@ -29,7 +29,7 @@ _HELP: Final = ("--help",)
 
 
 class _AsInKafka(TyperGroup):
-    """Finds the command among the arguments."""
+    """Group of commands that finds its command among the arguments."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in _HELP):

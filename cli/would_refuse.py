@@ -48,7 +48,7 @@ class Bucket:
 
 
 class History:
-    """Collects the records of one user, of any partition in any order.
+    """Collection of the records of one user, of any partition in any order.
 
     `user` is its name in events. `unreadable` counts events that could not be read.
     """

@@ -118,7 +118,7 @@ class Link:
         self._connection: Connection | None = None
 
     async def connection(self) -> Connection:
-        """Raises OSError, LoginRefused, KafkaProtocolError."""
+        """Return the connection, made now if there is none. Raises OSError, LoginRefused, KafkaProtocolError."""
         if self._connection is None or not self._connection.is_open:
             self._connection = await self._context.cluster.connect(await self._find(), self._tally)
         return self._connection

@@ -28,7 +28,7 @@ def _no_journal(_event: str, **_facts: object) -> None:
 
 
 class OneByOne(ABC):
-    """Works through what is due, in a task of its own that begins with the first of it."""
+    """Worker through what is due, in a task of its own that begins with the first of it."""
 
     transactional_id: str | None = None
 

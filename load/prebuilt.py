@@ -25,7 +25,7 @@ _BASE_SEQUENCE_AT: Final = 53
 _CORRELATION_ID_AT: Final = 8
 _FETCH: Final = 1
 _MARK: Final = 0x7E5AC0DE00000000
-"""Stands where a fetch offset will be."""
+"""Placeholder of a fetch offset."""
 
 _int16: Final = struct.Struct(">h")
 _int32: Final = struct.Struct(">i")

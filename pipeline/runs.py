@@ -14,7 +14,7 @@ from pidgate.pipeline.swaps import Swaps
 from pidgate.pipeline.tables import Tables
 
 Keep = Callable[[str, DataFrame], DataFrame]
-"""Computes a frame once, under a name, and gives what is read from now on in its place."""
+"""Function that computes a frame once, under a name, and returns what is read from now on in its place."""
 
 
 class Run:

@@ -111,7 +111,7 @@ class ByteQuota:
         self._of_clients: dict[tuple[Kind, BucketName], ByteBucket] = {}
         self._of_users: dict[tuple[Kind, BucketName], ByteBucket] = {}
         self.generation = 0
-        """Changes whenever sensors have to be asked for anew."""
+        """A number that changes whenever sensors have to be asked for anew."""
         self.is_on = False
         """True when a byte rate is set for anybody."""
         self.no_room = 0

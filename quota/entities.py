@@ -15,10 +15,10 @@ User = str
 """A principal's name, or `unidentified(mechanism)`."""
 
 _UNIDENTIFIED: Final = "\0"
-"""Begins no principal's name: PLAIN separates by it, and SCRAM does not allow it."""
+"""First character of no principal's name: PLAIN separates by it, and SCRAM does not allow it."""
 
 BY_CERTIFICATE: Final = "SSL"
-"""Stands where a SASL mechanism has its name: the user is that of a client's certificate."""
+"""Written where a SASL mechanism has its name: the user is that of a client's certificate."""
 
 _NOTHING_SAID = UserQuota()
 

@@ -35,7 +35,7 @@ GUARANTEED = 4_000
 """Entries of each filter, about 10 kB: what a user with the rate of 100 per hour fills, used to the full."""
 
 MOST_LAYERS = 16
-"""Bounds the cost of a check, and the false positives: each layer may have 1/20 of the target."""
+"""Bound on the cost of a check, and the false positives: each layer may have 1/20 of the target."""
 
 _SHARES_OF_TARGET = 20
 
@@ -265,11 +265,6 @@ class LayeredFilter:
     def size_bytes(self) -> int:
         return sum(layer.size_bytes for layer in self._layers)
 
-    @property
-    def depth(self) -> int:
-        """Number of layers."""
-        return len(self._layers)
-
     def _slice_end_ms(self, now_ms: int) -> int:
         slice_ms = self._slice_ms
         return (now_ms // slice_ms + 1) * slice_ms
@@ -322,8 +317,10 @@ class LayeredFilter:
         return layer
 
     def _design_count(self, filled: _Layer | None, floor: int) -> int:
-        """Follows what lives, not only the quota: 5,000 producers under a quota of 100 would need hundreds of layers,
-        and a quota of a billion is no reason to hold memory for a billion.
+        """Return the count to design for, from what lives and not only from the quota.
+
+        5,000 producers under a quota of 100 would need hundreds of layers, and a quota of a billion is no reason to
+        hold memory for a billion.
         """
         floor = min(max(floor, SMALLEST_LAYER), LARGEST_FIRST_LAYER)
         if filled is not None:

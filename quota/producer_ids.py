@@ -32,7 +32,7 @@ class _Refusal:
 
 
 class ProducerIdQuota:
-    """Decides about new producer ids. `table` holds the users, `restorer` fills it before the first question.
+    """Decisions about new producer ids. `table` holds the users, `restorer` fills it before the first question.
 
     `in_fleet`: other gateways follow this one's decisions. Layers live for a slice longer then, as other gateways
     use an id without a further event until their slice ends.
@@ -336,7 +336,7 @@ class ProducerIdQuota:
         enforced: bool,
         now_ms: int,
     ) -> Decision | None:
-        """Inserts and charges what is forwarded; None when nothing had to be done."""
+        """Insert and charge what is forwarded; None when nothing had to be done."""
         pair, sighting = seen
         if sighting is Sighting.CURRENT:
             self.table.refusals.admitted(question.user, asked.producer_id)

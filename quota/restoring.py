@@ -19,7 +19,7 @@ from pidgate.quota.verdicts import Reason
 
 
 class Restorer:
-    """Restores users into a table, and exports them from it."""
+    """Restoring of users into a table, and their export from it."""
 
     def __init__(self, table: UserTable) -> None:
         self._table = table

@@ -30,7 +30,10 @@ more: another worker may hold earlier ones. Longer than any of them is held.
 
 
 class StateAccess:
-    """Puts questions. `local`: the state, if it is in this process. `fail_open` answers where the state does not."""
+    """Access to the state, by questions.
+
+    `local`: the state, if it is in this process. `fail_open` answers where the state does not.
+    """
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from pidgate.quota.verdicts import SHORTEST_THROTTLE_MS, Decision, Reason
 
 
 class TransactionalIdQuota:
-    """Decides about transactional ids of the users in `table`."""
+    """Decisions about transactional ids of the users in `table`."""
 
     def __init__(self, table: UserTable) -> None:
         self._table = table

@@ -1,4 +1,4 @@
-"""Compares the answers that producers got with what the log holds.
+"""Comparison of the answers that producers got with what the log holds.
 
 The checker takes journals (the answers of each producer) and the log as read directly from the brokers,
 never through the gateway. Anything acknowledged that is missing, doubled or out of order makes a bad verdict.

@@ -54,7 +54,7 @@ def console_of_stdout() -> Console:
 
 
 class Clocked:
-    """Prints lines with the seconds since it was made. Lines are rich's markup."""
+    """Printer of lines with the seconds since it was made. Lines are rich's markup."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -20,7 +20,7 @@ _ONLY_TICKED: Final = re.compile(
 
 
 class Intake:
-    """Feeds a tally with the records of a span. `unreadable`: records that are no event known here."""
+    """Feeding of a tally with the records of a span. `unreadable`: records that are no event known here."""
 
     def __init__(self, tally: Tally, span: Span) -> None:
         self.tally = tally

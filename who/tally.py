@@ -52,7 +52,7 @@ _SEEN: Final = Mark.NEW | Mark.ALLOCATED | Mark.USED
 
 
 class Tally:
-    """Takes the events of a window and holds what is known in the end."""
+    """State of a window: takes its events and holds what is known in the end."""
 
     def __init__(self, only_user: str | None = None, ids_kept: int = IDS_KEPT) -> None:
         self.users: dict[str, UserTally] = {}

@@ -35,7 +35,7 @@ _STARTED_TOGETHER = 10
 
 @dataclass(frozen=True, slots=True)
 class BulkPlan:
-    """How many clients, what each batch is, how long."""
+    """Number of clients, size of each batch, duration."""
 
     clients: int
     partitions_each: int

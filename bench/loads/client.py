@@ -1,4 +1,4 @@
-"""What the load does once, or builds once: connections, topics, producer ids, frames that are patched later."""
+"""Parts that a load makes once: connections, topics, producer ids, frames that are patched later."""
 
 import os
 import time
@@ -139,4 +139,4 @@ def _is_served(connection: BlockingConnection, topic_id: bytes, partitions: int)
 
 
 FAILURES: Final = (LoadError, OSError, KafkaProtocolError)
-"""What ends a load."""
+"""Exceptions that end a load."""

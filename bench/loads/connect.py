@@ -15,7 +15,7 @@ _SETTLE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ConnectPlan:
-    """How many a second, how long."""
+    """Number a second, duration."""
 
     rate_per_s: float
     warmup_s: float

@@ -15,7 +15,7 @@ from pidgate.protocol.producer_requests import PRODUCE_BY_ID_VERSION, produce_an
 
 @dataclass(frozen=True, slots=True)
 class FreshPlan:
-    """How many ids, each with one batch of one record, spread over the partitions of the topic."""
+    """Number of ids, each with one batch of one record, spread over the partitions of the topic."""
 
     producers: int
     partitions: int
@@ -24,7 +24,7 @@ class FreshPlan:
 
 
 def run_fresh(through: Through, plan: FreshPlan) -> dict[str, float]:
-    """Ask for all ids, then send all batches, then read all answers; LoadError on any other answer."""
+    """Ask for all ids, then send all batches, then read all answers. Raises LoadError on any other answer."""
     connections = []
     for number in range(plan.producers):
         connection = connect(through.address)

@@ -13,7 +13,7 @@ _SETTLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class IdlePlan:
-    """How many connections."""
+    """Number of connections."""
 
     connections: int
 

@@ -27,7 +27,7 @@ T = TypeVar("T", Produced, Consumed)
 
 @dataclass(frozen=True, slots=True)
 class JavaPlan:
-    """How many clients, how many records each, how fast (0: as fast as it goes); the most bytes of a batch."""
+    """Number of clients, records of each, and rate (0: as fast as it goes); the most bytes of a batch."""
 
     clients: int
     records_each: int

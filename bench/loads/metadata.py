@@ -26,7 +26,7 @@ _INBOX_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class MetadataPlan:
-    """What there is, and what is asked how often; a rate of 0 leaves that request out."""
+    """Topics, and requests with their rates; a rate of 0 leaves that request out."""
 
     topics: int
     partitions: int
@@ -41,7 +41,7 @@ def topic_name(number: int) -> str:
 
 
 class _Paced(threading.Thread):
-    """Calls `exchange(number)` at a rate; `latencies_ns` from when each call was due to its end."""
+    """Caller of `exchange(number)` at a rate; `latencies_ns` from when each call was due to its end."""
 
     def __init__(self, exchange: Callable[[int], None], per_s: float, seconds: float, start_ns: int) -> None:
         super().__init__(daemon=True)
@@ -120,7 +120,7 @@ def _tiny_http(address: Address) -> Callable[[int], None]:
 
 
 def run_metadata(through: Through, plan: MetadataPlan) -> dict[str, float]:
-    """All three at once for `seconds`; latencies in ms by kind."""
+    """Run all three at once for `seconds`; return latencies in ms by kind. Raises LoadError."""
     sys.setswitchinterval(0.0005)  # three threads: none may wait 5 ms for another
     kafka, admin = through.address, (through.address[0], plan.admin_port)
     asker = _Asker(kafka, plan.topics)

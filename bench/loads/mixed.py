@@ -76,6 +76,7 @@ class MixedRequests(Requests):
         return frame.buffer
 
     def check(self, answer: memoryview, number: int) -> None:
+        """Check the answer to request `number`. Raises LoadError."""
         correlation_id = struct.unpack_from(">i", answer)[0]
         read = produce_answer(bytes(answer), PRODUCE_BY_ID_VERSION)
         if correlation_id != number or read.error_code or read.throttle_time_ms:

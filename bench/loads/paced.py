@@ -30,7 +30,7 @@ _SHARES: Final = {"p50_ms": 0.5, "p90_ms": 0.9, "p99_ms": 0.99, "p999_ms": 0.999
 
 @dataclass(frozen=True, slots=True)
 class PacedPlan:
-    """What is sent: `rate_per_s` requests in sum, taken in turns by the producers."""
+    """Plan of the load: `rate_per_s` requests in sum, taken in turns by the producers."""
 
     producers: int
     rate_per_s: float
@@ -42,7 +42,7 @@ class PacedPlan:
 
 
 class Requests(ABC):
-    """What one producer sends, one after the other."""
+    """Requests of one producer, one after the other."""
 
     payload_bytes: float
     """Of record values, in the mean of all requests."""
@@ -103,7 +103,7 @@ class Producer:
             self._sent += 1
 
     def receive(self) -> list[tuple[int, int]]:
-        """Take what has arrived; (due_ns, latency_ns) of each request it answers."""
+        """Take what has arrived; return (due_ns, latency_ns) of each request it answers. Raises LoadError."""
         data = self._connection.recv(65536, socket.MSG_DONTWAIT)
         now_ns = time.monotonic_ns()
         if not data:

@@ -1,4 +1,4 @@
-"""A load as a process of its own: `started` here, and told what to do by one JSON argument.
+"""A load as a process of its own: `started` here, with its plan as one JSON argument.
 
 It prints one JSON object. Any error of the broker or of the connection ends it with exit code 1 and the reason on
 stderr.

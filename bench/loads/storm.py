@@ -28,7 +28,7 @@ _PATIENCE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StormPlan:
-    """How many connections, and how stubborn each is."""
+    """Number of connections, and how stubborn each is."""
 
     connections_per_s: float
     tries: int

@@ -24,7 +24,7 @@ from pidgate.protocol.produce import BATCH_HEADER_BYTES, LENGTH_OVERHEAD
 from pidgate.protocol.producer_requests import produce_request
 
 _PATIENCE_S: Final = 2.0
-"""Who takes nothing for so long has taken what it takes."""
+"""A side that takes nothing for so long has taken what it takes."""
 _ONE_SEND: Final = 1 << 20
 _LENGTH_AT: Final = 8
 _BASE_SEQUENCE_AT: Final = 53
@@ -32,7 +32,7 @@ _BASE_SEQUENCE_AT: Final = 53
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedPlan:
-    """How many connections, how large a batch each begins, and how much of its frame it sends."""
+    """Number of connections, size of the batch that each begins, and part of its frame that it sends."""
 
     connections: int
     batch_bytes: int

@@ -1,4 +1,4 @@
-"""How late a gateway's event loop came, by its own histogram, and how long it had to wait for its core meanwhile."""
+"""Lateness of a gateway's event loop, by its own histogram, and how long it had to wait for its core meanwhile."""
 
 from typing import Final, NamedTuple
 
@@ -10,7 +10,7 @@ _NAME: Final = "pidgate_event_loop_lateness_seconds"
 
 
 class Moment(NamedTuple):
-    """What has been counted by then."""
+    """Counts until then."""
 
     metrics: Metrics
     waited_for_core_ns: int
@@ -22,7 +22,7 @@ def now(gateway: GatewayProcess) -> Moment:
 
 
 def since(before: Moment, after: Moment) -> Measured:
-    """How often the event loop's timer came between the two, how late by its own work and for want of a core.
+    """Return how often the event loop's timer came between the two, how late by its own work and for want of a core.
 
     `waited_for_core_ms` is that of all threads, at any moment.
     """

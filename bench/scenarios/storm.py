@@ -83,7 +83,7 @@ class _Stage:
             for name in ("bench-good", "bench-storm")
         }
         self._answered: list[tuple[int, int]] = []
-        """What the relay of the latest gateway has noted."""
+        """Return what the relay of the latest gateway has noted."""
         self._ids_used = self._gateways = 0
         self._admitted: set[int] = set()
 
@@ -196,7 +196,7 @@ class _Stage:
             yield storm
 
     def _ended(self, storm: subprocess.Popen[str], gateway: GatewayProcess) -> Measured:
-        """The storm is told to end; what it was."""
+        """End the storm; return what it was."""
         if storm.poll() is not None:
             raise TargetFailed(f"the storm ended early: {measured_by(storm)}")
         storm.terminate()
@@ -253,7 +253,7 @@ def _measure(plan: Plan, conditions: Conditions) -> Results:
 
 
 def _let_it_learn_the_broker(bootstrap: Address, login: Login | None) -> None:
-    """Where clients log in a gateway learns the brokers from the first answer that names them."""
+    """Warm up: where clients log in a gateway learns the brokers from the first answer that names them."""
     with connect(bootstrap, login) as connection:
         metadata_of(connection, [])
 

@@ -12,7 +12,7 @@ from typing import Final
 from pidgate.protocol.errors import ErrorCode
 
 READABLE_MECHANISMS: Final = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"})
-"""Names can be read out of these, as a rule; all others have an entity of their own in the quotas."""
+"""Mechanisms whose names can be read, as a rule; all others have an entity of their own in the quotas."""
 
 
 class Authentication:

@@ -33,7 +33,7 @@ UNANSWERED_RETRY_S = 60.0
 
 
 class Probe:
-    """Reaches for the cluster until it has answered once."""
+    """Task that reaches for the cluster until it has answered once."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ MOST_WAITING_BYTES: Final = 16 * 1024 * 1024
 
 
 class TopicNames:
-    """Walks Metadata answers in the background and calls `learn(name, topic_id)` for each topic.
+    """Background walk of Metadata answers, which calls `learn(name, topic_id)` for each topic.
 
     Both in the form they have in a Produce batch: the id is a zero byte and its 16 bytes.
     """

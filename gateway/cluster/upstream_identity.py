@@ -62,14 +62,14 @@ class UpstreamLogin:
 
 
 class UpstreamIdentity(ABC):
-    """Finds the login of a client's connection."""
+    """Choice of the login of a client's connection."""
 
     is_of_everybody: bool = False
     """Nobody logs in by himself, so that no client is asked to."""
 
     def __init__(self, nonce: Callable[[], str]) -> None:
         self.nonce = nonce
-        """Returns what nobody can guess, another one each time."""
+        """Source of values that nobody can guess, another one each time."""
 
     @abstractmethod
     async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin | None:
@@ -93,7 +93,7 @@ class OwnIdentity(UpstreamIdentity):
         self._sasl = sasl
 
     async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin:
-        """Raises CredentialsUnreadable."""
+        """Return the configured login. Raises CredentialsUnreadable."""
         return UpstreamLogin(self._sasl.username, self._sasl.mechanism, password_in(self._sasl.password_file))
 
     def refused(self, user: User, login: UpstreamLogin) -> None:

@@ -20,7 +20,7 @@ def signature(path: Path) -> Signature | None:
 
 
 class FileWatch:
-    """Notices changes of a file by polling: a swapped symbolic link, a rename and a network file system all look alike.
+    """Watch over a file, by polling: a swapped symbolic link, a rename and a network file system all look alike.
 
     `mark` it and read it, then poll `has_changed`.
     """

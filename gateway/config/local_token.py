@@ -38,7 +38,7 @@ class LocalToken:
         self.token = secrets.token_hex(32).encode()
         self.path: Path | None = None
         self.failure = ""
-        """Says why it could not be written."""
+        """The reason why it could not be written."""
 
     def publish(self, port: int) -> None:
         """Write the file, or note the failure; again is harmless: some systems clean their folder for such files."""
@@ -67,7 +67,7 @@ class LocalToken:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises OSError when somebody else could write into the folder."""
+    """Check the folder. Raises OSError when somebody else could write into it."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise PermissionError(f"{folder} is not a folder of this user alone")

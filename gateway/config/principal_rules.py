@@ -86,7 +86,7 @@ def _rule(text: str) -> Rule | None:
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """Raises NotARule."""
+    """Compile a rule's pattern. Raises NotARule."""
     cause = ""
     if "(?P" in pattern:
         cause = "groups are written by their number"

@@ -389,7 +389,7 @@ class Settings(Section):
 
     @property
     def gateway_id(self) -> str:
-        """Names this gateway among those of the cluster; unless given, host name and admin port."""
+        """Name of this gateway among those of the cluster; unless given, host name and admin port."""
         return self.given_gateway_id or f"{gethostname()}:{self.admin.bind.port}"
 
     def to_quotas(self) -> quota.Quotas:

@@ -42,7 +42,7 @@ class ProxyAddresses:
 
 
 class AcceptedBehindProxy(asyncio.BufferedProtocol):
-    """Stands before a connection until its header is read; `inner` is its protocol from then on.
+    """Protocol before a connection's own, until its header is read; `inner` is its protocol from then on.
 
     Reads no byte beyond the header: what follows stays in the socket for whoever reads next.
     """

@@ -21,7 +21,7 @@ MOST_ANSWER_BYTES = 64 * 1024
 
 
 class BrokerLogin(Reader):
-    """Says what an exchange yields; `done` has the exchange's result or its error."""
+    """Channel that sends what an exchange yields; `done` has the exchange's result or its error."""
 
     def __init__(
         self, client: ClientChannel, exchange: Generator[Build, bytes, int], header: bytes = b""

@@ -38,7 +38,7 @@ log = logger()
 
 
 Asker = Callable[[PendingDecision, Callable[[PendingDecision], None]], None]
-"""Sends a question to the state owner; calls back once, with an answer in it."""
+"""Way of a question to the state owner; it calls back once, with an answer in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Shared:
         self.recorder: Recorder | None = None
         """None: no events are written."""
         self.ask: Asker = _nobody_to_ask
-        """Puts a question to a quota state in another process."""
+        """Way of a question to a quota state in another process."""
         self.administer: Administer = _nobody_to_tell
         self._connection_id, self._connection_step = 0, 1
         self.upstream_log = LogLimit()

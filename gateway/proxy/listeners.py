@@ -27,7 +27,7 @@ from pidgate.gateway.tls.principals import CertificateUsers
 log = logger()
 
 Bind = Callable[[str, int, bool], socket.socket]
-"""Listens on host and port, perhaps with other processes; raises OSError. See `listening_socket`."""
+"""Listening on host and port, perhaps with other processes; raises OSError. See `listening_socket`."""
 
 
 def listening_socket(host: str, port: int, shares_port: bool) -> socket.socket:

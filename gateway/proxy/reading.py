@@ -215,7 +215,7 @@ class Reader(ABC):
 
 
 class LargeReads(asyncio.BufferedProtocol):
-    """Stands in for a reader at its transport while reads are large."""
+    """Substitute of a reader at its transport while reads are large."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

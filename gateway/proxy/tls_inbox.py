@@ -24,7 +24,7 @@ NOTHING: Final = memoryview(b"")
 
 
 class TlsInbox:
-    """Takes what was read into ENCRYPTED_VIEW, and hands out what the library decrypts of it."""
+    """Inbox of what was read into ENCRYPTED_VIEW, which hands out what the library decrypts of it."""
 
     def __init__(self, tls: ssl.SSLObject, incoming: ssl.MemoryBIO) -> None:
         self._tls = tls

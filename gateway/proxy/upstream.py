@@ -1,4 +1,4 @@
-"""Connects to a port's broker: the first of its candidates that answers."""
+"""Connecting to a port's broker: the first of its candidates that answers."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class InForce:
 
 
 OnChanged = Callable[[list[str | None] | None, Kept | None], None]
-"""Takes for each change None or why it was not made, and where the made ones are kept; None: the outcome is unknown."""
+"""Outcome of each change: None or why it was not made, and where the made ones are kept; None: nobody knows."""
 
 Administer = Callable[[Sequence[Change], bool, OnChanged], None]
 """Make changes, or only check them; `OnChanged` is called once, never before this returns."""
@@ -64,7 +64,7 @@ class Administration(Protocol):
     def in_force(self) -> InForce: ...
 
     def check(self, change: Change) -> None:
-        """Raises NotAllowed when the change may not be made."""
+        """Check a change. Raises NotAllowed when it may not be made."""
 
     async def change(self, changes: Sequence[Change]) -> Kept:
         """Put changes in force here; return where they are kept after a few seconds at most.
@@ -77,7 +77,7 @@ class Administration(Protocol):
 
 
 def check(change: Change, in_file: Quotas, wall_ms: int, *, allow: bool, file_wins: bool) -> None:
-    """Raises NotAllowed when the configuration forbids the change or it makes no sense.
+    """Check a change. Raises NotAllowed when the configuration forbids the change or it makes no sense.
 
     `allow`, `file_wins`: quotas.runtime_changes.
     """

@@ -33,7 +33,7 @@ class FileUnreadable(Exception):
 
 
 class DirStore:
-    """Saves `contents()` in the background: `read` once, then `changed` after every change."""
+    """Background saving of `contents()`: `read` once, then `changed` after every change."""
 
     def __init__(self, directory: str | Path, contents: Callable[[], list[Restored]]) -> None:
         self._directory = Path(directory)

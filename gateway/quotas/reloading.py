@@ -79,7 +79,7 @@ def _is_promoted(before: Quotas, after: Quotas, user: str) -> bool:
 
 
 class FileQuotas(Protocol):
-    """Takes the quotas of the file: the QuotaStore."""
+    """Receiver of the file's quotas: the QuotaStore."""
 
     @property
     def in_force(self) -> InForce: ...
@@ -88,7 +88,7 @@ class FileQuotas(Protocol):
 
 
 class Reloading:
-    """Follows the file from `start` to `stop`; `reload` is for a signal. Without a file it does nothing.
+    """Reloads of the file from `start` to `stop`; `reload` is for a signal. Without a file it does nothing.
 
     `settings`: the file's settings in force. `kept`: where they are saved for a process that is started again.
     """

@@ -42,11 +42,11 @@ COMMANDS_REMEMBERED: Final = 10_000
 WallMs = Callable[[], int]
 _Stamped = TypeVar("_Stamped", Change, Command)
 Written = asyncio.Future[str | None]
-"""Ends with None when the topic has taken a record, or with the reason why it never will."""
+"""Future that ends with None when the topic has taken a record, or with the reason why it never will."""
 
 
 class QuotaObserver(Protocol):
-    """Gets notified of changes of the quotas."""
+    """Observer of changes of the quotas."""
 
     def quotas_changed(self, in_force: InForce) -> None:
         """Other quotas are in force: by a change here or elsewhere, the end of a temporary one, another file."""
@@ -143,7 +143,7 @@ class QuotaStore:
     # ---- changes and commands --------------------------------------------------------------------------
 
     def check(self, change: Change) -> None:
-        """Raises NotAllowed when the change may not be made."""
+        """Check a change. Raises NotAllowed when it may not be made."""
         allow = self._settings.quotas.runtime_changes.allow
         administration.check(change, self._in_file, self._wall_ms(), allow=allow, file_wins=self._file_wins)
 

@@ -33,7 +33,7 @@ from pidgate.quota.settings import Quotas
 from pidgate.quota.users import GaveUp
 
 Sink = Callable[[str, bytes], None]
-"""Takes a record's key and the event; neither waits nor raises."""
+"""Sink for a record's key and the event; neither waits nor raises."""
 
 LONGEST_USAGE_MS: Final = 15 * 60_000
 """The usage of live ids is published at least this often: a slice of a day's memory is six hours long."""
@@ -70,7 +70,7 @@ class RecorderSettings:
 
 
 class Recorder:
-    """Makes every event of the process; `publish` numbers it and hands it to the sink.
+    """Maker of every event of the process; `publish` numbers it and hands it to the sink.
 
     `cluster`: its name until a broker names its id. `applied_offsets`: the next offset of the events topic to apply,
     by partition. `applied_ranges`: what was applied when, since the last call. `on_failure` is called with what went
@@ -98,7 +98,7 @@ class Recorder:
         self.cluster = cluster
         self.applied_offsets, self.applied_ranges = applied_offsets, applied_ranges
         self.topic_name: Callable[[bytes], bytes] = bytes
-        """Gives the name of a topic that a batch names by id, where it is known; otherwise its argument."""
+        """Lookup of the name of a topic that a batch names by id, where it is known; otherwise its argument."""
         self.quotas = quotas
         self.quota_version = 0
         """Of the quotas in force; the state owner sends it to workers."""

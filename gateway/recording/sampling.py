@@ -39,7 +39,7 @@ class _Alike:
 
 
 class EventSampler:
-    """Decides for each connection and InitProducerId event: published by itself, or summed."""
+    """Sampling of each connection and InitProducerId event: published by itself, or summed."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -108,7 +108,7 @@ def _add(total: Summed, event: Summed) -> None:
 
 
 class RefusalSamples:
-    """Passes REFUSALS_PER_S refusals of a user; the next one that passes carries how many were left out."""
+    """Limit of REFUSALS_PER_S refusals of a user; the next one that passes carries how many were left out."""
 
     def __init__(self) -> None:
         self._users: OrderedDict[User, list[int]] = OrderedDict()

@@ -57,7 +57,7 @@ def subject(certificate: bytes) -> bytes:
 
 
 def _validity(certificate: bytes) -> Validity:
-    """Raises ValueError, IndexError."""
+    """Read the period. Raises ValueError, IndexError."""
     begins, ends = der.elements(_field(certificate, _VALIDITY))
     return Validity(_time(begins), _time(ends))
 

@@ -23,7 +23,7 @@ class CertificateUsers:
     """The users of one listener, by certificate. Patterns are asked once for each name that was seen lately."""
 
     def __init__(self, mapping_rules: str) -> None:
-        """Raises NotARule."""
+        """Compile the rules. Raises NotARule."""
         self._principal = lru_cache(_REMEMBERED)(PrincipalRules(mapping_rules).principal)
 
     def user(self, certificate: bytes) -> User:

@@ -167,7 +167,7 @@ async def stopped(client: Any, within_s: float) -> None:
 
 
 class _LastComplaint(logging.Handler):
-    """Keeps the last message. One with a traceback is a fault in the library: passed on, now and then."""
+    """Handler that keeps the last message. One with a traceback is a fault in the library: passed on, now and then."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -68,7 +68,7 @@ class _CallbackFailed(Exception):
 
 
 class EventFollower:
-    """Follows one topic; `run` in a task, once."""
+    """Follower of one topic; `run` in a task, once."""
 
     def __init__(self, kafka: OwnClient, topic: GatewayTopic) -> None:
         self._kafka = kafka

@@ -28,7 +28,7 @@ SinceOption = Annotated[
 UntilOption = Annotated[str | None, typer.Option("--until", help="Last day to read, included.")]
 
 Say = Callable[[str], None]
-"""Shows a step of a job."""
+"""Callback that shows a step of a job."""
 
 DEFAULT_TABLES = "pidgate-tables"
 DEFAULT_MEMORY = "2g"

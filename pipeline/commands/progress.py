@@ -12,7 +12,7 @@ from rich.text import Text
 
 
 class Progress:
-    """Prints lines. `jobs`: all that will run, in their order."""
+    """Printer of lines. `jobs`: all that will run, in their order."""
 
     def __init__(self, console: Console, jobs: Sequence[str]) -> None:
         self._console = console

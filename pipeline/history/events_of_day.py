@@ -149,7 +149,7 @@ def _truth(day: Day, decisions: Columns, seen: Sessions) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Envelope:
-    """Turns rows into tables: what all events carry, and each type's own columns."""
+    """Converter of rows into tables: what all events carry, and each type's own columns."""
 
     day: Day
     seen: Sessions

@@ -70,7 +70,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Takes the batches of one query, one after the other."""
+    """Ingest of the batches of one query, one after the other."""
 
     tables: Tables
     log: CommitLog

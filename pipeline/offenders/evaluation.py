@@ -10,7 +10,7 @@ from pidgate.pipeline.offenders.rules import PATTERNS
 LABELS = "user string, pattern string"
 """The truth: several rows for a user who shows several patterns."""
 NOTHING = "nothing"
-"""Stands in the confusion for a pattern that is not there, or was not found."""
+"""Label in the confusion of a pattern that is not there, or was not found."""
 
 
 def accuracy(findings: DataFrame, labels: DataFrame) -> DataFrame:

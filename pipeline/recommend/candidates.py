@@ -62,7 +62,7 @@ def alive(refreshed: DataFrame, slice_ms: int, split_ms: int) -> DataFrame:
 
 
 def candidates(need: DataFrame, window_ms: int, given: Sequence[float] = ()) -> DataFrame:
-    """needs() with `rates`: what is tried, ascending, in ids per window. `given`: these, instead of the steps.
+    """Return needs() with `rates`: what is tried, ascending, in ids per window. `given`: these, instead of the steps.
 
     What is in force (`current_rate`, null: nothing), the naive rate and `alive` are always among them; beside a rogue
     also the rates at which whoever comes back waits for about a minute, and half of that.

@@ -33,7 +33,7 @@ class Place:
 
 
 class Tail:
-    """Reads the JSON lines that were added to a file since the last look."""
+    """Reader of the JSON lines that were added to a file since the last look."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

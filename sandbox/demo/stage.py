@@ -45,7 +45,7 @@ class Scene:
 
 
 class Stage(Clocked):
-    """Shows the demo while it runs: on a terminal lines above a live picture, elsewhere whole lines, not too many."""
+    """Display of the demo: on a terminal lines above a live picture, elsewhere whole lines, not too many."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)

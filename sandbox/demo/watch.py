@@ -26,7 +26,7 @@ class Point:
 
 
 class BrokerWatch:
-    """Takes a point whenever asked, and remembers all."""
+    """Recorder of points, taken whenever asked."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -60,7 +60,7 @@ class IdLife:
 
 
 class JournalWriter:
-    """Appends events, each line at once."""
+    """Journal to which events are appended, each line at once."""
 
     def __init__(self, file: IO[str], user: str, topic: str) -> None:
         self._file = file
@@ -79,7 +79,7 @@ class BatchJournal:
     topic: str = ""
     lives: dict[int, IdLife] = field(default_factory=dict)
     troubles: dict[str, int] = field(default_factory=dict)
-    """Tries without an answer, by error."""
+    """Attempts without an answer, by error."""
 
     @classmethod
     def load(cls, path: Path) -> Self:

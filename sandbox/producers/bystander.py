@@ -153,7 +153,7 @@ async def _run_aiokafka(arguments: argparse.Namespace, journal: ProducerJournal,
 
 
 class _Collector(logging.Handler):
-    """Keeps a client library's warnings; aiokafka logs each record sent again as one."""
+    """Handler that keeps a client library's warnings; aiokafka logs each record sent again as one."""
 
     def __init__(self, notes: Notes) -> None:
         super().__init__(logging.WARNING)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.import_graph import FOLDERS, PACKAGE, ROOT, sources
 
-PRODUCT = (*FOLDERS, PACKAGE)
+PRODUCT = (*FOLDERS, PACKAGE, "bench", "deploy", "examples")
 LONGEST_MODULE = 400
 LONGEST_SUBJECT = 72
 FIRST_COMMIT = "ae380a1"
@@ -33,12 +33,27 @@ THIRD_PERSON = re.compile(
 LOOK_FINITE = frozenset({"bring", "embed", "exceed", "feed", "need", "seed", "speed"})
 
 RIDDLES = frozenset({"What", "Who", "Whom", "Whose", "How", "Whether", "Where", "When", "Why", "Which"})
+
+FINITE = re.compile(
+    # Verbs that are no noun's plural, and any word that has an object behind it.
+    "(Raises|Takes|Stands|Puts|Makes|Follows|Decides|Goes|Reads|Finds|Walks|Returns|Says|Gets|Writes|Keeps|Shows|Prints|"
+    "Fills|Collects|Reaches|Notices|Opens|Learns|Brings|Sends|Listens|Connects|Saves|Gives|Passes|Works|Turns|Computes|"
+    "Knows|Begins|Inserts|Restores|Compares|Appends|Tries|Feeds|Does|Has|Is|Holds|Adds|Removes|Maps|Waits|Uses|Tells)\\b|"
+    "[A-Z][a-z]{2,}s (the|an|what|whatever|whoever|whether|each|every|them)\\b"
+)
+"""Beginning of a docstring that says in the third person what is done, instead of naming the thing or commanding it."""
+
+OLD_WORDS = re.compile(
+    r"holder_(connected|lost)|[\"\'`]holder\b|\bholder of (its|the) state|(?<!kn)own_topic|\bRemoteState\b"
+)
+"""Of ours, replaced by Kafka's: state owner, gateway topic."""
+
 NOT_TECHNICAL = re.compile(r"\b(tells?|told|telling|said|asks? itself|hears?|heard)\b", re.IGNORECASE)
 
 OWN_AFFAIR = frozenset({"AssertionError", "NotImplementedError", "Exit"})
 """Not for callers to catch; Exit ends a command, whose docstring is its help text."""
 
-RULES = ("riddles", "not technical", "raises", "long modules")
+RULES = ("riddles", "third person", "not technical", "old words", "raises", "long modules")
 
 
 @cache
@@ -114,6 +129,10 @@ def breaches(rule: str) -> list[str]:
     for path, text, tree in files():
         if rule == "riddles":
             found += [f"{path}: {doc}" for doc in docstrings(tree) if first_word(doc) in RIDDLES]
+        elif rule == "third person":
+            found += [f"{path}: {doc}" for doc in docstrings(tree) if FINITE.match(doc)]
+        elif rule == "old words":
+            found += [f"{path}: {word[0]}" for word in OLD_WORDS.finditer(text)]
         elif rule == "not technical":
             words = [*docstrings(tree), *comments(text)]
             found += [f"{path}: {word}" for word in words if NOT_TECHNICAL.search(word)]
@@ -178,3 +197,17 @@ def test_breaches_are_found() -> None:
     named = ast.parse('def f():\n    """Do it. Raises errors.Bad when it cannot."""\n    raise errors.Bad')
     assert list(undocumented(named)) == []
     assert NOT_TECHNICAL.search("a worker is told")
+    third_person = ("Takes a frame.", "Raises Bad.", "Names the mechanism.", "Streams what it gets.")
+    assert all(FINITE.match(doc) for doc in third_person)
+    assert not any(
+        FINITE.match(doc) for doc in ("Names of topics.", "Ids a broker gets.", "Take a frame.", "Bounds.")
+    )
+    old = (
+        "log.info('holder_lost')",
+        'role == "holder"',
+        'cause = "own_topic"',
+        "the holder of the state",
+        "RemoteState",
+    )
+    assert all(OLD_WORDS.search(text) for text in old)
+    assert not OLD_WORDS.search("placeholder, unknown_topic, the state owner")

@@ -66,7 +66,7 @@ _FIRST_KEY: Final = b'{"journal":'
 
 
 class JournalWriter:
-    """Writes whole lines to the journal of one generation, which is made with its first line."""
+    """Writer of whole lines to the journal of one generation, which is made with its first line."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

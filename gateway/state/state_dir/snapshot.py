@@ -62,7 +62,7 @@ class Contents:
 
 
 class SnapshotWriter:
-    """Writes a snapshot beside the others, then puts it in place. All raise OSError; then call `abandon`."""
+    """Writer of a snapshot beside the others, which then puts it in place. All raise OSError; then call `abandon`."""
 
     def __init__(self, directory: Path, generation: int) -> None:
         self._directory = directory
