@@ -12,14 +12,18 @@ GRACE = "unit/quota/test_grace.py and the simulator's restarts; test_after_the_g
 LOADS = "another load of `pidgate load`; test_who_crashes_is_refused_at_the_quota runs by day"
 PAGE = "test_the_report_names_the_rogue and test_a_name_that_is_a_script open the same page"
 
+EXCHANGE = (
+    "unit/gateway/quotas/test_quota_exchange.py; test_ours_stay_here and test_javas_admin ask a broker by day"
+)
+STORE = "unit/gateway/quotas/test_store.py"
+CHANGE_LOG = "unit/gateway/quotas/test_change_log.py"
+IN_FORCE = "test_runtime_quotas::test_a_change_made_at_one_is_in_force_at_all_soon"
+
 ON_ONE_HISTORY = (
     "test_report.py runs every job on one history and looks at its sums; each is tested without Spark"
 )
 
 BY_NIGHT = {
-    "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[one gateway, java": (
-        "the same with changes of mode; by night it goes deeper"
-    ),
     "unit/simulator/test_every.py::test_nothing_is_lost_in_any_schedule[a gateway before each broker, at": FORM,
     "kafka/test_byte_quotas.py::test_all_of_a_user_are_held_to_its_rate_and_nobody_else_is": (
         "half a minute of traffic; test_byte_throttles and test_over_both_quotas_nothing_is_lost hold by day"
@@ -113,6 +117,33 @@ BY_NIGHT = {
     "kafka/test_reload.py::test_a_bad_file_changes_nothing_and_says_so": "unit/gateway/quotas/test_reloading.py",
     "kafka/test_client_quotas_api.py::test_when_the_state_owner_dies_its_clients_are_told": (
         "unit/gateway/quotas/test_quota_exchange.py"
+    ),
+    "kafka/test_client_quotas_api.py::test_ours_stay_here_and_the_other_keys_arrive[newest-one-process-0": FORM,
+    **dict.fromkeys(
+        (
+            "kafka/test_client_quotas_api.py::test_everybodys_errors_in_one_request",
+            "kafka/test_client_quotas_api.py::test_errors_say_what_is_wrong",
+            "kafka/test_client_quotas_api.py::test_validate_only_changes_nothing_anywhere",
+            "kafka/test_client_quotas_api.py::test_who_may_see_quotas_need_not_be_allowed_to_set_them",
+            "kafka/test_client_quotas_api.py::test_filters_find_ours_as_a_broker_finds_its_own",
+            "kafka/test_client_quotas_api.py::test_many_quotas_with_one_request",
+        ),
+        EXCHANGE,
+    ),
+    "kafka/test_client_quotas_api.py::test_the_default_user": STORE,
+    "kafka/test_client_quotas_api.py::test_what_the_file_says_can_be_taken_away_and_set": STORE,
+    "kafka/test_client_quotas_api.py::test_what_the_configuration_forbids": STORE,
+    "kafka/test_client_quotas_api.py::test_a_quota_holds_at_once_and_ends_at_once": IN_FORCE,
+    "kafka/test_client_quotas_api.py::test_what_was_set_through_one_gateway_is_shown_by_the_others": IN_FORCE,
+    "kafka/test_client_quotas_api.py::test_all_workers_show_a_change_and_hold_it": (
+        "test_runtime_quotas::test_gateways_with_and_without_workers"
+    ),
+    "kafka/test_runtime_quotas.py::test_a_temporary_change_ends_everywhere": STORE,
+    "kafka/test_runtime_quotas.py::test_what_others_write_into_the_topic_stops_nobody": CHANGE_LOG,
+    "kafka/test_runtime_quotas.py::test_told_at_two_at_once_all_come_to_the_same": CHANGE_LOG,
+    "kafka/test_runtime_quotas.py::test_a_late_copy_of_what_was_said_before_does_not_hold": CHANGE_LOG,
+    "kafka/test_runtime_quotas.py::test_a_restart_without_a_directory_finds_all_in_the_topic": (
+        "test_one_that_starts_later_knows_all_and_does_nothing_of_the_past"
     ),
     "kafka/test_load.py::test_a_gateway_that_is_killed_and_comes_back_costs_nobody_a_batch": "make faults",
     "kafka/test_load.py::test_it_logs_in": "test_proxy_identity.py",

@@ -11,7 +11,7 @@ from tests.support.bounds import THOROUGH
 
 AT_ONE = SmallWorld("java", changes_mode=True)
 WORLDS = {
-    "one gateway, java": (SmallWorld("java"), 4, 5),
+    "one gateway, java": (SmallWorld("java"), 3, 5),
     "one gateway, librdkafka": (SmallWorld("librdkafka"), 3, 5),
     "changes of mode": (AT_ONE, 3, 5),
     "a gateway before each broker": (BESIDE_EACH, 3, 4),
