@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pidgate.protocol.headers import peek_request
+from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.produce import walk
 from tests.fuzz import answers, requests
 from tests.fuzz.target import CPU_S, MEMORY_BYTES, Finding, Target
@@ -63,8 +63,8 @@ def test_memory_beyond_the_bytes_received_is_noticed() -> None:
 @pytest.mark.kafka
 def test_a_decoder_that_reads_another_epoch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
-    def wrong(buf: bytes, start: int, end: int) -> object:
-        acks, transactional, batches = walk(buf, peek_request(buf, start, end))
+    def wrong(buf: bytes, head: RequestHead) -> object:
+        acks, transactional, batches = walk(buf, head)
         return acks, transactional, [(one[0], one[1] + 1, *one[2:]) for one in batches]
 
     monkeypatch.setattr(requests, "walk", wrong)

@@ -48,7 +48,7 @@ def frames(draw: st.DrawFn) -> bytes:
 
 def outcome(call: object, buf: bytes, start: int, end: int) -> Walked:
     try:
-        walked: Walked = call(buf, start, end)  # type: ignore[operator]
+        walked: Walked = call(buf, peek_request(buf, start, end))  # type: ignore[operator]
     except KafkaProtocolError as error:
         return type(error)
     return walked

@@ -22,8 +22,8 @@ def test_what_runs_by_night_is_there(known: str) -> None:
     [
         ("tests/kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[True-1]", True),
         ("tests/kafka/test_refuse_init.py::test_a_crash_loop_stops_burning_ids[True-2]", False),
-        ("tests/kafka/test_client_quotas_api.py::test_the_default_user[oldest-two-workers]", True),
-        ("tests/kafka/test_client_quotas_api.py::test_the_default_user[newest-one-process]", False),
+        ("tests/kafka/test_client_quotas_api.py::test_javas_admin[oldest-two-workers]", True),
+        ("tests/kafka/test_client_quotas_api.py::test_javas_admin[newest-one-process]", False),
     ],
 )
 def test_what_runs_by_night(test: str, expected: bool) -> None:
