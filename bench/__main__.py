@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bench import report
+from bench import report, sizing
 from bench.alone import BROKER_BYTES, Alone, Conditions, broker_spec
 from bench.compiled import CannotCompile
 from bench.loads.client import FAILURES
@@ -106,6 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 1
     table = report.write_tables(folder, (*SCENARIOS, *ALONE))
+    if options.commit:
+        sizing.PAGE.write_text(sizing.table(), "utf-8")
     _say(f"\n{table.read_text()}\n{time.monotonic() - started:.0f} s; kept in {folder}")
     return 0
 

@@ -70,13 +70,18 @@ def keep(folder: Path, date: str, number: str, name: str, content: Mapping[str, 
     return path
 
 
+def newest(folder: Path, scenario: str) -> Path | None:
+    """Return the newest file of a scenario, which is its number and name; None: there is none."""
+    return max(folder.glob(f"????-??-??-{scenario}.json"), default=None)
+
+
 def write_tables(folder: Path, scenarios: Sequence[Scenario | Alone]) -> Path:
     """Generate `README.md` beside the results from the newest file of each scenario."""
     sections = [_HEAD]
     for scenario in sorted(scenarios, key=lambda one: (one.number, one.name)):
-        newest = max(folder.glob(f"*-{scenario.number}-{scenario.name}.json"), default=None)
-        if newest is not None:
-            sections.append(section(scenario, json.loads(newest.read_text()), newest.name))
+        file = newest(folder, f"{scenario.number}-{scenario.name}")
+        if file is not None:
+            sections.append(section(scenario, json.loads(file.read_text()), file.name))
     path = folder / "README.md"
     path.write_text("\n".join(sections))
     return path

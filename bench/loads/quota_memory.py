@@ -1,4 +1,4 @@
-"""Memory of the quota alone: `python -m bench.loads.quota_memory steady|rogue|two_windows '<plan>'`.
+"""Memory of the quota alone: `python -m bench.loads.quota_memory KIND '<plan>'`.
 
 Prints one JSON object.
 
@@ -150,6 +150,17 @@ def two_windows(plan: Plan) -> Measured:
     }
 
 
+def many_users(plan: Plan) -> Measured:
+    """`users` of whom each brings one id and closes its connection: what is kept of a user."""
+    load = Load(100)
+    users = int(plan["users"])
+    for number in range(users):
+        session = load.connect(f"user-{number}")
+        load.produce(session, [number])
+        load.close(session)
+    return {"grown_bytes": load.grown_bytes(), "users": users}
+
+
 def _checked(load: Load, asked: list[tuple[str, int]], kind: str) -> Measured:
     remembers, now_ms = load.state.table.remembers, load.now_ms
     spent_us = []
@@ -194,8 +205,5 @@ def rogue(plan: Plan) -> Measured:
 
 if __name__ == "__main__":
     kind, plan_json = sys.argv[1:]
-    print(
-        json.dumps(
-            {"steady": steady, "rogue": rogue, "two_windows": two_windows}[kind](json.loads(plan_json))
-        )
-    )
+    loads = {"steady": steady, "rogue": rogue, "two_windows": two_windows, "many_users": many_users}
+    print(json.dumps(loads[kind](json.loads(plan_json))))
