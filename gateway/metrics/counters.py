@@ -44,7 +44,7 @@ class Counters:
         self.connections_delayed: Counter[str] = Counter()
         """Pauses in which nobody was accepted (all), and connections that waited after their login (user)."""
         self.connections_limited: Counter[str] = Counter()
-        """Closed because there were too many: address, user, silent, handshake."""
+        """Closed because there were too many: address, user, silent (or not logged in), handshake."""
         self.upstream_failures: Counter[str] = Counter()
         """By cause: refused, timeout, reset, closed, resolve, tls."""
         self.events_unrecorded = 0

@@ -40,7 +40,7 @@ class BrokerSide(ClientConnection):
                 return
             self._early = []
             self._enter(LifeEvent.DIAL)
-            self.context.shared.connection_quotas.asked(self)
+            self._keep_place()
             self._gate.pause(Pause.CONNECTING)
             self._dialling = self.dial()
         self._early.append(data)

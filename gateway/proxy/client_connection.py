@@ -48,6 +48,7 @@ class ClientConnection(Reader):
         self.recorder = context.recorder_of(self.session, self.conversation.sasl)
         self.conversation.recorder = self.recorder
         self.conversation.identified = self._identified
+        self.conversation.login_over = self._keep_place
         self.conversation.translate = context.translate
         self.conversation.node_is_known = context.node_is_known
         self.conversation.learn_topics = context.topic_names.offer
@@ -162,9 +163,14 @@ class ClientConnection(Reader):
             self._gate.pause(Pause.TOO_FAST)
             self._loop.call_later(delay_ms / 1000, self._gate.resume, Pause.TOO_FAST)
 
+    def _keep_place(self) -> None:
+        """Give way no more, once a broker was asked for and no login is missing: ApiVersions alone buys no place."""
+        if self._life is not Life.ACCEPTED and not self.conversation.login_missing:
+            self.context.shared.connection_quotas.keeps_its_place(self)
+
     def give_way(self) -> None:
-        """Close: all connections are taken, and this one has asked nothing yet."""
-        self.close("limit", "it was silent, and others wait: limits.connections")
+        """Close: all connections are taken, and this one has asked nothing yet, or has not logged in."""
+        self.close("limit", "it was silent or not logged in, and others wait: limits.connections")
 
     def check_age(self, now_ms: int, limits: AgeLimits) -> None:
         """Close what has been silent for too long, or whose frame does not come; called about once a second."""

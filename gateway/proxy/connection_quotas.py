@@ -4,8 +4,9 @@ Numbers hold for all workers of a gateway together: each knows what the others h
 ago. A rate is divided among them, which at worst delays somebody.
 
 Whoever comes too fast is delayed and not closed: a fleet that reconnects after a restart gets in. A connection over a
-number is closed, but where all are taken no more are accepted, and the longest silent one gives way. A user is known
-only after the login; the address says nothing where clients are behind a NAT, so its bound is off unless written.
+number is closed, but where all are taken no more are accepted, and the oldest gives way of those that have no claim to
+their place yet: that were silent, or have not logged in where a login is required. A user is known only after the
+login; the address says nothing where clients are behind a NAT, so its bound is off unless written.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ BURST_MS: Final = 2_000
 USER_BURST_MS: Final = 10_000
 LONGEST_DELAY_MS: Final = 10_000
 """A client's request times out after 30 s; one that comes back because of the delay would only add to it."""
-SILENT_MS: Final = 1_000
-"""Before that nobody is called silent: clients send their first request at once."""
+UNDISTURBED_MS: Final = 1_000
+"""Before that nobody gives way: clients send their first request at once, and a login is two or three round trips."""
 
 
 Kind = Literal["all", "user", "address"]
@@ -96,10 +97,10 @@ class ConnectionQuotas:
         self._pace = Pace(limits.per_s, BURST_MS)
         self._open: dict[object, str | None] = {}
         """Each connection's user; None: not known."""
-        self._silent: dict[object, tuple[int, Callable[[], None]]] = {}
-        """Those that asked nothing yet, the longest silent one first: since when, and how it is closed."""
+        self._yielding: dict[object, tuple[int, Callable[[], None]]] = {}
+        """Those that give way where all are taken, the oldest first: since when, and how it is closed."""
         self._shaking: dict[object, tuple[int, Callable[[], None]]] = {}
-        """As `_silent`, those whose TLS is being set up."""
+        """As `_yielding`, those whose TLS is being set up."""
         self._users: dict[str, _User] = {}
         self._addresses: Counter[str] = Counter()
         self._elsewhere: Counts = {}
@@ -149,7 +150,7 @@ class ConnectionQuotas:
     def opened(self, key: object, give_way: Callable[[], None], now_ms: int) -> None:
         """Count an accepted connection; `give_way` closes it."""
         self._open[key] = None
-        self._silent[key] = now_ms, give_way
+        self._yielding[key] = now_ms, give_way
         self._has_changed("all")
         self._pace.count(now_ms)
 
@@ -172,9 +173,9 @@ class ConnectionQuotas:
     def handshake_over(self, key: object) -> None:
         self._shaking.pop(key, None)
 
-    def asked(self, key: object) -> None:
-        """Its first request came: it is not silent."""
-        self._silent.pop(key, None)
+    def keeps_its_place(self, key: object) -> None:
+        """It gives way no more: it has asked for a broker and, where a login is required, logged in."""
+        self._yielding.pop(key, None)
 
     def logged_in(self, key: object, name: str, now_ms: int) -> int | None:
         """Count a connection of a user; return for how many ms it has to wait, None: the user has too many."""
@@ -197,7 +198,7 @@ class ConnectionQuotas:
 
     def closed(self, key: object, address: str | None) -> None:
         """Count it no more; `address` None: it was counted for none."""
-        self._silent.pop(key, None)
+        self._yielding.pop(key, None)
         self._shaking.pop(key, None)
         self._leave_user(key)
         del self._open[key]
@@ -212,10 +213,10 @@ class ConnectionQuotas:
         """Return for how long nobody is accepted; makes room where all connections are taken."""
         delay_ms = self._pace.delay_ms(now_ms)
         if len(self._open) >= self.limits.here or self._count_of("all") >= self.limits.total:
-            self._close_longest(self._silent, max(1, self.limits.total // 100), "silent", now_ms)
+            self._close_oldest(self._yielding, max(1, self.limits.total // 100), "silent", now_ms)
             delay_ms = max(delay_ms, 100)
         if len(self._shaking) >= self.limits.handshakes:
-            self._close_longest(self._shaking, len(self._shaking), "handshake", now_ms)
+            self._close_oldest(self._shaking, len(self._shaking), "handshake", now_ms)
             delay_ms = max(delay_ms, 100)
         return delay_ms
 
@@ -226,11 +227,11 @@ class ConnectionQuotas:
         ]:
             del self._users[name]
 
-    def _close_longest(
+    def _close_oldest(
         self, waiting: dict[object, tuple[int, Callable[[], None]]], most: int, kind: str, now_ms: int
     ) -> None:
         for key, (since_ms, give_way) in list(waiting.items())[:most]:
-            if now_ms - since_ms < SILENT_MS:
+            if now_ms - since_ms < UNDISTURBED_MS:
                 return
             del waiting[key]
             self._counters.connections_limited[kind] += 1

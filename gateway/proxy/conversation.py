@@ -200,6 +200,7 @@ class Conversation(ApiContext):
     def _login_needless(self) -> None:
         self.login_missing = False
         self._enter(IntakeEvent.LOGIN_NEEDLESS)
+        self.login_over()
 
     def _before_login(self, request: Request) -> Step:
         """Decide about a request that needs a login, where none has been."""

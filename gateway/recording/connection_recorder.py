@@ -25,7 +25,6 @@ from pidgate.gateway.recording.guarded import guarded
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.recording.usage import IdUsage
 from pidgate.gateway.seen_answers import Answer
-from pidgate.names import bounded
 from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.messages import (
@@ -45,7 +44,6 @@ from pidgate.quota.verdicts import Decision, ProducerBatch, Reason, Session
 
 Buffer = bytes | bytearray | memoryview
 
-"""Characters of a client id, or of a software's name and version: a client may send any length."""
 USAGES_AT_CLOSE: Final = 10
 """Usages published when a connection closes; more of them wait for the next second."""
 
@@ -69,7 +67,7 @@ class ConnectionRecorder:
         self.listener = listener
         self.connection_id = session.connection_id
         self.software = ("", "")
-        """Name and version of the client library, from ApiVersions."""
+        """Name and version of the client library, from ApiVersions; bounded."""
         self.bytes_in = 0
         self.bytes_out = 0
         self.requests = 0
@@ -98,8 +96,8 @@ class ConnectionRecorder:
             "listener": self.listener,
             "user": session.user,
             "client_id": session.client_id,
-            "software_name": bounded(name),
-            "software_version": bounded(version),
+            "software_name": name,
+            "software_version": version,
             "address": session.address,
         }
 

@@ -15,6 +15,7 @@ from tests.hostile.attacker import Attacker
 from tests.hostile.cost import MiB
 from tests.hostile.site import HONEST_USER, Site, running_site
 from tests.support.frames import Topics, produce_request, record_batch
+from tests.support.raw import Closed, request
 
 pytestmark = pytest.mark.kafka
 
@@ -24,6 +25,7 @@ BEGINNING_BYTES = 60_000_000
 TRICKLE_BYTES_PER_S = 20_000
 HONEST_BYTES = 400_000
 BUFFERED_BYTES = 128 * MiB
+API_VERSIONS = 18
 
 
 @pytest.fixture(scope="module", params=PLACES, ids=str)
@@ -108,6 +110,52 @@ def test_silent_connections_reach_no_broker_and_take_no_room(gateway_site: Site)
     while gateway_site.gateway.metrics().value("pidgate_connections") > 10:
         assert time.monotonic() < deadline_s
         time.sleep(0.1)
+
+
+PLACES_IN_ALL = 40
+STRANGERS = 60
+"""More than there is room for; each asks for ApiVersions alone, which needs no credentials, and comes again."""
+GETS_IN_S = 12.0
+"""By the clock of a busy machine. `limits.login_time`, after which strangers go by themselves, is 30 s."""
+
+
+def hold_places(site: Site, done: threading.Event) -> None:
+    """Keep one connection open that has asked for ApiVersions, until it is closed; then the next one."""
+    while not done.is_set():
+        with suppress(OSError, Closed), site.connect() as stranger:
+            stranger.ask(request(API_VERSIONS, 3))
+            stranger.socket.settimeout(0.2)
+            while not done.is_set():
+                with suppress(TimeoutError):
+                    if not stranger.socket.recv(1):
+                        break
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.nightly)])
+def test_who_has_not_logged_in_keeps_no_user_out(sasl_cluster: Cluster, workers: int) -> None:
+    limits, place = {"connections": PLACES_IN_ALL}, Place(workers=workers)
+    done = threading.Event()
+    with running_site(sasl_cluster, place, settings={"limits": limits}) as site, ExitStack() as stack:
+        with site.under_attack(log_lines=2 * workers):
+            strangers = [
+                threading.Thread(target=hold_places, args=(site, done), daemon=True) for _ in range(STRANGERS)
+            ]
+            stack.callback(done.set)
+            for stranger in strangers:
+                stranger.start()
+            time.sleep(2)
+            assert site.gateway.metrics().value("pidgate_connections") >= PLACES_IN_ALL - workers
+            began_s = time.monotonic()
+            while True:
+                with suppress(OSError, Closed), site.connect(HONEST_USER) as honest:
+                    honest.ask(Target(site.topic(), 9, place).produce(-1))
+                    break
+                assert time.monotonic() - began_s < GETS_IN_S, "strangers hold all places"
+            assert time.monotonic() - began_s < GETS_IN_S
+            done.set()
+            for stranger in strangers:
+                stranger.join()
+        assert site.gateway.metrics().value("pidgate_connections_limited_total", limit="silent") > 0
 
 
 MOST = 10

@@ -231,6 +231,7 @@ class ApiContext(ABC):
         "instead",
         "learn_topics",
         "login_missing",
+        "login_over",
         "muted_until_ms",
         "node_is_known",
         "passed",
@@ -263,6 +264,8 @@ class ApiContext(ABC):
         """Of the listener. Set by Conversation.require_login."""
         self.login_missing = False
         """Nobody is logged in where somebody has to be, or where it is unknown whether somebody has to be."""
+        self.login_over: Callable[[], None] = _nothing
+        """Called when `login_missing` has become False."""
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user then."""
         self.token_owners = NOTHING_KNOWN

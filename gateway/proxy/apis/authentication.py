@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pidgate.gateway.proxy.apis.api import WHOLE, Api, ApiContext, InFlightRequest, Request, Response, Step
+from pidgate.names import bounded
 from pidgate.protocol import messages
 from pidgate.protocol.errors import UnsupportedVersion
 from pidgate.protocol.sasl import Identity
@@ -20,7 +21,8 @@ class ApiVersionsApi(Api):
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
         software = messages.client_software(request.buf, request.head)
         if context.recorder is not None and software is not None:
-            context.recorder.software = software
+            name, version = software
+            context.recorder.software = bounded(name), bounded(version)
         if request.api_version >= messages.FIRST_WITH_MEANT_NODE and not context.node_is_known():
             # Another broker may stand in for the one that is meant.
             frame = messages.without_meant_node(request.buf, request.head)
@@ -78,7 +80,9 @@ class SaslAuthenticateApi(SaslHandshakeApi):
         identity = context.sasl.broker_answer(error_code, token)
         if identity is not None:
             before = context.session.user
-            context.login_missing = False
+            if context.login_missing:
+                context.login_missing = False
+                context.login_over()
             context.session.identify(_user(context, identity, is_first=is_first))
             if context.session.user != before:
                 context.identified()

@@ -9,7 +9,7 @@ from pidgate.gateway.process.open_connections import OpenConnections
 from pidgate.gateway.proxy.connection_quotas import (
     BURST_MS,
     LONGEST_DELAY_MS,
-    SILENT_MS,
+    UNDISTURBED_MS,
     ConnectionLimits,
     ConnectionQuotas,
     Counts,
@@ -112,7 +112,7 @@ def test_a_user_whose_connections_come_too_fast_waits_for_a_while() -> None:
     assert quotas._users == {}
 
 
-def test_where_all_are_taken_the_longest_silent_one_gives_way() -> None:
+def test_where_all_are_taken_the_oldest_without_a_claim_gives_way() -> None:
     quotas, gone = quotas_of(total=3), list[str]()
 
     def give_way(key: str) -> Callable[[], None]:
@@ -120,13 +120,13 @@ def test_where_all_are_taken_the_longest_silent_one_gives_way() -> None:
 
     for key in ("first", "second", "third"):
         quotas.opened(key, give_way(key), 0)
-    quotas.asked("first")
-    assert quotas.pause_ms(SILENT_MS - 1) > 0
+    quotas.keeps_its_place("first")
+    assert quotas.pause_ms(UNDISTURBED_MS - 1) > 0
     assert gone == []
-    assert quotas.pause_ms(SILENT_MS) > 0
+    assert quotas.pause_ms(UNDISTURBED_MS) > 0
     assert gone == ["second"]
     quotas.closed("second", "a")
-    assert quotas.pause_ms(SILENT_MS) == 0
+    assert quotas.pause_ms(UNDISTURBED_MS) == 0
 
 
 def handshakes_are_bounded_and_never_lock_anybody_out(quotas: ConnectionQuotas) -> bool:
@@ -140,8 +140,8 @@ def handshakes_are_bounded_and_never_lock_anybody_out(quotas: ConnectionQuotas) 
         quotas.opened(key, nothing, now_ms)
         quotas.handshake_begins(key, give_way(key), now_ms)
     waits = quotas.pause_ms(900) > 0 and gone == []
-    makes_room = quotas.pause_ms(500 + SILENT_MS) > 0 and gone == ["silent", "slow"]
-    goes_on = quotas.pause_ms(500 + SILENT_MS) == 0
+    makes_room = quotas.pause_ms(500 + UNDISTURBED_MS) > 0 and gone == ["silent", "slow"]
+    goes_on = quotas.pause_ms(500 + UNDISTURBED_MS) == 0
     quotas.handshake_over("late")
     return waits and makes_room and goes_on and not quotas._shaking
 

@@ -406,7 +406,7 @@ def test_a_crash_loop_is_told_in_sums() -> None:
 def test_names_of_any_length_are_cut() -> None:
     told = Told()
     connection = told.connection(client_id=bounded("x" * 30_000))
-    connection.software = ("y" * 30_000, "z" * 30_000)
+    connection.software = (bounded("y" * 30_000), bounded("z" * 30_000))
     connection.closed("client")
     assert all(len(value) < 2_000 for _, value in told.values)
 

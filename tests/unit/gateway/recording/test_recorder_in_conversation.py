@@ -6,11 +6,13 @@ import pytest
 
 from pidgate.events.definitions import ConnectionEvent, DecisionEvent, Event, IdUsageEvent, ProduceErrorEvent
 from pidgate.events.reading import from_json
+from pidgate.gateway.proxy.apis import authentication
 from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, TAKEN
 from pidgate.gateway.proxy.apis.produce import MOST_BATCHES_NOTED
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
+from pidgate.names import LONGEST_NAME
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
@@ -114,6 +116,23 @@ def test_the_software_is_known_by_the_time_the_connection_is_told() -> None:
     (opened,) = scene.events(ConnectionEvent)
     assert (opened.phase, opened.software_name, opened.software_version) == ("open", "raw", "1")
     assert opened.client_id == "raw"
+
+
+def software_kept(scene: Scene) -> tuple[str, str]:
+    """What a connection keeps of a software whose names are as long as Kafka lets them be."""
+    names = {"client_software_name": "a" * 32_767, "client_software_version": "1" * 32_767}
+    assert scene.send(request(API_VERSIONS, 3, names)[4:]) is FORWARD
+    return scene.told.software
+
+
+def test_of_a_software_no_more_is_kept_than_of_other_names() -> None:
+    """It comes before any login, and stays for as long as the connection does."""
+    assert [len(name) for name in software_kept(Scene())] == [LONGEST_NAME, LONGEST_NAME]
+
+
+def test_a_mutant_that_keeps_it_as_it_came_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "bounded", str)
+    assert max(map(len, software_kept(Scene()))) > LONGEST_NAME
 
 
 @pytest.mark.parametrize("batches", [1, 2, MOST_BATCHES_NOTED, MOST_BATCHES_NOTED + 1])

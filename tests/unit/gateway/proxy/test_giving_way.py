@@ -1,0 +1,142 @@
+"""Who gives way where all connections are taken: whoever asked for no broker yet, or has not logged in where he has to.
+
+Before a login a connection costs nothing but itself: one ApiVersions must not buy the place of a user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pidgate.gateway.cluster.nodes import NodePorts
+from pidgate.gateway.proxy.broker_channel import BrokerChannel
+from pidgate.gateway.proxy.client_channel import ClientChannel
+from pidgate.gateway.proxy.client_connection import ClientConnection
+from pidgate.gateway.proxy.connection import ConnectionContext
+from pidgate.gateway.proxy.connection_quotas import UNDISTURBED_MS, ConnectionLimits
+from tests.support import raw
+from tests.support.paper_transport import PaperTransport
+from tests.support.scene import LISTENER, Scene, heartbeat
+
+API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+REFUSED = 58
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    made = Scene()
+    yield made
+    made.loop.close()
+
+
+class Client:
+    """A connection to a listener where a login is required, is not, or nobody knows (None)."""
+
+    def __init__(self, scene: Scene, required: bool | None = True) -> None:
+        context = ConnectionContext(scene.shared, NodePorts(LISTENER), None, requires_login=required)
+        context.now_ms = lambda: scene.time_ms
+        self.channel = ClientChannel(context, lambda channel: None)
+        self._client = PaperTransport(self.channel)
+        self._broker: PaperTransport | None = None
+
+    def asks(self, api_key: int, version: int, body: raw.Body | None = None) -> None:
+        self._client.receive(raw.request(api_key, version, body))
+
+    def beats(self) -> None:
+        self._client.receive(heartbeat(raw.CORRELATION_ID))
+
+    def is_answered(self, api_key: int, version: int, body: raw.Body) -> None:
+        if self._broker is None:
+            self._broker = PaperTransport(BrokerChannel(self.channel))
+        self._broker.receive(raw.response(api_key, version, body))
+
+    def logs_in(self, user: str = "alice", *, error_code: int = 0) -> None:
+        self.asks(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+        self.is_answered(SASL_HANDSHAKE, 1, {"mechanisms": ["PLAIN"]})
+        self.asks(SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{user}\0secret".encode()})
+        self.is_answered(SASL_AUTHENTICATE, 2, {"error_code": error_code})
+
+    @property
+    def is_open(self) -> bool:
+        return not self._client.is_closing()
+
+
+def still_open(scene: Scene, *clients: Client) -> list[bool]:
+    """Have all connections be taken, for longer than anybody is left undisturbed; return who keeps its place."""
+    scene.shared.connection_quotas.limits = ConnectionLimits(len(clients) * 100, 1_000, 100, 100, here=1)
+    scene.time_ms += UNDISTURBED_MS
+    scene.shared.connection_quotas.pause_ms(scene.time_ms)
+    return [client.is_open for client in clients]
+
+
+def nobody_keeps_a_place_before_the_login(scene: Scene) -> bool:
+    """The rule: where a login is required, whatever came before it claims no place."""
+    silent, versions, begun, refused, user = (Client(scene) for _ in range(5))
+    for client in (versions, begun, refused, user):
+        client.asks(API_VERSIONS, 3)
+        assert client.channel.awaits_login
+    begun.is_answered(API_VERSIONS, 3, {})
+    begun.asks(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+    refused.is_answered(API_VERSIONS, 3, {})
+    refused.logs_in(error_code=REFUSED)
+    user.is_answered(API_VERSIONS, 3, {})
+    user.logs_in()
+    return still_open(scene, silent, versions, begun, refused, user) == [False] * 4 + [True]
+
+
+def test_where_a_login_is_required_nobody_keeps_a_place_before_it(scene: Scene) -> None:
+    assert nobody_keeps_a_place_before_the_login(scene)
+
+
+def test_a_mutant_to_whom_a_request_is_claim_enough_is_noticed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once_asked(connection: ClientConnection) -> None:
+        connection.context.shared.connection_quotas.keeps_its_place(connection)
+
+    monkeypatch.setattr(ClientConnection, "_keep_place", once_asked)
+    assert not nobody_keeps_a_place_before_the_login(scene)
+
+
+def test_a_mutant_that_gives_a_user_no_place_is_noticed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ClientConnection, "_keep_place", lambda _connection: None)
+    assert not nobody_keeps_a_place_before_the_login(scene)
+
+
+def test_where_no_login_is_required_a_request_is_claim_enough(scene: Scene) -> None:
+    silent, client = Client(scene, required=False), Client(scene, required=False)
+    client.beats()
+    assert still_open(scene, silent, client) == [False, True]
+
+
+def test_who_waits_to_learn_whether_he_has_to_log_in_has_a_place_once_he_need_not(scene: Scene) -> None:
+    """A silent one beside it goes on without: what it learns is no request."""
+    clients = [Client(scene, required=None) for _ in range(3)]
+    unknown, asked, silent = clients
+    for client in (unknown, asked):
+        client.asks(API_VERSIONS, 3)
+        client.is_answered(API_VERSIONS, 3, {})
+    for client in (asked, silent):
+        client.channel.conversation.authentication.learn(34, [])
+        client.channel.authentication_learnt()
+    assert still_open(scene, *clients) == [False, True, False]
+
+
+def test_a_user_named_as_nobody_has_a_place_too(scene: Scene) -> None:
+    """His login changes no name; it is a login all the same."""
+    nobody = Client(scene)
+    nobody.asks(API_VERSIONS, 3)
+    nobody.is_answered(API_VERSIONS, 3, {})
+    nobody.logs_in("ANONYMOUS")
+    assert still_open(scene, nobody) == [True]
+
+
+def test_a_certificate_is_a_login_and_no_request(scene: Scene) -> None:
+    silent, client = Client(scene), Client(scene)
+    for certified in (silent, client):
+        certified.channel.certified("CN=alice", is_login=True)
+    client.beats()
+    assert still_open(scene, silent, client) == [False, True]
