@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.names import LONGEST_NAME, bounded
+from pidgate.protocol import sasl
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.sasl import (
     LONGEST_MECHANISM,
@@ -137,6 +138,28 @@ def test_with_a_delegation_token_the_name_is_its_id_and_nobodys(client_first: by
     assert scram(SaslExchange(), client_first) == Identity(None, SCRAM, "id-1")
 
 
+def an_extension_makes_nobody_else_of_a_user() -> bool:
+    """The rule: only the extension whose name is exactly that of Kafka's makes a token's id of the name."""
+    written = (b"TOKENAUTH=true", b"TokenAuth=true", b"xtokenauth=true", b"tokenauthx=true")
+    shed = [scram(SaslExchange(), b"n,,n=alice,r=abc," + extension) for extension in written]
+    return shed == [Identity("alice", SCRAM)] * len(written)
+
+
+def test_only_the_exact_extension_makes_a_token_of_a_name() -> None:
+    assert an_extension_makes_nobody_else_of_a_user()
+
+
+def test_a_mutant_that_ignores_the_case_of_extensions_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = sasl._extensions
+
+    def in_any_case(fields: list[str]) -> dict[str, str] | None:
+        found = exact(fields)
+        return None if found is None else {name.lower(): value for name, value in found.items()}
+
+    monkeypatch.setattr(sasl, "_extensions", in_any_case)
+    assert not an_extension_makes_nobody_else_of_a_user()
+
+
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=LONGEST_NAME))
 def test_every_name_survives_scrams_escapes(name: str) -> None:
     escaped = name.replace("=", "=3D").replace(",", "=2C").encode()
@@ -179,6 +202,31 @@ def test_a_second_token_before_the_answer_ends_the_connection() -> None:
     exchange.client_token(b"n,,n=mallory,r=abc")
     with pytest.raises(MalformedFrame, match="second SaslAuthenticate"):
         exchange.client_token(CLIENT_FINAL)
+
+
+def no_token_takes_the_success_of_another() -> bool:
+    """The rule: a success is of the one token that is unanswered, whoever sends more of them at once."""
+    exchange = begun("PLAIN")
+    with suppress(MalformedFrame):  # it ends the connection: no answer comes any more
+        for user in (b"mallory", b"alice"):
+            exchange.client_token(b"\0" + user + b"\0pw")
+        exchange.broker_answer(0, b"")
+    return exchange.identity is None
+
+
+def test_no_token_takes_the_success_of_another() -> None:
+    assert no_token_takes_the_success_of_another()
+
+
+def test_a_mutant_that_takes_a_second_token_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = SaslExchange.client_token
+
+    def takes_any(exchange: SaslExchange, sent: bytes) -> None:
+        exchange._unanswered = None
+        token(exchange, sent)
+
+    monkeypatch.setattr(SaslExchange, "client_token", takes_any)
+    assert not no_token_takes_the_success_of_another()
 
 
 def test_whoever_is_let_in_again_and_again_stays_who_he_is() -> None:

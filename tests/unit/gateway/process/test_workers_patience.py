@@ -174,6 +174,28 @@ def test_a_busy_owner_is_waited_for_and_then_it_is_refused(
         assert waited_s >= 1.5
 
 
+@pytest.mark.parametrize("cause", ["behind", "too large", "does not read"])
+def test_mutant_one_that_is_busy_opens_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: str
+) -> None:
+    """Whoever can make the state owner slow gains ids by it, his own and others'."""
+
+    def nothing_passes_a_busy_owner(path: Path) -> bool:
+        with monkeypatch.context() as patched:
+            if cause == "behind":
+                patched.setattr(link, "LONGEST_HOLD_MS", 500)
+            elif cause == "too large":
+                patched.setattr(link, "LONGEST_QUESTION_BYTES", 10)
+            else:
+                patched.setattr(link, "MOST_UNSENT_BYTES", 0)
+            found = waits(path, lambda _number: False, 0.0, 2, progress=Progress(progress_path(path)))
+        return all(answer.refused for answer, _ in found)
+
+    assert nothing_passes_a_busy_owner(tmp_path / "s")
+    monkeypatch.setattr(StateOwnerLink, "_go_without", StateOwnerLink._pass)
+    assert not nothing_passes_a_busy_owner(tmp_path / "mutant")
+
+
 def test_a_question_that_is_too_large_is_refused_and_cuts_no_link(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES
+from pidgate.gateway.proxy.apis import produce as producing
+from pidgate.gateway.proxy.apis.api import CLOSE, FORWARD, SIZE_PREFIX_BYTES, Api
+from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode
@@ -37,6 +39,38 @@ def test_behind_a_mute_too() -> None:
     conversation, frame = talk(Mode.ENFORCE), produce(9, NAMED)
     conversation.mute(1_000)
     assert conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0) is CLOSE
+
+
+def nobody_names_many_ids_at_once() -> bool:
+    """The rule, for the first request of a connection and behind a mute: it is closed before anything is judged."""
+    closed = []
+    for mode in Mode:
+        for is_muted in (False, True):
+            conversation, frame = talk(mode), produce(20, NAMED)
+            if is_muted:
+                conversation.mute(1_000)
+            step = conversation.request(frame, SIZE_PREFIX_BYTES, len(frame), 0)
+            closed.append(step is CLOSE and conversation.admission.user_snapshots(0) == [])
+    return all(closed)
+
+
+def test_whoever_names_many_ids_has_none_of_them_judged() -> None:
+    assert nobody_names_many_ids_at_once()
+
+
+@pytest.mark.parametrize("mutant", ["any number", "in order", "behind a mute", "where it is observed"])
+def test_mutants_that_take_many_ids_are_noticed(monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
+    if mutant == "any number":
+        monkeypatch.setattr(producing, "names_too_many_ids", lambda *_: False)
+    elif mutant == "in order":
+        monkeypatch.setattr(ProduceApi, "request", Api.request)
+    elif mutant == "behind a mute":
+        monkeypatch.setattr(ProduceApi, "while_muted", Api.while_muted)
+    else:
+        mode_of = [Mode.OBSERVE, Mode.OBSERVE, Mode.ENFORCE, Mode.ENFORCE]
+        assert [*Mode] == [Mode.OBSERVE, Mode.ENFORCE]
+        monkeypatch.setattr(producing, "names_too_many_ids", lambda *_: mode_of.pop(0) is Mode.ENFORCE)
+    assert not nobody_names_many_ids_at_once()
 
 
 def test_the_limit_is_configured() -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.proxy.apis import authentication
 from pidgate.gateway.proxy.apis.api import InFlightRequest, Response
 from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, DescribeTokensApi
 from pidgate.gateway.proxy.apis.table import APIS
+from pidgate.gateway.proxy.connection_state import OPEN
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol.delegation_tokens import CREATE_DELEGATION_TOKEN, DESCRIBE_DELEGATION_TOKEN
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.sasl import Identity
 from pidgate.protocol.work import Walk
+from pidgate.quota import entities, users
 from pidgate.quota.entities import unidentified
+from pidgate.quota.settings import Quotas
 from tests.support import raw
 from tests.support.bearer import bearer, jwt
 from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run
-from tests.unit.gateway.proxy.test_conversation import Script
+from tests.unit.gateway.proxy.test_conversation import Script, produce
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 REFUSED = 58
@@ -126,6 +132,41 @@ def test_a_mutant_that_lets_a_name_be_dropped_is_noticed(monkeypatch: pytest.Mon
     monkeypatch.setattr(authentication, "_user", dropping)
     with pytest.raises(AssertionError):
         test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time()
+
+
+def who_cannot_be_read_is_held_to_a_quota(mechanism: str) -> bool:
+    """The rule: whoever is authenticated has a quota, and those of one mechanism share one."""
+    scripts = [Script(user="ANONYMOUS", rate=0, ANONYMOUS=100) for _ in range(2)]
+    for script in scripts:
+        script.talk.require_login(Authentication(required=True))
+        login(script, mechanism, b"\0\0" if mechanism == "PLAIN" else b"opaque")
+        script.talk._intake = OPEN  # where the answer to the login leaves it
+        script.send(produce(7))
+    refused = [refusal.user for script in scripts for refusal in script.talk.refused]
+    return refused == [unidentified(mechanism)] * 2
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER", "GSSAPI"])
+def test_who_cannot_be_read_is_enforced_all_the_same(mechanism: str) -> None:
+    assert who_cannot_be_read_is_held_to_a_quota(mechanism)
+
+
+@pytest.mark.parametrize("mutant", ["nobody", "one for all mechanisms", "exempt"])
+def test_mutants_by_whom_the_unknown_go_free_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    if mutant == "exempt":
+        of_all = entities.resolve
+
+        def of_the_known(quotas: Quotas, user: str) -> entities.EffectiveQuota:
+            found = of_all(quotas, user)
+            return replace(found, exempt=True) if entities.is_unidentified(user) else found
+
+        monkeypatch.setattr(users, "resolve", of_the_known)
+    else:
+        shared = "ANONYMOUS" if mutant == "nobody" else unidentified("")
+        monkeypatch.setattr(authentication, "unidentified", lambda _mechanism: shared)
+    assert not who_cannot_be_read_is_held_to_a_quota("GSSAPI")
 
 
 def test_the_claim_is_the_listeners() -> None:
