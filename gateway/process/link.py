@@ -19,6 +19,7 @@ from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire
+from pidgate.gateway.process.event_outbox import EventOutbox
 from pidgate.gateway.process.progress import ProgressWatch, progress_path
 from pidgate.gateway.process.wire import Kind, WireError
 from pidgate.gateway.proxy.connection_quotas import Counts
@@ -46,7 +47,7 @@ MOST_UNSENT_BYTES: Final = 16 * 1024 * 1024
 PORTION: Final = 10_000
 """Ids, or tokens, in one message."""
 MOST_KEPT: Final = 100_000
-"""Ids that no state owner has inserted yet, and events, each."""
+"""Ids that no state owner has inserted yet."""
 
 Answered = Callable[[PendingDecision], None]
 
@@ -90,8 +91,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._passed: deque[tuple[int, PassedId]] = deque()
         self._passed_number = 0
         self._passed_written = 0
-        self._events: deque[bytes] = deque()
-        self.events_dropped = 0
+        self.events = EventOutbox()
         self.applied_offsets: list[int] = []
         self._changes: dict[int, tuple[OnChanged, asyncio.TimerHandle]] = {}
 
@@ -236,17 +236,14 @@ class StateOwnerLink(asyncio.Protocol):
         return True
 
     def publish(self, key: str, value: bytes) -> None:
-        """Send an event for the topic; while the state owner does not read, MOST_KEPT are kept."""
-        if len(self._events) >= MOST_KEPT:
-            self.events_dropped += 1
-            return
-        self._events.append(wire.encoded(Kind.EVENT, (key, value)))
+        """Send an event for the topic; it is kept until the state owner has made it safe (see EventOutbox)."""
+        self.events.put(key, value)
         self._write_events()
 
     def _write_events(self) -> None:
         """In the order in which they were made, as many as the state owner takes."""
-        while self._events and self._can_write:
-            self._write(self._events.popleft())
+        while self._can_write and (event := self.events.next()) is not None:
+            self._write(event)
 
     def applied_ranges(self) -> list[Heard]:
         """Return nothing: when others' events were applied, only the state owner knows."""
@@ -295,6 +292,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._progress.moved(self._loop.time())
         self._passed_written = 0
         self._write_passed()
+        self.events.connected()
         self._write_events()
         log.info(Event.STATE_OWNER_CONNECTED, worker=self._worker)
         self._listener.connected()
@@ -337,6 +335,8 @@ class StateOwnerLink(asyncio.Protocol):
                 done(problems, kept)
         elif message.kind is Kind.INSERTED:
             self._inserted(message.body)
+        elif message.kind is Kind.EVENTS_SAFE:
+            self.events.acknowledged(message.body)
         elif message.kind is Kind.OFFSETS:
             self.applied_offsets = message.body
 

@@ -20,7 +20,7 @@ from pidgate.quota.counters import UserSnapshot
 from pidgate.quota.state import Answer, AskedId, Question
 from pidgate.quota.verdicts import Decision
 
-WIRE_VERSION: Final = 6
+WIRE_VERSION: Final = 7
 LONGEST_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 _HEAD: Final = Struct(">IB")
@@ -68,6 +68,10 @@ class Kind(IntEnum):
     """State owner: Counts of those of all other workers, those that changed."""
     TOKEN_OWNERS = 19
     """Both: [(id of a delegation token, its owner), ...], as an answer showed them to the sender or another worker."""
+    EVENT_AGAIN = 20
+    """Worker: an EVENT made before it connected, and not acknowledged by the state owner that it was written to."""
+    EVENTS_SAFE = 21
+    """State owner: how many events of this connection were taken so long ago that journal and topic have them."""
 
 
 class WireError(Exception):
@@ -86,6 +90,11 @@ def encoded(kind: Kind, body: object) -> bytes:
     """Return a message as bytes."""
     payload = pickle.dumps(body, pickle.HIGHEST_PROTOCOL)
     return _HEAD.pack(len(payload) + 1, kind) + payload
+
+
+def as_kind(message: bytes, kind: Kind) -> bytes:
+    """Return an encoded message as one of another kind with the same body."""
+    return message[:_LENGTH_BYTES] + bytes((kind,)) + message[_HEAD.size :]
 
 
 class Decoder:

@@ -155,7 +155,7 @@ class Worker:
         since_ms = self._reported_ms - 2 * SAMPLE_MS - int(2000 * REPORT_S)
         self._reported_ms = now_ms
         if self._recorder is not None:
-            traffic.counters.events_unrecorded = self._recorder.unrecorded + self._link.events_dropped
+            traffic.counters.events_unrecorded = self._recorder.unrecorded + self._link.events.dropped
         self._link.report(
             report_of(
                 traffic.counters,

@@ -21,6 +21,7 @@ from pidgate.gateway.process.wire import Kind, Message, WireError
 from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.quotas.administration import Administer
 from pidgate.gateway.recording.recorder import Recorder
+from pidgate.gateway.state.admitted import admitted_in
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.quota.changes import Change
@@ -168,6 +169,7 @@ class Workers:
         self._progress.advance()
         body = message.body
         if message.kind is Kind.EVENT:
+            session.events_taken += 1
             self._events.publish(*body)
         elif message.kind is Kind.ASK:
             self._answer(session, *body)
@@ -190,6 +192,19 @@ class Workers:
             session.send(Kind.INSERTED, last_number)
         elif message.kind is Kind.WATCHED:
             self._watched(session, body)
+        elif message.kind is Kind.EVENT_AGAIN:
+            self._take_again(session, *body)
+
+    def _take_again(self, session: WorkerSession, key: str, value: bytes) -> None:
+        """Take an event that another state owner, or this one, may have taken or not.
+
+        Readers of the topic know an event that is there twice. What it admits is remembered here, uncharged: its charge
+        may be in the balance that was restored, and no admission is charged twice.
+        """
+        session.events_taken += 1
+        self._events.publish(key, value)
+        if (admitted := admitted_in(value, self._manager.names.user_of)) is not None:
+            admitted.insert_into(self._manager.state, self._now_ms())
 
     def _now_ms(self, asked_ms: int | None = None) -> int:
         """Return the time at which a worker asked, or the present.
@@ -278,6 +293,7 @@ class Workers:
                 self._recorder.gave_up(gave_up)
             for session in self._sessions:
                 session.send_offsets(self._events.applied_offsets)
+                session.acknowledge_events()
 
 
 class WorkerSession(asyncio.Protocol):
@@ -291,6 +307,8 @@ class WorkerSession(asyncio.Protocol):
         self.process = 0
         self.is_leaving = False
         self._sent_offsets: list[int] = []
+        self.events_taken = 0
+        self._events_taken_before = self._events_safe = 0
         self._most_unread_bytes: int | None = None
         """None: what is sent at the beginning always finds room, or a worker would be cut off for ever."""
 
@@ -347,3 +365,10 @@ class WorkerSession(asyncio.Protocol):
         if offsets != self._sent_offsets:
             self._sent_offsets = offsets
             self.send(Kind.OFFSETS, offsets)
+
+    def acknowledge_events(self) -> None:
+        """Acknowledge what was taken before the last call: journal and topic have it some 200 ms after it was taken."""
+        if self._events_taken_before != self._events_safe:
+            self._events_safe = self._events_taken_before
+            self.send(Kind.EVENTS_SAFE, self._events_safe)
+        self._events_taken_before = self.events_taken

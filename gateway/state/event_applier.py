@@ -12,6 +12,7 @@ from typing import Final
 
 from pidgate.events.definitions import ConfigEvent, Event, LifecycleEvent, TransactionalIdEvent
 from pidgate.events.reading import EventUnreadable, from_json
+from pidgate.gateway.state.admitted import hash_in
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User, kept_as
@@ -238,11 +239,7 @@ def _same_name(name: str) -> User:
 def _restore_transactional_id(
     event: TransactionalIdEvent, user: User, state: Restorer, at_ms: int, now_ms: int
 ) -> None:
-    _, _, digits = event.transactional_id_hash.partition(":")
-    try:
-        hashed = int(digits, 16)
-    except ValueError:
-        return  # a newer version's hash: the id is new here when it comes
-    if 0 <= hashed < 1 << 64:
+    hashed = hash_in(event)
+    if hashed is not None:
         reason = _REASONS.get(event.reason, Reason.REFRESH)
         state.restore_transactional_id(user, hashed, at_ms, now_ms, reason)

@@ -91,13 +91,13 @@ class QuotaStateManager:
         self._watch = observer.refused_elsewhere
         self.is_restored = False
         self.progress = "what is remembered has not been read yet"
-        self._names = UserNames(settings.events.redact, settings.quotas.named())
+        self.names = UserNames(settings.events.redact, settings.quotas.named())
         self._quotas, self._provenance = settings.to_quotas(), provenance
         self._is_started = False
         self._quota = ProducerIdQuota(self._quotas, seeds, self._now_ms())
         self._restored: ProducerIdQuota | RedactedUsersQuota = self._quota
-        if self._names.redacts:
-            self._restored = RedactedUsersQuota(self._names, self._quota)
+        if self.names.redacts:
+            self._restored = RedactedUsersQuota(self.names, self._quota)
         self.interim = InterimState()
         self.state: LocalState = self.interim
         self._grace_until_wall_ms: int | None = None
@@ -110,7 +110,7 @@ class QuotaStateManager:
             self._ids.window_ms * 1000,
             began_wall_ms=wall_ms(),
             counts_charges=settings.quotas.cluster_producer_ids_rate_milli is not None,
-            user_of=self._names.user_of,
+            user_of=self.names.user_of,
             on_gateway=self._gateway_event,
         )
         self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
