@@ -24,10 +24,16 @@ HONEST_USER: Final = "alice"
 DESCRIBE_PRODUCERS: Final = 61
 
 BUSY_MS: Final = 50.0 if THOROUGH else 150.0
-"""By day much else runs on the same two cores: there only a loop that stands still is looked for."""
+"""The longest that others may wait inside a process of the gateway, in CPU time of its event loop's thread.
+
+An honest frame that is whole is forwarded in the callback that reads it (`Honest` has no producer id, so no quota and no
+state owner is asked about it): all it can wait for is the callback before. By the clock that would hold the time in
+which the process had no core. By day much else runs on the same two cores, and even CPU time is stretched by what it
+leaves in the caches: there only a loop that stands still is looked for."""
 GROWN_BYTES: Final = 32 * MiB
 OTHERS_WAIT_S: Final = 5.0
-"""By the clock and beside much else on the machine, so it finds only those who stand still; BUSY_MS is exact."""
+"""By the clock, with the broker's own time and beside much else on the machine: it finds who stands still, also in what
+takes no CPU time (a loop that sleeps or waits for a disk, a request held for memory or a place). BUSY_MS is exact."""
 RUNNING_SITES: Final = 2
 _PAUSE_S: Final = 0.01
 

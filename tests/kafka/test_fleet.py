@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from pidgate.events.definitions import TransactionalIdEvent
+from pidgate.events.reading import from_json
 from pidgate.sandbox.journal import Outcome
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
@@ -31,6 +33,7 @@ from tests.support.fleet import (
 )
 from tests.support.log_checks import raise_if_bad
 from tests.support.swarm import SwarmProducer
+from tests.support.transactional_ids import is_refused
 from tests.support.wire import NOT_ENOUGH_REPLICAS
 
 pytestmark = pytest.mark.kafka
@@ -195,6 +198,38 @@ def test_one_id_through_six_gateways_is_charged_once_in_each(three_brokers: Clus
         fleet.wait_until_heard()
         assert 1 <= admissions <= 6
         assert all(RATE - 1 <= tokens < RATE - 0.9 for tokens in fleet.tokens()), fleet.tokens()
+
+
+def names_let_in(fleet: Fleet) -> list[TransactionalIdEvent]:
+    read = read_log(fleet.cluster.bootstrap_servers(), fleet.events_topic)
+    told = (from_json(record.value) for record in read)
+    return [event for event in told if isinstance(event, TransactionalIdEvent)]
+
+
+NAMES_RATE = 4
+NAMES = [f"app-{number}" for number in range(12)]
+
+
+@pytest.mark.nightly
+def test_new_transactional_ids_have_one_rate_in_all_gateways(three_brokers: Cluster, topic: str) -> None:
+    """Each knows what the others let in, and charges it once; a known one passes through any of them."""
+    quotas = {
+        **quotas_of(RATE, cold_start="enforce"),
+        "default": {"transactional_ids_rate": NAMES_RATE},
+    }
+    with fleet_of(three_brokers, f"{topic}-events", quotas, gateways=2) as fleet:
+        refused = []
+        for number, name in enumerate(NAMES):
+            refused.append(is_refused(fleet.gateways[number % 2], name))
+            # Only then the other one knows of it; how long that takes is measured by `propagation`.
+            until(lambda: len(names_let_in(fleet)) == refused.count(False))
+            fleet.wait_until_heard()
+        # A balance may end just below 0; two gateways that each counted for themselves let in twice as many.
+        let_in = NAMES_RATE + 1
+        assert refused == [False] * let_in + [True] * (len(NAMES) - let_in)
+        for gateway in fleet.gateways:
+            assert [is_refused(gateway, name) for name in NAMES[:let_in]] == [False] * let_in
+            assert is_refused(gateway, NAMES[-1])
 
 
 def test_what_one_gateway_refused_another_one_that_only_observes_lets_begin_again(

@@ -45,8 +45,8 @@ from pidgate.sandbox.spec import ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from pidgate.sandbox.wire import ProducerStates
 from tests.support.fleet import until as until_true
-from tests.support.raw import RawClient
 from tests.support.swarm import SwarmProducer
+from tests.support.transactional_ids import is_refused
 from tests.support.wire import NOT_ENOUGH_REPLICAS
 from tests.unit.gateway.quotas.test_change_log import ByWallClock
 
@@ -412,14 +412,6 @@ def test_a_rate_of_transactional_ids_that_was_set_at_run_time_is_kept_with_what_
         assert [is_refused(gateway, name) for name in ("a", "b", "c")] == [False, False, True]
         assert post(gateway, None, None, "transactional_ids_rate") == "topic"
         assert not is_refused(gateway, "c")
-
-
-def is_refused(gateway: GatewayProcess, transactional_id: str) -> bool:
-    """Return whether the gateway refuses an InitProducerId: it names a throttle, for which the broker has no reason."""
-    asked = {"transactional_id": transactional_id, "transaction_timeout_ms": 60_000}
-    with RawClient(gateway.bootstrap_servers) as client:
-        answer = client.call(22, 4, {**asked, "producer_id": -1, "producer_epoch": -1})
-    return bool(answer["throttle_time_ms"])
 
 
 # Restarts and outages
