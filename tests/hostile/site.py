@@ -26,9 +26,9 @@ DESCRIBE_PRODUCERS: Final = 61
 BUSY_MS: Final = 50.0 if THOROUGH else 150.0
 """The longest that others may wait inside a process of the gateway, in CPU time of its event loop's thread.
 
-An honest frame that is whole is forwarded in the callback that reads it (`Honest` has no producer id, so no quota and no
-state owner is asked about it): all it can wait for is the callback before. By the clock that would hold the time in
-which the process had no core. By day much else runs on the same two cores, and even CPU time is stretched by what it
+An honest frame that is whole is forwarded in the callback that reads it (`Honest` has no producer id, so no state owner
+is asked about it): all it can wait for is the callback before. By the clock that would hold the time in which the
+process had no core. By day much else runs on the same two cores, and even CPU time is stretched by what it
 leaves in the caches: there only a loop that stands still is looked for."""
 GROWN_BYTES: Final = 32 * MiB
 OTHERS_WAIT_S: Final = 5.0
