@@ -43,7 +43,7 @@ tests-of-the-day: $(JARS)
 nightly: check $(JARS) ## all tests there are, to long bounds; writes date, commit and result to docs/nightly.json (hours) [PARTS="faults clients"]
 	$(BIN)/python -m tests.support.nightly $(PARTS)
 
-simulate: $(STAMP) ## random schedules of everything together, in virtual time; SEED=n tells the story of one [SEEDS=1000] [SEED=n]
+simulate: $(STAMP) ## random schedules of everything together, in virtual time; SEED=n tells the story of one, at its shortest if it fails [SEEDS=1000] [SEED=n]
 	$(BIN)/python -m tests.simulator $(if $(filter command line,$(origin SEED)),--seed $(SEED),$(SEEDS))
 
 check: $(STAMP)  ## ruff, mypy and vulture (what nothing uses, what only tests use)

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
 from pidgate.quota.sticky import MOST_FURTHER_REFUSALS
+from pidgate.quota.verdicts import Reason
 from tests.simulator import gaps, logs, quota_bound, transactions, wiretap
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import Seen, seen_by_brokers
 
 _CALM: Final = frozenset({"send", "rogues", "mode", "rate", "exempt", "transaction", "wait"})
 """Steps that leave leaders, brokers, gateways and connections as they are."""
+
+_BY_THE_QUOTA: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE, Reason.BLOCKED})
 
 if TYPE_CHECKING:
     from tests.simulator.applications import Application
@@ -26,6 +29,7 @@ def at_end(world: World) -> None:
     transactions.check(world)
     quota_bound.check(world)
     no_broker_address(world)
+    restored_first(world)
     closed_once(world)
     in_order(world, ledger)
     nobody_is_stuck(world, overtaken)
@@ -42,6 +46,21 @@ def no_broker_address(world: World) -> None:
     for link, chunks in streams.items():
         if b"broker-" in b"".join(chunks):
             raise ModelViolation(f"the address of a broker reached a client over {link}")
+
+
+def restored_first(world: World) -> None:
+    """The quota refuses nothing before the gateway's state is whole. Of each user the first refusal is logged."""
+    for since_s, what, whom, _ in world.fleet.history:
+        gateway = world.fleet.gateway_of(whom)
+        if what != "start":
+            continue
+        for line in world.machine.lines:
+            if line.at_s < since_s or world.fleet.gateway_of(line.process) != gateway:
+                continue
+            if line.event == Event.STATE_RESTORED:
+                break
+            if line.event == Event.PRODUCER_ID_REFUSED and line.fields["reason"] in _BY_THE_QUOTA:
+                raise ModelViolation(f"{line.process} refused before its state was whole")
 
 
 def in_order(world: World, ledger: list[Seen]) -> None:

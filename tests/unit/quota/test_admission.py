@@ -680,6 +680,7 @@ def test_when_the_state_fails_requests_pass_and_what_was_refused_stays_first(ins
     verdict = world.judge(session, batch(2))
     assert isinstance(verdict, Forward)
     assert verdict.decisions[0].reason is Reason.FAIL_OPEN
+    assert world.refusal(session, batch(1, 6)).reason is Reason.STICKY
     assert isinstance(world.judge(session, batch(1, 5)), Forward)
     assert isinstance(world.judge(session, batch(1, 6)), Forward)
     assert [type(problem) for problem in problems] == [ZeroDivisionError] * len(problems)

@@ -47,6 +47,8 @@ def test_a_broken_rule_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     small, acts = FOUND[name]
     assert play(small.schedule(acts)).violation == ""
     MUTANTS[name].breaks(monkeypatch)
-    assert play(small.schedule(acts)).violation
+    assert MUTANTS[name].breach in play(small.schedule(acts)).violation
     if THOROUGH:
-        assert search(small, len(acts)).violation is not None
+        found = search(small, len(acts)).violation
+        assert found is not None
+        assert MUTANTS[name].breach in found[1]
