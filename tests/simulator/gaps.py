@@ -10,10 +10,12 @@ The gateway is to blame where the earlier batch had reached it and it did not ha
 one pass. Except where the earlier one was on its way to a broker that had answered before that it leads no more: it
 would not have been taken there either. And where it was answered NOT_LEADER, by the broker that it was handed to, and
 the later one OUT_OF_ORDER_SEQUENCE_NUMBER by the new leader: Java sends what is new before it has read that about all
-that is old, the leader has state, and nothing is lost. Except, too, between two gateways of a fleet
-(docs/decisions/0004): what one holds, the other does not know; and what one refuses, only when the topic has brought
-it. Where one stands before each broker, and the topic works, that is no excuse: each watches the ids that are new to
-it. Only a change of mode makes it forget; what was refused before that, the topic has brought after PROPAGATION_S.
+that is old, the leader has state, and nothing is lost. And where its refusal was lifted by a batch below it that came
+back from a broker (decision 0004, A batch below a refused one): the leader has that batch, and answers 45. Except, too,
+between two gateways of a fleet (decision 0004): what one holds, the other does not know; and what one refuses, only
+when the topic has brought it. Where one stands before each broker, and the topic works, that is no excuse: each watches
+the ids that are new to it. Only a change of mode makes it forget; what was refused before that, the topic has brought
+after PROPAGATION_S.
 """
 
 from __future__ import annotations
@@ -61,18 +63,22 @@ def overtaken(world: World, ledger: list[Seen]) -> Overtaken:
 
 
 class _Stay:
-    """When batches came to a gateway, and when they left it for a broker: (time, process), in order."""
+    """When batches came to a gateway, were refused there, and left it for a broker: (time, process), in order."""
 
     def __init__(self, world: World, ledger: list[Seen]) -> None:
         self._ledger = ledger
         self.came: dict[Name, list[tuple[float, str, int, Numbers]]] = {}
         self.left: dict[tuple[Name, Numbers], list[tuple[float, str]]] = {}
+        self.refused: dict[Name, list[tuple[Numbers, float, str]]] = {}
         self._frozen = [
             (whom, at_s, at_s + for_s) for at_s, what, whom, for_s in world.fleet.history if what == "freeze"
         ]
         for frame in wiretap.arrived_at_gateways(world):
             for name, numbers in wiretap.batches_in(frame):
                 self.came.setdefault(name, []).append((frame.at_s, frame.process, frame.port, numbers))
+        for one in wiretap.produce_answers(world):
+            for name, numbers in wiretap.batches_in(one.asked) if one.is_refusal else ():
+                self.refused.setdefault(name, []).append((numbers, one.asked.at_s, one.asked.process))
         for frame in wiretap.written_to_brokers(world):
             for batch in wiretap.batches_in(frame):
                 self.left.setdefault(batch, []).append((frame.at_s, frame.process))
@@ -111,19 +117,44 @@ class _Stay:
             for seen in self._ledger
         )
 
-    def was_lifted(self, name: Name, identity: tuple[int, int], until_s: float) -> bool:
-        """Return whether an earlier batch of the partition left for a broker again after this one had come.
+    def was_lifted(self, name: Name, late: Seen, passed_s: float, through: str) -> bool:
+        """Return whether the refusal of a batch was lifted by a batch below it, which its client had sent before.
 
-        One that had left before, too: it came back because a broker had not taken it.
+        That one had gone to a broker that did not take it, and came back when the later one had been refused. An
+        earlier batch that had been refused itself lifts nothing: the entry moves on to the next that was.
         """
-        came_s = min(one[0] for one in self.came[name] if one[3][:2] == identity)
-        return any(
-            leavings[0][0] < came_s and any(came_s <= left_s <= until_s for left_s, _ in leavings)
-            for (other, numbers), leavings in self.left.items()
-            if (other.producer, other.partition) == (name.producer, name.partition)
+        identity = late.numbers[:2]
+        refused_s = min(
+            (at_s for of, at_s in self._refused(name, through, passed_s) if of[:2] == identity), default=None
+        )
+        return refused_s is not None and any(
+            (other.producer, other.partition) == (name.producer, name.partition)
             and other.number < name.number
             and numbers[:2] == identity
+            and self._came_back_unrefused(other, numbers, refused_s, passed_s, through)
+            for other, numbers in self.left
         )
+
+    def _came_back_unrefused(
+        self, name: Name, numbers: Numbers, since_s: float, until_s: float, through: str
+    ) -> bool:
+        """Return whether it left for a broker in that time, not for the first time, and was not refused in between."""
+        before_s: float | None = None
+        for left_s, process in self.left[name, numbers]:
+            if before_s is not None and since_s <= left_s <= until_s and process == through:
+                refused = self._refused(name, through, left_s)
+                if not any(of == numbers and before_s <= at_s for of, at_s in refused):
+                    return True
+            before_s = left_s
+        return False
+
+    def _refused(self, name: Name, process: str, until_s: float) -> list[tuple[Numbers, float]]:
+        """Return as what, and when, a process was given the batch to refuse it, up to that time."""
+        return [
+            (numbers, at_s)
+            for numbers, at_s, by in self.refused.get(name, ())
+            if by == process and at_s <= until_s
+        ]
 
     def _was_deposed(self, node_id: int, partition: int, at_s: float) -> bool:
         """Return whether the broker's last answer about the partition, before that time, was NOT_LEADER."""
@@ -148,7 +179,7 @@ def _judge(world: World, stay: _Stay, late: Seen, written: set[Name]) -> None:
         if batch.partition == late.partition and batch.number < late.name.number
         if batch.state is not State.FAILED or batch.done_s > late.at_s
     ]
-    kept = [_kept_back(stay, name, late, passed_s) for name in missing if name not in written]
+    kept = [_kept_back(stay, name, late, passed_s, through) for name in missing if name not in written]
     if not kept or any(one is None for one in kept):
         return
     if all(one is not None and _knew(world, through, passed_s, *one) for one in kept):
@@ -174,10 +205,12 @@ def _knew(world: World, through: str, passed_s: float, kept_s: float, keeper: st
     return not is_lifted or passed_s - kept_s > PROPAGATION_S
 
 
-def _kept_back(stay: _Stay, name: Name, late: Seen, passed_s: float) -> tuple[float, str] | None:
+def _kept_back(
+    stay: _Stay, name: Name, late: Seen, passed_s: float, through: str
+) -> tuple[float, str] | None:
     """Return when and where a gateway kept the missing batch back, if so and if nothing excuses it."""
     kept = stay.kept_back(name, late.numbers[:2], passed_s)
     if kept is None or late.error_code != OUT_OF_ORDER:
         return kept
-    excused = stay.was_not_taken(name, late) or stay.was_lifted(name, late.numbers[:2], passed_s)
+    excused = stay.was_not_taken(name, late) or stay.was_lifted(name, late, passed_s, through)
     return None if excused else kept

@@ -7,7 +7,6 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tests.simulator import wiretap
-from tests.simulator.clients import frames
 from tests.simulator.ledger import Seen, seen_by_brokers
 from tests.simulator.loop import BEGAN_S
 from tests.simulator.schedule import Schedule, Setup
@@ -87,22 +86,11 @@ def _passed(world: World) -> Iterator[Line]:
 
 
 def _refused(world: World) -> Iterator[Line]:
-    """Answers of a gateway's own: NOT_ENOUGH_REPLICAS with its words."""
-    asked: dict[tuple[str, str], dict[int, Frame]] = {}
-    for frame in wiretap.arrived_at_gateways(world):
-        if wiretap.batches_in(frame):
-            asked.setdefault((frame.link, frame.process), {})[frame.head.correlation_id] = frame
-    for answer in wiretap.written_to_clients(world):
-        waiting = asked.get((answer.link, answer.process), {})
-        correlation_id = int.from_bytes(answer.raw[:4], "big")
-        if correlation_id not in waiting:
-            continue
-        frame = waiting.pop(correlation_id)
-        outcomes, throttle_ms, _ = frames.read_produce(answer.raw, frame.head.api_version)
-        if any(outcome.error_code for outcome in outcomes):
-            codes = sorted({outcome.error_code for outcome in outcomes})
-            text = f"  {answer.process} answers {_batches(frame)}: {codes}, throttle {throttle_ms} ms"
-            yield answer.at_s, text
+    """Answers with an error: a gateway's own are NOT_ENOUGH_REPLICAS with its words."""
+    for one in wiretap.produce_answers(world):
+        if any(one.codes):
+            text = f"  {one.answer.process} answers {_batches(one.asked)}: {one.codes}, throttle {one.throttle_ms} ms"
+            yield one.answer.at_s, text
 
 
 def _taken(world: World) -> Iterator[Line]:

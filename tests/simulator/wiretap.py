@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pidgate.protocol.headers import RequestHead, peek_request
 from tests.simulator.brokers.wire import FIRST_PRODUCE_VERSION
+from tests.simulator.clients import frames
 from tests.simulator.ledger import Name, Numbers, parsed
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
 
+NOT_ENOUGH_REPLICAS = 19
 MALLORYS_LOGIN = b"\0mallory\0"
 
 
@@ -74,6 +76,37 @@ def batches_in(frame: Frame) -> list[tuple[Name, Numbers]]:
     if raw[:2] != b"\0\0" or int.from_bytes(raw[2:4], "big") < FIRST_PRODUCE_VERSION:
         return []
     return parsed(raw)[1]
+
+
+@dataclass(slots=True)
+class Answered:
+    """A Produce that a gateway was given, and the answer that it wrote to it."""
+
+    asked: Frame
+    answer: Frame
+    codes: list[int]
+    throttle_ms: int
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it is the gateway's own: brokers here throttle nobody."""
+        return self.throttle_ms > 0 and NOT_ENOUGH_REPLICAS in self.codes
+
+
+def produce_answers(world: World) -> Iterator[Answered]:
+    """Yield answers to Produce requests, in the order in which they were written."""
+    asked: dict[tuple[str, str], dict[int, Frame]] = {}
+    for frame in arrived_at_gateways(world):
+        if batches_in(frame):
+            asked.setdefault((frame.link, frame.process), {})[frame.head.correlation_id] = frame
+    for answer in written_to_clients(world):
+        request = asked.get((answer.link, answer.process), {}).pop(
+            int.from_bytes(answer.raw[:4], "big"), None
+        )
+        if request is not None:
+            outcomes, throttle_ms, _ = frames.read_produce(answer.raw, request.head.api_version)
+            codes = sorted({outcome.error_code for outcome in outcomes})
+            yield Answered(request, answer, codes, throttle_ms)
 
 
 def _written(world: World, is_wanted: Callable[[str, str], bool]) -> Iterator[Frame]:

@@ -1,0 +1,60 @@
+"""Whom it excuses that a later batch reached a broker before an earlier one: the schedules that brought an excuse."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.simulator.breaking import Breach
+from tests.simulator.gaps import _Stay
+from tests.simulator.mutants import MUTANTS
+from tests.simulator.playing import play
+from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup
+from tests.simulator.story import setting
+
+
+def _one_gateway(seed: int, client: str, *steps: tuple[object, ...]) -> Schedule:
+    quotas = QuotaSetup(rate=2)
+    return Schedule(seed, Setup(quotas=quotas, clients=(ClientSetup(client, "java"),)), steps)
+
+
+BELOW_A_REFUSED_ONE: Final = (
+    _one_gateway(
+        30546,
+        "java-1",
+        (0, "rogues", "alice", 1),
+        (140, "send", "java-1", 0, 1),
+        (145, "send", "java-1", 0, 1),
+        (150, "send", "java-1", 0, 2),
+        (170, "send", "java-1", 1, 2),
+        (176, "move", 1, 1),
+        (190, "send", "java-1", 0, 2),
+        (191, "send", "java-1", 1, 2),
+    ),
+    _one_gateway(
+        31554,
+        "java-2",
+        (620, "send", "java-2", 0, 2),
+        (622, "send", "java-2", 1, 2),
+        (624, "move", 1, 1),
+        (627, "send", "java-2", 0, 1),
+        (631, "send", "java-2", 0, 1),
+        (672, "move", 1, 2),
+        (727, "send", "java-2", 1, 1),
+        (730, "send", "java-2", 0, 1),
+        (732, "send", "java-2", 1, 1),
+        (733, "move", 0, 2),
+        (737, "send", "java-2", 1, 1),
+    ),
+)
+"""A batch below a refused one lifts its refusal, and a later one is answered 45 before it is back (decision 0004)."""
+
+
+@pytest.mark.parametrize("schedule", BELOW_A_REFUSED_ONE, ids=lambda schedule: str(schedule.seed))
+def test_a_batch_below_a_refused_one_excuses_45(schedule: Schedule, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = play(schedule, is_told=True)
+    assert told.violation == "", setting(schedule)
+    assert "with 45" in told.story
+    monkeypatch.setattr(_Stay, "was_lifted", lambda *_: False)
+    assert Breach.OVERTAKEN in play(schedule).violation
