@@ -103,8 +103,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         "tests/hostile/test_login.py::test_on_a_listener_with_authentication_nobody_is_anonymous",
     ),
     "What one spends another still has: Filters": (
-        f"{_QUOTA}many_names.py::test_a_mutant_with_room_for_everybody_is_noticed",
-        f"{_QUOTA}layered_filter.py::test_a_filter_beyond_its_share_fills_up_instead_of_growing",
+        f"{_QUOTA}filter_budget.py::test_no_user_takes_the_memory_of_another",
     ),
     "What one spends another still has: tokens of the cluster": (
         f"{_QUOTA}two_uses.py::test_who_is_never_refused_leaves_the_clusters_tokens_to_the_others",

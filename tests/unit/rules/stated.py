@@ -1,6 +1,7 @@
 """The rules that the documents state: each name in italics in the sections that state rules, under its paragraph.
 
-A paragraph is a bullet that begins in bold, or all bullets below a heading that do not.
+A paragraph is a bullet that begins in bold, or all bullets below a heading that do not. Of a table of limits each row
+is a rule.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ PAGES: Final[dict[str, tuple[str, ...]]] = {
     "docs/rules.md": ("Refusals", "Mutes", "What an id costs", "Restarts and fleets"),
 }
 """Each page's sections of rules."""
+LIMITS: Final = ("SECURITY.md", "Limits")
 
 _SECTION: Final = re.compile(r"^## (.+)\n((?:(?!^## ).*\n?)*)", re.MULTILINE)
 _PARAGRAPH: Final = re.compile(r"^- \*\*(.+?)\*\*")
+_ROW: Final = re.compile(r"^\| (?!limit \||---)(.+?) \|", re.MULTILINE)
 _NAME: Final = re.compile(r"(?<!\*)\*([^*\n]+)\*(?!\*)")
 
 
 def rules() -> list[str]:
     """Return every rule: "paragraph: name"."""
-    return [
+    stated = [
         rule
         for page, sections in PAGES.items()
         for title in sections
         for rule in rules_in(title, section_of(page, title))
     ]
+    page, title = LIMITS
+    return [*stated, *(f"{title}: {row.replace('`', '')}" for row in _ROW.findall(section_of(page, title)))]
 
 
 def rules_in(title: str, text: str) -> Iterator[str]:

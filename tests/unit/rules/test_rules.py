@@ -11,19 +11,21 @@ import pytest
 from tests.simulator.mutants import MUTANTS
 from tests.unit.rules.breaking import failed_in, run
 from tests.unit.rules.held import HELD_BY, REASONS
+from tests.unit.rules.held_limits import LIMITS_HELD_BY
 from tests.unit.rules.proxy_mutants import PROXY_MUTANTS
 from tests.unit.rules.quota_mutants import QUOTA_MUTANTS
 from tests.unit.rules.stated import PAGES, ROOT, bullets, rules, rules_in, section_of
 
 UNIT_MUTANTS: Final = {**QUOTA_MUTANTS, **PROXY_MUTANTS}
+NAMED_TESTS: Final = {**HELD_BY, **LIMITS_HELD_BY}
 
 
 def test_every_rule_of_the_documents_is_held_and_nothing_else_is() -> None:
     broken = {mutant.rule for mutant in MUTANTS.values()} | {mutant.rule for mutant in UNIT_MUTANTS.values()}
     stated = rules()
     assert len(stated) == len(set(stated)), "two rules of one name"
-    assert sorted({*broken, *HELD_BY, *REASONS}) == sorted(stated)
-    assert not REASONS.keys() & ({*broken, *HELD_BY})
+    assert sorted({*broken, *NAMED_TESTS, *REASONS}) == sorted(stated)
+    assert not REASONS.keys() & ({*broken, *NAMED_TESTS})
 
 
 @pytest.mark.parametrize(("page", "title"), [(page, title) for page in PAGES for title in PAGES[page]])
@@ -45,10 +47,10 @@ def _functions_of(path: str) -> tuple[frozenset[str], str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)), source
 
 
-@pytest.mark.parametrize("rule", HELD_BY)
+@pytest.mark.parametrize("rule", NAMED_TESTS)
 def test_the_tests_that_hold_a_rule_are_there(rule: str) -> None:
-    assert HELD_BY[rule]
-    for test in HELD_BY[rule]:
+    assert NAMED_TESTS[rule]
+    for test in NAMED_TESTS[rule]:
         path, _, function = test.partition("::")
         name, _, case = function.rstrip("]").partition("[")
         functions, source = _functions_of(path)

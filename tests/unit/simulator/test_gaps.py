@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from tests.simulator.breaking import Breach
+from tests.simulator.every import SmallWorld
 from tests.simulator.gaps import _Stay
 from tests.simulator.mutants import MUTANTS
 from tests.simulator.playing import play
@@ -58,3 +59,29 @@ def test_a_batch_below_a_refused_one_excuses_45(schedule: Schedule, monkeypatch:
     assert "with 45" in told.story
     monkeypatch.setattr(_Stay, "was_lifted", lambda *_: False)
     assert Breach.OVERTAKEN in play(schedule).violation
+
+
+SENT: Final = ("send", "java-1", 0, 1)
+COMES_BACK_REFUSED: Final = SmallWorld("java").schedule(
+    (
+        ("wait", 2_000),
+        SENT,
+        ("read", "java-1", 1),
+        ("move", 0, 2),
+        SENT,
+        ("read", "java-1", 1),
+        SENT,
+        ("read", "java-1", 2),
+        ("wait", 200),
+        SENT,
+    )
+)
+"""Batch 1 finds no leader, is refused at the next one, and passes there; batch 2 was refused behind it."""
+
+
+def test_a_batch_that_was_refused_itself_excuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert play(COMES_BACK_REFUSED).violation == ""
+    MUTANTS["an entry does not move on"].breaks(monkeypatch)
+    told = play(COMES_BACK_REFUSED, is_told=True)
+    assert "with 45" in told.story
+    assert Breach.OVERTAKEN in told.violation
