@@ -123,9 +123,9 @@ def waits_without_fault(world: World, waiting: list[Application], bound_s: float
 def drain_bound_s(world: World) -> float:
     """Return how long it may take at most, from the end of the faults on, until everybody has been served.
 
-    By quota-semantics.md, 1: for each id that may wait one token and one longest throttle, since its client comes back
-    at the end of its mute only; places in the queue of those who are gone; a debt of one token, or of a capacity in
-    a fleet; for each batch a few of the 100 ms steps. And by the clients: one request's time, one longest back-off.
+    For each id that may wait one token and one longest throttle, since its client comes back at the end of its mute
+    only; places in the queue of those who are gone; a debt of one token, or of a capacity in a fleet; for each batch a
+    few of the 100 ms steps. And by the clients: one request's time, one longest back-off.
     """
     quotas = world.setup.quotas
     rates = [quotas.rate, *(step[2] for step in world.schedule.steps if step[1] == "rate")]

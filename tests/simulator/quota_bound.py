@@ -1,7 +1,7 @@
 """The most new producer ids that a user may bring, from window, rate, burst and failures; and whether it was kept.
 
-A token bucket (quota-semantics.md, 1): its capacity is rate x burst, its refill rate / window, and an id is admitted
-while it is not below zero. So in any time t, wherever it begins, at most
+A token bucket (docs/rules.md, What an id costs): its capacity is rate x burst, its refill rate / window, and an id is
+admitted while it is not below zero. So in any time t, wherever it begins, at most
 
     rate x burst + rate x t / window + 1
 
@@ -13,7 +13,7 @@ by a fleet whose topic works, comes what the documents allow for failures, and n
   that keeps its state nowhere, or whose topic was out of reach, or whose clock was set, begins with a full bucket;
 - a worker whose state owner is gone lets ten times the rate pass in a window (Fail open);
 - in a fleet two gateways may admit within one propagation delay what one of them would have refused; while the topic
-  is out of reach each has a bucket of its own (quota-semantics.md, 4).
+  is out of reach each has a bucket of its own (docs/fleet.md).
 """
 
 from __future__ import annotations
