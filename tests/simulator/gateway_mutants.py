@@ -14,6 +14,7 @@ from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import OPEN
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
+from pidgate.gateway.state import publisher
 from pidgate.gateway.state.manager import QuotaStateManager
 from pidgate.gateway.state.state_dir.journal import BufferedJournal
 from pidgate.quota.admission import Admission
@@ -212,6 +213,12 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
         around(BufferedJournal, "_plan", _much_later),
         Theme.OUTAGES,
         8,
+    ),
+    "an admission is in the topic a while later": _quota(
+        "Events are in nobody's way: Every decision that admits is an event before its effect is needed",
+        lambda patch: patch.setattr(publisher, "BATCHES_APART_S", 5.0),
+        Theme.FLEET,
+        1,
     ),
     "a bucket with two more": _quota(
         "What an id costs: A bucket has its capacity, its refill, and one more",
