@@ -142,7 +142,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         f"{_PROXY}connection_quotas.py::test_a_mutant_that_counts_for_itself_is_noticed",
     ),
     "Connections are bounded: where a login is required, have not logged in": (
-        f"{_PROXY}giving_way.py::MUTANT",
+        f"{_PROXY}giving_way.py::test_a_mutant_to_whom_a_request_is_claim_enough_is_noticed",
     ),
     "Connections are bounded: rates that delay and do not close": (
         f"{_PROXY}connection_quotas.py::test_a_mutant_that_never_pauses_is_noticed",
