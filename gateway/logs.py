@@ -61,6 +61,7 @@ class Event(StrEnum):
         _CONNECTION + "cause reason suppressed_count seconds requests bytes_in bytes_out",
     )
     UPSTREAM_FAILED = "upstream_failed", _CONNECTION + "server cause reason in_flight suppressed_count"
+    TOKEN_OWNER_UNKNOWN = "token_owner_unknown", "reason remedy suppressed_count"
     PRODUCER_ID_REFUSED = (
         "producer_id_refused",
         _CONNECTION + "producer_id reason throttle_time_ms correlation_id suppressed_count",

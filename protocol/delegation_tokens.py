@@ -18,11 +18,15 @@ from pidgate.protocol.messages import answer_reader
 CREATE_DELEGATION_TOKEN: Final = 38
 DESCRIBE_DELEGATION_TOKEN: Final = 41
 
+NEWEST_DESCRIBED: Final = 3
+"""The version of `describe_tokens_request`."""
+
 _USER: Final = "User"
 _REQUESTER_FROM: Final = 3  # KIP-373: made for another owner
 _TIMES_BYTES: Final = 3 * 8  # issued, expires, lives at most until
 
 _NO_TAGS: Final = b"\x00"
+_EVERYBODY: Final = b"\x00"  # no list of owners
 _NO_RENEWERS: Final = b"\x01"
 _BROKERS_LIFETIME: Final = -1
 
@@ -52,6 +56,17 @@ def create_token_request(correlation_id: int, client_id: str, owner: str) -> byt
         encode_string(owner, flexible=True),
         _NO_RENEWERS,
         struct.pack(">q", _BROKERS_LIFETIME),
+        _NO_TAGS,
+    )
+
+
+def describe_tokens_request(correlation_id: int, client_id: str) -> bytes:
+    """Ask for all tokens that whoever asks may know of."""
+    return framed(
+        struct.pack(">hhi", DESCRIBE_DELEGATION_TOKEN, NEWEST_DESCRIBED, correlation_id),
+        encode_string(client_id, flexible=False),
+        _NO_TAGS,
+        _EVERYBODY,
         _NO_TAGS,
     )
 

@@ -9,9 +9,11 @@ from collections.abc import Generator
 from struct import Struct
 from typing import Any, Final, TypeVar
 
+from pidgate.protocol import logins, messages
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.logins import Build
 from pidgate.protocol.proxy_header import LOCAL_HEADER
+from pidgate.version import version
 
 T = TypeVar("T")
 
@@ -59,6 +61,14 @@ async def _with_header(host: str, port: int) -> socket.socket:
         else:
             return opened
     raise problem
+
+
+def login_exchange(
+    mechanism: str, user: str, password: str, nonce: str, extensions: str = ""
+) -> Generator[Build, bytes, int]:
+    """Yield the requests that begin a connection of ours, the login among them: see logins.log_in."""
+    yield lambda n, client_id: messages.api_versions_request(n, client_id, version())
+    return (yield from logins.log_in(mechanism, user, password, nonce, extensions))
 
 
 async def run(

@@ -15,16 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from pidgate.gateway.cluster.nodes import Nodes
-from pidgate.gateway.cluster.own_connections import NO_BROKER, open_to, run
+from pidgate.gateway.cluster.own_connections import login_exchange
+from pidgate.gateway.cluster.own_questions import NotAnswered, OwnQuestions
 from pidgate.gateway.config.password_file import password_in
 from pidgate.gateway.config.settings import SaslSettings, Settings
-from pidgate.gateway.tls.live import LiveContext
-from pidgate.protocol import delegation_tokens, logins, messages
+from pidgate.protocol import delegation_tokens
 from pidgate.protocol.delegation_tokens import NewToken
-from pidgate.protocol.logins import TOKEN_EXTENSION, Build, LoginRefused
+from pidgate.protocol.logins import TOKEN_EXTENSION, Build
 from pidgate.quota.entities import User
-from pidgate.version import version
 
 MOST_TOKENS: Final = 10_000
 """Of users; the one that was used the longest ago goes first, and is made again when it is asked for."""
@@ -56,9 +54,8 @@ class UpstreamLogin:
     """It is the client's own, by a token; else the gateway's."""
 
     def exchange(self, nonce: str) -> Generator[Build, bytes, int]:
-        """Yield the requests of the login, before the client's first one: see logins.log_in."""
-        yield lambda n, client_id: messages.api_versions_request(n, client_id, version())
-        return (yield from logins.log_in(self.mechanism, self.user, self.password, nonce, self.extensions))
+        """Return the login as requests, before the client's first one: see own_connections.login_exchange."""
+        return login_exchange(self.mechanism, self.user, self.password, nonce, self.extensions)
 
 
 class UpstreamIdentity(ABC):
@@ -107,21 +104,13 @@ class TokenIdentity(UpstreamIdentity):
         self,
         sasl: SaslSettings,
         nonce: Callable[[], str],
-        nodes: Nodes,
-        timeout_ms: int,
+        brokers: OwnQuestions,
         now_ms: Callable[[], int],
-        tls: LiveContext | None,
-        *,
-        sends_proxy_header: bool,
     ) -> None:
         super().__init__(nonce)
-        self._own = OwnIdentity(sasl, nonce)
         self._mechanism = sasl.mechanism if sasl.mechanism != "PLAIN" else DEFAULT_MECHANISM
-        self._nodes = nodes
-        self._timeout_s = timeout_ms / 1000
+        self._brokers = brokers
         self._now_ms = now_ms
-        self._tls = tls
-        self._sends_proxy_header = sends_proxy_header
         self._tokens: dict[User, tuple[UpstreamLogin, int]] = {}
         """With the time from which on a new one is made."""
         self._asked: dict[User, asyncio.Task[UpstreamLogin]] = {}
@@ -154,56 +143,30 @@ class TokenIdentity(UpstreamIdentity):
 
     async def _take(self, user: User) -> UpstreamLogin:
         """Take a token for a user. Raises NoIdentity."""
-        problem: Exception = NoIdentity("no broker is known")
-        for host, port in self._nodes.candidates(None):
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    token = await self._asked_of(host, port, user)
-            except LoginRefused as error:
-                raise NoIdentity(f"own_client.sasl: {error}") from error
-            except (*NO_BROKER, TimeoutError) as error:
-                problem = error
-                continue
-            if token.error_code:
-                reason = _REFUSALS.get(token.error_code, "no token")
-                raise NoIdentity(f"{reason} (CreateDelegationToken for {user}: error {token.error_code})")
-            login = UpstreamLogin(token.token_id, self._mechanism, token.password, TOKEN_EXTENSION, True)
-            self._tokens[user] = login, self._now_ms() + token.life_ms * 3 // 4
-            if len(self._tokens) > MOST_TOKENS:
-                del self._tokens[next(iter(self._tokens))]
-            return login
-        raise NoIdentity(
-            f"no broker gave a token for {user}: {problem or type(problem).__name__}"
-        ) from problem
-
-    async def _asked_of(self, host: str, port: int, user: User) -> NewToken:
-        context = None if self._tls is None else self._tls.context
-        reader, writer = await open_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
         try:
-            own = await self._own.login_of(user, is_certified=False)
-            await run(reader, writer, own.exchange(self.nonce()))
-            return await run(reader, writer, _created(user))
-        finally:
-            writer.close()
+            token = await self._brokers.ask(partial(_created, user))
+        except NotAnswered as error:
+            raise NoIdentity(f"no broker gave a token for {user}: {error}") from error
+        if token.error_code:
+            reason = _REFUSALS.get(token.error_code, "no token")
+            raise NoIdentity(f"{reason} (CreateDelegationToken for {user}: error {token.error_code})")
+        taken = UpstreamLogin(token.token_id, self._mechanism, token.password, TOKEN_EXTENSION, True)
+        self._tokens[user] = taken, self._now_ms() + token.life_ms * 3 // 4
+        if len(self._tokens) > MOST_TOKENS:
+            del self._tokens[next(iter(self._tokens))]
+        return taken
 
 
 def identity_of(
-    settings: Settings,
-    nonce: Callable[[], str],
-    nodes: Nodes,
-    now_ms: Callable[[], int],
-    tls: LiveContext | None,
+    settings: Settings, nonce: Callable[[], str], brokers: OwnQuestions | None, now_ms: Callable[[], int]
 ) -> UpstreamIdentity | None:
     """Return what the configuration says; None: clients log in by themselves."""
     cluster, sasl = settings.cluster, settings.own_client.sasl
-    if cluster.upstream_identity == "pass" or sasl is None:
+    if cluster.upstream_identity == "pass" or sasl is None or brokers is None:
         return None
     if cluster.upstream_identity == "own":
         return OwnIdentity(sasl, nonce)
-    timeout_ms = settings.limits.connect_timeout_ms
-    return TokenIdentity(
-        sasl, nonce, nodes, timeout_ms, now_ms, tls, sends_proxy_header=cluster.proxy_protocol
-    )
+    return TokenIdentity(sasl, nonce, brokers, now_ms)
 
 
 def _created(user: User) -> Generator[Build, bytes, NewToken]:

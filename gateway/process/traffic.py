@@ -14,7 +14,9 @@ from typing import Final
 from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Nodes
+from pidgate.gateway.cluster.own_questions import OwnQuestions
 from pidgate.gateway.cluster.probe import Probe
+from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.upstream_identity import identity_of
 from pidgate.gateway.config.settings import LimitsSettings, Settings
 from pidgate.gateway.logs import Event, logger
@@ -88,6 +90,7 @@ class Traffic:
         self._budget = BufferBudget(limits.buffered_total_bytes)
         cluster_tls = settings.cluster.tls
         upstream_tls = None if cluster_tls is None else LiveContext.of_cluster(cluster_tls)
+        brokers = _own_questions(settings, outside, self.nodes, upstream_tls)
         self.shared = Shared(
             loop=loop,
             admission=admission,
@@ -105,11 +108,11 @@ class Traffic:
             byte_quota=self.byte_quota,
             connection_limits=_connection_limits(limits, settings.workers),
             upstream_tls=upstream_tls,
-            upstream_identity=identity_of(
-                settings, outside.nonce, self.nodes, monotonic_ms(loop), upstream_tls
-            ),
+            upstream_identity=identity_of(settings, outside.nonce, brokers, monotonic_ms(loop)),
             sends_proxy_header=settings.cluster.proxy_protocol,
         )
+        if brokers is not None:
+            self.shared.token_lookup = TokenLookup(self.shared.token_owners, brokers, monotonic_ms(loop))
         self.shared.recorder = recorder
         self.shared.administer = administer
         if ask is not None:
@@ -251,6 +254,8 @@ class Traffic:
             transport.abort()
         for task in [*self._background, *self.shared.connecting]:
             task.cancel()
+        if self.shared.token_lookup is not None:
+            self.shared.token_lookup.stop()
         self._lateness.stop()
         while self._recorder is not None and self._recorder.flush():  # noqa: ASYNC110 - it counts nothing meanwhile
             await asyncio.sleep(0)
@@ -335,6 +340,17 @@ class Traffic:
         """Try again the ports that could not be opened when their brokers were learnt."""
         for listener in self._listeners:
             listener.open_missing()
+
+
+def _own_questions(
+    settings: Settings, outside: Outside, nodes: Nodes, tls: LiveContext | None
+) -> OwnQuestions | None:
+    """Return who asks brokers with the gateway's own credentials; None: it has none."""
+    sasl, timeout_ms = settings.own_client.sasl, settings.limits.connect_timeout_ms
+    if sasl is None:
+        return None
+    sends_proxy_header = settings.cluster.proxy_protocol
+    return OwnQuestions(sasl, outside.nonce, nodes, timeout_ms, tls, sends_proxy_header=sends_proxy_header)
 
 
 def _connection_limits(limits: LimitsSettings, workers: int) -> ConnectionLimits:

@@ -382,11 +382,6 @@ class ClientChannel(BrokerSide):
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)
 
-    def authentication_learnt(self) -> None:
-        """Go on with what waited until it was known whether a login is required."""
-        if self.conversation.authentication_learnt():
-            self._release()
-
     def drop_held(self) -> None:
         """Forget the requests that wait, and the mute."""
         self._cancel_mute_timer()

@@ -53,6 +53,7 @@ class ClientConnection(Reader):
         self.conversation.node_is_known = context.node_is_known
         self.conversation.learn_topics = context.topic_names.offer
         self.conversation.token_owners = context.shared.token_owners
+        self.conversation.find_owner = self._find_owner
         self.conversation.sasl.principal_claim = context.principal_claim
         self.conversation.require_login(context.authentication)
         self.server: Address | None = None
@@ -127,6 +128,24 @@ class ClientConnection(Reader):
         self.drop_held()
         if self.conversation.is_quiet:
             self._finish("drain", "the gateway drains")
+
+    def _find_owner(self, token_id: str) -> bool:
+        lookup = self.context.shared.token_lookup
+        return lookup is not None and lookup.find(token_id, self.owner_found)
+
+    def owner_found(self) -> None:
+        """Go on with what waited until a broker was asked for the owner of its token."""
+        if not self.is_gone and self.conversation.owner_found():
+            self._release()
+
+    def authentication_learnt(self) -> None:
+        """Go on with what waited until it was known whether a login is required."""
+        if self.conversation.authentication_learnt():
+            self._release()
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Go on with the requests that wait."""
 
     @abstractmethod
     def drop_held(self) -> None:

@@ -11,6 +11,7 @@ from pidgate.gateway.clock import monotonic_ms
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.cluster.nodes import Address, NodePorts, Nodes
+from pidgate.gateway.cluster.token_lookup import TokenLookup
 from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.cluster.topic_names import TopicNames
 from pidgate.gateway.cluster.upstream_identity import UpstreamIdentity
@@ -130,6 +131,8 @@ class Shared:
         self.all_closed.set()
         self.connecting: dict[asyncio.Task[None], None] = {}
         self.token_owners = TokenOwners()
+        self.token_lookup: TokenLookup | None = None
+        """None: brokers are not asked for owners."""
         self.topic_names = TopicNames(loop, admission.sticky.topics.learn)
         self.gateway_topics = gateway_topics or GatewayTopics()
         self.authentication = Authentication()

@@ -39,6 +39,7 @@ from pidgate.gateway.proxy.apis.api import (
     Request,
     Step,
 )
+from pidgate.gateway.proxy.apis.authentication import identify
 from pidgate.gateway.proxy.apis.passing_produce import may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
 from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED
@@ -197,6 +198,17 @@ class Conversation(ApiContext):
             self._login_needless()
         return waited
 
+    def owner_found(self) -> bool:
+        """A broker was asked for the owner of the token of this connection. Returns whether held requests waited."""
+        identity = self.sasl.identity
+        if identity is None:
+            return False
+        waited, self.awaits_owner = self.awaits_owner, False
+        identify(self, identity, is_first=waited)
+        if waited:
+            self._login_needless()
+        return waited and bool(self.held)
+
     def _login_needless(self) -> None:
         self.login_missing = False
         self._enter(IntakeEvent.LOGIN_NEEDLESS)
@@ -204,7 +216,7 @@ class Conversation(ApiContext):
 
     def _before_login(self, request: Request) -> Step:
         """Decide about a request that needs a login, where none has been."""
-        if self.authentication.required is None:
+        if self.awaits_owner or self.authentication.required is None:
             return HOLD
         return self.close(
             "unauthenticated",
@@ -241,6 +253,7 @@ class Conversation(ApiContext):
         """
         return bool(self.held) and (
             self._in_flight.sasl_in_flight > 0
+            or self.awaits_owner
             or (self.login_missing and self.authentication.required is None)
             or self.awaits_decision
             or (self.awaits_size and self.held[0].api.waits_for_size)

@@ -219,11 +219,13 @@ class ApiContext(ABC):
         "admission",
         "alteration",
         "authentication",
+        "awaits_owner",
         "awaits_size",
         "byte_quota",
         "close_cause",
         "close_reason",
         "counters",
+        "find_owner",
         "gateway_topic_requests",
         "gateway_topics",
         "guarded",
@@ -270,6 +272,10 @@ class ApiContext(ABC):
         """Fed with the tokens as they pass; knows the user then."""
         self.token_owners = NOTHING_KNOWN
         """Of delegation tokens, which brokers' answers show."""
+        self.find_owner: Callable[[str], bool] | None = None
+        """Has a broker asked for the owner of a token, and returns whether one is; then Conversation.owner_found."""
+        self.awaits_owner = False
+        """It is logged in, and the owner of its token is being asked for: what needs an identity is held."""
         self.recorder: ConnectionRecorder | None = None
         """None: no events are written."""
         self.translate: Callable[[int, str, int], tuple[str, int]] = _as_it_is

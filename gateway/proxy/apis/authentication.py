@@ -79,16 +79,31 @@ class SaslAuthenticateApi(SaslHandshakeApi):
         is_first = context.sasl.identity is None
         identity = context.sasl.broker_answer(error_code, token)
         if identity is not None:
-            before = context.session.user
-            if context.login_missing:
-                context.login_missing = False
-                context.login_over()
-            context.session.identify(_user(context, identity, is_first=is_first))
-            if context.session.user != before:
-                context.identified()
-                if context.recorder is not None:
-                    context.recorder.identified()
+            was_missing, waits = context.login_missing, _owner_is_sought(context, identity) and is_first
+            context.login_missing = context.awaits_owner = waits
+            if not waits:
+                if was_missing:
+                    context.login_over()
+                identify(context, identity, is_first=is_first)
         return None
+
+
+def _owner_is_sought(context: ApiContext, identity: Identity) -> bool:
+    """Have a broker asked for the owner of its token, if nobody knows it. Returns whether one is asked."""
+    token_id, find_owner = identity.token_id, context.find_owner
+    if not token_id or find_owner is None or context.token_owners.owner_of(token_id) is not None:
+        return False
+    return find_owner(token_id)
+
+
+def identify(context: ApiContext, identity: Identity, *, is_first: bool) -> None:
+    """Take the connection for the user of a login that a broker has let in."""
+    before = context.session.user
+    context.session.identify(_user(context, identity, is_first=is_first))
+    if context.session.user != before:
+        context.identified()
+        if context.recorder is not None:
+            context.recorder.identified()
 
 
 def _user(context: ApiContext, identity: Identity, *, is_first: bool) -> User:

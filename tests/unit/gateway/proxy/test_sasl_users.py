@@ -106,6 +106,30 @@ def test_a_token_is_its_owners_whoever_asked_for_it() -> None:
     assert by_token(script) == "alice"
 
 
+def test_while_the_owner_is_asked_for_nothing_is_charged_to_anybody() -> None:
+    script = anonymous()
+    asked: list[str] = []
+
+    def find(token_id: str) -> bool:
+        asked.append(token_id)
+        return True
+
+    talk = script.talk
+    talk.find_owner = find
+    assert by_token(script) == "ANONYMOUS"
+    assert asked == ["id-1"]
+    assert (talk.login_missing, talk.awaits_owner) == (True, True)
+    assert talk.owner_found() is False
+    assert script.session.user == unidentified("SCRAM-SHA-256")  # no broker has shown it
+    assert (talk.login_missing, talk.awaits_owner) == (False, False)
+    # Who authenticates anew is not stopped for it, and is named once it is known.
+    assert by_token(script) == unidentified("SCRAM-SHA-256")
+    assert not talk.awaits_owner
+    talk.token_owners.learn([("id-1", "alice")])
+    talk.owner_found()
+    assert script.session.user == "alice"
+
+
 def test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time() -> None:
     """Kafka closes where the principal changes, so it is the same."""
     script = anonymous()

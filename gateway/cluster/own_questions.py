@@ -1,0 +1,68 @@
+"""Questions of the gateway's own to brokers, for which it has to be logged in: a connection for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from pidgate.gateway.cluster.nodes import Nodes
+from pidgate.gateway.cluster.own_connections import NO_BROKER, login_exchange, open_to, run
+from pidgate.gateway.config.password_file import password_in
+from pidgate.gateway.config.settings import SaslSettings
+from pidgate.gateway.tls.live import LiveContext
+from pidgate.protocol.logins import Build, LoginRefused
+
+T = TypeVar("T")
+
+
+class NotAnswered(Exception):
+    """No broker has answered, or none lets the gateway in; the text says why, and holds no secret."""
+
+
+class OwnQuestions:
+    """Puts questions to the first broker that answers, with the credentials of `own_client.sasl`."""
+
+    def __init__(
+        self,
+        sasl: SaslSettings,
+        nonce: Callable[[], str],
+        nodes: Nodes,
+        timeout_ms: int,
+        tls: LiveContext | None,
+        *,
+        sends_proxy_header: bool,
+    ) -> None:
+        self._sasl = sasl
+        self._nonce = nonce
+        self._nodes = nodes
+        self._timeout_s = timeout_ms / 1000
+        self._tls = tls
+        self._sends_proxy_header = sends_proxy_header
+
+    async def ask(self, question: Callable[[], Generator[Build, bytes, T]]) -> T:
+        """Return the result of one round of the exchange that `question` makes.
+
+        Raises NotAnswered, CredentialsUnreadable.
+        """
+        problem: Exception = NotAnswered("no broker is known")
+        for host, port in self._nodes.candidates(None):
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await self._asked_of(host, port, question())
+            except LoginRefused as error:
+                raise NotAnswered(f"own_client.sasl: {error}") from error
+            except (*NO_BROKER, TimeoutError) as error:
+                problem = error
+        raise NotAnswered(str(problem) or type(problem).__name__) from problem
+
+    async def _asked_of(self, host: str, port: int, question: Generator[Build, bytes, T]) -> T:
+        context = None if self._tls is None else self._tls.context
+        reader, writer = await open_to(host, port, context, sends_proxy_header=self._sends_proxy_header)
+        try:
+            sasl = self._sasl
+            password = password_in(sasl.password_file)
+            await run(reader, writer, login_exchange(sasl.mechanism, sasl.username, password, self._nonce()))
+            return await run(reader, writer, question)
+        finally:
+            writer.close()

@@ -1,0 +1,139 @@
+"""Owners of delegation tokens that no answer has shown yet, asked of a broker with the gateway's own credentials.
+
+After a start nothing is known of tokens that were made before. One answer to DescribeDelegationToken shows all tokens
+of which the gateway's user may know, so that all who wait are served by it, and a crowd asks once. Who asks has been
+let in by a broker: nobody makes the gateway ask with tokens that do not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Final
+
+from pidgate.gateway.cluster.own_questions import NotAnswered, OwnQuestions
+from pidgate.gateway.cluster.token_owners import TokenOwners
+from pidgate.gateway.config.password_file import CredentialsUnreadable
+from pidgate.gateway.logs import Event, LogLimit, log_mistake, logger
+from pidgate.names import bounded
+from pidgate.protocol import delegation_tokens
+from pidgate.protocol.delegation_tokens import TokenOwner
+from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.logins import Build
+
+log = logger()
+
+ASKED_EVERY_MS: Final = 250
+"""Brokers learn of a new token some 50 ms after the one that made it."""
+TRIES: Final = 2
+"""For a token that is not among those that were shown."""
+MISSED_FOR_MS: Final = 30_000
+"""Time for which nobody is asked again about a token that was not shown."""
+MOST_MISSED: Final = 10_000
+_TOKENS_PER_TURN: Final = 50
+
+
+class TokenLookup:
+    """Asks on behalf of connections; what it learns is in `owners`, for all of them."""
+
+    def __init__(self, owners: TokenOwners, brokers: OwnQuestions, now_ms: Callable[[], int]) -> None:
+        self._owners = owners
+        self._brokers = brokers
+        self._now_ms = now_ms
+        self._waiting: dict[str, list[Callable[[], None]]] = {}
+        self._missed: dict[str, int] = {}
+        """Tokens that were not shown, with the time."""
+        self._task: asyncio.Task[None] | None = None
+        self._log_limit = LogLimit()
+
+    def find(self, token_id: str, done: Callable[[], None]) -> bool:
+        """Have `done` called once brokers have been asked for the token's owner, whether they have shown it or not.
+
+        False: nobody is asked, because they did not show it a moment ago.
+        """
+        key = bounded(token_id)
+        missed_ms = self._missed.get(key)
+        if missed_ms is not None and self._now_ms() - missed_ms < MISSED_FOR_MS:
+            return False
+        self._waiting.setdefault(key, []).append(done)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._serve())
+        return True
+
+    def stop(self) -> None:
+        """Ask no more; who waits is not called."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _serve(self) -> None:
+        """Ask until nobody waits."""
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, {}
+                problem = ""
+                for at in range(TRIES):
+                    # An answer to others, who asked before, may have shown them.
+                    if problem or all(self._owners.owner_of(key) is not None for key in waiting):
+                        break
+                    if at:
+                        await asyncio.sleep(ASKED_EVERY_MS / 1000)
+                    problem = await self._learn()
+                self._served(waiting, problem)
+        finally:
+            self._task = None
+
+    def _served(self, waiting: dict[str, list[Callable[[], None]]], problem: str) -> None:
+        now_ms = self._now_ms()
+        for key, calls in waiting.items():
+            if self._owners.owner_of(key) is None:
+                self._miss(key, problem, now_ms)
+            for done in calls:
+                try:
+                    done()
+                except Exception:  # noqa: BLE001 - logged: the others wait, too
+                    log_mistake("token owners", reason="a connection could not go on")
+
+    def _miss(self, key: str, problem: str, now_ms: int) -> None:
+        self._missed.pop(key, None)
+        self._missed[key] = now_ms
+        if len(self._missed) > MOST_MISSED:
+            del self._missed[next(iter(self._missed))]
+        left_out = self._log_limit.take(None, now_ms)
+        if left_out is not None:
+            log.warning(
+                Event.TOKEN_OWNER_UNKNOWN,
+                reason=problem or "brokers do not show this token to the gateway's own user",
+                remedy="allow own_client's user DescribeTokens on resource User:<owner> (KIP-373)",
+                suppressed_count=left_out,
+            )
+
+    async def _learn(self) -> str:
+        """Ask for all tokens; return why there is no answer, nothing where there is one."""
+        try:
+            frame = await self._brokers.ask(_described)
+            tokens = await _read(frame)
+        except (NotAnswered, CredentialsUnreadable, KafkaProtocolError) as error:
+            return str(error)
+        for at in range(0, len(tokens), _TOKENS_PER_TURN):
+            self._owners.learn(tokens[at : at + _TOKENS_PER_TURN])
+            await asyncio.sleep(0)
+        return ""
+
+
+def _described() -> Generator[Build, bytes, bytes]:
+    return (yield delegation_tokens.describe_tokens_request)
+
+
+async def _read(frame: bytes) -> list[TokenOwner]:
+    """Read an answer in turns. Raises KafkaProtocolError."""
+    steps = delegation_tokens.described_tokens(frame, 0, len(frame), delegation_tokens.NEWEST_DESCRIBED)
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            tokens: list[TokenOwner] = end.value
+            return tokens
+        count += 1
+        if count % _TOKENS_PER_TURN == 0:
+            await asyncio.sleep(0)
