@@ -23,7 +23,11 @@ WATCH_MS = 300_000
 """Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
 
 MOST_FURTHER_REFUSALS = 5
-"""No client has more requests in flight for an idempotent producer."""
+"""No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches.
+
+Topics may keep more of them one day (KIP-1269). A client that then has more in flight is closed when it is refused,
+and loses nothing: it is no error to have more than these, and nothing else counts on five.
+"""
 
 MOST_REFUSED_PARTITIONS = 1_000
 """Of one request, each of which has an entry: that takes its time, while all others wait."""

@@ -40,6 +40,20 @@ def look(
     return sticky.look("alice", one, 1, now_ms)
 
 
+def test_a_pipeline_deeper_than_any_client_has_is_closed_and_nothing_of_it_passes() -> None:
+    """As topics that keep more than five batches would allow (KIP-1269)."""
+    sticky, closed_at = refused(0), 0
+    for sequence in range(1, 50):
+        assert look(sticky, sequence) is Look.ABOVE
+        sticky.refused("alice", batch(ID, sequence), A, 0)
+        if sticky.too_many_further("alice", batch(ID, sequence)):
+            closed_at = sequence
+            break
+    assert closed_at == sticky_module.MOST_FURTHER_REFUSALS + 1
+    sticky.connection_closed(A)
+    assert look(sticky, closed_at + 1) is Look.FIRST_SIGHT
+
+
 def test_around_the_refused_sequence() -> None:
     sticky = refused(10)
     assert look(sticky, 9) is Look.BELOW
