@@ -99,6 +99,7 @@ def warnings(settings: Settings) -> Iterator[Finding]:
     yield from _memory_warnings(settings)
     yield from _unidentified_warnings(settings)
     yield from _token_warnings(settings)
+    yield from _password_warnings(settings)
     ids = settings.quotas.producer_ids
     if ids.remember_ms < ids.window_ms:
         yield (
@@ -140,6 +141,22 @@ def _token_warnings(settings: Settings) -> Iterator[Finding]:
         return
     if others_read_it:
         yield path, f"can be read by other users of this machine; chmod 600 {file}"
+
+
+def _password_warnings(settings: Settings) -> Iterator[Finding]:
+    """Warn only: a secret that is mounted into a container is often readable for all in it."""
+    sasl = settings.own_client.sasl
+    if sasl is None:
+        return
+    try:
+        is_readable_by_all = bool(Path(sasl.password_file).stat().st_mode & 0o004)
+    except OSError:
+        return  # who logs in with it will say so
+    if is_readable_by_all:
+        yield (
+            ("own_client", "sasl", "password_file"),
+            f"can be read by every user of this machine; chmod 640 {sasl.password_file}",
+        )
 
 
 def _memory_warnings(settings: Settings) -> Iterator[Finding]:

@@ -533,6 +533,25 @@ def test_no_user_can_be_named_as_those_who_cannot_be_identified() -> None:
 
 
 OWN_CLIENT = "own_client: {sasl: {mechanism: PLAIN, username: gw, password_file: /run/secrets/gw}}\n"
+
+
+def test_a_password_that_all_can_read_is_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "gw"
+    settings = loading.parse(CLUSTER + OWN_CLIENT.replace("/run/secrets/gw", str(file)))
+
+    def found() -> list[str]:
+        return [text for path, text in conflicts.warnings(settings) if path[-1] == "password_file"]
+
+    assert found() == []  # it is not there yet
+    file.write_text("secret")
+    for mode, expected in (
+        (0o644, [f"can be read by every user of this machine; chmod 640 {file}"]),
+        (0o640, []),
+    ):
+        file.chmod(mode)
+        assert found() == expected
+
+
 CERTIFICATES = "listeners: [{tls: {cert_file: c, client_auth: required, client_ca_file: ca}}]\n"
 
 
