@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import socket
 import ssl
 import subprocess
@@ -26,7 +27,7 @@ from confluent_kafka.cimpl import NewTopic
 from pidgate.sandbox.certificates import Authority, Pair
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.spec import PLAINTEXT, SASL_SSL, SSL
+from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT, SASL_SSL, SSL
 from pidgate.sandbox.topics import create_topic
 from tests.support.tls_examples import TLS_FILES, write_tls_files
 
@@ -367,6 +368,8 @@ def test_certificates_rotated_under_load_cost_no_connection(
 
 EXAMPLES = {
     # Example: the brokers' listener, and whether clients have TLS, and log in.
+    "minimal": (PLAINTEXT, False, False),
+    "sasl": (SASL_PLAINTEXT, False, True),
     "tls-clients": (PLAINTEXT, True, False),
     "tls": (SASL_SSL, True, True),
     "tls-mutual": (SSL, True, False),
@@ -374,12 +377,29 @@ EXAMPLES = {
 }
 
 
-ELSEWHERE = {"tls-sni", "tls-identity"}
-"""Examples with a test of their own: below, and test_upstream_identity.py's `test_the_example_works`."""
+ELSEWHERE = {
+    "tls-sni": "test_tls.py",
+    "tls-identity": "test_upstream_identity.py",
+    "tls-own": "test_upstream_identity.py",
+    "oauthbearer": "test_oauthbearer.py",
+    "kerberos": "test_gssapi.py",
+}
+"""Examples with a test of their own."""
 
 
-def test_every_example_of_tls_is_run() -> None:
-    assert {path.stem for path in (ROOT / "examples").glob("tls*.yaml")} == {*EXAMPLES, *ELSEWHERE}
+def test_every_row_of_the_page_has_an_example_that_is_run() -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    _, _, table = page.partition("| clients speak |")
+    rows = [line for line in table.partition("\n\n")[0].splitlines()[2:]]
+    named = [re.findall(r"\(\.\./examples/([\w-]+)\.yaml\)", row) for row in rows]
+    assert len(rows) > 8
+    assert all(len(examples) == 1 for examples in named), named
+    shown = {examples[0] for examples in named}
+    assert shown <= {*EXAMPLES, *ELSEWHERE}
+    written = {path.stem for path in (ROOT / "examples").glob("tls*.yaml")}
+    assert written <= {*EXAMPLES, *ELSEWHERE}
+    for example, module in ELSEWHERE.items():
+        assert f"{example}.yaml" in (Path(__file__).parent / module).read_text()
 
 
 @pytest.mark.nightly

@@ -28,7 +28,7 @@ from tests.support.tls_examples import TLS_FILES, write_tls_files
 
 pytestmark = pytest.mark.kafka
 
-EXAMPLE = Path(__file__).parents[2] / "examples/tls-identity.yaml"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TopicName = Callable[[str], str]
 RULES = "RULE:^CN=([^,]+).*$/$1/"
 NOT_ALLOWED = KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -223,9 +223,10 @@ def test_as_the_gateway_itself_everybody_may_what_it_may(
 
 
 @pytest.mark.nightly
-def test_the_example_works(topic_name: TopicName, authority: Authority, tmp_path: Path) -> None:
+@pytest.mark.parametrize("example", ["tls-identity.yaml", "tls-own.yaml"])
+def test_the_example_works(topic_name: TopicName, authority: Authority, tmp_path: Path, example: str) -> None:
     """As it stands, but for addresses, the folder of its files, and the user of the brokers."""
-    text = EXAMPLE.read_text()
+    text = (EXAMPLES / example).read_text()
     write_tls_files(text, tmp_path, authority)
     (tmp_path / "pidgate").write_text(f"{SUPER_USER}-secret\n")
     settings = yaml.safe_load(
