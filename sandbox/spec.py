@@ -60,6 +60,8 @@ class ClusterSpec:
     """Feature levels at formatting, beside the release's own (share.version, transaction.version ...)."""
     jvm_options: Sequence[str] = QUICK_TO_START
     """Small and quick to start; for measurements use () or other ones."""
+    java_modules: Sequence[str] = ()
+    """Modules of the brokers' Java that not every Java has: see java.java_for."""
     ready_within_s: float = 90.0
     keep_logs_on_failure: bool = True
     """Leave logs and properties where they are when the `with` block fails, and say where."""

@@ -52,11 +52,13 @@ class JavaTools:
     heap_mb: int = 256
     jvm_options: Sequence[str] = QUICK_TO_START
     log_level: str = "warn"
+    java_modules: Sequence[str] = ()
+    """Modules that not every Java has: see java.java_for."""
 
     def command(self, main_class: str, *arguments: str, jvm_options: Sequence[str] = ()) -> list[str]:
         """Return the whole command line of a program, for those who start it themselves."""
         return [
-            str(java_for(self.version)),
+            str(self._java),
             f"-Xmx{self.heap_mb}m",
             # No file in /tmp that a killed JVM would leave there.
             "-XX:-UsePerfData",
@@ -71,9 +73,13 @@ class JavaTools:
         ]
 
     @property
+    def _java(self) -> Path:
+        return java_for(self.version, tuple(self.java_modules))
+
+    @property
     def class_archive(self) -> Path:
         """The place of the archive of these classes for this build of Java (see tests/support/class_archive.py)."""
-        fits = (build_of(java_for(self.version)), class_path(self.version))
+        fits = (build_of(self._java), class_path(self.version))
         digest = hashlib.sha256(repr(fits).encode()).hexdigest()
         return jars_cache() / f".pidgate-kafka-{self.version}-{digest[:16]}.jsa"
 

@@ -60,8 +60,13 @@ def _key(callspec: Any) -> tuple[str, str, str] | None:
     if callspec is None or "client" not in callspec.params:
         return None
     given = callspec.params
+    client = str(given["client"])
+    if "kerberized" in given:
+        return given["kerberized"], client, "GSSAPI"
+    if "logged_in" in given:
+        return given["brokers"], client, given["logged_in"]
     column = given["feature"] if "feature" in given else str(given["refused_clients_of"])
-    return given["three_of"], str(given["client"]), column
+    return given["three_of"], client, column
 
 
 def _cell(report: pytest.TestReport) -> Cell:

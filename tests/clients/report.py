@@ -1,7 +1,8 @@
 """The matrix as it came out of a run: collected cell by cell, written as JSON and Markdown, put into docs/clients.md.
 
-`python -m tests.clients.report` takes clients-matrix.json, which the run wrote, and replaces the part of
-docs/clients.md between the two markers. No cell is ever typed.
+`python -m tests.clients.report` takes clients-matrix.json, which the run wrote, and replaces the parts of
+docs/clients.md between markers: what clients do, and how they log in. A part of which a cell is missing stays as it
+is. No cell is ever typed.
 """
 
 import json
@@ -14,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Self
 
-from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS, OTHERS, Client
+from tests.clients.roster import CLIENTS, COLUMNS, KAFKAS, LOGIN_CLIENTS, LOGINS, OTHERS, Client
 from tests.support.clients import other_client
 
 OK: Final = "ok"
@@ -29,6 +30,8 @@ MARKDOWN_FILE: Final = _ROOT / "clients-matrix.md"
 DOCUMENT: Final = _ROOT / "docs" / "clients.md"
 BEGIN: Final = "<!-- generated from here by make clients -->\n"
 END: Final = "<!-- to here -->\n"
+LOGINS_BEGIN: Final = "<!-- logins, generated from here by make clients -->\n"
+LOGINS_END: Final = "<!-- logins, to here -->\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +67,23 @@ class Matrix:
         }
         return cls(cells, read["ran_on"], read["versions"])
 
-    def missing(self) -> list[str]:
+    def missing(self, clients: Sequence[Client] = CLIENTS, columns: Sequence[str] = COLUMNS) -> list[str]:
         """Cells that a whole run would have."""
         return [
             f"{client} / {column} / Kafka {kafka}"
             for kafka in KAFKAS
-            for client in CLIENTS
-            for column in COLUMNS
+            for client in clients
+            for column in columns
             if (kafka, str(client), column) not in self.cells
         ]
+
+    def logins_to_markdown(self) -> str:
+        """One table a Kafka version, and what was seen."""
+        parts = [f"Run on {self.ran_on}, Java's clients on the versions that their names say.\n"]
+        for kafka in KAFKAS:
+            parts.append(f"\n### Logins to Kafka {kafka}\n\n{self._table(kafka, LOGIN_CLIENTS, LOGINS)}")
+        parts.append(f"\n### What each login was\n\n{self._notes(LOGIN_CLIENTS, LOGINS)}")
+        return "".join(parts)
 
     def to_markdown(self) -> str:
         """One table a Kafka version, the refusals in words, and why the n/a are n/a."""
@@ -90,7 +101,7 @@ class Matrix:
             versions = ", ".join(f"{client} {other_client.version(client.driver)}" for client in OTHERS)
             parts.append(f"\n### Clients in other languages\n\n{versions}.\n")
             parts += [f"\nKafka {kafka}:\n\n{self._table(kafka, OTHERS, columns)}" for kafka in KAFKAS]
-        parts.append(f"\n### What each cell was\n\n{self._notes()}")
+        parts.append(f"\n### What each cell was\n\n{self._notes((*CLIENTS, *OTHERS), COLUMNS)}")
         return "".join(parts)
 
     def _table(self, kafka: str, clients: Sequence[Client], columns: Sequence[str]) -> str:
@@ -100,10 +111,10 @@ class Matrix:
             lines.append(_row([str(client), *(cell.state if cell else "not run" for cell in found)]))
         return "".join(lines)
 
-    def _notes(self) -> str:
+    def _notes(self, clients: Sequence[Client], columns: Sequence[str]) -> str:
         lines = [_row(["client", "feature", "Kafka", "cell", "what was done, or why not"]), _row(["---"] * 5)]
-        for client in (*CLIENTS, *OTHERS):
-            for column in COLUMNS:
+        for client in clients:
+            for column in columns:
                 for kafka in KAFKAS:
                     cell = self.cells.get((kafka, str(client), column))
                     if cell is not None and cell.note:
@@ -128,11 +139,20 @@ def _versions() -> dict[str, str]:
 
 def with_matrix(document: str, matrix: Matrix) -> str:
     """The document with the generated part replaced. Raises ValueError when a marker is missing."""
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    return _replaced(document, BEGIN, END, matrix.to_markdown())
+
+
+def with_logins(document: str, matrix: Matrix) -> str:
+    """The same of the part about logins."""
+    return _replaced(document, LOGINS_BEGIN, LOGINS_END, matrix.logins_to_markdown())
+
+
+def _replaced(document: str, first: str, last: str, text: str) -> str:
+    before, begin, rest = document.partition(first)
+    _, end, after = rest.partition(last)
     if not (begin and end):
-        raise ValueError(f"the markers are missing: {BEGIN.strip()} and {END.strip()}")
-    return f"{before}{begin}\n{matrix.to_markdown()}\n{end}{after}"
+        raise ValueError(f"the markers are missing: {first.strip()} and {last.strip()}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
 
 
 def main() -> str | None:
@@ -140,13 +160,18 @@ def main() -> str | None:
     if not JSON_FILE.exists():
         return f"no {JSON_FILE.name}: run `make clients` first"
     matrix = Matrix.from_json(JSON_FILE.read_text())
-    if missing := matrix.missing():
-        return (
-            f"{len(missing)} cells were not run, {DOCUMENT.name} stays as it is: {', '.join(missing[:5])} ..."
-        )
-    DOCUMENT.write_text(with_matrix(DOCUMENT.read_text(), matrix))
-    print(f"{len(matrix.cells)} cells written to {DOCUMENT}")
-    return None
+    problems = []
+    for put, missing in (
+        (with_matrix, matrix.missing()),
+        (with_logins, matrix.missing(LOGIN_CLIENTS, LOGINS)),
+    ):
+        if missing:
+            problems.append(
+                f"{len(missing)} cells were not run, so their part stays: {', '.join(missing[:3])} ..."
+            )
+        else:
+            DOCUMENT.write_text(put(DOCUMENT.read_text(), matrix))
+    return "\n".join(problems) or None
 
 
 if __name__ == "__main__":

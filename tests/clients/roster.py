@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pidgate.sandbox.jars import NEWEST, OLDEST
+from tests.support.clients.old_clients import RELEASES
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +13,8 @@ class Client:
 
     driver: str
     java_version: str = NEWEST
+    release: str = ""
+    """Of a Python client that is got for the run; empty: the installed one."""
 
     @property
     def is_java(self) -> bool:
@@ -20,9 +23,11 @@ class Client:
     @property
     def is_newest(self) -> bool:
         """One of each family: for what has to be quick."""
-        return self.java_version == NEWEST
+        return self.java_version == NEWEST and not self.release
 
     def __str__(self) -> str:
+        if self.release:
+            return f"{self.driver}-{self.release}"
         return f"java-{self.java_version}" if self.is_java else self.driver
 
 
@@ -36,6 +41,12 @@ CLIENTS: Final = (
 
 OTHERS: Final = (Client("sarama"), Client("franz-go"), Client("kafkajs"))
 """In other languages; only for what is said of them in the matrix, and only where they can be built."""
+
+LOGIN_CLIENTS: Final = (*CLIENTS, *(Client(name, release=release) for name, release in RELEASES.items()))
+"""Newest and two years old, of each family: who shows who it is."""
+
+LOGINS: Final = ("mutual TLS", "SCRAM", "OAUTHBEARER", "delegation token", "GSSAPI")
+"""Columns of the second matrix: ways of showing who one is (logins.py)."""
 
 KAFKAS: Final = (NEWEST, OLDEST)
 

@@ -16,7 +16,7 @@ from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import SASL_PLAINTEXT, SASL_SSL, ClusterSpec, Tls
 from pidgate.sandbox.topics import create_topic
-from tests.support.bearer import FAR_FUTURE_S, bearer, jwt
+from tests.support.bearer import FAR_FUTURE_S, bearer, broker_properties, jwt
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, decoded, request
 from tests.support.tls_examples import TLS_FILES, write_tls_files
@@ -28,20 +28,6 @@ TopicName = Callable[[str], str]
 PRODUCE, SASL_HANDSHAKE, SASL_AUTHENTICATE = 0, 17, 36
 FAILED_AUTHENTICATION, NOT_ENOUGH_REPLICAS = 58, 19
 ONE_RECORD = bytes.fromhex("0e00000001027800")
-_OF_KAFKA = "org.apache.kafka.common.security.oauthbearer"
-_VALIDATOR = f"{_OF_KAFKA}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
-
-
-def properties_of(listener: str, claim: str) -> dict[str, str]:
-    """Let in whoever writes a token as whom its claim names: it needs no signature there."""
-    of_listener = f"listener.name.{listener.lower()}.oauthbearer"
-    options = f'unsecuredLoginStringClaim_sub="broker" unsecuredValidatorPrincipalClaimName="{claim}"'
-    login = f"{_OF_KAFKA}.OAuthBearerLoginModule required {options};"
-    return {
-        f"{of_listener}.sasl.jaas.config": login,
-        f"{of_listener}.sasl.server.callback.handler.class": _VALIDATOR,
-    }
-
 
 QUOTAS = {
     "mode": "enforce",
@@ -56,8 +42,8 @@ def oauth_cluster(authority: Authority) -> Iterator[Cluster]:
     """With the claim sub on SASL_PLAINTEXT, and that of the example on SASL_SSL."""
     properties = {
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        **properties_of(SASL_PLAINTEXT, "sub"),
-        **properties_of(SASL_SSL, "preferred_username"),
+        **broker_properties(SASL_PLAINTEXT, "sub"),
+        **broker_properties(SASL_SSL, "preferred_username"),
     }
     tls = Tls(authority.issue("broker").both, authority.ca_file)
     with Cluster(ClusterSpec(sasl=True, tls=tls, properties=properties)) as cluster:

@@ -8,6 +8,20 @@ from typing import Any, Final
 
 FAR_FUTURE_S: Final = 4_000_000_000
 
+_OF_KAFKA: Final = "org.apache.kafka.common.security.oauthbearer"
+_VALIDATOR: Final = f"{_OF_KAFKA}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+
+
+def broker_properties(listener: str, claim: str = "sub") -> dict[str, str]:
+    """Let in whoever writes a token as whom its claim names: it needs no signature there."""
+    of_listener = f"listener.name.{listener.lower()}.oauthbearer"
+    options = f'unsecuredLoginStringClaim_sub="broker" unsecuredValidatorPrincipalClaimName="{claim}"'
+    login = f"{_OF_KAFKA}.OAuthBearerLoginModule required {options};"
+    return {
+        f"{of_listener}.sasl.jaas.config": login,
+        f"{of_listener}.sasl.server.callback.handler.class": _VALIDATOR,
+    }
+
 
 def encoded(part: bytes) -> str:
     """Return base64url without padding."""

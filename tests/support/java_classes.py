@@ -20,13 +20,16 @@ _COMPILER = "org.eclipse.jdt:ecj:3.39.0"
 
 
 @cache
-def java_classes(name: str, kafka_version: str = NEWEST) -> Path:
-    """Return the directory with the compiled class of this name, for as long as this process lives."""
+def java_classes(name: str, kafka_version: str = NEWEST, more: tuple[Path, ...] = ()) -> Path:
+    """Return the directory with the compiled class of this name, for as long as this process lives.
+
+    `more`: jars that it needs beside Kafka's.
+    """
     import jgo
 
     compiler = os.pathsep.join(map(str, jgo.build(_COMPILER).all_jars))
     directory = guard.temporary_directory("java-classes-")
-    kafka = os.pathsep.join(map(str, class_path(kafka_version)))
+    kafka = os.pathsep.join(map(str, (*more, *class_path(kafka_version))))
     subprocess.run(
         [
             *(java_for(kafka_version), "-XX:-UsePerfData", "-cp", compiler),

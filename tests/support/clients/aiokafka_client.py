@@ -1,27 +1,46 @@
 """aiokafka: one batch in flight per partition, so its pipeline is as wide as the topic has partitions."""
 
 import asyncio
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaError
 
 from pidgate.sandbox.journal import ProducerJournal, record_value
 from pidgate.sandbox.log_checker import LogRecord
+from tests.support.bearer import jwt
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
 
 
 def _common(bootstrap_servers: str, login: Login | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"bootstrap_servers": bootstrap_servers, "client_id": "aiokafka"}
-    if login is not None:
-        settings |= {
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": login.mechanism,
-            "sasl_plain_username": login.username,
-            "sasl_plain_password": login.password,
-        }
-    return settings
+    return settings if login is None else settings | _login_settings(login)
+
+
+def _login_settings(login: Login) -> dict[str, Any]:
+    settings: dict[str, Any] = {"security_protocol": login.protocol}
+    if login.ca_file:
+        context = ssl.create_default_context(cafile=login.ca_file)
+        if login.pair_file:
+            context.load_cert_chain(login.pair_file)
+        settings["ssl_context"] = context
+    if not login.mechanism:
+        return settings
+    settings["sasl_mechanism"] = login.mechanism
+    if login.mechanism == "OAUTHBEARER":
+        return settings | {"sasl_oauth_token_provider": _Tokens(login.username)}
+    return settings | {"sasl_plain_username": login.username, "sasl_plain_password": login.password}
+
+
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, user: str) -> None:
+        self._user = user
+
+    async def token(self) -> str:
+        return jwt(sub=self._user)
 
 
 def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:

@@ -17,19 +17,28 @@ from confluent_kafka.admin._resource import ResourceType
 
 from pidgate.sandbox.journal import ProducerJournal, record_value
 from pidgate.sandbox.log_checker import LogRecord
+from tests.support.bearer import FAR_FUTURE_S, jwt
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
 
 
 def _common(bootstrap_servers: str, login: Login | None) -> dict[str, Any]:
     settings: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "client.id": "confluent-kafka"}
-    if login is not None:
-        settings |= {
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": login.mechanism,
-            "sasl.username": login.username,
-            "sasl.password": login.password,
-        }
-    return settings
+    return settings if login is None else settings | login_settings(login)
+
+
+def login_settings(login: Login) -> dict[str, Any]:
+    """What librdkafka is configured with for a login."""
+    settings: dict[str, Any] = {"security.protocol": login.protocol}
+    if login.ca_file:
+        settings["ssl.ca.location"] = login.ca_file
+    if login.pair_file:
+        settings |= {"ssl.certificate.location": login.pair_file, "ssl.key.location": login.pair_file}
+    if not login.mechanism:
+        return settings
+    settings["sasl.mechanism"] = login.mechanism
+    if login.mechanism == "OAUTHBEARER":
+        return settings | {"oauth_cb": lambda _: (jwt(sub=login.username), float(FAR_FUTURE_S))}
+    return settings | {"sasl.username": login.username, "sasl.password": login.password}
 
 
 def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:

@@ -17,30 +17,52 @@ from pidgate.sandbox.jars import NEWEST
 from pidgate.sandbox.journal import ProducerJournal
 from pidgate.sandbox.log_checker import LogRecord
 from pidgate.sandbox.performance import has_command_config
-from pidgate.sandbox.tools import JavaTools
+from pidgate.sandbox.tools import QUICK_TO_START, JavaTools
+from tests.support import kerberos
 from tests.support.clients.load import Load, Login, Pace, Wish
 
 VERSION_VARIABLE = "PIDGATE_TEST_JAVA_CLIENTS"
 _TOOLS = "org.apache.kafka.tools"
+_SECURITY = "org.apache.kafka.common.security"
 
 
-def tools() -> JavaTools:
-    return JavaTools(os.environ.get(VERSION_VARIABLE, NEWEST))
+def tools(login: Login | None = None) -> JavaTools:
+    """Programs of the version that is asked for, in a Java that has what the login needs."""
+    version = os.environ.get(VERSION_VARIABLE, NEWEST)
+    if login is None or login.mechanism != "GSSAPI":
+        return JavaTools(version)
+    options = (*QUICK_TO_START, kerberos.option(login.krb5_conf))
+    return JavaTools(version, jvm_options=options, java_modules=kerberos.JAVA_MODULES)
 
 
 def login_properties(login: Login | None) -> dict[str, str]:
     """Client properties of a user."""
     if login is None:
         return {}
+    properties = {"security.protocol": login.protocol}
+    if login.ca_file:
+        properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": login.ca_file}
+    if login.pair_file:
+        properties |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": login.pair_file}
+    if login.mechanism == "GSSAPI":
+        properties["sasl.kerberos.service.name"] = kerberos.SERVICE
+    if login.mechanism:
+        properties |= {"sasl.mechanism": login.mechanism, "sasl.jaas.config": _jaas(login)}
+    return properties
+
+
+def _jaas(login: Login) -> str:
+    """The login module with its options."""
+    if login.mechanism == "GSSAPI":
+        return kerberos.jaas(login.keytab, login.username)
+    if login.mechanism == "OAUTHBEARER":
+        module = f"{_SECURITY}.oauthbearer.OAuthBearerLoginModule"
+        return f'{module} required unsecuredLoginStringClaim_sub="{login.username}";'
     module = "plain.PlainLoginModule" if login.mechanism == "PLAIN" else "scram.ScramLoginModule"
-    return {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": login.mechanism,
-        "sasl.jaas.config": (
-            f"org.apache.kafka.common.security.{module} required "
-            f'username="{login.username}" password="{login.password}";'
-        ),
-    }
+    tokenauth = ' tokenauth="true"' if login.is_token else ""
+    return (
+        f'{_SECURITY}.{module} required username="{login.username}" password="{login.password}"{tokenauth};'
+    )
 
 
 def properties_file(properties: dict[str, str]) -> Path:
@@ -66,7 +88,7 @@ def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
     if load.give_up_s:
         properties["delivery.timeout.ms"] = str(int(load.give_up_s * 1_000))
         properties["request.timeout.ms"] = str(min(30_000, int(load.give_up_s * 500)))
-    java = tools()
+    java = tools(load.login)
     option = "--command-config" if has_command_config(java.version) else "--producer.config"
     process = java.start(
         f"{_TOOLS}.VerifiableProducer",
@@ -115,7 +137,7 @@ def _event(line: bytes) -> dict[str, Any]:
 
 
 def consume(wish: Wish) -> Iterator[LogRecord]:
-    java = tools()
+    java = tools(wish.login)
     option = "--command-config" if has_command_config(java.version) else "--consumer.config"
     properties = login_properties(wish.login) | {"client.id": "java", "isolation.level": wish.isolation}
     if wish.protocol == "share":

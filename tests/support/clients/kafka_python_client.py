@@ -1,16 +1,23 @@
-"""kafka-python 3: idempotent by default; five requests per broker, but one batch of each partition, in flight."""
+"""kafka-python 3: idempotent by default; five requests per broker, but one batch of each partition, in flight.
+
+And kafka-python 2, which knows no producer ids, for those who run it (old_clients.py).
+"""
 
 import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import kafka
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import KafkaError
 
 from pidgate.sandbox.journal import ProducerJournal, record_value
 from pidgate.sandbox.log_checker import LogRecord
+from tests.support.bearer import jwt
 from tests.support.clients.load import ABORTED, Load, Login, Pace, Wish
+
+_IS_OLD = kafka.__version__.startswith("2.")
 
 
 def _common(bootstrap_servers: str, login: Login | None) -> dict[str, Any]:
@@ -18,23 +25,41 @@ def _common(bootstrap_servers: str, login: Login | None) -> dict[str, Any]:
         "bootstrap_servers": bootstrap_servers.split(","),
         "client_id": "kafka-python",
     }
-    if login is not None:
-        settings |= {
-            "security_protocol": "SASL_PLAINTEXT",
-            "sasl_mechanism": login.mechanism,
-            "sasl_plain_username": login.username,
-            "sasl_plain_password": login.password,
-        }
-    return settings
+    return settings if login is None else settings | _login_settings(login)
+
+
+def _login_settings(login: Login) -> dict[str, Any]:
+    settings: dict[str, Any] = {"security_protocol": login.protocol}
+    if login.ca_file:
+        settings["ssl_cafile"] = login.ca_file
+    if login.pair_file:
+        settings |= {"ssl_certfile": login.pair_file, "ssl_keyfile": login.pair_file}
+    if not login.mechanism:
+        return settings
+    settings["sasl_mechanism"] = login.mechanism
+    if login.mechanism == "OAUTHBEARER":
+        return settings | {"sasl_oauth_token_provider": _tokens_of(login.username)}
+    return settings | {"sasl_plain_username": login.username, "sasl_plain_password": login.password}
+
+
+def _tokens_of(user: str) -> Any:
+    from kafka.net.sasl.oauth import AbstractTokenProvider  # not in kafka-python 2
+
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return jwt(sub=user)
+
+    return Tokens()
 
 
 def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
     settings = _common(load.bootstrap_servers, load.login) | {
-        "enable_idempotence": True,
         "max_in_flight_requests_per_connection": load.in_flight,
         # Each record is a batch of its own.
         "batch_size": 0,
     }
+    if not _IS_OLD:
+        settings["enable_idempotence"] = True
     if load.give_up_s:
         settings["delivery_timeout_ms"] = int(load.give_up_s * 1_000)
         settings["request_timeout_ms"] = min(30_000, int(load.give_up_s * 500))

@@ -15,11 +15,28 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """SASL over a plaintext connection."""
+    """How a client shows who it is: SASL, a certificate, or both."""
 
-    username: str
-    password: str
+    username: str = ""
+    """With OAUTHBEARER the subject of the token, with GSSAPI the principal."""
+    password: str = ""
     mechanism: str = "SCRAM-SHA-512"
+    """Empty: without SASL."""
+    is_token: bool = False
+    """SCRAM with a delegation token: its id is the username, its HMAC the password."""
+    keytab: str = ""
+    krb5_conf: str = ""
+    ca_file: str = ""
+    """Empty: without TLS."""
+    pair_file: str = ""
+    """Key and certificate, as in certificates.Pair.both."""
+
+    @property
+    def protocol(self) -> str:
+        """security.protocol."""
+        if not self.mechanism:
+            return "SSL" if self.ca_file else "PLAINTEXT"
+        return "SASL_SSL" if self.ca_file else "SASL_PLAINTEXT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

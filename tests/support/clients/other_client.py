@@ -13,7 +13,7 @@ from pidgate.sandbox.journal import ProducerJournal
 from tests.support.clients.load import Load, Pace
 
 SOURCES: Final = Path(__file__).parents[2] / "clients" / "others"
-_BUILT: Final = Path(__file__).parents[3] / ".sandbox" / "clients"
+BUILT: Final = Path(__file__).parents[3] / ".sandbox" / "clients"
 _BUILD_WITHIN_S: Final = 600
 
 GO_CLIENTS: Final = {"sarama": "github.com/IBM/sarama", "franz-go": "github.com/twmb/franz-go"}
@@ -25,13 +25,13 @@ class NotAvailable(Exception):
 
 def build(client: str) -> None:
     """Make the client's program, unless it is made. Raises NotAvailable."""
-    _BUILT.mkdir(parents=True, exist_ok=True)
+    BUILT.mkdir(parents=True, exist_ok=True)
     if client in GO_CLIENTS:
-        _run("go", "build", "-o", str(_BUILT / "producers"), ".", directory=SOURCES)
+        _run("go", "build", "-o", str(BUILT / "producers"), ".", directory=SOURCES)
     else:
         for name in ("producer.mjs", "package.json"):
-            shutil.copyfile(SOURCES / name, _BUILT / name)
-        _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", directory=_BUILT)
+            shutil.copyfile(SOURCES / name, BUILT / name)
+        _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", directory=BUILT)
 
 
 def _run(*command: str, directory: Path) -> None:
@@ -59,7 +59,7 @@ def version(client: str) -> str:
 def produce(load: Load, journal: ProducerJournal, pace: Pace) -> None:
     """At its own pace: all at once. Raises CalledProcessError when the program fails."""
     client = journal.producer.rpartition("-")[0]
-    program = [str(_BUILT / "producers")] if client in GO_CLIENTS else ["node", str(_BUILT / "producer.mjs")]
+    program = [str(BUILT / "producers")] if client in GO_CLIENTS else ["node", str(BUILT / "producer.mjs")]
     command = [*program, client, load.to_json()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -27,9 +27,18 @@ class ClientFailed(AssertionError):
 
 
 class ClientProcess:
-    """A running client. `java_version` is that of the jars for the client "java"."""
+    """A running client. `java_version` is that of the jars for the client "java"; `packages`: a folder with other
+    releases of the Python clients (old_clients.py).
+    """
 
-    def __init__(self, client: str, arguments: list[str], directory: Path, java_version: str) -> None:
+    def __init__(
+        self,
+        client: str,
+        arguments: list[str],
+        directory: Path,
+        java_version: str,
+        packages: Path | None = None,
+    ) -> None:
         self.client = client
         self.directory = directory
         with (directory / "stdout").open("wb") as stdout, (directory / "stderr").open("wb") as stderr:
@@ -37,15 +46,18 @@ class ClientProcess:
                 [sys.executable, "-m", "tests.support.clients.run", *arguments],
                 stdout=stdout,
                 stderr=stderr,
-                env={**os.environ, VERSION_VARIABLE: java_version},
+                env={**os.environ, VERSION_VARIABLE: java_version, **_before(packages)},
             )
 
     @classmethod
-    def produce(cls, client: str, load: Load, *, java_version: str = NEWEST) -> Self:
+    def produce(
+        cls, client: str, load: Load, *, java_version: str = NEWEST, packages: Path | None = None
+    ) -> Self:
         """Start producing."""
         directory = guard.temporary_directory(f"{client}-")
         journal = str(directory / "journal.jsonl")
-        return cls(client, ["produce", client, load.to_json(), journal], directory, java_version)
+        arguments = ["produce", client, load.to_json(), journal]
+        return cls(client, arguments, directory, java_version, packages)
 
     @classmethod
     def consume(cls, client: str, wish: Wish, *, java_version: str = NEWEST) -> Self:
@@ -125,3 +137,12 @@ class ClientProcess:
 
     def _tail(self) -> str:
         return "\n".join(self.stderr.splitlines()[-40:])
+
+
+def _before(packages: Path | None) -> dict[str, str]:
+    """The environment in which a folder comes before what is installed."""
+    if packages is None:
+        return {}
+    return {
+        "PYTHONPATH": os.pathsep.join((str(packages), os.environ.get("PYTHONPATH", ""))).rstrip(os.pathsep)
+    }
