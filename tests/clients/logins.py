@@ -16,6 +16,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Producer
 
 from pidgate.protocol import delegation_tokens
+from pidgate.quota.entities import shown, unidentified
 from pidgate.sandbox.certificates import Authority
 from pidgate.sandbox.errors import JavaNotFound
 from pidgate.sandbox.gateway import GatewayProcess
@@ -184,7 +185,12 @@ class LoggedInClient:
     @property
     def user(self) -> str:
         """Whom the gateway has to take it for, as metrics name it."""
-        return "(unidentified GSSAPI)" if self.way == "GSSAPI" else str(self.client)
+        return shown(unidentified("GSSAPI")) if self.way == "GSSAPI" else str(self.client)
+
+    @property
+    def _host(self) -> str:
+        """Where clients find the gateway: a ticket is for a name."""
+        return "localhost" if self.way == "GSSAPI" else "127.0.0.1"
 
     def start(self) -> None:
         """Make topic, gateway and credentials, and start the client's process."""
@@ -192,7 +198,7 @@ class LoggedInClient:
         create_topic(self.site.cluster.bootstrap_servers(), self.topic)
         self.gateway = self._open.enter_context(self._gateway())
         load = Load(
-            bootstrap_servers=f"localhost:{self.gateway.port}",
+            bootstrap_servers=f"{self._host}:{self.gateway.port}",
             topic=self.topic,
             records=RECORDS,
             records_per_s=RECORDS_PER_S,
@@ -209,7 +215,7 @@ class LoggedInClient:
 
     def _gateway(self) -> GatewayProcess:
         is_tls = self.way == "mutual TLS"
-        listener: dict[str, Any] = {"advertise": "localhost"}
+        listener: dict[str, Any] = {"advertise": self._host}
         servers = self.site.cluster.bootstrap_servers(SSL if is_tls else SASL_PLAINTEXT)
         cluster: dict[str, Any] = {"bootstrap_servers": servers.split(",")}
         if is_tls:
@@ -250,7 +256,10 @@ class LoggedInClient:
         if self.way == "mutual TLS":
             assert logins == 0
             return ""
-        ended = int(metrics.value("pidgate_connections_closed_total", cause="broker"))
+        ended = sum(
+            int(metrics.value("pidgate_connections_closed_total", cause=cause))
+            for cause in ("broker", "upstream")
+        )
         if self.client.is_newest and self.client.driver in AUTHENTICATES_ANEW:
             assert ended == 0
             assert logins > connections
