@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pidgate.protocol import messages
 from pidgate.sandbox import guard
@@ -29,6 +30,7 @@ from tests.support.proxy_relay import ProxyRelay
 
 pytestmark = pytest.mark.kafka
 
+EXAMPLE = Path(__file__).parents[2] / "examples/proxies.yaml"
 FRONT = "127.55.44.22"
 """Where clients find HAProxy, at the gateway's own ports."""
 PROXY = "127.0.0.9"
@@ -117,12 +119,14 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     port = free_port()
+    (listener,) = yaml.safe_load(EXAMPLE.read_text().replace("10.0.0.5", PROXY))["listeners"]
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(ClusterSpec(proxied_port=port)))
         relay = stack.enter_context(relaying(cluster.addresses(PROXIED)[NODE_ID], port))
         gateway = GatewayProcess(
             relay.address,
-            listener={"advertise": FRONT, "proxy_protocol_from": [PROXY]},
+            # As the example has it, but for addresses.
+            listener={"advertise": FRONT, "proxy_protocol_from": listener["proxy_protocol_from"]},
             settings={
                 "cluster": {"bootstrap_servers": [relay.address], "proxy_protocol": True},
                 "limits": {"connections_per_address": 8},
