@@ -44,6 +44,7 @@ class TokenLookup:
         self._missed: dict[str, int] = {}
         """Tokens that were not shown, with the time."""
         self._task: asyncio.Task[None] | None = None
+        self._asked_ms = self._now_ms() - ASKED_EVERY_MS
         self._log_limit = LogLimit()
 
     def find(self, token_id: str, done: Callable[[], None]) -> bool:
@@ -71,12 +72,10 @@ class TokenLookup:
             while self._waiting:
                 waiting, self._waiting = self._waiting, {}
                 problem = ""
-                for at in range(TRIES):
+                for _ in range(TRIES):
                     # An answer to others, who asked before, may have shown them.
                     if problem or all(self._owners.owner_of(key) is not None for key in waiting):
                         break
-                    if at:
-                        await asyncio.sleep(ASKED_EVERY_MS / 1000)
                     problem = await self._learn()
                 self._served(waiting, problem)
         finally:
@@ -109,6 +108,9 @@ class TokenLookup:
 
     async def _learn(self) -> str:
         """Ask for all tokens; return why there is no answer, nothing where there is one."""
+        # Brokers list all tokens for each question: new ones, made one after the other, must not keep them at it.
+        await asyncio.sleep(max(0, self._asked_ms + ASKED_EVERY_MS - self._now_ms()) / 1000)
+        self._asked_ms = self._now_ms()
         try:
             frame = await self._brokers.ask(_described)
             tokens = await _read(frame)
