@@ -102,7 +102,9 @@ class TokenLookup:
             log.warning(
                 Event.TOKEN_OWNER_UNKNOWN,
                 reason=problem or "brokers do not show this token to the gateway's own user",
-                remedy="allow own_client's user DescribeTokens on resource User:<owner> (KIP-373)",
+                remedy="until brokers can be asked, it is one of quotas.unidentified"
+                if problem
+                else "allow own_client's user DescribeTokens on resource User:<owner> (KIP-373)",
                 suppressed_count=left_out,
             )
 
