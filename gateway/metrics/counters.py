@@ -18,8 +18,8 @@ NAMES = (
     "connections_closed", "connections_delayed", "connections_limited",
     "connections_open", "connections_total", "events_unrecorded", "frames_malformed",
     "late_busy", "late_busy_seconds", "late_without_core", "late_without_core_seconds", "muted_connections",
-    "gateway_topic_refused", "quota_failed_open",
-    "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "upstream_failures"
+    "gateway_topic_refused", "open_files_exhausted", "quota_failed_open",
+    "reads_paused", "requests", "requests_refused", "stalled_seconds", "stalls", "tasks", "upstream_failures"
 )  # fmt: skip
 """Names of all counters. Not Counters.__slots__: a compiled class has none."""
 
@@ -46,7 +46,7 @@ class Counters:
         self.connections_limited: Counter[str] = Counter()
         """Closed because there were too many: address, user, silent (or not logged in), handshake."""
         self.upstream_failures: Counter[str] = Counter()
-        """By cause: refused, timeout, reset, closed, resolve, tls."""
+        """By cause: refused, timeout, reset, closed, resolve, open_files, tls."""
         self.events_unrecorded = 0
         """Happenings that became no event: failures, and no room to count. Alarm."""
         self.bytes_from_clients = 0
@@ -59,6 +59,10 @@ class Counters:
         self.buffered_bytes = 0
         """A level: frames held in memory over all connections."""
         self.reads_paused = 0
+        self.open_files_exhausted = 0
+        """Seconds that found no free descriptor."""
+        self.tasks = 0
+        """A level: tasks of the event loop."""
         self.late_busy = [0] * (len(LATENESS_BOUNDS_S) + 1)
         """Lateness of the event loop while it worked, by bucket of LATENESS_BOUNDS_S."""
         self.late_busy_seconds = 0.0

@@ -97,6 +97,11 @@ class GatewayCollector(Collector):
         yield histogram("event_loop_lateness_seconds", late, LATENESS_BOUNDS_S, by_cause, "cause")
         yield counter("event_loop_stalls", "Times the event loop came later than 0.1 s.", counters.stalls)
         yield counter("event_loop_stalled_seconds", "By how much, summed.", counters.stalled_seconds)
+        yield gauge(
+            "event_loop_tasks", "Tasks of the event loops of all processes with clients.", counters.tasks
+        )
+        exhausted = "Seconds that found no free descriptor: connections are closed without an answer."
+        yield counter("open_files_exhausted", exhausted, counters.open_files_exhausted)
 
 
 def build_registry(

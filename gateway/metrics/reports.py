@@ -19,7 +19,7 @@ from pidgate.quota.counters import COUNTERS_KEPT_MS, UserSnapshot
 from pidgate.quota.entities import MOST_USERS, User
 from pidgate.quota.settings import ByteQuotas
 
-LEVELS: Final = ("connections_open", "muted_connections", "buffered_bytes")
+LEVELS: Final = ("connections_open", "muted_connections", "buffered_bytes", "tasks")
 """Levels, which end with their process; all other counters are totals."""
 
 SUMMED_FIELDS: Final = (

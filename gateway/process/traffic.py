@@ -22,6 +22,7 @@ from pidgate.gateway.config.settings import LimitsSettings, Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.lateness import LatenessWatch
+from pidgate.gateway.metrics.open_files import OpenFilesWatch
 from pidgate.gateway.metrics.reports import ByteState, byte_state_of
 from pidgate.gateway.process.outside import Outside
 from pidgate.gateway.proxy.buffers import BufferBudget
@@ -146,6 +147,7 @@ class Traffic:
             sends_proxy_header=settings.cluster.proxy_protocol,
         )
         authentication.on_learnt = self._authentication_learnt
+        self._open_files = OpenFilesWatch(counters)
         self._lateness = LatenessWatch(self.shared.loop, counters, outside.without_core_s)
         self._bytes_swept_ms = self.shared.now_ms()
         self._background: list[asyncio.Task[None]] = []
@@ -297,6 +299,7 @@ class Traffic:
                 self._sweep_quota,
                 self._sweep_bytes,
                 self._check_connections,
+                self._open_files.look,
                 self.open_missing_ports,
             ):
                 try:
@@ -327,6 +330,7 @@ class Traffic:
 
     def _check_connections(self, now_ms: int) -> None:
         self.counters.buffered_bytes = self._budget.used_bytes
+        self.counters.tasks = len(asyncio.all_tasks())
         settings = self._settings.limits
         limits = AgeLimits(settings.idle_ms, settings.frame_time_ms, settings.login_time_ms)
         self.shared.connection_quotas.sweep(now_ms)
@@ -355,12 +359,13 @@ def _own_questions(
 
 def _connection_limits(limits: LimitsSettings, workers: int) -> ConnectionLimits:
     """Return the bounds on connections; what is not written follows from the open files that a process may have."""
-    total = here = limits.connections
-    if total is None or here is None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
-        here = max(1, (files - OWN_OPEN_FILES) // 2)
-        total = here * workers
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = MANY_OPEN_FILES if soft == resource.RLIM_INFINITY else min(soft, MANY_OPEN_FILES)
+    # Also of those who write more: what waits in the kernel's queue is not closed, what has no descriptor is.
+    here = max(1, (files - OWN_OPEN_FILES) // 2)
+    total = here * workers
+    if limits.connections is not None:
+        here, total = min(here, limits.connections), limits.connections
     return ConnectionLimits(
         total,
         max(1, limits.connections_rate // workers),

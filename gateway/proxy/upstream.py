@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Generator
 from socket import gaierror
 from typing import Final
@@ -28,6 +29,10 @@ NOT_KNOWN_YET_S: Final = 0.1
 REFUSED_BEFORE_ANEW: Final = 3
 """Logins with a token that brokers refuse before a new one is taken: it has been revoked, or its user."""
 MOST_REFUSED_LOGINS: Final = 6
+
+
+_NOT_THE_BROKERS: Final = frozenset(("login", "open_files"))
+"""Causes that say nothing of the broker's address: it stays known."""
 
 
 class NotSecured(Exception):
@@ -150,7 +155,7 @@ class Upstream:
 
     def _connect_failed(self, channel: ClientChannel, address: Address, cause: str, failure: str) -> None:
         self._shared.counters.upstream_failures[cause] += 1
-        if self._context.node_id is not None and cause != "login":
+        if self._context.node_id is not None and cause not in _NOT_THE_BROKERS:
             self._shared.nodes.forget(self._context.node_id, address)
         # A client that is refused comes back at once: one line a second is enough, the counter has them all.
         server, limit = f"{address[0]}:{address[1]}", self._shared.upstream_log
@@ -177,4 +182,6 @@ def _header(channel: ClientChannel) -> bytes:
 def _cause_of(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "refused"
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return "open_files"
     return "resolve" if isinstance(error, gaierror | UnicodeError) else "unreachable"
