@@ -11,13 +11,14 @@ ROGUES ?= 4
 SEED   ?= 1
 SEEDS  ?= 1000
 FOR    ?= 10m
+HOURS  ?= 2
 PARTS  ?=
 PRODUCT := protocol quota events gateway pipeline sandbox who load cli pidgate bench deploy examples
 
 # Tests start hundreds of gateways: each takes a second more where Python may not keep what it compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults fuzz bench lock clean help
+.PHONY: test tests-of-the-day simulate nightly check format docs demo pipeline-demo pipeline-scale clients faults soak fuzz bench lock clean help
 
 help:            ## what there is
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -57,9 +58,10 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JSON schema, the drawings in docs/architecture.md
+docs: $(STAMP)   ## what is generated: the fields in docs/events.md and their JSON schema, the drawings in docs/architecture.md, the table in docs/faults.md
 	$(BIN)/python -m tests.support.events_page
 	$(BIN)/python -m tests.support.architecture_page
+	$(BIN)/python -m tests.support.faults_page
 
 demo: $(STAMP)   ## a broker dies of producer ids, then lives behind the gateway [QUOTA=n|off] [ROGUES=n] [SEED=n]
 	$(BIN)/python -m pidgate.sandbox.demo --quota $(QUOTA) --rogues $(ROGUES) --seed $(SEED)
@@ -75,6 +77,9 @@ clients: $(STAMP) ## the full client matrix, every client refused for 3 s and fo
 
 faults: $(STAMP) ## tests that break brokers and gateways (their own)
 	$(BIN)/python -m pytest -m faults
+
+soak: $(JARS)    ## a gateway under mixed clients, refusals and restarts for so long: does anything grow [HOURS=2]; writes bench/results/<date>-soak
+	$(BIN)/python -m tests.soak --hours $(HOURS)
 
 fuzz: $(JARS)    ## coverage-guided fuzzing of every decoder, so long in all [FOR=10m]; leaves what it finds in .fuzz/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/fuzz.lock

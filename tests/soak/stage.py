@@ -1,0 +1,98 @@
+"""Where a soak plays: a broker with logins, and the gateway before it with a plain and a TLS listener."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pidgate.sandbox.certificates import Authority
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.ports import free_block
+from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
+from pidgate.sandbox.topics import create_topic
+from tests.soak.inside.sitecustomize import MB_PER_H
+from tests.soak.plan import SoakPlan
+
+GOOD, ROGUE = "alice", "bob"
+PARTITIONS: Final = 3
+ROGUE_IDS: Final = 20
+"""In each time to remember: of what he brings nearly all is refused."""
+INSIDE: Final = Path(__file__).parent / "inside"
+CHECKED, LOADED = "soak-checked", "soak-loaded"
+"""Topics: of clients that keep journals, and of the synthetic producers. What is old is deleted of the second only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What runs, and where clients find it."""
+
+    cluster: Cluster
+    gateway: GatewayProcess
+    tls_servers: str
+    ca_file: Path
+    password_files: dict[str, Path]
+
+
+def spec() -> ClusterSpec:
+    return ClusterSpec(sasl=True, heap_mb=384, properties={"log.retention.check.interval.ms": "60000"})
+
+
+def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
+    """The gateway is not started. Its certificate and the passwords are files in `folder`."""
+    servers = cluster.bootstrap_servers()
+    create_topic(servers, CHECKED, PARTITIONS)
+    small = {"retention.ms": "-1", "retention.bytes": "20000000", "segment.bytes": "10000000"}
+    create_topic(servers, LOADED, PARTITIONS, config=small)
+    passwords = {}
+    for user, password in cluster.spec.users.items():
+        passwords[user] = folder / f"password-of-{user}"
+        passwords[user].write_text(password)
+        passwords[user].chmod(0o600)
+    authority = Authority(folder)
+    pair = authority.issue("gateway")
+    remember = f"{plan.remember_s}s"
+    gateway = GatewayProcess(
+        cluster.bootstrap_servers(SASL_PLAINTEXT),
+        quotas={
+            "mode": "enforce",
+            "default": {"producer_ids_rate": 100_000},
+            "users": {ROGUE: {"producer_ids_rate": ROGUE_IDS}},
+            "producer_ids": {"window": remember, "remember": remember, "max_throttle": "1s"},
+        },
+        settings={
+            "workers": plan.workers,
+            "events": {"partitions": 3, "replication_factor": 1, "retention": "1h"},
+            "own_client": {
+                "sasl": {
+                    "mechanism": "PLAIN",
+                    "username": SUPER_USER,
+                    "password_file": str(passwords[SUPER_USER]),
+                }
+            },
+            "log": {"level": "warning"},
+            "state_dir": str(folder / "state"),
+        },
+        environment=_leaking(plan.leak_mb_per_h),
+        ready_within_s=120,
+    )
+    first = free_block(3)
+    tls = {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)}
+    gateway.config["listeners"].append(
+        {
+            "bind": f"127.0.0.1:{first}",
+            "advertise": "127.0.0.1",
+            "node_ports": {"first": first + 1},
+            "tls": tls,
+        }
+    )
+    return Stage(cluster, gateway, f"127.0.0.1:{first}", authority.ca_file, passwords)
+
+
+def _leaking(mb_per_h: float) -> dict[str, str] | None:
+    if not mb_per_h:
+        return None
+    path = os.pathsep.join((str(INSIDE), os.environ.get("PYTHONPATH", ""))).rstrip(os.pathsep)
+    return {**os.environ, "PYTHONPATH": path, MB_PER_H: str(mb_per_h)}

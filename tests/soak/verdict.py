@@ -1,0 +1,75 @@
+"""The verdict on a soak's samples: what grew, by the same statistic whether a leak was injected or not. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from bench.trend import Trend, thinned, trend
+from tests.soak.plan import MOST_EACH_PER_H, MOST_MB_PER_H, REMEMBERS
+from tests.soak.sampling import Sample, column
+
+CONFIDENCE: Final = 0.975
+_POINTS: Final = 100
+LIMITS: Final = {
+    "rss_mb": MOST_MB_PER_H,
+    "descriptors": MOST_EACH_PER_H,
+    "threads": MOST_EACH_PER_H,
+    "tasks": MOST_EACH_PER_H,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """One quantity per hour after the warm-up."""
+
+    quantity: str
+    trend: Trend
+    most_per_h: float
+
+    @property
+    def is_good(self) -> bool:
+        return self.trend.upper <= self.most_per_h
+
+    def __str__(self) -> str:
+        mark = "ok" if self.is_good else "GROWS"
+        return (
+            f"{mark:5} {self.quantity}: {self.trend.slope:+.2f} an hour, below {self.trend.upper:+.2f} "
+            f"(limit {self.most_per_h:g})"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self.trend), "most_per_h": self.most_per_h, "is_good": self.is_good}
+
+
+def growths(samples: Sequence[Sample]) -> list[Growth]:
+    """Each quantity's trend after the warm-up. Raises ValueError for too few samples."""
+    warm = after_warm_up(samples)
+    hours = [one.seconds / 3600 for one in warm]
+    period_h = (hours[-1] - hours[0]) / _POINTS
+    found = []
+    for quantity, most in LIMITS.items():
+        times, values = thinned(hours, column(warm, quantity), period_h)
+        found.append(Growth(quantity, trend(times, values, confidence=CONFIDENCE), most))
+    return found
+
+
+def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:
+    """What came after everything had been forgotten once. Raises ValueError for too few samples."""
+    if len(samples) < REMEMBERS * 2:
+        raise ValueError(f"{len(samples)} samples are too few")
+    return [one for one in samples if one.seconds >= samples[-1].seconds / REMEMBERS]
+
+
+def lateness_ms(samples: Sequence[Sample]) -> dict[str, float]:
+    """The mean lateness of the event loops by cause, in each third of the time after the warm-up."""
+    warm = after_warm_up(samples)
+    third = len(warm) // 3
+    found = {}
+    for number, name in enumerate(("first", "second", "last")):
+        before, after = warm[number * third], warm[min((number + 1) * third, len(warm) - 1)]
+        ticks = max(1, after.late_ticks - before.late_ticks)
+        found[f"busy_{name}"] = round(1e3 * (after.late_busy_s - before.late_busy_s) / ticks, 3)
+        found[f"no_core_{name}"] = round(1e3 * (after.late_no_core_s - before.late_no_core_s) / ticks, 3)
+    return found
