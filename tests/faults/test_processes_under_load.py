@@ -1,0 +1,170 @@
+"""Processes of the gateway that are killed or told to end under mixed load, and a drain as an orchestrator sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from pidgate.sandbox.gateway import GatewayProcess
+from pidgate.sandbox.kafka import Cluster
+from pidgate.sandbox.topics import create_topic
+from tests.faults.test_proxy_faults import outcome, produce
+from tests.hostile.cost import is_running
+from tests.kafka.test_workers import process_of
+from tests.support.fault_load import QUOTAS, FaultLoad
+from tests.support.raw import RawClient, decoded, request
+from tests.support.running_producers import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
+
+FETCH = 1
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Cluster]:
+    with Cluster() as cluster:
+        yield cluster
+
+
+def gateway_of(broker: Cluster, name: str, *, workers: int) -> GatewayProcess:
+    events = {"topic": f"__{name}", "partitions": 3, "replication_factor": 1}
+    settings = {"workers": workers, "events": events, "drain_timeout": "10s"}
+    return GatewayProcess(broker.bootstrap_servers(), quotas=QUOTAS, settings=settings, ready_within_s=60)
+
+
+def killed(gateway: GatewayProcess) -> None:
+    gateway.kill()
+    gateway.start()
+
+
+def stopped(gateway: GatewayProcess) -> None:
+    assert gateway.stop() == 0
+    gateway.start()
+
+
+def a_worker_killed(gateway: GatewayProcess) -> None:
+    os.kill(process_of(gateway, "worker 1"), signal.SIGKILL)
+    time.sleep(3)
+
+
+def the_state_owner_killed(gateway: GatewayProcess) -> None:
+    os.kill(process_of(gateway, "holder"), signal.SIGKILL)
+    time.sleep(1)
+    until(lambda: gateway.status("/readyz") == 200, 40)
+
+
+def the_state_owner_hangs(gateway: GatewayProcess) -> None:
+    owner = process_of(gateway, "holder")
+    os.kill(owner, signal.SIGSTOP)
+    time.sleep(4)
+    os.kill(owner, signal.SIGCONT)
+    until(lambda: gateway.status("/readyz") == 200, 40)
+
+
+def the_supervisor_killed(gateway: GatewayProcess) -> None:
+    children = [process_of(gateway, role) for role in ("holder", "worker 1", "worker 2")]
+    gateway.kill()
+    until(lambda: not any(is_running(child) for child in children), 40)
+    gateway.start()
+
+
+@pytest.mark.parametrize(
+    ("fault", "workers"),
+    [
+        pytest.param(killed, 1, id="gateway killed"),
+        pytest.param(stopped, 1, id="gateway stopped"),
+        pytest.param(stopped, 2, id="gateway of workers stopped"),
+        pytest.param(a_worker_killed, 2, id="worker killed"),
+        pytest.param(the_state_owner_killed, 2, id="state owner killed"),
+        pytest.param(the_state_owner_hangs, 2, id="state owner hangs"),
+        pytest.param(the_supervisor_killed, 2, id="supervisor killed"),
+    ],
+)
+def test_every_application_gets_through(
+    broker: Cluster, fault: Callable[[GatewayProcess], None], workers: int
+) -> None:
+    name = f"{fault.__name__.replace('_', '-')}-{next(_numbers)}"
+    with gateway_of(broker, name, workers=workers) as gateway:
+        with FaultLoad(broker.bootstrap_servers(), gateway.bootstrap_servers, name) as load:
+            fault(gateway)
+            # Metrics begin anew with a process: what was refused before it is in the log.
+            load.check()
+        assert gateway.log_events("producer_id_refused") != []
+        assert gateway.log_events("unexpected_error") == []
+        assert gateway.stop() == 0
+
+
+# ---- a drain -----------------------------------------------------------------------------------------
+
+
+def long_poll(topic: str, max_wait_ms: int) -> bytes:
+    partition = {"partition": 0, "partition_max_bytes": 1000, "fetch_offset": 1}
+    topics = [{"topic": topic, "partitions": [partition]}]
+    return request(FETCH, 11, {"max_wait_ms": max_wait_ms, "min_bytes": 1, "topics": topics})
+
+
+def waiting_client(broker: Cluster, gateway: GatewayProcess, topic: str, max_wait_ms: int) -> RawClient:
+    """A client whose Fetch is answered in so long."""
+    create_topic(broker.bootstrap_servers(), topic)
+    client = RawClient(gateway.bootstrap_servers)
+    # A record first, so that the broker is sure to have the partition; then the wait for the next one.
+    until(lambda: outcome(client.ask(produce(topic, 10))) == 0)
+    client.send(long_poll(topic, max_wait_ms))
+    time.sleep(0.3)
+    return client
+
+
+def accepts(gateway: GatewayProcess) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_drain_is_not_ready_accepts_nobody_answers_what_is_in_flight_and_ends_with_0(
+    broker: Cluster, workers: int
+) -> None:
+    name = f"drained-{workers}"
+    with gateway_of(broker, name, workers=workers) as gateway:
+        with waiting_client(broker, gateway, name, 3_000) as client:
+            assert gateway.status("/readyz") == 200
+            began_s = time.monotonic()
+            gateway.signal(signal.SIGTERM)
+            until(lambda: gateway.status("/readyz") == 503, 2)
+            until(lambda: not accepts(gateway), 2)
+            assert gateway.status("/livez") == 200, "it lives: nobody should kill it"
+            assert decoded(FETCH, 11, client.frame())["error_code"] == 0
+            assert client.is_closed()
+            assert gateway.wait(10) == 0
+            assert time.monotonic() - began_s < 10
+        assert gateway.log_events("unexpected_error") == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_second_signal_ends_it_at_once(broker: Cluster, workers: int) -> None:
+    name = f"hurried-{workers}"
+    with (
+        gateway_of(broker, name, workers=workers) as gateway,
+        waiting_client(broker, gateway, name, 9_000) as client,
+    ):
+        children = [
+            process_of(gateway, role) for role in ("holder", "worker 1", "worker 2")[: 3 * (workers - 1)]
+        ]
+        gateway.signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert gateway.is_alive, "it waits for the answer"
+        began_s = time.monotonic()
+        gateway.signal(signal.SIGTERM)
+        assert gateway.wait(5) not in (None, 0), "what was cut short is no success"
+        assert time.monotonic() - began_s < 3
+        until(lambda: not any(is_running(child) for child in children), 5)
+        assert client.is_closed()
