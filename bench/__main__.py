@@ -20,7 +20,7 @@ from bench.compiled import CannotCompile
 from bench.loads.client import FAILURES
 from bench.machine import allows, come_first, describe, pin, placement
 from bench.scenario import Bench, Plan, Scenario, baseline_of, measure, measure_side_by_side
-from bench.scenarios import by_clients, memory, metadata, start, storm, through_targets, tls
+from bench.scenarios import by_clients, held, memory, metadata, start, storm, through_targets, tls
 from bench.targets import OTHER_COMMIT, TARGETS, Broker, TargetFailed, Tree, is_available
 from pidgate import open_files
 from pidgate.sandbox.errors import SandboxError
@@ -37,6 +37,9 @@ ALONE: Final[Sequence[Alone]] = (
     start.SCENARIO,
     memory.FILTER,
     storm.LOGS_IN,
+    held.FLEET,
+    held.ARRIVALS,
+    held.STALL,
 )
 
 

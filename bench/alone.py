@@ -99,7 +99,7 @@ def broker_beside(placement: Placement, spec: ClusterSpec) -> Iterator[Cluster]:
 
 
 def compiled_gateway(
-    bootstrap_servers: str, quotas: Mapping[str, Any] = GENEROUS, **settings: Mapping[str, Any]
+    bootstrap_servers: str, quotas: Mapping[str, Any] = GENEROUS, **settings: Any
 ) -> GatewayProcess:
     """The gateway as it is installed, events on; not started."""
     settings = {"events": {"enabled": True}, **settings}

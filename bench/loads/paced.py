@@ -56,7 +56,7 @@ class Requests(ABC):
         """Check the answer to a request. Raises LoadError unless it has succeeded."""
 
 
-class _Same(Requests):
+class Same(Requests):
     """One batch of one record for each of some partitions, again and again."""
 
     def __init__(self, topic_id: bytes, partitions: range, producer_id: int, plan: PacedPlan) -> None:
@@ -135,7 +135,7 @@ def run_paced(through: Through, plan: PacedPlan) -> dict[str, float]:
     for first in range(0, plan.producers * each, each):
         connection = connect(through.address, through.login)
         producer_id = new_producer_id(connection)
-        requests = _Same(through.topic_id, range(first, first + each), producer_id, plan)
+        requests = Same(through.topic_id, range(first, first + each), producer_id, plan)
         producers.append(Producer(connection, requests))
     return send_paced(producers, plan.rate_per_s, plan.warmup_s, plan.measure_s, through.watch)
 

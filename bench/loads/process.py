@@ -18,6 +18,7 @@ from bench.loads.bulk import BulkPlan, run_bulk_fetch, run_bulk_produce
 from bench.loads.client import FAILURES, Through
 from bench.loads.connect import ConnectPlan, run_connect
 from bench.loads.fresh import FreshPlan, run_fresh
+from bench.loads.held import HeldPlan, run_held
 from bench.loads.idle import IdlePlan, run_idle
 from bench.loads.java import JavaPlan, run_java_fetch, run_java_produce
 from bench.loads.metadata import MetadataPlan, run_metadata
@@ -42,6 +43,7 @@ KINDS: Final[Mapping[str, tuple[type[Any], Callable[[Through, Any], Mapping[str,
     "librdkafka-fetch": (BulkPlan, librdkafka.run_fetch),
     "java-produce": (JavaPlan, run_java_produce),
     "java-fetch": (JavaPlan, run_java_fetch),
+    "held": (HeldPlan, run_held),
     "fresh": (FreshPlan, run_fresh),
     "storm": (StormPlan, run_storm),
     "metadata": (MetadataPlan, run_metadata),
