@@ -9,16 +9,19 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from pidgate.sandbox.certificates import Authority
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import ClusterSpec
 from tests.support.clients.java_tools import admin
 from tests.support.fault_load import PARTITIONS, QUOTAS, FaultLoad
 from tests.support.running_producers import until
+from tests.support.tls_listener import add_tls_listener
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -118,12 +121,16 @@ def controller_changes(cluster: Cluster, _topic: str) -> None:
     [killed, stopped, hangs, elsewhere, leaders_move, controller_changes],
     ids=lambda fault: fault.__name__,
 )
-def test_every_application_gets_through(brokers: Cluster, fault: Callable[[Cluster, str], None]) -> None:
+def test_every_application_gets_through(
+    brokers: Cluster, fault: Callable[[Cluster, str], None], tmp_path: Path
+) -> None:
     name = f"{fault.__name__.replace('_', '-')}-{next(_numbers)}"
     servers = brokers.bootstrap_servers()
+    authority, gateway = Authority(tmp_path), GatewayProcess(servers, quotas=QUOTAS, node_ids=NODE_IDS)
+    tls = (add_tls_listener(gateway, authority, NODE_IDS), str(authority.ca_file))
     with (
-        GatewayProcess(servers, quotas=QUOTAS, node_ids=NODE_IDS) as gateway,
-        FaultLoad(servers, gateway.bootstrap_servers, name, replication_factor=3) as load,
+        gateway,
+        FaultLoad(servers, gateway.bootstrap_servers, name, replication_factor=3, tls=tls) as load,
     ):
         fault(brokers, name)
         brokers.wait_until_ready()

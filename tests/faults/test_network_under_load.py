@@ -1,8 +1,4 @@
-"""A bad network under mixed load, between clients and gateway and between gateway and brokers.
-
-TLS is on the clients' side of no client here: what TLS does on connections that are cut is tests/unit and
-tests/kafka/test_tls.py; a relay sees bytes only.
-"""
+"""A bad network under mixed load, between clients and gateway and between gateway and brokers."""
 
 from __future__ import annotations
 

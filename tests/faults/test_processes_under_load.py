@@ -11,6 +11,7 @@ from itertools import count
 
 import pytest
 
+from pidgate.sandbox.certificates import Authority
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
@@ -20,6 +21,7 @@ from tests.kafka.test_workers import process_of
 from tests.support.fault_load import QUOTAS, FaultLoad
 from tests.support.raw import RawClient, decoded, request
 from tests.support.running_producers import until
+from tests.support.tls_listener import add_tls_listener
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -31,6 +33,11 @@ _numbers = count(1)
 def broker() -> Iterator[Cluster]:
     with Cluster() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 def gateway_of(broker: Cluster, name: str, *, workers: int) -> GatewayProcess:
@@ -88,11 +95,13 @@ def the_supervisor_killed(gateway: GatewayProcess) -> None:
     ],
 )
 def test_every_application_gets_through(
-    broker: Cluster, fault: Callable[[GatewayProcess], None], workers: int
+    broker: Cluster, authority: Authority, fault: Callable[[GatewayProcess], None], workers: int
 ) -> None:
     name = f"{fault.__name__.replace('_', '-')}-{next(_numbers)}"
-    with gateway_of(broker, name, workers=workers) as gateway:
-        with FaultLoad(broker.bootstrap_servers(), gateway.bootstrap_servers, name) as load:
+    gateway = gateway_of(broker, name, workers=workers)
+    tls = (add_tls_listener(gateway, authority), str(authority.ca_file))
+    with gateway:
+        with FaultLoad(broker.bootstrap_servers(), gateway.bootstrap_servers, name, tls=tls) as load:
             fault(gateway)
             # Metrics begin anew with a process: what was refused before it is in the log.
             load.check()

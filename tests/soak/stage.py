@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from bench.compiled import compiled, environment
 from pidgate.sandbox.certificates import Authority
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
-from pidgate.sandbox.ports import free_block
 from pidgate.sandbox.spec import SASL_PLAINTEXT, SUPER_USER, ClusterSpec
 from pidgate.sandbox.topics import create_topic
 from tests.soak.inside.sitecustomize import MB_PER_H
 from tests.soak.plan import SoakPlan
+from tests.support.tls_listener import add_tls_listener
 
 GOOD, ROGUE = "alice", "bob"
 PARTITIONS: Final = 3
@@ -52,7 +53,6 @@ def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
         passwords[user].write_text(password)
         passwords[user].chmod(0o600)
     authority = Authority(folder)
-    pair = authority.issue("gateway")
     remember = f"{plan.remember_s}s"
     gateway = GatewayProcess(
         cluster.bootstrap_servers(SASL_PLAINTEXT),
@@ -75,24 +75,16 @@ def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
             "log": {"level": "warning"},
             "state_dir": str(folder / "state"),
         },
-        environment=_leaking(plan.leak_mb_per_h),
+        environment=_as_installed(plan.leak_mb_per_h),
         ready_within_s=120,
     )
-    first = free_block(3)
-    tls = {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)}
-    gateway.config["listeners"].append(
-        {
-            "bind": f"127.0.0.1:{first}",
-            "advertise": "127.0.0.1",
-            "node_ports": {"first": first + 1},
-            "tls": tls,
-        }
-    )
-    return Stage(cluster, gateway, f"127.0.0.1:{first}", authority.ca_file, passwords)
+    return Stage(cluster, gateway, add_tls_listener(gateway, authority), authority.ca_file, passwords)
 
 
-def _leaking(mb_per_h: float) -> dict[str, str] | None:
-    if not mb_per_h:
-        return None
-    path = os.pathsep.join((str(INSIDE), os.environ.get("PYTHONPATH", ""))).rstrip(os.pathsep)
-    return {**os.environ, "PYTHONPATH": path, MB_PER_H: str(mb_per_h)}
+def _as_installed(leak_mb_per_h: float) -> dict[str, str]:
+    """The environment of the compiled gateway, with a leak if one is asked for. Raises CannotCompile."""
+    found = environment(compiled())
+    if leak_mb_per_h:
+        found["PYTHONPATH"] = os.pathsep.join((str(INSIDE), found["PYTHONPATH"]))
+        found[MB_PER_H] = str(leak_mb_per_h)
+    return found

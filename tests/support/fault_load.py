@@ -15,7 +15,7 @@ from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.journal import Outcome
 from pidgate.sandbox.log_checker import LogRecord, check, read_log
 from pidgate.sandbox.topics import create_topic
-from tests.support.clients.load import Load, Wish
+from tests.support.clients.load import Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 from tests.support.log_checks import raise_if_bad
 
@@ -64,25 +64,36 @@ class FaultLoad:
         name: str,
         *,
         replication_factor: int = 1,
-        clients: Sequence[str] = CLIENTS,
+        tls: tuple[str, str] | None = None,
     ) -> None:
+        """`tls`: an address that speaks TLS, and the file of its CA; every other producer and the consumer go there."""
         self.brokers = brokers
         config = {"min.insync.replicas": "2"} if replication_factor > 2 else {}
         self._topic, self._transactional_topic = (
             create_topic(brokers, topic, PARTITIONS, replication_factor=replication_factor, config=config)
             for topic in (name, f"{name}-transactions")
         )
-        self._servers = servers
-        self._clients = clients
+        plain: dict[str, Any] = {"bootstrap_servers": servers}
+        over_tls = plain
+        if tls is not None:
+            over_tls = {"bootstrap_servers": tls[0], "login": Login(mechanism="", ca_file=tls[1])}
+        self._ways = (plain, over_tls)
         self._producers: list[ClientProcess] = []
 
     def __enter__(self) -> Self:
-        common: dict[str, Any] = {"bootstrap_servers": self._servers, "partitions": PARTITIONS}
         self._producers = [
             ClientProcess.produce(
-                client, Load(topic=self._topic, records=RECORDS, records_per_s=PER_S, number=number, **common)
+                client,
+                Load(
+                    topic=self._topic,
+                    records=RECORDS,
+                    records_per_s=PER_S,
+                    partitions=PARTITIONS,
+                    number=number,
+                    **self._ways[number % 2],
+                ),
             )
-            for number, client in enumerate(self._clients, start=1)
+            for number, client in enumerate(CLIENTS)
         ]
         transactions = Load(
             topic=self._transactional_topic,
@@ -91,15 +102,16 @@ class FaultLoad:
             number=9,
             transaction_size=TRANSACTION_SIZE,
             abort_every=5,
-            **common,
+            partitions=PARTITIONS,
+            **self._ways[0],
         )
         self._transactions = ClientProcess.produce("confluent-kafka", transactions)
         wish = Wish(
-            bootstrap_servers=self._servers,
             topic=self._topic,
             group=self._topic,
-            records=RECORDS * len(self._clients),
+            records=RECORDS * len(CLIENTS),
             timeout_s=END_S,
+            **self._ways[1],
         )
         self._consumer = ClientProcess.consume("confluent-kafka", wish)
         self._producers[0].wait_for_acknowledged(1)
