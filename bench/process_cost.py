@@ -5,7 +5,7 @@ of a few seconds.
 """
 
 import os
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,11 +36,13 @@ def cost_of(pid: int) -> ProcessCost:
     cpu_ns = wakeups = rss_bytes = 0
     for member in family(pid):
         process = Path(f"/proc/{member}")
-        for task in (process / "task").iterdir():
-            with suppress(*_ENDED):
-                cpu_ns += int((task / "schedstat").read_text().split()[0])
-                wakeups += _status(task, "voluntary_ctxt_switches")
-        rss_bytes += _status(process, "VmRSS") * 1024
+        # Whom it has started may end while it is looked at; it itself has to be there.
+        with nullcontext() if member == pid else suppress(*_ENDED):
+            rss_bytes += _status(process, "VmRSS") * 1024
+            for task in (process / "task").iterdir():
+                with suppress(*_ENDED):
+                    cpu_ns += int((task / "schedstat").read_text().split()[0])
+                    wakeups += _status(task, "voluntary_ctxt_switches")
     return ProcessCost(cpu_ns, wakeups, rss_bytes)
 
 

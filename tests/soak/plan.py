@@ -33,6 +33,11 @@ class SoakPlan:
         return max(10, round(self.duration_s / REMEMBERS))
 
     @property
+    def rogue_ids(self) -> int:
+        """The rogue's quota in each time to remember: of an id a second that he brings nearly all are refused."""
+        return max(1, self.remember_s // 60)
+
+    @property
     def sample_s(self) -> float:
         return max(1.0, min(15.0, self.duration_s / LEAST_SAMPLES))
 

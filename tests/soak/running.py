@@ -17,7 +17,7 @@ from tests.soak.clients import Crew, Found, refusals
 from tests.soak.plan import SoakPlan
 from tests.soak.sampling import Sample, SampleFile, sample
 from tests.soak.stage import CHECKED, spec, stage_of
-from tests.soak.verdict import growths, lateness_ms
+from tests.soak.verdict import cores_of, growths, lateness_ms
 
 _LOOK_S: Final = 1.0
 Say = Callable[[str], None]
@@ -53,7 +53,7 @@ def soak(plan: SoakPlan, say: Say) -> bool:
         problems.append(verdict.summary())
     grown = growths(samples)
     good = not problems and all(one.is_good for one in grown)
-    cores = samples[-1].all_cpu_s / samples[-1].seconds
+    cores = cores_of(samples)
     _write(
         plan.folder / f"{name}.json",
         {

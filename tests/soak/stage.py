@@ -19,8 +19,6 @@ from tests.support.tls_listener import add_tls_listener
 
 GOOD, ROGUE = "alice", "bob"
 PARTITIONS: Final = 3
-ROGUE_IDS: Final = 20
-"""In each time to remember: of what he brings nearly all is refused."""
 INSIDE: Final = Path(__file__).parent / "inside"
 CHECKED, LOADED = "soak-checked", "soak-loaded"
 """Topics: of clients that keep journals, and of the synthetic producers. What is old is deleted of the second only."""
@@ -59,7 +57,7 @@ def stage_of(cluster: Cluster, plan: SoakPlan, folder: Path) -> Stage:
         quotas={
             "mode": "enforce",
             "default": {"producer_ids_rate": 100_000},
-            "users": {ROGUE: {"producer_ids_rate": ROGUE_IDS}},
+            "users": {ROGUE: {"producer_ids_rate": plan.rogue_ids}},
             "producer_ids": {"window": remember, "remember": remember, "max_throttle": "1s"},
         },
         settings={

@@ -62,6 +62,12 @@ def after_warm_up(samples: Sequence[Sample]) -> list[Sample]:
     return [one for one in samples if one.seconds >= samples[-1].seconds / REMEMBERS]
 
 
+def cores_of(samples: Sequence[Sample]) -> float:
+    """The share of a core that broker, gateway, clients and the soak took together after the warm-up."""
+    first, *_, last = after_warm_up(samples)
+    return (last.all_cpu_s - first.all_cpu_s) / (last.seconds - first.seconds)
+
+
 def lateness_ms(samples: Sequence[Sample]) -> dict[str, float]:
     """The mean lateness of the event loops by cause, in each third of the time after the warm-up."""
     warm = after_warm_up(samples)
