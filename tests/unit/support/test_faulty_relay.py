@@ -25,7 +25,6 @@ class Echo(socketserver.BaseRequestHandler):
 @pytest.fixture
 def relay() -> Iterator[FaultyRelay]:
     with socketserver.ThreadingTCPServer((HOST, 0), Echo) as server:
-        server.daemon_threads = True
         serving = threading.Thread(target=server.serve_forever, args=(0.01,))
         serving.start()
         with FaultyRelay((HOST, server.server_address[1])) as relay:
