@@ -189,9 +189,17 @@ class Supervisor:
 
     async def _end_all(self) -> None:
         """End the workers first: their last events pass through the state owner."""
-        await asyncio.gather(*(self._end(child) for child in self._workers))
-        await self._end(self._state_owner)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            await asyncio.gather(*(self._end(child) for child in self._workers))
+            await self._end(self._state_owner)
+        except asyncio.CancelledError:
+            # A second signal. Left alone they would go on draining, and hold their ports as long.
+            for child in (*self._workers, self._state_owner):
+                if child.process is not None and child.process.returncode is None:
+                    child.process.kill()
+            raise
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     async def _end(self, child: _Child) -> None:
         process = child.process
