@@ -103,7 +103,7 @@ def test_a_token_is_asked_for_another_owner() -> None:
 
 def test_all_tokens_are_asked_for() -> None:
     frame = describe_tokens_request(7, "pidgate")
-    request = decode_request(frame, 4, len(frame))
+    request = decode_request(frame, peek_request(frame, 4, len(frame)))
     assert request.owners is None
     assert peek_request(frame, 4, len(frame))[:3] == (DESCRIBE_DELEGATION_TOKEN, NEWEST_DESCRIBED, 7)
 
