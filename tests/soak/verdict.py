@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from bench.trend import Trend, thinned, trend
 from tests.soak.plan import MOST_EACH_PER_H, MOST_MB_PER_H, REMEMBERS
 from tests.soak.sampling import Sample, column
+from tests.soak.trend import Trend, thinned, trend
 
 CONFIDENCE: Final = 0.975
 _POINTS: Final = 100

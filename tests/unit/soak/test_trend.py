@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from bench.trend import theil_sen, thinned, trend
+from tests.soak.trend import theil_sen, thinned, trend
 
 LIMIT_MB_PER_H = 2.0
 MINUTES = 100
