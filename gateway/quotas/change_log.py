@@ -249,7 +249,7 @@ def decode(key: bytes, value: bytes) -> LogEntry:
     """Read a record. Raises RecordUnreadable; also when the key does not fit the value: compaction goes by the key."""
     try:
         entry = from_json(json.loads(value))
-    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are such
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are the first
         raise RecordUnreadable(f"no JSON of a change: {error}") from error
     if key_of(entry.what) != key:
         raise RecordUnreadable(f"its key {key!r} is not that of what it holds")

@@ -143,7 +143,7 @@ def decoded(data: bytes) -> list[Restored]:
         if whole["crc32"] != crc32(_text(held)):
             raise FileUnreadable("its checksum is wrong")
         return [Restored(from_json(one), one["is_pending"] is True) for one in held]
-    except (ValueError, KeyError, TypeError, RecordUnreadable) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, RecordUnreadable) as error:
         raise FileUnreadable(f"holds what no such file holds ({error!r})") from error
 
 

@@ -268,8 +268,10 @@ def test_scram_as_in_rfc_7677() -> None:
     [
         [b"e=other-error"],
         [b"r=somebody,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"],
-        [b"r=mine-theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=2000000000"],
+        [b"r=mine-theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=16385"],
+        [b"r=mine-theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,\xff"],
         [b"r=mine-theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", b"v=" + base64.b64encode(bytes(32))],
+        [b"r=mine-theirs,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", b"v=\xff"],
     ],
 )
 def test_a_broker_that_does_not_know_the_password_is_not_believed(answers: list[bytes]) -> None:

@@ -191,6 +191,7 @@ def test_without_a_topic_a_change_is_kept_at_once_and_forgotten_at_once() -> Non
         b"[]",
         b"{}",
         b"\xff",
+        b"[" * 5_000,
         b'{"v":2,"readable_since":2}',
         b'{"v":1,"readable_since":1,"run":"a","seq":1,"change":"wind","user":null,"action":"set","value":1,"set_wall_ms":1}',
         b'{"v":1,"readable_since":1,"run":"a","seq":true,"change":"mode","user":null,"action":"reset","value":null,"set_wall_ms":1}',
