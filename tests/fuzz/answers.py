@@ -1,25 +1,26 @@
-"""Brokers' answers, compared with kio. An input is api key, version (two bytes each) and a frame without its size.
-
-An answer counts as read by kio when it gives the same bytes written again: then every field is what it seems.
-"""
+"""Brokers' answers to clients, compared with kio."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import resource
-import signal
-import struct
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
+from uuid import UUID
 
-from hypothesis import HealthCheck, Phase, given, settings
-
-from pidgate.protocol import addresses, client_quotas, fetch, messages, metadata, metadata_places, throttle
+from pidgate.protocol import (
+    addresses,
+    client_quotas,
+    fetch,
+    gateway_topics,
+    messages,
+    metadata,
+    metadata_places,
+    throttle,
+)
 from pidgate.protocol import produce_answers as produced
+from pidgate.protocol.errors import ErrorCode
 from pidgate.protocol.gateway_topics import (
     CONSUMER_GROUP_HEARTBEAT,
     DESCRIBE_TOPIC_PARTITIONS,
@@ -28,94 +29,18 @@ from pidgate.protocol.gateway_topics import (
 )
 from pidgate.protocol.versions import SPOKEN, speaks
 from pidgate.protocol.work import at_once
+from tests.fuzz.kio_oracle import SELECTOR, drawn_answers, kios, parts, seeds
 from tests.fuzz.requests import REFUSALS, TOPIC, TOPIC_ID, NotTaken
 from tests.fuzz.target import Target
+from tests.support import raw
 from tests.support.api_versions import api_versions_answer
-from tests.support.frames import entities, entity_class, read_response, response_frame, translated, unframed
+from tests.support.frames import entity_class, read_response, response_frame, translated, unframed
 from tests.support.produce_answers import partition_errors
 from tests.support.streamed import streams_addresses
 
 PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS = 0, 1, 3, 32
-_SELECTOR: Final = struct.Struct(">hh")
 _STREAMED: Final = (1, 78)
 _THROTTLE_MS: Final = 4711
-
-
-def _parts(data: bytes, *api_keys: int) -> tuple[int, int, bytes]:
-    if len(data) < _SELECTOR.size:
-        raise NotTaken
-    api_key, version = _SELECTOR.unpack_from(data)
-    if not speaks(api_key, version) or (api_keys and api_key not in api_keys):
-        raise NotTaken
-    return api_key, version, data[_SELECTOR.size :]
-
-
-kio_may_abort = False
-"""Set where inputs are not known: kio allocates what an array announces, and an allocation that fails ends the process.
-Then a child process reads each input first."""
-
-_KIOS_MEMORY_BYTES: Final = 1 << 30
-
-
-def _kios(api_key: int, version: int, frame: bytes) -> Any | None:
-    """What kio reads, if it is sure."""
-    if kio_may_abort and not _survives(api_key, version, frame):
-        return None
-    try:
-        entity = read_response(entity_class(api_key, version), frame)
-        again = response_frame(entity, int.from_bytes(frame[:4], "big", signed=True))
-    except Exception:  # noqa: BLE001 - it has many, and no class of them
-        return None
-    return entity if again == frame else None
-
-
-def _survives(api_key: int, version: int, frame: bytes) -> bool:
-    """Whether a process that lets kio read this ends by itself."""
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGABRT, signal.SIG_DFL)  # else the fuzzer's handler takes it for a finding
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # Rust's last words
-        used_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (used_bytes + _KIOS_MEMORY_BYTES,) * 2)
-        with contextlib.suppress(Exception):
-            read_response(entity_class(api_key, version), frame)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    return status == 0
-
-
-@cache
-def _drawn(api_key: int, version: int, count: int = 3) -> tuple[bytes, ...]:
-    """Some valid answers, always the same."""
-    found: list[bytes] = []
-
-    @settings(
-        max_examples=count,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        deadline=None,
-    )
-    @given(entities(entity_class(api_key, version), 2))
-    def draw(entity: Any) -> None:
-        found.append(_SELECTOR.pack(api_key, version) + response_frame(entity))
-
-    draw()
-    return tuple(found)
-
-
-def _seeds(*api_keys: int) -> Callable[[], Iterator[bytes]]:
-    def seeds() -> Iterator[bytes]:
-        for api_key in api_keys:
-            api = SPOKEN[api_key]
-            for version in range(api.min_version, api.max_version + 1):
-                try:
-                    yield from _drawn(api_key, version)
-                except KeyError:  # older than kio's classes
-                    continue
-
-    return seeds
 
 
 # ---- addresses ------------------------------------------------------------------------------------------
@@ -126,7 +51,7 @@ def _gateway(node_id: int, host: str, port: int) -> tuple[str, int]:
 
 
 def _rewritten(data: bytes) -> object:
-    api_key, version, frame = _parts(data)
+    api_key, version, frame = parts(data)
     if not addresses.shows_addresses(api_key, version):
         raise NotTaken
     return addresses.rewrite(api_key, version, frame, 0, len(frame), _gateway)
@@ -134,42 +59,100 @@ def _rewritten(data: bytes) -> object:
 
 def _all_translated(data: bytes, answer: object) -> None:
     assert isinstance(answer, bytes)
-    api_key, version, frame = _parts(data)
-    if api_key != DESCRIBE_CONFIGS and (entity := _kios(api_key, version, frame)) is not None:
+    api_key, version, frame = parts(data)
+    if (entity := kios(api_key, version, frame)) is not None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        assert unframed(answer) == response_frame(translated(entity, _gateway), correlation_id)
+        shown = _emptied(entity) if api_key == DESCRIBE_CONFIGS else translated(entity, _gateway)
+        assert unframed(answer) == response_frame(shown, correlation_id)
+
+
+_BROKER: Final = 4
+_HELD: Final = ("listeners", "advertised.listeners", "controller.quorum.voters", "zookeeper.connect")
+
+
+def _emptied(entity: Any) -> Any:
+    """The settings of brokers without the values that hold addresses, the synonyms' among them."""
+    return replace(
+        entity,
+        results=tuple(
+            replace(result, configs=tuple(map(_without_address, result.configs)))
+            if result.resource_type == _BROKER
+            else result
+            for result in entity.results
+        ),
+    )
+
+
+def _without_address(setting: Any) -> Any:
+    if setting.name in _HELD or setting.name.endswith("bootstrap.servers"):
+        setting = replace(setting, value=None)
+    if not getattr(setting, "synonyms", ()):
+        return setting
+    return replace(setting, synonyms=tuple(map(_without_address, setting.synonyms)))
+
+
+def _address_seeds() -> Iterator[bytes]:
+    yield from seeds(*_SHOWN)()
+    names = itertools.cycle((*_HELD, "log.dirs", "controller.quorum.bootstrap.servers"))
+    for version in range(1, 5):
+        for data in drawn_answers(DESCRIBE_CONFIGS, version, 12):
+            read = read_response(entity_class(DESCRIBE_CONFIGS, version), data[SELECTOR.size :])
+            results = tuple(_named(result, names) for result in read.results)
+            yield data[: SELECTOR.size] + response_frame(replace(read, results=results))
+
+
+def _named(result: Any, names: Iterator[str]) -> Any:
+    configs = tuple(
+        replace(
+            setting,
+            name=next(names),
+            synonyms=tuple(replace(synonym, name=next(names)) for synonym in setting.synonyms),
+        )
+        for setting in result.configs
+    )
+    return replace(result, resource_type=_BROKER, configs=configs)
 
 
 # ---- fetches --------------------------------------------------------------------------------------------
 
 
 def _walked(data: bytes) -> object:
-    api_key, version, frame = _parts(data, *_STREAMED)
+    api_key, version, frame = parts(data, *_STREAMED)
     walker = fetch.EndpointsWalker(api_key, version, len(frame), _gateway)
-    return b"".join(walker.feed(memoryview(frame)))
+    throttle_at = throttle.fetch_throttle_in(frame, 0, len(frame), api_key, version)
+    return b"".join(walker.feed(memoryview(frame))), throttle_at
 
 
-def _same_in_chunks(data: bytes, whole: object) -> None:
-    api_key, version, frame = _parts(data)
+def _same_in_chunks(data: bytes, found: object) -> None:
+    whole, throttle_at = cast("tuple[bytes, int | None]", found)
+    api_key, version, frame = parts(data)
     walker = fetch.EndpointsWalker(api_key, version, len(frame), _gateway)
     out = b"".join(
         bytes(part) for at in range(len(frame)) for part in walker.feed(memoryview(frame[at : at + 1]))
     )
     assert out == whole
-    if (entity := _kios(api_key, version, frame)) is not None:
+    if (entity := kios(api_key, version, frame)) is not None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         assert whole == response_frame(translated(entity, _gateway), correlation_id)
+        if throttle_at is not None:
+            told_ms = entity.throttle_time.total_seconds() * 1000
+            assert throttle.read(frame, throttle_at) == round(told_ms)
 
 
 def _fetch_seeds() -> Iterator[bytes]:
-    return (data for data in _seeds(*_STREAMED)() if streams_addresses(*_SELECTOR.unpack_from(data)))
+    return (data for data in seeds(*_STREAMED)() if streams_addresses(*SELECTOR.unpack_from(data)))
 
 
 # ---- Produce --------------------------------------------------------------------------------------------
 
 
 def _errors(data: bytes) -> object:
-    _, version, frame = _parts(data, PRODUCE)
+    _, version, frame = parts(data, PRODUCE)
+    size = len(frame)
+    is_whole = size < 4 or produced.has_head(
+        size.to_bytes(4, "big") + frame, size, int.from_bytes(frame[:4], "big")
+    )
+    assert is_whole
     plain = produced.is_plain_success(frame, 0, len(frame), version)
     may_hold = produced.may_hold_errors(frame, 0, len(frame), version)
     errors = partition_errors(frame, 0, len(frame), version)
@@ -179,8 +162,8 @@ def _errors(data: bytes) -> object:
 def _same_errors(data: bytes, found: object) -> None:
     assert isinstance(found, tuple)
     plain, may_hold, errors, throttle_at = found
-    _, version, frame = _parts(data)
-    if (entity := _kios(PRODUCE, version, frame)) is None:
+    _, version, frame = parts(data)
+    if (entity := kios(PRODUCE, version, frame)) is None:
         return
     theirs = [
         (partition.index, int(partition.error_code))
@@ -193,7 +176,7 @@ def _same_errors(data: bytes, found: object) -> None:
     assert may_hold or not theirs
     patched = bytearray(frame)
     throttle.write(patched, throttle_at, _THROTTLE_MS)
-    again = _kios(PRODUCE, version, bytes(patched))
+    again = kios(PRODUCE, version, bytes(patched))
     assert again is not None
     assert round(again.throttle_time.total_seconds() * 1000) == _THROTTLE_MS
     assert again.responses == entity.responses
@@ -202,22 +185,36 @@ def _same_errors(data: bytes, found: object) -> None:
 # ---- topics ---------------------------------------------------------------------------------------------
 
 
+@cache
+def _refusals(version: int) -> tuple[bytes, ...]:
+    """What stands in an answer for the gateway's topic, which the request named."""
+    request = raw.request(METADATA, version, {"topics": [{"name": TOPIC}]})[4:]
+    cut = gateway_topics.cut_metadata_request(request, 0, len(request), GatewayTopicSet([TOPIC]))
+    assert cut is not None
+    return cut.refusals
+
+
 def _filtered(data: bytes) -> object:
-    api_key, version, frame = _parts(data, METADATA, DESCRIBE_TOPIC_PARTITIONS, CONSUMER_GROUP_HEARTBEAT)
+    api_key, version, frame = parts(data, METADATA, DESCRIBE_TOPIC_PARTITIONS, CONSUMER_GROUP_HEARTBEAT)
     topics = GatewayTopicSet([TOPIC])
     topics.learn_id(TOPIC_ID)
     listed: list[Any] = []
     if api_key == METADATA:
         listed = [list(metadata.topic_ids(frame, 0, len(frame), version))]
         listed.append(list(metadata_places.places(frame, 0, len(frame), version)))
+        listed.append(gateway_topics.with_refusals(frame, 0, len(frame), version, _refusals(version)))
     return at_once(filtering(api_key, version, frame, 0, len(frame), topics)), listed
 
 
 def _without_ours(data: bytes, found: object) -> None:
     assert isinstance(found, tuple)
     answer, listed = found
-    api_key, version, frame = _parts(data)
-    if (entity := _kios(api_key, version, frame)) is None or api_key == CONSUMER_GROUP_HEARTBEAT:
+    api_key, version, frame = parts(data)
+    if (entity := kios(api_key, version, frame)) is None:
+        return
+    if api_key == CONSUMER_GROUP_HEARTBEAT:
+        left = entity if answer is None else read_response(type(entity), unframed(answer))
+        assert left == _without_our_assignment(entity)
         return
     if answer is not None:
         left = read_response(entity_class(api_key, version), unframed(answer))
@@ -225,6 +222,9 @@ def _without_ours(data: bytes, found: object) -> None:
     else:
         assert TOPIC not in {topic.name for topic in entity.topics or ()}
     if api_key == METADATA:
+        refused, *others = read_response(entity_class(api_key, version), unframed(listed[2])).topics
+        assert (refused.name, refused.error_code) == (TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        assert tuple(others) == (entity.topics or ())
         names = [(broker.node_id, broker.host, broker.port) for broker in entity.brokers or ()]
         assert [broker[:3] for broker in listed[1][0].brokers] == names
         if version >= 10:
@@ -236,15 +236,34 @@ def _without_ours(data: bytes, found: object) -> None:
             assert set(listed[0]) == ids
 
 
+def _without_our_assignment(heartbeat: Any) -> Any:
+    if heartbeat.assignment is None:
+        return heartbeat
+    kept = tuple(
+        topic
+        for topic in heartbeat.assignment.topic_partitions
+        if topic.topic_id is None or topic.topic_id.bytes != TOPIC_ID
+    )
+    return replace(heartbeat, assignment=replace(heartbeat.assignment, topic_partitions=kept))
+
+
 def _topic_seeds() -> Iterator[bytes]:
-    for data in _seeds(METADATA, DESCRIBE_TOPIC_PARTITIONS, CONSUMER_GROUP_HEARTBEAT)():
+    for data in seeds(METADATA, DESCRIBE_TOPIC_PARTITIONS, CONSUMER_GROUP_HEARTBEAT)():
         yield data
     for version in (5, 9, 12):
         entity = entity_class(METADATA, version)
-        for data in _drawn(METADATA, version, 12):
+        for data in drawn_answers(METADATA, version, 12):
             read = read_response(entity, data[4:])
             topics = tuple(replace(topic, name=TOPIC) for topic in read.topics)
             yield data[:4] + response_frame(replace(read, topics=topics))
+    for data in drawn_answers(CONSUMER_GROUP_HEARTBEAT, 1, 24):
+        read = read_response(entity_class(CONSUMER_GROUP_HEARTBEAT, 1), data[4:])
+        if read.assignment is not None:
+            assigned = [
+                replace(topic, topic_id=UUID(bytes=TOPIC_ID)) for topic in read.assignment.topic_partitions
+            ]
+            ours = replace(read.assignment, topic_partitions=(*assigned, *read.assignment.topic_partitions))
+            yield data[:4] + response_frame(replace(read, assignment=ours))
 
 
 # ---- the small ones -------------------------------------------------------------------------------------
@@ -253,14 +272,17 @@ _INIT_PRODUCER_ID, _END_TXN, _API_VERSIONS, _HANDSHAKE, _AUTHENTICATE = 22, 26, 
 
 
 def _small(data: bytes) -> object:
-    api_key, version, frame = _parts(data, *_SMALL)
+    api_key, version, frame = parts(data, *_SMALL)
     return api_key, _SMALL[api_key](frame, 0, len(frame), version)
 
 
 _SMALL: Final[dict[int, Callable[[bytes, int, int, int], object]]] = {
     _INIT_PRODUCER_ID: messages.init_producer_id_answer,
     _END_TXN: messages.end_txn_answer,
-    _API_VERSIONS: api_versions_answer,
+    _API_VERSIONS: lambda buf, start, end, version: (
+        api_versions_answer(buf, start, end, version),
+        messages.cap_api_versions(buf, start, end, version),
+    ),
     _HANDSHAKE: messages.sasl_handshake_answer,
     _AUTHENTICATE: messages.sasl_answer,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter_answer,
@@ -273,20 +295,21 @@ _SMALL: Final[dict[int, Callable[[bytes, int, int, int], object]]] = {
 def _same_small(data: bytes, found: object) -> None:
     assert isinstance(found, tuple)
     api_key, ours = found
-    _, version, frame = _parts(data)
-    if (entity := _kios(api_key, version, frame)) is None:
+    _, version, frame = parts(data)
+    if (entity := kios(api_key, version, frame)) is None:
         return
     if api_key in (_INIT_PRODUCER_ID, _END_TXN):
         assert ours.error_code == entity.error_code
         if api_key == _INIT_PRODUCER_ID or version >= 5:
             assert (ours.producer_id, ours.producer_epoch) == (entity.producer_id, entity.producer_epoch)
     elif api_key == _API_VERSIONS:
+        ours, framed = ours
         assert ours.error_code == entity.error_code
         theirs = {api.api_key: (api.min_version, api.max_version) for api in entity.api_keys or ()}
         if len(theirs) < len(entity.api_keys or ()):
             return  # one is given twice
         assert ours.ranges == theirs
-        capped = unframed(messages.cap_api_versions(frame, 0, len(frame), version))
+        capped = unframed(framed)
         offered = api_versions_answer(capped, 0, len(capped), version).ranges
         assert all(
             key in theirs and low >= theirs[key][0] and high <= theirs[key][1]
@@ -318,9 +341,9 @@ _SHOWN: Final = tuple(
 )
 
 TARGETS: Final = (
-    Target("addresses", _rewritten, _all_translated, _seeds(*_SHOWN), REFUSALS, factor=600),
+    Target("addresses", _rewritten, _all_translated, _address_seeds, REFUSALS),
     Target("fetch_answers", _walked, _same_in_chunks, _fetch_seeds, REFUSALS),
-    Target("produce_answers", _errors, _same_errors, _seeds(PRODUCE), REFUSALS),
-    Target("topic_answers", _filtered, _without_ours, _topic_seeds, REFUSALS, factor=200),
-    Target("small_answers", _small, _same_small, _seeds(*_SMALL), REFUSALS, factor=300),
+    Target("produce_answers", _errors, _same_errors, seeds(PRODUCE), REFUSALS),
+    Target("topic_answers", _filtered, _without_ours, _topic_seeds, REFUSALS),
+    Target("small_answers", _small, _same_small, seeds(*_SMALL), REFUSALS),
 )

@@ -8,7 +8,7 @@ import sys
 import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
 with atheris.instrument_imports(include=["pidgate.protocol", "pidgate.events", "pidgate.gateway"]):
-    from tests.fuzz import answers
+    from tests.fuzz import kio_oracle
     from tests.fuzz.kafka_oracle import kafka
     from tests.fuzz.targets import TARGETS
 
@@ -19,7 +19,7 @@ MEMORY_IS_MEASURED_EVERY = 16
 def main() -> None:
     target = TARGETS[sys.argv.pop(1)]
     numbers = itertools.count()
-    answers.kio_may_abort = True
+    kio_oracle.kio_may_abort = True
     kafka()  # a JVM's start is no input's time
 
     def one(data: bytes) -> None:

@@ -18,6 +18,11 @@ REQUEST: Final = b"R"
 VARINT: Final = b"V"
 PLAIN: Final = b"P"
 SCRAM: Final = b"S"
+LOGIN: Final = b"L"
+BEARER: Final = b"B"
+CLAIMS: Final = b"J"
+NAME: Final = b"N"
+CERTIFICATE: Final = b"C"
 
 
 class Refused(Exception):

@@ -1,18 +1,12 @@
-"""Varints, tokens of SASL, messages between processes, events; compared with Kafka's classes, struct and DuckDB."""
+"""Varints, tokens of SASL, messages between processes; compared with Kafka's classes and struct."""
 
 from __future__ import annotations
 
 import json
 import struct
 from collections.abc import Iterator
-from functools import cache
-from typing import Any, Final, cast
+from typing import Final
 
-import duckdb
-
-from pidgate.events.definitions import Event
-from pidgate.events.reading import EventUnreadable, from_json
-from pidgate.events.writing import to_json
 from pidgate.gateway.process.wire import Decoder, Kind, WireError, encoded
 from pidgate.protocol.errors import MalformedFrame
 from pidgate.protocol.frames import read_uvarint
@@ -20,7 +14,6 @@ from pidgate.protocol.sasl import SaslExchange
 from tests.fuzz.kafka_oracle import PLAIN, SCRAM, VARINT, Refused, kafka
 from tests.fuzz.requests import REFUSALS, NotTaken
 from tests.fuzz.target import Target
-from tests.support.inputs import ROOT
 
 # ---- varints --------------------------------------------------------------------------------------------
 
@@ -123,40 +116,8 @@ def _message_seeds() -> Iterator[bytes]:
     yield b"\x00\x80\x00\x00\x01\x00\x01"
 
 
-# ---- events ---------------------------------------------------------------------------------------------
-
-
-@cache
-def _database() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect()
-
-
-def _event_again(data: bytes, found: object) -> None:
-    event = cast(Event, found)
-    assert from_json(to_json(event)) == event
-    text = data.decode("utf-8")
-    if text.count('"type"') != 1:
-        return  # given twice: the first counts there, the last here
-    row = (
-        _database().execute("SELECT json_valid(?), json_extract_string(?, '$.type')", [text, text]).fetchone()
-    )
-    assert row is not None
-    assert row[0], "no JSON to DuckDB"
-    assert row[1] == json.loads(to_json(event))["type"]
-
-
-def _event_seeds() -> Iterator[bytes]:
-    seen: set[Any] = set()
-    for line in (ROOT / "tests/data/events-v1.jsonl").read_bytes().splitlines():
-        kind = json.loads(line)["type"]
-        if kind not in seen:
-            seen.add(kind)
-            yield line
-
-
 TARGETS: Final = (
     Target("varints", _varint, _same_varint, _varint_seeds, REFUSALS),
     Target("sasl_tokens", _user, _same_user, _token_seeds, REFUSALS),
     Target("messages", _messages, _same_messages, _message_seeds, (WireError, NotTaken)),
-    Target("events", from_json, _event_again, _event_seeds, (EventUnreadable,)),
 )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from base64 import urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 from uuid import UUID
 
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.protocol import client_quotas, messages, throttle
-from pidgate.protocol.errors import KafkaProtocolError
+from pidgate.protocol.errors import ErrorCode, KafkaProtocolError
 from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.produce import FIRST_TOPIC_ID, ForbiddenTopic, transactional_id, walk, walk_counting
-from pidgate.protocol.repeated_produce import RepeatedProduce
+from pidgate.protocol.produce_answers import refusal
+from pidgate.protocol.repeated_produce import BEGINNING_BYTES, RepeatedProduce
 from pidgate.protocol.transaction_parts import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
     TRANSACTION_PARTS,
     TransactionPart,
     part_refused,
@@ -31,6 +34,7 @@ from tests.support.topic_fields import named_in_each_field
 
 PRODUCE: Final = 0
 FETCH: Final = 1
+_THROTTLE_MS: Final = 4711
 SHARE_FETCH: Final = 78
 TOPIC: Final = "__pidgate_events"
 TOPIC_ID: Final = bytes(range(16))
@@ -76,13 +80,16 @@ def _produce(data: bytes) -> object:
     acks, transactional, batches = walk(data, head)
     again = RepeatedProduce()
     again.walk(data, head)
+    begins = again.begins(data[:BEGINNING_BYTES], len(data))
     repeats = again.recognises(data, 0, len(data))
-    return acks, transactional, batches, transactional_id(data, head), repeats, again
+    assert begins or not repeats or again.batches != 1, "known as a whole, and not by its beginning"
+    refused = refusal(data, head, _THROTTLE_MS, "no")
+    return acks, transactional, batches, transactional_id(data, head), repeats, again, refused
 
 
 def _same_batches(data: bytes, found: object) -> None:
     assert isinstance(found, tuple)
-    acks, transactional, batches, named, repeats, again = found
+    acks, transactional, batches, named, repeats, again, refused = found
     if repeats:
         assert {batch[0] for batch in batches} == {again.producer_id}
         assert [batch[4] for batch in batches] == list(again.partitions)
@@ -104,6 +111,19 @@ def _same_batches(data: bytes, found: object) -> None:
     their_name = theirs["body"]["transactionalId"]
     assert (None if named is None else named.decode("utf-8", "replace")) == their_name
     assert transactional == (their_name is not None and all(batch[6] for batch in known))
+    _check_refused(_head(data).api_version, refused, theirs["body"])
+
+
+def _check_refused(version: int, refused: bytes, body: dict[str, Any]) -> None:
+    """Each partition that Kafka reads has the error, in the same order."""
+    answer = raw.decoded(PRODUCE, version, refused[4:])
+    assert answer.get("throttle_time_ms", _THROTTLE_MS) == _THROTTLE_MS
+    partitions = [[one["index"] for one in topic["partitionData"]] for topic in body["topicData"]]
+    assert [
+        [one["index"] for one in topic["partition_responses"]] for topic in answer["responses"]
+    ] == partitions
+    codes = {one["error_code"] for topic in answer["responses"] for one in topic["partition_responses"]}
+    assert codes <= {ErrorCode.NOT_ENOUGH_REPLICAS}
 
 
 def _produce_seeds() -> Iterator[bytes]:
@@ -177,10 +197,17 @@ def _own_topic_seeds() -> Iterator[bytes]:
 # ---- the small ones -------------------------------------------------------------------------------------
 
 
-def _transaction_part(buf: bytes, head: RequestHead) -> TransactionPart:
+def _transaction_part(buf: bytes, head: RequestHead) -> tuple[TransactionPart, bytes]:
     """Refuse it, too, which reads all of it."""
-    part_refused(buf, head)
-    return transaction_part(buf, head)
+    return transaction_part(buf, head), part_refused(buf, head)
+
+
+def _api_versions(buf: bytes, head: RequestHead) -> tuple[tuple[str, str] | None, bytes | None]:
+    """The client's software, and the request without the node that it means."""
+    software = messages.client_software(buf, head)
+    if head.api_version < messages.FIRST_WITH_MEANT_NODE:
+        return software, None
+    return software, messages.without_meant_node(buf, head)
 
 
 _SMALL: Final[dict[int, Read]] = {
@@ -189,7 +216,7 @@ _SMALL: Final[dict[int, Read]] = {
     **dict.fromkeys(TRANSACTION_PARTS, _transaction_part),
     17: messages.sasl_mechanism,
     36: messages.sasl_token,
-    messages.API_VERSIONS: messages.client_software,
+    messages.API_VERSIONS: _api_versions,
     client_quotas.ALTER_CLIENT_QUOTAS: client_quotas.read_alter,
     client_quotas.DESCRIBE_CLIENT_QUOTAS: client_quotas.read_user_filter,
 }
@@ -207,14 +234,18 @@ def _same_small(data: bytes, found: object) -> None:
         return
     body = theirs["body"]
     if api_key == messages.INIT_PRODUCER_ID:
-        assert (ours.transactional_id, ours.producer_id) == (
-            body["transactionalId"],
-            body.get("producerId", -1),
-        )
+        named = body["transactionalId"], body.get("producerId", -1), body.get("producerEpoch", -1)
+        assert (ours.transactional_id, ours.producer_id, ours.producer_epoch) == named
     elif api_key == 26:
-        assert ours.producer_id == body["producerId"]
+        assert [ours.transactional_id, ours.producer_id, ours.producer_epoch, ours.committed] == [
+            body[name] for name in ("transactionalId", "producerId", "producerEpoch", "committed")
+        ]
     elif api_key in TRANSACTION_PARTS:
-        assert ours.producer_id == body.get("producerId", body.get("v3AndBelowProducerId"))
+        _same_part(data, body, *ours)
+    elif api_key == 36:
+        assert ours == b64decode(body["authBytes"])
+    elif api_key == messages.API_VERSIONS:
+        _same_software(data, theirs, *ours)
     elif api_key == 17:
         assert ours == body["mechanism"]
     elif api_key == client_quotas.ALTER_CLIENT_QUOTAS:
@@ -225,6 +256,46 @@ def _same_small(data: bytes, found: object) -> None:
             assert dict(entry.entity) == {one["entityType"]: one["entityName"] for one in given["entity"]}
     elif api_key == client_quotas.DESCRIBE_CLIENT_QUOTAS and ours is not None:
         assert all(one["entityType"] == "user" for one in body["components"])
+
+
+def _same_part(data: bytes, body: dict[str, Any], ours: TransactionPart, refusal: bytes) -> None:
+    """All that is read, and that the refusal is of each partition that Kafka reads."""
+
+    def field(name: str) -> Any:
+        return body.get(name, body.get(f"v3AndBelow{name[0].upper()}{name[1:]}"))
+
+    head = _head(data)
+    named = field("transactionalId"), field("producerId"), field("producerEpoch")
+    assert (ours.transactional_id, ours.producer_id, ours.producer_epoch) == named
+    topics = field("topics") or []
+    if head.api_key == ADD_PARTITIONS_TO_TXN:
+        first = topics[0]["name"] if topics else ""
+        assert ours.topic.decode("utf-8", "replace") in (first, "" if len(first) > 60 else first)
+    answer = raw.decoded(head.api_key, head.api_version, refusal[4:])
+    refused = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if head.api_key == ADD_OFFSETS_TO_TXN:
+        assert answer["error_code"] == refused
+        return
+    of_topics = answer.get("topics", answer.get("results_by_topic_v3_and_below")) or []
+    assert len(of_topics) == len(topics)
+    for given, topic in zip(of_topics, topics, strict=True):
+        outcomes = given.get("partitions", given.get("results_by_partition"))
+        assert [one["partition_index"] for one in outcomes] == [
+            one["partitionIndex"] if isinstance(one, dict) else one for one in topic["partitions"]
+        ]
+        assert {one.get("error_code", one.get("partition_error_code")) for one in outcomes} <= {refused}
+
+
+def _same_software(
+    data: bytes, theirs: dict[str, Any], software: tuple[str, str] | None, without_node: bytes | None
+) -> None:
+    body = theirs["body"]
+    if software is not None:
+        assert software == (body["clientSoftwareName"], body["clientSoftwareVersion"])
+    if without_node is not None:
+        left = kafka().request(without_node[4:])
+        assert left["body"] == {**body, "clusterId": None, "nodeId": -1}
+        assert left["correlationId"] == theirs["correlationId"]
 
 
 def _a_transaction_part() -> dict[str, Any]:
@@ -299,7 +370,7 @@ REFUSALS: Final = (KafkaProtocolError, NotTaken)
 TARGETS: Final = (
     Target("request_headers", _head, _same_head, lambda: (*_small_seeds(), *_fetch_seeds()), REFUSALS),
     Target("produce_requests", _produce, _same_batches, _produce_seeds, REFUSALS),
-    Target("own_topics", _own_topics, _refused_if_kafka_sees_it, _own_topic_seeds, REFUSALS, factor=600),
-    Target("small_requests", _small, _same_small, _small_seeds, REFUSALS, factor=300),
+    Target("own_topics", _own_topics, _refused_if_kafka_sees_it, _own_topic_seeds, REFUSALS),
+    Target("small_requests", _small, _same_small, _small_seeds, REFUSALS),
     Target("fetch_requests", _lowered, _only_lower, _fetch_seeds, REFUSALS),
 )

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from pidgate.protocol.work import MEMORY_FACTOR, MEMORY_SLACK_BYTES
+
 LONGEST_BYTES: Final = 4096
 """Of an input: what grows faster than its bytes shows at this size, and most inputs stay small."""
 
 CPU_S: Final = 0.05
 """For any input of LONGEST_BYTES, under the fuzzer's instrumentation, which makes Python several times slower."""
-MEMORY_BYTES: Final = 256 * 1024
-"""For any input, beside `Target.factor` for each of its bytes."""
+MEMORY_BYTES: Final = MEMORY_SLACK_BYTES // 4
+"""For any input, beside MEMORY_FACTOR for each of its bytes: what protocol/work.py states, for inputs that are as short
+as these."""
 _TRIES: Final = 3
 
 
@@ -33,8 +36,6 @@ class Target:
     """Compare with a decoder that is not of our making. Raises AssertionError."""
     seeds: Callable[[], Iterable[bytes]]
     refusals: tuple[type[Exception], ...]
-    factor: int = 100
-    """Memory that may be used while decoding, per byte received."""
 
     def decoded(self, data: bytes) -> object:
         """Return what it decodes, None for a refusal. Raises what the decoder should not."""
@@ -72,6 +73,6 @@ class Target:
             _, highest = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        most = MEMORY_BYTES + self.factor * len(data)
+        most = MEMORY_BYTES + MEMORY_FACTOR * len(data)
         if highest > most:
             raise Finding(f"{self.name}: {len(data)} bytes take {highest} bytes of memory, more than {most}")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tests.fuzz import answers, others, requests
+from tests.fuzz import answers, documents, identities, others, own_answers, requests
 from tests.fuzz.target import Target
 
 TARGETS: Final[dict[str, Target]] = {
-    target.name: target for target in (*requests.TARGETS, *answers.TARGETS, *others.TARGETS)
+    target.name: target
+    for module in (requests, answers, own_answers, identities, documents, others)
+    for target in module.TARGETS
 }
 
 CORPUS: Final = Path(__file__).with_name("corpus")

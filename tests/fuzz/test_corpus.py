@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.fuzz.decoders import NO_DECODERS, decoders, reached
 from tests.fuzz.targets import TARGETS, corpus_of
 
 pytestmark = pytest.mark.kafka
@@ -20,3 +21,18 @@ def test_seeds_are_taken(name: str) -> None:
     """Whatever is refused is compared with nothing."""
     taken = [TARGETS[name].decoded(data) is not None for data in TARGETS[name].seeds()]
     assert sum(taken) >= len(taken) / 3
+
+
+def test_every_decoder_has_a_target() -> None:
+    """A new one without a target fails here."""
+    found: set[str] = set()
+    for target in TARGETS.values():
+        found |= reached(lambda target=target: [target.decoded(data) for data in target.seeds()])  # type: ignore[misc]
+    wanted = decoders() - NO_DECODERS.keys()
+    assert wanted - found == set(), (
+        "no target comes here; if it reads nothing from outside, say so in decoders.py"
+    )
+
+
+def test_what_is_no_decoder_is_there() -> None:
+    assert NO_DECODERS.keys() <= decoders()

@@ -8,7 +8,8 @@ import pytest
 
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.produce import walk
-from tests.fuzz import answers, requests
+from pidgate.protocol.work import MEMORY_FACTOR
+from tests.fuzz import kio_oracle, requests
 from tests.fuzz.target import CPU_S, MEMORY_BYTES, Finding, Target
 from tests.fuzz.targets import TARGETS
 
@@ -18,7 +19,7 @@ class No(Exception):
 
 
 def target(decode: Callable[[bytes], object]) -> Target:
-    return Target("mutant", decode, lambda data, found: None, lambda: [b""], (No,), factor=10)
+    return Target("mutant", decode, lambda data, found: None, lambda: [b""], (No,))
 
 
 def hold(decode: Callable[[bytes], object], data: bytes = bytes(1000)) -> None:
@@ -55,9 +56,9 @@ def test_a_slow_decoder_is_noticed() -> None:
 
 
 def test_memory_beyond_the_bytes_received_is_noticed() -> None:
-    hold(lambda data: bytes(10 * len(data)))
+    hold(lambda data: bytes(MEMORY_BYTES))
     with pytest.raises(Finding, match="memory"):
-        hold(lambda data: bytes(MEMORY_BYTES + 11 * len(data)))
+        hold(lambda data: bytes(MEMORY_BYTES + (MEMORY_FACTOR + 1) * len(data)))
 
 
 @pytest.mark.kafka
@@ -87,11 +88,11 @@ def test_a_topic_that_is_not_seen_is_noticed() -> None:
 
 def test_an_answer_that_ends_the_oracle_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array of 2**28 elements that are not there, where our own decoder has no need to look."""
-    monkeypatch.setattr(answers, "kio_may_abort", True)
+    monkeypatch.setattr(kio_oracle, "kio_may_abort", True)
     frame = bytes.fromhex("0087008000000000000005 00f9ffff800000ffffffff7f015d3300")
-    data = answers._SELECTOR.pack(48, 1) + frame
+    data = kio_oracle.SELECTOR.pack(48, 1) + frame
     assert TARGETS["small_answers"].decoded(data) is not None
     TARGETS["small_answers"].hold(data, measure_memory=False)
     valid = next(iter(TARGETS["small_answers"].seeds()))
-    api_key, version = answers._SELECTOR.unpack_from(valid)
-    assert answers._survives(api_key, version, valid[answers._SELECTOR.size :])
+    api_key, version = kio_oracle.SELECTOR.unpack_from(valid)
+    assert kio_oracle._survives(api_key, version, valid[kio_oracle.SELECTOR.size :])

@@ -34,6 +34,15 @@ def name(*attributes: bytes) -> bytes:
     return tlv(0x30, b"".join(attributes))
 
 
+def whole_certificate(subject: bytes) -> bytes:
+    """Return a certificate that any reader takes, with a key and a signature of zeroes."""
+    ed25519 = tlv(0x30, tlv(0x06, bytes.fromhex("2b6570")))
+    validity = tlv(0x30, tlv(0x17, b"260101000000Z") + tlv(0x18, b"20601231235959Z"))
+    key = tlv(0x30, ed25519 + tlv(0x03, bytes(33)))
+    signed = tlv(0xA0, b"\x02\x01\x02") + tlv(0x02, b"\x01") + ed25519 + name(attribute(CN, "ca"))
+    return tlv(0x30, tlv(0x30, signed + validity + subject + key) + ed25519 + tlv(0x03, bytes(65)))
+
+
 def certificate(subject: bytes) -> bytes:
     """Return a certificate whose end is missing: that of its signed part behind the subject."""
     validity = tlv(0x30, 2 * tlv(0x17, b"260101000000Z"))
