@@ -17,8 +17,16 @@ _ONE_READ: Final = 1 << 20
 class BlockingConnection:
     """Open from the start; use it in a `with` block. Raises OSError, ConnectionLost where the other side closes."""
 
-    def __init__(self, address: Address, *, client_id: str = "pidgate-load", timeout_s: float = 15.0) -> None:
-        self.socket = socket.create_connection(address, timeout=timeout_s)
+    def __init__(
+        self,
+        address: Address,
+        *,
+        client_id: str = "pidgate-load",
+        timeout_s: float = 15.0,
+        source_host: str = "",
+    ) -> None:
+        """`source_host`: the machine's address to connect from; empty: any."""
+        self.socket = socket.create_connection(address, timeout_s, (source_host, 0) if source_host else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.client_id = client_id
         self._correlation_id = 0

@@ -6,13 +6,18 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from pidgate.protocol.produce import FIRST_TOPIC_ID
 from pidgate.protocol.versions import SPOKEN
 from tests.support.frames import Topics, produce_request, record_batch
+
+if TYPE_CHECKING:
+    from tests.hostile.attacker import Attacker
 
 HOSTILE_USER: Final = "bob"
 """Has a rate of 0 at every place, as ANONYMOUS has where nobody logs in: no id of theirs may pass."""
@@ -66,6 +71,12 @@ class Target:
     """Of this case alone: the ids that the brokers know there are those that passed."""
     version: int
     place: Place
+    topic_id: UUID | None = None
+    """Known where `version` names topics by id."""
+
+    def named(self, version: int) -> Any:
+        """Return the topic as a Produce of that version names it."""
+        return self.topic_id if version >= FIRST_TOPIC_ID else self.topic
 
     def new_id(self) -> int:
         """Return a producer id that nobody used yet."""
@@ -74,7 +85,7 @@ class Target:
     def produce(self, producer_id: int | None = None, *, version: int = 9, **options: Any) -> bytes:
         """Return a framed Produce of one record; by default its producer id is new."""
         batch = record_batch(self.new_id() if producer_id is None else producer_id, records=ONE_RECORD)
-        return self.produce_of([(self.topic, [(0, batch)])], version=version, **options)
+        return self.produce_of([(self.named(version), [(0, batch)])], version=version, **options)
 
     def produce_of(self, topics: Topics, *, version: int = 9, **options: Any) -> bytes:
         """Return a framed Produce of any batches. `options`: those of `frames.produce_request`."""
@@ -122,6 +133,8 @@ class Attack:
     """By day the first."""
     user: str | None = HOSTILE_USER
     """Logs in first, where there is SASL; None: the frames are the first of their connection."""
+    log_in: Callable[[Attacker], None] | None = None
+    """How `user` logs in, if not by PLAIN."""
     connections: int = 1
     answers: int | None = None
     """How many are waited for, unless the connection is closed; None: one for each frame. 0: a peer that is silent."""

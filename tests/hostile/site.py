@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
+from uuid import UUID
 
+from pidgate.protocol.produce import FIRST_TOPIC_ID
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.spec import PLAINTEXT, SASL_PLAINTEXT
 from pidgate.sandbox.topics import create_topic
-from tests.hostile.attack import HOSTILE_USER, Case, Outcome, Place, Target
+from tests.hostile.attack import HOSTILE_USER, Attack, Case, Outcome, Place, Target
 from tests.hostile.attacker import ANSWER_S, Attacker
 from tests.hostile.cost import Cost, Inside, MiB
 from tests.support.bounds import THOROUGH
@@ -22,6 +24,7 @@ from tests.support.tls_forwarder import Certificates, TlsForwarder, certificates
 
 HONEST_USER: Final = "alice"
 DESCRIBE_PRODUCERS: Final = 61
+METADATA: Final = 3
 
 BUSY_MS: Final = 50.0 if THOROUGH else 150.0
 """The longest that others may wait inside a process of the gateway, in CPU time of its event loop's thread.
@@ -121,9 +124,21 @@ class Site:
         """Return the name of a new topic of one partition."""
         return create_topic(self.cluster.bootstrap_servers(), f"hostile-{next(_topic_numbers)}")
 
-    def connect(self, user: str | None = None) -> Attacker:
-        """Return a connection; `user` logs in, where there is SASL."""
-        client = Attacker(self.address, ANSWER_S)
+    def target(self, version: int = 9) -> Target:
+        """Return a target of a new topic."""
+        topic = self.topic()
+        topic_id = self.topic_id(topic) if version >= FIRST_TOPIC_ID else None
+        return Target(topic, version, self.place, topic_id)
+
+    def topic_id(self, topic: str) -> UUID:
+        """Return the id that the broker gave the topic."""
+        with RawClient(self.cluster.bootstrap_servers(PLAINTEXT)) as broker:
+            (found,) = broker.call(METADATA, 12, {"topics": [{"name": topic}]})["topics"]
+        return UUID(found["topic_id"])
+
+    def connect(self, user: str | None = None, *, source: str = "") -> Attacker:
+        """Return a connection; `user` logs in, where there is SASL. `source`: another address of this machine."""
+        client = Attacker(self.address, ANSWER_S, source)
         if user is not None and self.place.sasl:
             client.log_in(user)
         return client
@@ -182,6 +197,7 @@ def running_site(
     quotas: Mapping[str, Any] | None = None,
     settings: Mapping[str, Any] | None = None,
     listener: Mapping[str, Any] | None = None,
+    admin: Mapping[str, Any] | None = None,
     shown: Certificates | None = None,
 ) -> Iterator[Site]:
     """Start a gateway at that place. `quotas` replace QUOTAS, key by key; `cluster` has SASL.
@@ -192,15 +208,15 @@ def running_site(
     with ExitStack() as stack:
         stack.callback(inside.close)
         tls = (shown or stack.enter_context(certificates())) if place.tls else None
-        gateway = stack.enter_context(
-            GatewayProcess(
-                cluster.bootstrap_servers(SASL_PLAINTEXT if place.sasl else PLAINTEXT),
-                quotas={**QUOTAS, **(quotas or {}), "mode": place.mode},
-                settings={"workers": place.workers, **(settings or {})},
-                listener={**({"tls": tls.of_listener} if tls else {}), **(listener or {})},
-                environment=inside.environment,
-            )
+        gateway = GatewayProcess(
+            cluster.bootstrap_servers(SASL_PLAINTEXT if place.sasl else PLAINTEXT),
+            quotas={**QUOTAS, **(quotas or {}), "mode": place.mode},
+            settings={"workers": place.workers, **(settings or {})},
+            listener={**({"tls": tls.of_listener} if tls else {}), **(listener or {})},
+            environment=inside.environment,
         )
+        gateway.config["admin"].update(admin or {})
+        stack.enter_context(gateway)
         _wait_for_workers(gateway, place)
         address = gateway.bootstrap_servers
         if tls is not None:
@@ -249,19 +265,27 @@ class Sites:
 def carry_out(site: Site, case: Case) -> None:
     """Attack, and hold the gateway to all that is promised. Raises AssertionError, TimeoutError."""
     attack = case.attack
-    target = Target(site.topic(), case.version, case.place)
+    target = site.target(case.version)
     frames = [list(attack.frames(target)) for _ in range(attack.connections)]
     counted_before = site.would_refuse()
     attackers: list[Attacker] = []
     try:
         with site.under_attack(share_bytes=attack.share_bytes, log_lines=attack.log_lines):
-            attackers += [site.connect(attack.user) for _ in frames]
+            attackers += [_connected(site, attack) for _ in frames]
             outcomes = _carried_out(case, attackers, frames)
     finally:
         for attacker in attackers:
             attacker.close()
     _check_quota(site, case, target, counted_before)
     attack.check(target, outcomes)
+
+
+def _connected(site: Site, attack: Attack) -> Attacker:
+    if attack.log_in is None:
+        return site.connect(attack.user)
+    attacker = site.connect()
+    attack.log_in(attacker)
+    return attacker
 
 
 def _carried_out(case: Case, attackers: Sequence[Attacker], frames: Sequence[list[bytes]]) -> list[Outcome]:

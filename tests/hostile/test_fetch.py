@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 
@@ -10,12 +11,13 @@ from pidgate.sandbox.spec import PLAINTEXT
 from tests.hostile.attack import HOSTILE_USER, Place, framed
 from tests.hostile.attacker import Attacker, authenticate, handshake, plain_token
 from tests.hostile.site import Site, running_site
+from tests.support import share_group
 from tests.support.frames import produce_request, record_batch
 from tests.support.raw import RawClient, request
 
 pytestmark = pytest.mark.kafka
 
-FETCH = 1
+FETCH, SHARE_FETCH = 1, 78
 RATE = 100_000
 WINDOW_S = 1.1
 BATCH_BYTES = 50_000
@@ -99,5 +101,39 @@ def test_a_pipeline_of_fetches_is_held_to_the_rate(site: Site, topic: str, versi
     with site.under_attack(), site.connect(HOSTILE_USER if waits else None) as attacker:
         login = b"" if waits else handshake() + authenticate(plain_token(HOSTILE_USER))
         attacker.send(login + _fetches(topic, version))
+        received = _received(attacker, PATIENCE_S)
+    assert BATCH_BYTES < received < RATE * (PATIENCE_S + WINDOW_S) + 2 * BATCH_BYTES
+
+
+def _share_fetches(site: Site, topic: str, version: int) -> bytes:
+    """A share session's fetches: each would bring what nobody has got yet."""
+    group, member_id = f"share-{topic}-{version}", str(uuid4())
+    with RawClient(site.cluster.bootstrap_servers(PLAINTEXT)) as broker:
+        share_group.join(broker, group, member_id, topic)
+    topics = [{"topic_id": site.topic_id(topic), "partitions": [{"partition_index": 0}]}]
+    body = {
+        "group_id": group,
+        "member_id": member_id,
+        "max_wait_ms": 500,
+        "min_bytes": 1,
+        "max_bytes": 50_000_000,
+        "max_records": 1_000,
+        "batch_size": 1_000,
+    }
+    return b"".join(
+        request(
+            SHARE_FETCH, version, {**body, "share_session_epoch": epoch, "topics": [] if epoch else topics}
+        )
+        for epoch in range(PIPELINE)
+    )
+
+
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.nightly)])
+def test_a_pipeline_of_share_fetches_is_held_to_the_rate(site: Site, topic: str, version: int) -> None:
+    """As with fetches; what was recorded before is forgotten."""
+    fetches = _share_fetches(site, topic, version)
+    time.sleep(WINDOW_S)
+    with site.under_attack(), site.connect(HOSTILE_USER) as attacker:
+        attacker.send(fetches)
         received = _received(attacker, PATIENCE_S)
     assert BATCH_BYTES < received < RATE * (PATIENCE_S + WINDOW_S) + 2 * BATCH_BYTES

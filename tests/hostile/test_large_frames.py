@@ -1,8 +1,6 @@
 """One frame stalls nobody, and takes no more memory than it has bytes: many of everything that may be repeated."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
-from uuid import UUID
 
 from tests.hostile.attack import ONE_RECORD, WITH_SASL, Attack, Case, Delivery, Target, cases
 from tests.hostile.attacker import authenticate, handshake
@@ -11,17 +9,12 @@ from tests.hostile.site import Site, carry_out
 from tests.support.frames import record_batch
 from tests.support.raw import request
 
-DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
+DESCRIBE_CONFIGS, DESCRIBE_QUOTAS, ALTER_QUOTAS = 32, 48, 49
 USER = "user"
-FIRST_TOPIC_ID = 13
-SOME_ID = UUID(int=1)
+TOPIC = 2
 
 Frames = Callable[[Target], Iterable[bytes]]
 Partitions = list[tuple[int, bytes | None]]
-
-
-def topic_of(target: Target) -> Any:
-    return SOME_ID if target.version >= FIRST_TOPIC_ID else target.topic
 
 
 def produce(partitions: int, batches: int) -> Frames:
@@ -32,9 +25,26 @@ def produce(partitions: int, batches: int) -> Frames:
             return record_batch(target.new_id(), records=ONE_RECORD)
 
         data: Partitions = [(index, b"".join(batch() for _ in range(batches))) for index in range(partitions)]
-        return [target.produce_of([(topic_of(target), data)], version=target.version)]
+        return [target.produce_of([(target.named(target.version), data)], version=target.version)]
 
     return frames
+
+
+def batches_of_one_id(partitions: int, batches: int) -> Frames:
+    """The same, all of one new id: one decision, and one answer or none."""
+
+    def frames(target: Target) -> list[bytes]:
+        batch = record_batch(target.new_id(), records=ONE_RECORD)
+        data: Partitions = [(index, batch * batches) for index in range(partitions)]
+        return [target.produce_of([(target.named(target.version), data)], version=target.version)]
+
+    return frames
+
+
+def configs(target: Target) -> list[bytes]:
+    """The configuration of 1,000 topics: the broker answers with more than a megabyte."""
+    asked = {"resource_type": TOPIC, "resource_name": target.topic}
+    return [request(DESCRIBE_CONFIGS, target.version, {"resources": [asked] * 1_000})]
 
 
 def topics_of_one_name(target: Target) -> list[bytes]:
@@ -97,6 +107,28 @@ ATTACKS = [
         name="a new id for each of 20,000 partitions",
         frames=produce(20_000, 1),
         versions=(9, 3, 8, 12, 13),
+    ),
+    Attack(
+        name="2,990 batches of one new id in one partition, up to version 2",
+        frames=batches_of_one_id(1, 2_990),
+        versions=(2, 0, 1),
+    ),
+    Attack(
+        name="99,999 batches in one partition, up to version 2",
+        frames=batches_of_one_id(1, 99_999),
+        versions=(2, 0, 1),
+        deliveries=(Delivery.PIPELINED, Delivery.ODD_BYTES),
+        share_bytes=8 * MiB,  # the request
+    ),
+    Attack(
+        name="one new id in each of 2,990 partitions",
+        frames=batches_of_one_id(2_990, 1),
+        versions=(9, 3, 8, 12, 13),
+    ),
+    Attack(
+        name="the configuration of 1,000 topics",
+        frames=configs,
+        versions=(4, 1, 3),
     ),
     Attack(
         name="topic names of 32 kB",

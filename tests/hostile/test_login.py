@@ -2,7 +2,8 @@
 
 import base64
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -20,13 +21,15 @@ from tests.hostile.attack import (
     cases,
     versions_of,
 )
-from tests.hostile.attacker import SASL_AUTHENTICATE, authenticate, handshake, plain_token
+from tests.hostile.attacker import SASL_AUTHENTICATE, Attacker, authenticate, handshake, plain_token
 from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
 from tests.support.raw import RawClient, request
 from tests.support.scram import scram_login
 
 CREATE_DELEGATION_TOKEN = 38
 MANY = 40
+MANY_LOGINS = 5
+EACH = 4
 
 ATTACKS = [
     Attack(
@@ -97,8 +100,29 @@ BEFORE_LOGIN = [
     ),
 ]
 
+NO_TOKENS = (",TOKENAUTH=true", ",tokenauth=true,tokenauth=false", ",x=tokenauth")
 
-@cases(ATTACKS + BEFORE_LOGIN)
+
+def _by_scram(extensions: str) -> Callable[[Attacker], None]:
+    def log_in(attacker: Attacker) -> None:
+        assert scram_login(attacker, HOSTILE_USER, f"{HOSTILE_USER}-secret", extensions) == 0
+
+    return log_in
+
+
+EXTENSIONS = [
+    Attack(
+        name=f"a SCRAM extension that makes no token, {extensions[1:]}",
+        frames=lambda target: [target.produce(version=target.version) for _ in range(20)],
+        versions=(9, 3, 13),
+        places=WITH_SASL,
+        log_in=_by_scram(extensions),
+    )
+    for extensions in NO_TOKENS
+]
+
+
+@cases(ATTACKS + BEFORE_LOGIN + EXTENSIONS)
 def test_attack(site: Site, case: Case) -> None:
     carry_out(site, case)
 
@@ -107,19 +131,6 @@ def test_attack(site: Site, case: Case) -> None:
 def gateway_site(sasl_cluster: Cluster) -> Iterator[Site]:
     with running_site(sasl_cluster, Place()) as site:
         yield site
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("extensions", [",TOKENAUTH=true", ",tokenauth=true,tokenauth=false", ",x=tokenauth"])
-def test_an_extension_that_the_broker_does_not_know_makes_nobody_else_of_a_user(
-    gateway_site: Site, extensions: str
-) -> None:
-    topic = gateway_site.topic()
-    frames = [Target(topic, 9, Place()).produce() for _ in range(20)]
-    with gateway_site.under_attack(), gateway_site.connect() as attacker:
-        assert scram_login(attacker, HOSTILE_USER, f"{HOSTILE_USER}-secret", extensions) == 0
-        attacker.attack(frames, Delivery.ODD_BYTES)
-    assert gateway_site.ids_at_brokers(topic) == set()
 
 
 @pytest.mark.kafka
@@ -155,21 +166,34 @@ def _delegation_token(site: Site, user: str, *, is_seen: bool) -> tuple[str, str
     raise TimeoutError("the broker does not know its token")
 
 
+def _also_at(*others: Place) -> list[Any]:
+    """In one process, enforced, by day; at the others by night."""
+    return [Place(), *(pytest.param(place, marks=pytest.mark.nightly) for place in others)]
+
+
 @pytest.mark.kafka
 @pytest.mark.parametrize(("rate", "passed"), [(None, 0), (5, 6)])
+@pytest.mark.parametrize(
+    "place", _also_at(Place(workers=2), Place(mode="observe"), Place(workers=2, mode="observe")), ids=str
+)
 def test_a_delegation_token_that_nobody_saw_has_the_quota_of_its_mechanism(
-    sasl_cluster: Cluster, rate: int | None, passed: int
+    sasl_cluster: Cluster, place: Place, rate: int | None, passed: int
 ) -> None:
     """By default that of the default user, which is 0 here; the owner's own would let all of them pass."""
     own = {} if rate is None else {"unidentified": {"SCRAM-SHA-256": {"producer_ids_rate": rate}}}
-    with running_site(sasl_cluster, Place(), quotas=own) as site:
-        topic = site.topic()
+    with running_site(sasl_cluster, place, quotas=own) as site:
+        target = site.target()
         token = _delegation_token(site, HONEST_USER, is_seen=False)
-        frames = [Target(topic, 9, Place()).produce() for _ in range(20)]
-        with site.under_attack(), site.connect() as attacker:
-            assert scram_login(attacker, *token, ",tokenauth=true") == 0
-            attacker.attack(frames, Delivery.WHOLE)
-        assert len(site.ids_at_brokers(topic)) == passed
+        with site.under_attack(log_lines=2 * place.workers):
+            for _ in range(MANY_LOGINS):  # so that each worker has one
+                with site.connect() as attacker:
+                    assert scram_login(attacker, *token, ",tokenauth=true") == 0
+                    attacker.attack([target.produce() for _ in range(EACH)], Delivery.WHOLE)
+        brought, excess = MANY_LOGINS * EACH, MANY_LOGINS * EACH - passed
+        is_enforced = place.mode == "enforce"
+        assert len(site.ids_at_brokers(target.topic)) == (passed if is_enforced else brought)
+        if not is_enforced:
+            assert site.counted(excess, "pidgate_producer_ids_would_refuse_total") == excess
         shown = site.gateway.metrics().value(
             "pidgate_producer_ids_quota", user="(unidentified SCRAM-SHA-256)"
         )
@@ -187,10 +211,12 @@ def test_a_delegation_token_whose_owner_is_known_sheds_no_quota_of_his(
         token = _delegation_token(site, HOSTILE_USER, is_seen=True)
         topic = site.topic()
         with site.under_attack(log_lines=2 * workers):  # each process limits its own
-            for _ in range(5):  # so that each worker has one
+            for _ in range(MANY_LOGINS):  # so that each worker has one
                 with site.connect() as attacker:
                     assert scram_login(attacker, *token, ",tokenauth=true") == 0
-                    attacker.attack([Target(topic, 9, Place()).produce() for _ in range(4)], Delivery.WHOLE)
+                    attacker.attack(
+                        [Target(topic, 9, Place()).produce() for _ in range(EACH)], Delivery.WHOLE
+                    )
         assert site.ids_at_brokers(topic) == set()
         owned = _delegation_token(site, HONEST_USER, is_seen=True)
         topic = site.topic()

@@ -17,7 +17,7 @@ from pidgate.sandbox.kafka import Cluster
 from tests.hostile.attack import HOSTILE_USER, ONE_RECORD, Attack, Case, Delivery, Place, Target, cases
 from tests.hostile.site import HONEST_USER, Site, carry_out, running_site
 from tests.support import raw
-from tests.support.frames import record_batch
+from tests.support.frames import Topics, record_batch
 
 MANY = 20
 
@@ -36,13 +36,15 @@ def _produce(
     target: Target, producer_id: int, *, transactional_id: str | None = None, transactional: bool = False
 ) -> bytes:
     batch = record_batch(producer_id, records=ONE_RECORD, transactional=transactional)
-    return target.produce_of([(target.topic, [(0, batch)])], version=9, transactional_id=transactional_id)
+    data: Topics = [(target.named(target.version), [(0, batch)])]
+    return target.produce_of(data, version=target.version, transactional_id=transactional_id)
 
 
 ATTACKS = [
     Attack(
         name="ids made known by a transaction that nobody began",
         frames=_known_by_a_transaction_nobody_began,
+        versions=(9, 3, 8, 12, 13),
     ),
 ]
 

@@ -19,6 +19,7 @@ from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
 from tests.kafka.test_proxy_apis import await_coordinator
+from tests.support import share_group
 from tests.support.byte_quotas import (
     API_VERSIONS,
     METADATA,
@@ -395,32 +396,6 @@ class ShareMember:
         self.member_id = str(uuid4())
         self.epoch = 0
 
-    def join(self, direct: RawClient) -> None:
-        """At the broker itself: what is shared out does not depend on who asks."""
-        reset = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
-        body: dict[str, Any] = {
-            "resources": [{"resource_type": 32, "resource_name": self.client_id, "configs": [reset]}],
-            "validate_only": False,
-        }
-        answer = direct.call(44, 1, body)
-        assert answer["responses"][0]["error_code"] == 0, answer
-        member_epoch = 0
-        for _ in range(200):
-            heartbeat = {
-                "group_id": self.client_id,
-                "member_id": self.member_id,
-                "member_epoch": member_epoch,
-                "rack_id": None,
-                "subscribed_topic_names": [self.scene.topic] if member_epoch == 0 else None,
-            }
-            answer = direct.call(76, 1, heartbeat)
-            if answer["error_code"] == 0:
-                member_epoch = answer["member_epoch"]
-                if answer["assignment"] and answer["assignment"]["topic_partitions"]:
-                    return
-            time.sleep(0.05)
-        raise TimeoutError(f"nothing was assigned: {answer}")
-
     def fetch(self, client: RawClient, max_bytes: int) -> bytes:
         partition = {"partition_index": 0, "acknowledgement_batches": []}
         body = {
@@ -460,7 +435,7 @@ def test_share_fetch(scene: Scene, client_id: str, version: int) -> None:
     await_coordinator(scene.broker, 0)
     member = ShareMember(scene, version, client_id)
     with RawClient(scene.broker) as direct, scene.client() as client:
-        member.join(direct)
+        share_group.join(direct, client_id, member.member_id, scene.topic)
         frames, asked_s = member.fetch_records(client, HALF)
         assert all(struct.unpack_from(">i", frame, 5) == (0,) for frame in frames)
         second = member.fetch(client, HALF + 9_000)  # whole batches: six of them
@@ -481,7 +456,7 @@ def test_one_share_fetch_gets_what_the_quota_allows_in_its_window(scene: Scene, 
     await_coordinator(scene.broker, 0)
     member = ShareMember(scene, 2, client_id)
     with RawClient(scene.broker) as direct, scene.client() as client:
-        member.join(direct)
+        share_group.join(direct, client_id, member.member_id, scene.topic)
         frames, _ = member.fetch_records(client, 50_000_000)
         print(f"ShareFetch: asked for 50 MB at {RATE} B/s, got {len(frames[-1])} bytes")
         assert FREE * 0.85 <= len(frames[-1]) <= FREE + 300

@@ -63,8 +63,9 @@ def address_of(servers: str | Address) -> Address:
 class RawClient(BlockingConnection):
     """A blocking connection that takes addresses as tests have them, and calls an API by its number."""
 
-    def __init__(self, address: str | Address, timeout_s: float = 15.0) -> None:
-        super().__init__(address_of(address), client_id="raw", timeout_s=timeout_s)
+    def __init__(self, address: str | Address, timeout_s: float = 15.0, source: str = "") -> None:
+        """`source`: the address of this machine to connect from, if any."""
+        super().__init__(address_of(address), client_id="raw", timeout_s=timeout_s, source_host=source)
 
     def call(self, api_key: int, version: int, body: Body | None = None) -> dict[str, Any]:
         """Return the decoded answer to a request. Raises ConnectionLost."""

@@ -1,17 +1,19 @@
 """Byte rates on one connection: what is counted when, who is muted how long, and what the answers tell."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from uuid import UUID
 
 import pytest
 
-from pidgate.gateway.proxy.apis.fetch import FETCH_API
+from pidgate.gateway.proxy.apis.fetch import FETCH_API, FETCH_WITH_ENDPOINTS, FetchApi
 from pidgate.protocol.throttle import fetch_throttle_in, produce_throttle_at, read
 from pidgate.quota.settings import ByteQuotas, ByteRates
 from tests.support import raw
 from tests.support.scene import Pair, Scene, answer, frame_of, heartbeat
 
-PRODUCE, FETCH = 0, 1
+PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 RATE = 1_000
 """Bytes per second; in a fresh window of 11 samples 10,000 pass before anybody waits."""
 WINDOW = 10 * RATE
@@ -150,21 +152,54 @@ def test_a_fetch_asks_for_no_more_than_the_window_allows(scene: Scene) -> None:
     assert pair.broker.sent() == first + fetch(2, max_bytes=WINDOW - 1)
 
 
+def share_fetch(correlation_id: int) -> bytes:
+    body = {"group_id": "g", "member_id": "m", "share_session_epoch": correlation_id, "max_bytes": 50}
+    return raw.request(SHARE_FETCH, 2, body, correlation_id=correlation_id)
+
+
+def share_fetch_answer(correlation_id: int, size: int) -> bytes:
+    """A whole ShareFetch answer of that size, without its size prefix."""
+
+    def answer_with(records: int) -> bytes:
+        partition = {"records": bytes(records), "current_leader": {"leader_id": 1, "leader_epoch": 1}}
+        body = {"responses": [{"topic_id": UUID(int=1), "partitions": [partition]}], "node_endpoints": []}
+        return raw.response(SHARE_FETCH, 2, body, correlation_id=correlation_id)
+
+    overhead = len(answer_with(1_000)) - 4 - 1_000
+    return answer_with(size - overhead)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """An API that fetches: a request, an answer of so many bytes, what is done with it."""
+
+    request: Callable[[int], bytes]
+    answer: Callable[[int, int], bytes]
+    api: FetchApi
+
+
+FETCHES = Kind(lambda n: fetch(n, max_bytes=50), lambda n, size: fetch_answer(n, size - 8), FETCH_API)
+KINDS = [
+    pytest.param(FETCHES, id="Fetch"),
+    pytest.param(Kind(share_fetch, share_fetch_answer, FETCH_WITH_ENDPOINTS), id="ShareFetch"),
+]
+
+
 @contextmanager
-def pipelined(scene: Scene, count: int) -> Iterator[Pair]:
-    """A client that sends many Fetches at once, and a broker that answers each with WINDOW / 4 bytes."""
+def pipelined(scene: Scene, count: int, kind: Kind = FETCHES) -> Iterator[Pair]:
+    """A client that sends many Fetches at once."""
     pair = scene.connect()
-    pair.client.receive(b"".join(fetch(number, max_bytes=50) for number in range(1, count + 1)))
+    pair.client.receive(b"".join(map(kind.request, range(1, count + 1))))
     yield pair
 
 
-def answered(scene: Scene, count: int) -> int:
-    """Return how many Fetches of a pipeline left while the broker answered each; no time passes."""
-    with pipelined(scene, count) as pair:
+def answered(scene: Scene, count: int, kind: Kind) -> int:
+    """Return how many Fetches of a pipeline left while the broker answered each with WINDOW / 4 bytes, at once."""
+    with pipelined(scene, count, kind) as pair:
         number = 0
-        while len(pair.broker.sent()) > number * len(fetch(1)):
+        while len(pair.broker.sent()) > number * len(kind.request(1)):
             number += 1
-            pair.broker.receive(fetch_answer(number, WINDOW // 4 - 8))
+            pair.broker.receive(kind.answer(number, WINDOW // 4))
         return number
 
 
@@ -183,13 +218,17 @@ def test_the_next_fetch_leaves_when_the_answer_before_has_told_its_size(scene: S
         assert len(pair.broker.sent()) == 3 * one
 
 
-def test_a_pipeline_of_fetches_overshoots_by_one_answer(scene: Scene) -> None:
-    assert answered(scene, 200) == 5
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pipeline_of_fetches_overshoots_by_one_answer(scene: Scene, kind: Kind) -> None:
+    assert answered(scene, 200, kind) == 5
 
 
-def test_a_fetch_that_did_not_wait_would_be_noticed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FETCH_API, "waits_for_size", False)
-    assert answered(scene, 200) == 200
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fetch_that_did_not_wait_would_be_noticed(
+    scene: Scene, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind.api, "waits_for_size", False)
+    assert answered(scene, 200, kind) == 200
 
 
 def test_what_is_behind_a_fetch_that_waits_waits_too(scene: Scene) -> None:
