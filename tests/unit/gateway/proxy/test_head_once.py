@@ -58,6 +58,8 @@ def cases() -> Iterator[Any]:
             )
             yield pytest.param(frame, id=spoken.name)
     for api_key, version, given in named_in_each_field(OWN):
+        if version not in (SPOKEN[api_key].min_version, SPOKEN[api_key].max_version):
+            continue
         label = f"{SPOKEN[api_key].name}-{version}-{next(iter(given))}"
         yield pytest.param(raw.request(api_key, version, given), id=label)
     for version in range(3, 13):
@@ -155,7 +157,8 @@ def uses(tree: ast.Module) -> int:
 
 
 def test_one_module_parses_heads() -> None:
-    found = [path for path in sources(*FOLDERS) if uses(ast.parse((ROOT / path).read_text("utf-8")))]
+    texts = {path: (ROOT / path).read_text("utf-8") for path in sources(*FOLDERS)}
+    found = [path for path, text in texts.items() if PARSER in text and uses(ast.parse(text))]
     assert found == [PARSED_IN]
 
 
