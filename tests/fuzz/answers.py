@@ -27,6 +27,7 @@ from pidgate.protocol.gateway_topics import (
     GatewayTopicSet,
     filtering,
 )
+from pidgate.protocol.headers import peek_request
 from pidgate.protocol.versions import SPOKEN, speaks
 from pidgate.protocol.work import at_once
 from tests.fuzz.kio_oracle import SELECTOR, drawn_answers, kios, parts, seeds
@@ -189,7 +190,8 @@ def _same_errors(data: bytes, found: object) -> None:
 def _refusals(version: int) -> tuple[bytes, ...]:
     """What stands in an answer for the gateway's topic, which the request named."""
     request = raw.request(METADATA, version, {"topics": [{"name": TOPIC}]})[4:]
-    cut = gateway_topics.cut_metadata_request(request, 0, len(request), GatewayTopicSet([TOPIC]))
+    head = peek_request(request, 0, len(request))
+    cut = gateway_topics.cut_metadata_request(request, head, GatewayTopicSet([TOPIC]))
     assert cut is not None
     return cut.refusals
 

@@ -10,14 +10,14 @@ import pytest
 
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.frames import Reader, uvarint
-from pidgate.protocol.headers import peek_request
+from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.produce import BATCH_HEADER_BYTES, FIRST_TOPIC_ID, TRANSACTIONAL, unpack_batch, walk
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES, RepeatedProduce
 from tests.support.frames import record_batch
 from tests.support.inputs import ROOT
 
 Walked = tuple[int, bool, list[tuple[int, int, int, bytes, int]]]
-Walk = Callable[[bytes, int, int], Walked]
+Walk = Callable[[bytes, RequestHead], Walked]
 
 VERSIONS: Final = range(9, 14)
 NAMES: Final = (None, "", "payments", "p" * 200)
@@ -72,10 +72,9 @@ def odd_frames() -> Iterator[tuple[bytes, bytes]]:
                     yield plain, before + form + behind
 
 
-def general(buf: bytes, start: int, end: int) -> Walked:
+def general(buf: bytes, head: RequestHead) -> Walked:
     """Read a request field by field with the general reader. Raises KafkaProtocolError."""
-    head = peek_request(buf, start, end)
-    reader = Reader(buf, head.body, end, flexible=True)
+    reader = Reader(buf, head.body, head.end, flexible=True)
     transactional = reader.raw_string() is not None
     acks = reader.i16()
     reader.i32()
@@ -99,7 +98,7 @@ def general(buf: bytes, start: int, end: int) -> Walked:
 def outcome(read: Walk, frame: bytes) -> Walked | None:
     """Return what is read; None: it is refused."""
     try:
-        return read(frame, 0, len(frame))
+        return read(frame, peek_request(frame, 0, len(frame)))
     except KafkaProtocolError:
         return None
 
@@ -113,7 +112,7 @@ def misread_repeats(make: Callable[[], RepeatedProduce]) -> tuple[int, list[byte
     known, wrong = 0, []
     for plain, frame in odd_frames():
         repeated = make()
-        repeated.walk(plain, 0, len(plain))
+        repeated.walk(plain, peek_request(plain, 0, len(plain)))
         read = outcome(general, frame)
         if repeated.recognises(frame, 0, len(frame)):
             known += 1
