@@ -31,6 +31,7 @@ HOT_MODULES = [
     "pidgate/gateway/proxy/apis/passing_produce.py",
     "pidgate/gateway/proxy/apis/produce.py",
     "pidgate/gateway/proxy/apis/producer_ids.py",
+    "pidgate/gateway/proxy/apis/responses.py",
     "pidgate/gateway/proxy/apis/table.py",
     "pidgate/gateway/proxy/apis/topics.py",
     "pidgate/gateway/proxy/apis/transaction_parts.py",

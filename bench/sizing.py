@@ -1,4 +1,4 @@
-"""What the gateway takes of a machine: one table, docs/sizing.md, made from the committed results.
+"""One table of what the gateway takes of a machine, docs/sizing.md, made from the committed results.
 
 `python -m bench.sizing` writes it anew, as `python -m bench --commit` does; a test holds the page to the results.
 """

@@ -94,7 +94,7 @@ def tokens(
 
 
 def _text(token: bytes) -> str:
-    """Raises LoginRefused."""
+    """Decode a token. Raises LoginRefused."""
     try:
         return token.decode()
     except UnicodeDecodeError as error:

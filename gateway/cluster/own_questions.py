@@ -21,7 +21,7 @@ class NotAnswered(Exception):
 
 
 class OwnQuestions:
-    """Puts questions to the first broker that answers, with the credentials of `own_client.sasl`."""
+    """Questions to the first broker that answers, with the credentials of `own_client.sasl`."""
 
     def __init__(
         self,

@@ -24,9 +24,9 @@ class EventOutbox:
         self._unwritten: deque[bytes] = deque()
         self._written: deque[bytes] = deque()
         self._left = 0
-        """How many of those written on this connection are no longer kept."""
+        """Number of those written on this connection that are no longer kept."""
         self._again = 0
-        """How many of the next to write were made before this connection."""
+        """Number of the next to write that were made before this connection."""
         self.dropped = 0
         """Events that are lost."""
 

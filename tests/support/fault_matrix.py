@@ -164,7 +164,7 @@ MATRIX: Final[dict[str, tuple[Row, ...]]] = {
             (
                 f"{_GETS_THROUGH}[state owner killed]",
                 f"{_GETS_THROUGH}[state owner hangs]",
-                f"{_WORKERS}::test_without_its_holder_a_worker_lets_ids_pass",
+                f"{_WORKERS}::test_without_its_state_owner_a_worker_lets_ids_pass",
                 "hostile/test_state_owner.py::test_while_the_state_owner_is_gone_a_user_has_a_ceiling",
             ),
         ),

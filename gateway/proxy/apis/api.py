@@ -18,6 +18,7 @@ from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.gateway_topics import CLOSE_CAUSE, CLOSE_REASON, GatewayTopics
 from pidgate.gateway.cluster.token_owners import NOTHING_KNOWN
 from pidgate.gateway.metrics.counters import Counters
+from pidgate.gateway.proxy.apis.responses import UNREAD, Buffer, Passing, Response
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
@@ -38,7 +39,6 @@ from pidgate.quota.verdicts import Refuse, Session
 
 SIZE_PREFIX_BYTES: Final = 4
 
-Buffer = bytes | bytearray
 
 _HEAD: Final = Struct(">hhi")
 
@@ -62,25 +62,6 @@ TAKEN: Final = Step.TAKEN
 CLOSE: Final = Step.CLOSE
 INSTEAD: Final = Step.INSTEAD
 HOLD: Final = Step.HOLD
-
-
-class Passing(IntEnum):
-    """The way of a broker's answer to the client."""
-
-    UNREAD = 0
-    """Unread: it streams through."""
-    ENDPOINTS_LAST = 1
-    """By a walker that rewrites the addresses at its end (Fetch, ShareFetch)."""
-    WHOLE = 2
-    """Read whole, then handed to `Api.response`."""
-    COUNTED = 3
-    """`Api.begins` is asked once its head is there, and says which of the others it is."""
-
-
-UNREAD: Final = Passing.UNREAD
-ENDPOINTS_LAST: Final = Passing.ENDPOINTS_LAST
-WHOLE: Final = Passing.WHOLE
-COUNTED: Final = Passing.COUNTED
 
 
 class Api:
@@ -188,24 +169,6 @@ class Request(InFlightRequest):
         self._head = None
 
 
-class Response:
-    """An answer of the broker, buf[start:end] without its size prefix, which lies before `start`.
-
-    There is one for each broker's channel, used again and again: keep nothing of it, but a buffer that `may_be_kept`.
-    """
-
-    __slots__ = ("buf", "end", "may_be_kept", "now_ms", "start")
-
-    def __init__(self) -> None:
-        self.buf = NO_BYTES
-        self.may_be_kept = False
-        """The buffer belongs to this answer; else it is the one that all connections read into."""
-        self.start = 0
-        self.end = 0
-        self.now_ms = 0
-
-
-NO_BYTES: Final = bytearray()
 NO_LOGIN: Final = Authentication(required=False)
 NO_SENSORS: Final[tuple[ClientSensors | None, ClientSensors | None]] = (None, None)
 
@@ -273,7 +236,7 @@ class ApiContext(ABC):
         self.token_owners = NOTHING_KNOWN
         """Of delegation tokens, which brokers' answers show."""
         self.find_owner: Callable[[str], bool] | None = None
-        """Has a broker asked for the owner of a token, and returns whether one is; then Conversation.owner_found."""
+        """Asks a broker for the owner of a token, then calls Conversation.owner_found. False: none can be asked."""
         self.awaits_owner = False
         """It is logged in, and the owner of its token is being asked for: what needs an identity is held."""
         self.recorder: ConnectionRecorder | None = None

@@ -11,13 +11,15 @@ from typing import Final
 from pidgate.gateway.proxy.apis.api import (
     HOLD,
     SIZE_PREFIX_BYTES,
-    WHOLE,
     Api,
     ApiContext,
     InFlightRequest,
     Request,
-    Response,
     Step,
+)
+from pidgate.gateway.proxy.apis.responses import (
+    WHOLE,
+    Response,
 )
 from pidgate.gateway.quotas.kafka_api import QuotaExchange, described
 from pidgate.protocol.client_quotas import read_user_filter

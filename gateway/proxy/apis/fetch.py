@@ -10,17 +10,19 @@ from __future__ import annotations
 from typing import Final
 
 from pidgate.gateway.proxy.apis.api import (
-    COUNTED,
-    ENDPOINTS_LAST,
     SIZE_PREFIX_BYTES,
-    UNREAD,
     Api,
     ApiContext,
     InFlightRequest,
-    Passing,
     Request,
-    Response,
     Step,
+)
+from pidgate.gateway.proxy.apis.responses import (
+    COUNTED,
+    ENDPOINTS_LAST,
+    UNREAD,
+    Passing,
+    Response,
 )
 from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
 from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, raise_to

@@ -11,13 +11,15 @@ from typing import Final
 from pidgate.gateway.proxy.apis.api import (
     FORWARD,
     HOLD,
-    WHOLE,
     Api,
     ApiContext,
     InFlightRequest,
     Request,
-    Response,
     Step,
+)
+from pidgate.gateway.proxy.apis.responses import (
+    WHOLE,
+    Response,
 )
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk

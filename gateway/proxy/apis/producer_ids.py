@@ -6,13 +6,15 @@ from pidgate.events.redaction import TRANSACTIONAL_ID, hash64, pseudonym
 from pidgate.gateway.metrics.counters import INIT_REFUSED
 from pidgate.gateway.proxy.apis.api import (
     HOLD,
-    WHOLE,
     Api,
     ApiContext,
     InFlightRequest,
     Request,
-    Response,
     Step,
+)
+from pidgate.gateway.proxy.apis.responses import (
+    WHOLE,
+    Response,
 )
 from pidgate.names import bounded
 from pidgate.protocol import messages

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pidgate.gateway.cluster.gateway_topics import add_refusals
 from pidgate.gateway.proxy.apis.api import (
-    WHOLE,
     Api,
     ApiContext,
     InFlightRequest,
     Request,
-    Response,
     Step,
+)
+from pidgate.gateway.proxy.apis.responses import (
+    WHOLE,
+    Response,
 )
 from pidgate.gateway.seen_answers import Answer, hash_of
 from pidgate.protocol.addresses import rewrite, rewriting

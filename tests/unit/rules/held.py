@@ -17,7 +17,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     "Identity first: What a client may choose around its name or token": (
         "tests/kafka/test_readings.py::test_a_reader_that_keeps_what_kafka_drops_is_noticed",
         "tests/kafka/test_readings.py::test_bearer_tokens_are_found_where_kafka_finds_them",
-        "tests/hostile/test_login.py::test_an_extension_that_the_broker_does_not_know_makes_nobody_else_of_a_user",
+        "tests/hostile/test_login.py::test_attack",
     ),
     "Identity first: a name, once read, stays": (
         f"{_PROXY}sasl_users.py::test_a_mutant_that_lets_a_name_be_dropped_is_noticed",
@@ -69,7 +69,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Fail open: a state owner that is gone": (
         "tests/unit/gateway/process/test_workers_patience.py::test_a_silent_owner_is_gone_after_a_second",
-        "tests/kafka/test_workers.py::test_without_its_holder_a_worker_lets_ids_pass",
+        "tests/kafka/test_workers.py::test_without_its_state_owner_a_worker_lets_ids_pass",
     ),
     "Fail open: A worker that cannot be sent what holds is cut off": (
         "tests/unit/gateway/process/test_workers_anew.py::test_mutant_what_finds_no_room_is_left_out",
@@ -134,7 +134,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         f"{_PROXY}memory_per_byte.py::test_objects_that_are_made_of_every_byte_are_noticed",
     ),
     "Connections are bounded: in all": (
-        f"{_PROXY}connection_quotas.py::test_where_all_are_taken_the_longest_silent_one_gives_way",
+        f"{_PROXY}connection_quotas.py::test_where_all_are_taken_the_oldest_without_a_claim_gives_way",
         f"{_PROXY}connection_quotas.py::test_a_mutant_that_bounds_no_handshakes_is_noticed",
     ),
     "Connections are bounded: for each user": (

@@ -12,6 +12,7 @@ import pytest
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy.apis import api as apis
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
+from pidgate.gateway.proxy.apis.responses import Buffer
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.recording.connection_recorder import ConnectionRecorder
 from pidgate.gateway.recording.recorder import Clocks, Identity, Recorder, RecorderSettings
@@ -101,7 +102,7 @@ def count_parses(monkeypatch: pytest.MonkeyPatch) -> list[RequestHead]:
     """Heads that were parsed in this test."""
     found: list[RequestHead] = []
 
-    def counted(buf: apis.Buffer, start: int, end: int) -> RequestHead:
+    def counted(buf: Buffer, start: int, end: int) -> RequestHead:
         found.append(peek_request(buf, start, end))
         return found[-1]
 
