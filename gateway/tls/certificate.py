@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ssl
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final, NamedTuple
 
 from pidgate.gateway.tls import der
@@ -65,11 +66,9 @@ def _validity(certificate: bytes) -> Validity:
 def _field(certificate: bytes, number: int) -> bytes:
     """Return the content of that field of the signed part. Raises ValueError, IndexError."""
     signed = der.content(der.content(certificate, 0, der.SEQUENCE), 0, der.SEQUENCE)
-    fields = der.elements(signed)
-    found = next(fields)
-    for _ in range(number if found.tag == _VERSION else number - 1):
-        found = next(fields, found)
-    return found.content_of(der.SEQUENCE)
+    fields = list(islice(der.elements(signed), number + 1))
+    has_version = fields[0].tag == _VERSION
+    return fields[number if has_version else number - 1].content_of(der.SEQUENCE)
 
 
 def _time(found: der.Element) -> datetime:

@@ -108,7 +108,8 @@ def test_no_certificate_makes_a_user_of_those_that_cannot_be_identified() -> Non
 
 def test_garbage_is_no_certificate() -> None:
     whole = certificate(name(attribute(CN, "joe")))
-    for end in range(len(whole)):
+    empty = (tlv(0x30, tlv(0x30, b"")), tlv(0x30, tlv(0x30, tlv(0xA0, b""))))
+    for garbage in (*(whole[:end] for end in range(len(whole))), *empty):
         with pytest.raises(NotACertificate):
-            subject(whole[:end])
-        assert CertificateUsers("DEFAULT").user(whole[:end]) == NOBODY
+            subject(garbage)
+        assert CertificateUsers("DEFAULT").user(garbage) == NOBODY
