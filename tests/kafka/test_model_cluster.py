@@ -24,7 +24,7 @@ from uuid import UUID
 import pytest
 
 from pidgate.load.connection import ConnectionLost
-from pidgate.protocol import codec, messages
+from pidgate.protocol import messages
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.topics import create_topic
@@ -35,14 +35,15 @@ from tests.simulator.brokers.random_steps import RandomSteps
 from tests.simulator.brokers.same_steps import PARTITIONS, Client, InitProducerId, Outcome, Side, Step
 from tests.simulator.brokers.through_a_gateway import SimulatedGatewayClient
 from tests.simulator.machine import Machine
-from tests.support.raw import RawClient, request
+from tests.support.broker_logs import fetched, whole_batches
+from tests.support.raw import RawClient
 
 pytestmark = pytest.mark.kafka
 
 STEPS = 15
 CLOSED = ("closed",)
 REFUSED = 19
-FETCH, OFFSET_FETCH, DESCRIBE_TRANSACTIONS = 1, 9, 65
+OFFSET_FETCH, DESCRIBE_TRANSACTIONS = 9, 65
 
 Batch = tuple[int, int, int, int, int, bool, bool | None]
 """Base offset, number of the id, epoch, base sequence, records, transactional, whether a marker commits."""
@@ -283,21 +284,12 @@ def _real_log(side: Side, partition: int) -> tuple[list[Batch], list[tuple[int, 
     aborted: dict[tuple[int, int], None] = {}
     while True:
         offset = batches[-1][0] + batches[-1][4] if batches else 0
-        fetched = _fetch(side, partition, offset)
-        for found in fetched.aborted_transactions or ():
+        part = fetched(_connection(side), side.topic, partition, offset)
+        for found in part.aborted_transactions or ():
             aborted[side.number(found.producer_id), found.first_offset] = None
-        if not fetched.records:
-            return batches, sorted(aborted), fetched.last_stable_offset
-        batches += [_batch(side, raw) for raw in _whole_batches(fetched.records)]
-
-
-def _whole_batches(records: bytes) -> Iterator[bytes]:
-    while len(records) > 12:
-        length = 12 + struct.unpack_from(">i", records, 8)[0]
-        if length > len(records):
-            break
-        yield records[:length]
-        records = records[length:]
+        if not part.records:
+            return batches, sorted(aborted), part.last_stable_offset
+        batches += [_batch(side, raw) for raw in whole_batches(part.records)]
 
 
 def _batch(side: Side, raw: bytes) -> Batch:
@@ -314,22 +306,3 @@ def _batch(side: Side, raw: bytes) -> Batch:
         head.is_transactional,
         commits,
     )
-
-
-def _fetch(side: Side, partition: int, offset: int) -> Any:
-    asked = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 30_000}
-    body = {
-        "replica_id": -1,
-        "max_wait_ms": 0,
-        "min_bytes": 0,
-        "max_bytes": 30_000,
-        "isolation_level": 1,
-        "session_id": 0,
-        "session_epoch": -1,
-        "topics": [{"topic": side.topic, "partitions": [asked]}],
-    }
-    assert isinstance(side.client, RawClient)
-    frame = side.client.ask(request(FETCH, 11, body))
-    (found,) = codec.decode_response(FETCH, 11, frame, 0, len(frame)).responses[0].partitions
-    assert found.error_code == 0
-    return found
