@@ -31,8 +31,17 @@ FAMILIES: Final[dict[str, type[ModelProducer]]] = {
     for family in (JavaProducer, LibrdkafkaProducer, KafkaPythonProducer, FranzGoProducer)
 }
 
+MUCH_PADDING_BYTES: Final = 6_000
+"""Of one for which memory has to be granted, once a part of it has come."""
+
 Parts = tuple[tuple[int, int], ...]
 """Partition and number of batches."""
+
+
+def _padding_bytes(world: World) -> int:
+    if world.setup.buffered_total_bytes is not None:
+        return MUCH_PADDING_BYTES
+    return PADDING_BYTES if world.setup.passes_on else 0
 
 
 class Application:
@@ -61,11 +70,12 @@ class Application:
             login=world.login(setup.user),
             transactional_id=f"{setup.name}.tx" if setup.is_transactional else None,
             times=times,
-            padding_bytes=PADDING_BYTES if world.setup.passes_on else 0,
+            padding_bytes=_padding_bytes(world),
         )
         made: ModelProducer = family(
             setup.name, settings, Random(f"{world.schedule.seed}/{setup.name}"), world.trace
         )
+        made.told.heard = world.acknowledged
         return made
 
     def start(self) -> None:

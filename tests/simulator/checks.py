@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 from pidgate.gateway.logs import Event
 from pidgate.quota.sticky import MOST_FURTHER_REFUSALS
 from pidgate.quota.verdicts import Reason
-from tests.simulator import gaps, logs, quota_bound, transactions, wiretap
+from tests.simulator import byte_bound, gaps, logs, memory, quota_bound, transactions, waiting, wiretap
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.ledger import Seen, seen_by_brokers
 
-_CALM: Final = frozenset({"send", "rogues", "mode", "rate", "exempt", "transaction", "wait"})
-"""Steps that leave leaders, brokers, gateways and connections as they are."""
+_ANOTHER_ANSWER: Final = "which is not the next request in flight"
 
 _BY_THE_QUOTA: Final = frozenset({Reason.FIRST_SEEN, Reason.QUEUE, Reason.BLOCKED})
 
@@ -21,15 +20,34 @@ if TYPE_CHECKING:
     from tests.simulator.world import World
 
 
+def at_step(world: World) -> None:
+    """Check what can be seen at once: memory, and that what was acknowledged was in the log at that moment.
+
+    Raises ModelViolation. That it stays there, once and in order, is as well seen at the end: what an acknowledgement
+    has waited for is never cut from a log, and nothing is put before it.
+    """
+    memory.within_limits(world)
+    if world.unwritten:
+        overtaken = gaps.overtaken(world, seen_by_brokers(world))
+        for batch in world.unwritten:
+            if (batch.producer, batch.partition) not in overtaken:
+                raise ModelViolation(f"{logs.words(batch)} was acknowledged before it was in the log")
+        world.unwritten.clear()
+
+
 def at_end(world: World) -> None:
     """Check all that can be seen when everything has ended. Raises ModelViolation."""
     ledger = seen_by_brokers(world)
     overtaken = gaps.overtaken(world, ledger)
     logs.check(world, overtaken)
+    logs.check_readers(world)
     transactions.check(world)
     quota_bound.check(world)
+    byte_bound.check(world)
+    waiting.check(world, overtaken)
     no_broker_address(world)
     restored_first(world)
+    answers_match(world)
     closed_once(world)
     in_order(world, ledger)
     nobody_is_stuck(world, overtaken)
@@ -41,7 +59,7 @@ def no_broker_address(world: World) -> None:
         return
     streams: dict[str, list[bytes]] = {}
     for _, link, reached, what in world.network.trace or ():
-        if isinstance(what, bytes) and reached in world.applications:
+        if isinstance(what, bytes) and (reached in world.applications or reached in world.readers):
             streams.setdefault(link, []).append(what)
     for link, chunks in streams.items():
         if b"broker-" in b"".join(chunks):
@@ -63,12 +81,19 @@ def restored_first(world: World) -> None:
                 raise ModelViolation(f"{line.process} refused before its state was whole")
 
 
+def answers_match(world: World) -> None:
+    """No gateway was given an answer that it did not wait for: brokers here answer what was asked, in order."""
+    for line in world.machine.logged(Event.CONNECTION_CLOSED):
+        if _ANOTHER_ANSWER in str(line.fields.get("reason")):
+            raise ModelViolation(f"{line.process}: {line.fields['reason']}")
+
+
 def in_order(world: World, ledger: list[Seen]) -> None:
     """No refusal makes a broker answer OUT_OF_ORDER_SEQUENCE_NUMBER, where nothing else can.
 
     45 loses nothing, but kafka-python reports the batch as failed, and others answer with a new epoch.
     """
-    is_calm = all(step[1] in _CALM for step in world.schedule.steps)
+    is_calm = all(step[1] in waiting.CALM for step in world.schedule.steps)
     if not is_calm or world.setup.shape.is_fleet or any(one.hurry_s for one in world.setup.clients):
         return
     for seen in ledger:
@@ -109,39 +134,12 @@ def closed_once(world: World) -> None:
             )
 
 
-def waits_without_fault(world: World, waiting: list[Application], bound_s: float) -> None:
+def waits_without_fault(world: World, waiters: list[Application], bound_s: float) -> None:
     """Raise ModelViolation for whoever waits longer than the bound; not for a batch that another one overtook.
 
     Java's producer sends such a batch again and again, until its delivery time-out: KAFKA-15591.
     """
     overtaken = {producer for producer, _ in gaps.overtaken(world, seen_by_brokers(world))}
-    names = [application.name for application in waiting if application.name not in overtaken]
+    names = [application.name for application in waiters if application.name not in overtaken]
     if names:
         raise ModelViolation(f"{', '.join(names)} still wait after {bound_s:.0f} s")
-
-
-def drain_bound_s(world: World) -> float:
-    """Return how long it may take at most, from the end of the faults on, until everybody has been served.
-
-    For each id that may wait one token and one longest throttle, since its client comes back at the end of its mute
-    only; places in the queue of those who are gone; a debt of one token, or of a capacity in a fleet; for each batch a
-    few of the 100 ms steps. And by the clients: one request's time, one longest back-off.
-    """
-    quotas = world.setup.quotas
-    rates = [quotas.rate, *(step[2] for step in world.schedule.steps if step[1] == "rate")]
-    slowest = min((rate for rate in rates if rate), default=0)
-    token_s = quotas.window_ms / 1_000 / slowest if slowest else 0.0
-    throttle_s = quotas.max_throttle_ms / 1_000
-    waiting = sum(not application.is_idle for application in world.everybody) * (
-        1 + len(world.fleet.gateways)
-    )
-    batches = sum(len(application.client.open) for application in world.everybody)
-    transactions = sum(application.backlog for application in world.everybody)
-    queue_s = throttle_s + GIVEN_UP_S + token_s * (waiting + 2 + quotas.capacity) + throttle_s * (waiting + 8)
-    return queue_s + 1.5 * batches + 5.0 * transactions + REQUEST_S + RECONNECT_S
-
-
-GIVEN_UP_S: Final = 30.0
-REQUEST_S: Final = 60.0
-"""Of librdkafka, the longest of all."""
-RECONNECT_S: Final = 10.0

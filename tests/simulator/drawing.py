@@ -49,7 +49,7 @@ def _setup(random: Random, shape: Shape) -> Setup:
         is_replicated_late=random.random() < 0.3,
         has_login=random.random() < 0.2,
         has_state_dir=random.random() < 0.3,
-        has_events=shape is Shape.FLEET or random.random() < 0.4,
+        has_events=shape.is_fleet or random.random() < 0.4,
         is_long_known=random.random() < 0.5,
         weather=_choice(random, _WEATHERS),
         quotas=_quotas(random, transactional=transactional),
@@ -82,7 +82,7 @@ def _clients(random: Random, shape: Shape, *, transactional: bool) -> list[Clien
                 family=family,
                 user=USERS[random.random() < 0.2],
                 is_transactional=is_transactional,
-                gateway=random.randrange(2) if shape is Shape.FLEET else 0,
+                gateway=random.randrange(2) if shape.is_fleet else 0,
                 hurry_s=random.choice((2.0, 6.0))
                 if random.random() < 0.15 and not is_transactional
                 else None,
@@ -189,7 +189,7 @@ class _Fault:
         if verb == "slow topic":
             return verb, random.choice((10, 50)), self._duration_ms()
         if verb == "drain":
-            return verb, random.randrange(2 if setup.shape is Shape.FLEET else 1), self._duration_ms()
+            return verb, random.randrange(2 if setup.shape.is_fleet else 1), self._duration_ms()
         return verb, random.choice(processes(setup)), self._duration_ms()
 
     def quotas(self) -> Step:

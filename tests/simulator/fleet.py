@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pidgate.gateway.process.server import Gateway
 from pidgate.load.plan import Address
 from pidgate.quota.changes import Change
-from tests.simulator.gateway import PORT, Child, SimulatedGateway, config_text, configured
+from tests.simulator.gateway import FEWEST_CONNECTIONS, PORT, Child, SimulatedGateway, config_text, configured
+from tests.simulator.observed import ANONYMOUS
 from tests.simulator.schedule import QuotaSetup, Setup, Shape
 from tests.simulator.topics import ModelTopics
 
@@ -24,14 +27,25 @@ def gateway_names(setup: Setup) -> list[str]:
         return []
     if setup.shape is Shape.SIDECARS:
         return [f"gateway-{number + 1}" for number in range(setup.brokers)]
-    return ["gateway-1", "gateway-2"] if setup.shape is Shape.FLEET else ["gateway-1"]
+    return ["gateway-1", "gateway-2"] if setup.shape.is_fleet else ["gateway-1"]
 
 
 def processes(setup: Setup) -> list[str]:
     """Return the names of the gateways' processes."""
-    if setup.shape is Shape.WORKERS:
-        return ["gateway-1/owner", *(f"gateway-1/worker-{number + 1}" for number in range(WORKERS))]
-    return gateway_names(setup)
+    names = gateway_names(setup)
+    if not setup.shape.has_workers:
+        return names
+    children = ["owner", *(f"worker-{number + 1}" for number in range(WORKERS))]
+    return [f"{name}/{child}" for name in names for child in children]
+
+
+@dataclass(slots=True)
+class Asked:
+    """A change of quotas at run time that somebody asked for. `done_s`: when it was confirmed, if it was."""
+
+    at_s: float
+    change: Change
+    done_s: float | None = None
 
 
 class Fleet:
@@ -42,6 +56,9 @@ class Fleet:
         self._loop = world.loop
         self._starting: list[asyncio.Task[None]] = []
         self._changes: list[asyncio.Task[Any]] = []
+        self.asked: list[Asked] = []
+        self.exemptions: list[tuple[float, str, bool]] = []
+        """When whose exemption was written, or taken back."""
         self._down: dict[SimulatedGateway, None] = {}
         self.history: list[tuple[float, str, str, float]] = []
         """What happened to gateways: when, what, to which process or gateway, for how long."""
@@ -78,8 +95,14 @@ class Fleet:
     def _config(self, host: str) -> dict[str, Any]:
         world, setup = self._world, self._world.setup
         config: dict[str, Any] = {"quotas": quotas_config(setup.quotas)}
-        if setup.shape is Shape.WORKERS:
+        if setup.shape.has_workers:
             config["workers"] = WORKERS
+        if (total_bytes := setup.buffered_total_bytes) is not None:
+            config["limits"] = {
+                "connections": FEWEST_CONNECTIONS,
+                "buffered_total": total_bytes,
+                "frame": total_bytes,
+            }
         if setup.has_events:
             config["events"] = {"enabled": True}
         if setup.has_state_dir:
@@ -212,19 +235,34 @@ class Fleet:
         self.topics.slowness = slowness
         self._loop.call_later(for_ms / 1_000, setattr, self.topics, "slowness", 1.0)
 
+    def slow_disk(self, slowness: float, for_ms: int) -> None:
+        """Have everything that is read and written take so many times longer, for that time."""
+        self._note("disk", "", for_ms)
+        self._loop.disk_slowness = slowness
+        self._loop.call_later(for_ms / 1_000, setattr, self._loop, "disk_slowness", 1.0)
+
     # ---- quotas ------------------------------------------------------------------------------------------
 
     def change(self, change: Change) -> None:
         """Change a quota at run time, through the first gateway that serves."""
+        asked = Asked(self._loop.time(), change)
+        self.asked.append(asked)
         for gateway in self.gateways:
             first = gateway.children[0]
             if first.process is not None and isinstance(first.serving, Gateway) and first.is_listening:
-                self._changes.append(first.process.spawn(first.serving._quotas.change([change])))
+                task = first.process.spawn(first.serving._quotas.change([change]))
+                task.add_done_callback(partial(self._confirmed, asked))
+                self._changes.append(task)
                 return
+
+    def _confirmed(self, asked: Asked, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            asked.done_s = self._loop.time()
 
     def exempt(self, user: str, *, is_exempt: bool) -> None:
         """Exempt a user in the files of all gateways, or no more, and have them read again."""
-        name = user if self._world.setup.has_login else "ANONYMOUS"
+        name = user if self._world.setup.has_login else ANONYMOUS
+        self.exemptions.append((self._loop.time(), name, is_exempt))
         if is_exempt:
             self._exempt[name] = None
         else:
@@ -236,7 +274,7 @@ class Fleet:
     async def end_faults(self) -> None:
         """Have every process run."""
         self.topics.heal()
-        self.topics.slowness = 1.0
+        self.topics.slowness = self._loop.disk_slowness = 1.0
         await asyncio.gather(*self._starting)
         for process in list(self._loop.processes.values()):
             if process.is_frozen and process.is_alive:
@@ -254,7 +292,10 @@ def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
         "producer_ids_rate": setup.rate,
         "producer_byte_rate": setup.producer_byte_rate,
         "consumer_byte_rate": setup.consumer_byte_rate,
+        "transactional_ids_rate": setup.transactional_ids_rate,
     }
+    tables = {"sticky_entries": setup.sticky_entries, "queue": setup.queue}
+    of_all = {} if setup.cluster_rate is None else {"cluster_producer_ids_rate": setup.cluster_rate}
     return {
         "mode": "enforce" if setup.is_enforced else "observe",
         "producer_ids": {
@@ -263,6 +304,8 @@ def quotas_config(setup: QuotaSetup) -> dict[str, Any]:
             "max_throttle": f"{setup.max_throttle_ms}ms",
             "transactional": "enforce" if setup.enforces_transactional else "observe",
             "refuse_init_producer_id": setup.refuses_init,
+            **{key: size for key, size in tables.items() if size is not None},
         },
         "default": {key: rate for key, rate in rates.items() if rate is not None},
+        **of_all,
     }

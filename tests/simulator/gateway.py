@@ -34,7 +34,7 @@ from tests.simulator.process import Process
 PORT: Final = 9092
 """Bootstrap port of a gateway's one listener; node n has the n-th port after the next."""
 _FIRST_NODE_PORT: Final = PORT + 1
-_FEWEST_CONNECTIONS: Final = 10_000
+FEWEST_CONNECTIONS: Final = 10_000
 
 
 def node_at(port: int) -> int:
@@ -74,7 +74,7 @@ def config_text(host: str, *brokers: str, **config: Any) -> str:
         "admin": {"bind": "127.0.0.1:9090"},
         "gateway_id": host,
         "events": {"enabled": False},
-        "limits": {"connections": _FEWEST_CONNECTIONS},
+        "limits": {"connections": FEWEST_CONNECTIONS},
         **config,
         "quotas": {**quotas, "producer_ids": {"cold_start": "enforce", **quotas.get("producer_ids", {})}},
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tests.simulator.brokers.batches import values
 from tests.simulator.brokers.entries import Entry
 from tests.simulator.clients.batches import Batch, ModelViolation, State
 from tests.simulator.gaps import Overtaken
 from tests.simulator.ledger import Name
+
+_COVERED_FROM: Final = 21
+"""What stands before it in a batch, a broker writes."""
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
@@ -27,6 +30,25 @@ def check(world: World, overtaken: Overtaken) -> None:
                 continue
             if (name.producer, index) not in overtaken:
                 raise ModelViolation(f"{words(batch)} was acknowledged and is not in the log")
+
+
+def check_readers(world: World) -> None:
+    """Check that whoever follows the logs was given what is in them, all of it. Raises ModelViolation."""
+    for reader in world.readers.values():
+        for index, read in enumerate(reader.read):
+            partition = world.cluster.partition(world.topic, index)
+            held = [entry.raw for entry in partition.log if entry.next_offset <= partition.high_watermark]
+            if [raw[_COVERED_FROM:] for raw in read] != [raw[_COVERED_FROM:] for raw in held]:
+                raise ModelViolation(
+                    f"{reader.name} was given {len(read)} batches of {len(held)} in partition {index}"
+                )
+
+
+def is_missing(world: World, batch: Batch) -> bool:
+    """Return whether a batch is not in its log at this moment. Looks from the log's end on."""
+    log = world.cluster.partition(world.topic, batch.partition).log
+    name = name_of(batch)
+    return all(entry.head is None or name_in(entry) != name for entry in reversed(log))
 
 
 def _check_order(log: list[Entry], sent: dict[Name, Batch], overtaken: Overtaken) -> None:

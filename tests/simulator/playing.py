@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from tests.simulator import checks, memory, steps, story
+from tests.simulator import checks, memory, steps, story, waiting
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.loop import SimulationFailed
 from tests.simulator.machine import Machine
@@ -23,6 +23,7 @@ SETTLED_S: Final = 2.0
 GONE_S: Final = 1.0
 """After the last client: its connections are closed on both sides."""
 _LOOK_S: Final = 0.5
+_LOOK_AT_MEMORY_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,13 @@ async def _main(world: World) -> None:
     await world.start()
     if world.setup.is_long_known:
         await world.grow_old()
-    loop, began_s = world.loop, world.loop.time()
+    loop = world.loop
+    began_s = world.steps_began_s = loop.time()
     for number, step in enumerate(world.schedule.steps):
-        await asyncio.sleep(max(0.0, began_s + step[0] / 1_000 - loop.time()))
+        await _until(world, began_s + step[0] / 1_000)
         if not steps.apply(world, step):
             world.idle.append(number)
         _look(world)
-        memory.within_limits(world)
     await world.end_faults()
     await _drain(world)
     checks.at_end(world)
@@ -69,16 +70,27 @@ async def _main(world: World) -> None:
     await world.stop()
 
 
+async def _until(world: World, at_s: float) -> None:
+    """Let time pass; where memory is little it is looked at meanwhile. Raises ModelViolation."""
+    loop = world.loop
+    if world.setup.buffered_total_bytes is not None:
+        while at_s - loop.time() > _LOOK_AT_MEMORY_S:
+            await asyncio.sleep(_LOOK_AT_MEMORY_S)
+            memory.within_limits(world)
+    await asyncio.sleep(max(0.0, at_s - loop.time()))
+
+
 async def _drain(world: World) -> None:
     """Wait until everybody knows the end of all he sent. Raises ModelViolation when that takes too long."""
     world.note("* from here on everything runs to its end")
-    began_s, bound_s = world.loop.time(), checks.drain_bound_s(world)
-    while waiting := [application for application in world.everybody if not application.is_idle]:
+    began_s, bound_s = world.loop.time(), waiting.drain_bound_s(world)
+    while waiters := [application for application in world.everybody if not application.is_idle]:
         await asyncio.sleep(_LOOK_S)
         _look(world)
         if world.loop.time() - began_s > bound_s:
-            checks.waits_without_fault(world, waiting, bound_s)
+            checks.waits_without_fault(world, waiters, bound_s)
             break
+    await _read_all(world)
     if any(application.setup.is_transactional and application.is_cut_off for application in world.everybody):
         # What it has left open is aborted; until then nobody who reads committed sees what comes after it.
         world.end_cut_off()
@@ -86,7 +98,25 @@ async def _drain(world: World) -> None:
     await asyncio.sleep(SETTLED_S)
 
 
+async def _read_all(world: World) -> None:
+    """Wait until readers have all that can be read. Raises ModelViolation, SimulationFailed when they get no more."""
+    if not world.readers:
+        return
+    began_s, bound_s = world.loop.time(), waiting.reading_bound_s(world)
+    ends = [world.cluster.partition(world.topic, n).high_watermark for n in range(world.setup.partitions)]
+    while any(reader.position[n] < end for reader in world.readers.values() for n, end in enumerate(ends)):
+        await asyncio.sleep(_LOOK_S)
+        _look(world)
+        if world.loop.time() - began_s > bound_s:
+            world.loop.check()
+            raise ModelViolation(f"readers have {[one.position for one in world.readers.values()]} of {ends}")
+
+
 def _look(world: World) -> None:
-    """Raise SimulationFailed as soon as something has gone wrong; what ended with an error may yet be looked at."""
+    """Raise SimulationFailed as soon as something has gone wrong; what ended with an error may yet be looked at.
+
+    Raises ModelViolation, too, for what can be seen at once.
+    """
     if world.loop.failures:
         world.loop.check()
+    checks.at_step(world)

@@ -1,12 +1,14 @@
-"""The most new producer ids that a user may bring, from window, rate, burst and failures; and whether it was kept.
+"""The most new ids that a user may bring, from window, rate, burst and failures; and whether it was kept.
 
 A token bucket (docs/rules.md, What an id costs): its capacity is rate x burst, its refill rate / window, and an id is
 admitted while it is not below zero. So in any time t, wherever it begins, at most
 
     rate x burst + rate x t / window + 1
 
-ids are admitted; checked for every pair of admissions. To a bucket that is shared by all processes of a gateway, and
-by a fleet whose topic works, comes what the documents allow for failures, and no more:
+ids are admitted; checked for every pair of admissions. So it is for the cluster's bucket, of all users together, and
+for that of transactional ids. While a user is observed, or exempt, nothing is counted (observed.py). To a bucket that
+is shared by all processes of a gateway, and by a fleet whose topic works, comes what the documents allow for failures,
+and no more:
 
 - ids that pass while a gateway restores its state pass uncharged (architecture.md, Restored, then enforced);
 - a process that was killed has lost what it admitted in its last moments (Events are in nobody's way: 200 ms), and one
@@ -23,19 +25,19 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from pidgate.gateway.logs import Event
-from pidgate.protocol import codec
 from pidgate.quota.grace import GRACE_TIMES_RATE
-from tests.simulator import wiretap
+from tests.simulator import admissions, observed
+from tests.simulator.admissions import Admission, Admissions
 from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.loop import BEGAN_S
-from tests.simulator.schedule import Shape
 
 if TYPE_CHECKING:
     from tests.simulator.world import World
 
-ADD_PARTITIONS: Final = (24).to_bytes(2, "big")
 LAST_MOMENTS_S: Final = 0.35
 """What is admitted is in journal and topic after 200 ms, and what the disk or the topic takes."""
+SLOW_DISK_S: Final = 3.0
+"""Until a slow disk has written what was given to it."""
 PROPAGATION_S: Final = 0.35
 """From a decision to its effect in the other gateways of a fleet whose topic works."""
 ANSWER_S: Final = 0.02
@@ -79,73 +81,81 @@ class Bound:
 
 
 def check(world: World) -> None:
-    """Raise ModelViolation if a user brought more ids than the quota allows."""
+    """Raise ModelViolation if a user, or all together, brought more ids than the quota allows."""
     quotas = world.setup.quotas
-    is_held = quotas.is_enforced and quotas.rate is not None and world.fleet.gateways
-    if not is_held or any(step[1] in ("mode", "exempt") for step in world.schedule.steps):
+    if not world.fleet.gateways:
         return
-    bound = bound_of(world)
-    for user, admitted in admissions(world).items():
-        counted: list[tuple[float, int]] = []
+    rated = (quotas.rate, quotas.cluster_rate)
+    if any(rate is not None for rate in rated):
+        counted = _counted(world, admissions.producer_ids(world))
+        if quotas.rate is not None:
+            bound = bound_of(world, rates_of(world))
+            for user, admitted in counted.items():
+                _check(f"user {user} brought", "new producer ids", admitted, bound)
+        if quotas.cluster_rate is not None:
+            together = sorted((one for admitted in counted.values() for one in admitted), key=_by_time)
+            _check("all brought", "new producer ids", together, bound_of(world, [quotas.cluster_rate]))
+    if quotas.transactional_ids_rate is not None:
+        bound = bound_of(world, [quotas.transactional_ids_rate])
+        for user, admitted in _counted(world, admissions.transactional_ids(world)).items():
+            _check(f"user {user} brought", "new transactional ids", admitted, bound)
+
+
+def rates_of(world: World) -> list[int]:
+    """Return the rates of ids that hold for a user in the course of a schedule."""
+    return [world.setup.quotas.rate or 0, *(step[2] for step in world.schedule.steps if step[1] == "rate")]
+
+
+def _by_time(admission: Admission) -> float:
+    return admission.at_s
+
+
+def _counted(world: World, by_user: Admissions) -> Admissions:
+    """Return those that were paid for: neither passed while nobody could know better, nor by a user without a quota."""
+    bound = bound_of(world, [])
+    found: Admissions = {}
+    for user, admitted in by_user.items():
+        without = observed.spans(world, user)
         latest: dict[str, float] = {}
-        for at_s, gateway, producer_id in admitted:
+        counted = found[user] = []
+        for one in admitted:
             is_overshoot = any(
-                other != gateway and at_s - then_s < PROPAGATION_S for other, then_s in latest.items()
+                other != one.gateway and one.at_s - then_s < PROPAGATION_S for other, then_s in latest.items()
             )
-            latest[gateway] = at_s
-            if not is_overshoot and not _is_free(bound, gateway, at_s):
-                counted.append((at_s, producer_id))
-        _check(user, counted, bound)
+            latest[one.gateway] = one.at_s
+            if is_overshoot or _is_free(bound, one.gateway, one.at_s):
+                continue
+            if not any(since_s <= one.at_s <= until_s for since_s, until_s in without):
+                counted.append(one)
+    return found
 
 
-def _check(user: str, counted: list[tuple[float, int]], bound: Bound) -> None:
-    for last, (until_s, _) in enumerate(counted):
+def _check(who: str, what: str, counted: list[Admission], bound: Bound) -> None:
+    for last, until in enumerate(counted):
         for first in range(last + 1):
-            since_s = counted[first][0]
+            since_s, until_s = counted[first].at_s, until.at_s
             brought, most = last - first + 1, bound.most(since_s, until_s)
             if brought > most:
-                ids = [producer_id for _, producer_id in counted[first : last + 1]]
                 raise ModelViolation(
-                    f"user {user} brought {brought} new producer ids from {since_s - BEGAN_S:.3f} to "
-                    f"{until_s - BEGAN_S:.3f}, at most {most} are allowed: {ids}"
+                    f"{who} {brought} {what} from {since_s - BEGAN_S:.3f} to {until_s - BEGAN_S:.3f}, "
+                    f"at most {most} are allowed: {[one.what for one in counted[first : last + 1]]}"
                 )
 
 
-def admissions(world: World) -> dict[str, list[tuple[float, str, int]]]:
-    """Return when each new id passed for the first time, through which gateway, by user."""
-    found: dict[str, list[tuple[float, str, int]]] = {}
-    known: set[int] = set()
-    added: dict[int, float] = {}
-    counts_transactional = world.setup.quotas.enforces_transactional
-    for frame in wiretap.written_to_brokers(world):
-        if frame.raw[:2] == ADD_PARTITIONS and counts_transactional:
-            # Before version 2 an id is paid for when its first partitions are added.
-            request = codec.decode_request(frame.raw, frame.head)
-            added.setdefault(request.v3_and_below_producer_id, frame.at_s)
-        for name, numbers in wiretap.batches_in(frame):
-            if numbers.producer_id in known:
-                continue
-            known.add(numbers.producer_id)
-            client = world.applications[name.producer].setup
-            if client.is_transactional and not counts_transactional:
-                continue
-            user = client.user if world.setup.has_login else "ANONYMOUS"
-            gateway = world.fleet.gateway_of(frame.process)
-            at_s = added.get(numbers.producer_id, frame.at_s)
-            found.setdefault(user, []).append((at_s, gateway, numbers.producer_id))
-    return {user: sorted(admitted) for user, admitted in found.items()}
-
-
-def bound_of(world: World) -> Bound:
-    """Return the bound that the setup and what has failed give."""
+def bound_of(world: World, rates: list[int]) -> Bound:
+    """Return the bound that the setup and what has failed give, at the highest of these rates."""
     setup, history = world.setup, world.fleet.history
-    rates = [setup.quotas.rate or 0, *(step[2] for step in world.schedule.steps if step[1] == "rate")]
-    decision_s = ANSWER_S if setup.shape is Shape.WORKERS else 0.0
-    bound = Bound(max(rates), setup.quotas.window_ms / 1_000, Fraction(str(setup.quotas.burst)), decision_s)
+    decision_s = ANSWER_S if setup.shape.has_workers else 0.0
+    bound = Bound(
+        max(rates, default=0), setup.quotas.window_ms / 1_000, Fraction(str(setup.quotas.burst)), decision_s
+    )
     topic_troubles = [(at_s, at_s + for_s) for at_s, what, _, for_s in history if what == "topic"]
     clock_was_set = any(what == "clock" for _, what, _, _ in history)
     is_kept = setup.has_state_dir or (setup.has_events and not topic_troubles)
     started: set[str] = set()
+    lost_s = LAST_MOMENTS_S
+    if any(what == "disk" for _, what, *_ in history):
+        lost_s += SLOW_DISK_S
     for at_s, what, process, for_s in history:
         gateway = world.fleet.gateway_of(process)
         if what == "start":
@@ -154,14 +164,14 @@ def bound_of(world: World) -> Bound:
                 bound.resets.append(at_s)
             started.add(gateway)
         elif what == "kill":
-            bound.free.append((gateway, (at_s - LAST_MOMENTS_S, at_s)))
+            bound.free.append((gateway, (at_s - lost_s, at_s)))
             if process.endswith("/owner"):
                 # Its supervisor starts it again, and it restores its state anew.
                 back_s = _logged_s(world, gateway, at_s, Event.STATE_OWNER_CONNECTED)
                 bound.free.append((gateway, (back_s, _restored_s(world, gateway, at_s))))
                 if not is_kept or clock_was_set:
                     bound.resets.append(at_s)
-        if setup.shape is Shape.WORKERS and what in ("start", "kill", "freeze", "link"):
+        if setup.shape.has_workers and what in ("start", "kill", "freeze", "link"):
             bound.unattended.append((at_s, at_s + for_s + NOTICED_S))
         if setup.shape.is_fleet and what == "start":
             bound.apart.append((at_s - LAST_MOMENTS_S, _restored_s(world, gateway, at_s) + PROPAGATION_S))

@@ -19,12 +19,17 @@ class Shape(StrEnum):
     ONE = "one gateway"
     WORKERS = "two workers"
     FLEET = "a fleet of two"
+    FLEET_OF_WORKERS = "a fleet of two, of two workers each"
     SIDECARS = "a gateway before each broker"
     """A producer id comes through all of them; they tell each other."""
 
     @property
     def is_fleet(self) -> bool:
-        return self in (Shape.FLEET, Shape.SIDECARS)
+        return self in (Shape.FLEET, Shape.FLEET_OF_WORKERS, Shape.SIDECARS)
+
+    @property
+    def has_workers(self) -> bool:
+        return self in (Shape.WORKERS, Shape.FLEET_OF_WORKERS)
 
 
 class Weather(StrEnum):
@@ -66,6 +71,11 @@ class QuotaSetup:
     refuses_init: bool = False
     producer_byte_rate: int | None = None
     consumer_byte_rate: int | None = None
+    cluster_rate: int | None = None
+    """New producer ids of all users together, in a window."""
+    transactional_ids_rate: int | None = None
+    sticky_entries: int | None = None
+    queue: int | None = None
 
     @property
     def capacity(self) -> float:
@@ -92,6 +102,10 @@ class Setup:
     fresh_partitions: int = 0
     """Of a long known id: the last ones, to which it has not written yet."""
     weather: Weather = Weather.CALM
+    buffered_total_bytes: int | None = None
+    """Memory of a gateway's process, and the longest frame, where that is little; then records are very large."""
+    readers: int = 0
+    """Consumers of alice, who follow all partitions."""
     quotas: QuotaSetup = field(default_factory=QuotaSetup)
     clients: tuple[ClientSetup, ...] = ()
 

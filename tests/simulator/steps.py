@@ -254,6 +254,10 @@ def _slow_topic(world: World, slowness: int, for_ms: int) -> None:
     world.fleet.slow_topic(slowness, for_ms)
 
 
+def _slow_disk(world: World, slowness: int, for_ms: int) -> None:
+    world.fleet.slow_disk(slowness, for_ms)
+
+
 # ---- quotas --------------------------------------------------------------------------------------------
 
 
@@ -299,6 +303,7 @@ VERBS: Final[dict[str, Verb]] = {
     "wall clock": _wall_clock,
     "cut topic": _cut_topic,
     "slow topic": _slow_topic,
+    "slow disk": _slow_disk,
     "rate": _rate,
     "mode": _mode,
     "exempt": _exempt,

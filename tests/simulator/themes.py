@@ -14,6 +14,7 @@ from typing import Final
 from tests.simulator import scenes
 from tests.simulator.drawing import drawn, restless
 from tests.simulator.fleet import processes
+from tests.simulator.rarities import Chances, with_rarities
 from tests.simulator.schedule import ClientSetup, QuotaSetup, Schedule, Setup, Shape, Step, Weather
 
 
@@ -50,11 +51,20 @@ AIMED: Final = {
 """How often each is drawn, by weight."""
 
 
+RARITIES: Final = {
+    Theme.ANYTHING: Chances(little_memory=0.1, more_quotas=0.4, fleet_of_workers=0.5, slow_disk=0.1),
+    Theme.HOSTILE: Chances(little_memory=0.6, more_quotas=0.4),
+    Theme.PASSING: Chances(little_memory=0.3),
+}
+"""What is rare in a theme's schedules; in the other ones none of it is."""
+
+
 def aimed(seed: int, theme: Theme | None = None) -> Schedule:
     """Return the schedule of a seed: of this theme, or of one that the seed draws."""
     if theme is None:
         theme = Random(f"{seed}/theme").choices(list(AIMED), list(AIMED.values()))[0]
-    return _DRAWN[theme](seed)
+    schedule = _DRAWN[theme](seed)
+    return with_rarities(schedule, RARITIES[theme]) if theme in RARITIES else schedule
 
 
 # ---- refusals ------------------------------------------------------------------------------------------

@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.headers import RequestHead, peek_request
-from tests.simulator.brokers.wire import FIRST_PRODUCE_VERSION
+from tests.simulator.brokers.batches import BatchHead, read_batch
+from tests.simulator.brokers.wire import FIRST_PRODUCE_VERSION, read_produce
 from tests.simulator.clients import frames
+from tests.simulator.clients.reader import FETCH_IDS
 from tests.simulator.ledger import Name, Numbers, parsed
 
 if TYPE_CHECKING:
@@ -57,17 +60,28 @@ def arrived_at_gateways(world: World) -> Iterator[Frame]:
 
 def written_to_brokers(world: World) -> Iterator[Frame]:
     """Yield requests that gateways wrote to brokers; not those of a hostile client, from its login on."""
+    return (frame for frame, is_hostile in all_written_to_brokers(world) if not is_hostile)
+
+
+def all_written_to_brokers(world: World) -> Iterator[tuple[Frame, bool]]:
+    """Yield requests that gateways wrote to brokers, and whether they are a hostile client's."""
     hostile: set[str] = set()
     for frame in _written(world, lambda link, writer: link.startswith(f"{writer} -> broker-")):
         if MALLORYS_LOGIN in frame.raw:
             hostile.add(frame.link)
-        if frame.link not in hostile:
-            yield frame
+        yield frame, frame.link in hostile
 
 
 def written_to_clients(world: World) -> Iterator[Frame]:
     """Yield answers that gateways wrote to clients."""
     return _written(world, lambda link, _writer: link.split(" -> ")[0] in world.applications)
+
+
+def fetched(world: World) -> Iterator[Frame]:
+    """Yield what gateways answered to Fetches."""
+    for frame in _written(world, lambda link, _writer: link.split(" -> ")[0] in world.readers):
+        if int.from_bytes(frame.raw[:4], "big") >= FETCH_IDS:
+            yield frame
 
 
 def batches_in(frame: Frame) -> list[tuple[Name, Numbers]]:
@@ -107,6 +121,24 @@ def produce_answers(world: World) -> Iterator[Answered]:
             outcomes, throttle_ms, _ = frames.read_produce(answer.raw, request.head.api_version)
             codes = sorted({outcome.error_code for outcome in outcomes})
             yield Answered(request, answer, codes, throttle_ms)
+
+
+def ids_in(frame: Frame) -> list[tuple[int, bool]]:
+    """Return producer ids of any Produce, whoever wrote it, and whether each is used in a transaction.
+
+    As quota-semantics.md has it: in one only where the request names a transaction, and all its batches are marked.
+    """
+    raw = frame.raw
+    if raw[:2] != b"\0\0" or int.from_bytes(raw[2:4], "big") < FIRST_PRODUCE_VERSION:
+        return []
+    try:
+        request = read_produce(raw, frame.head)
+    except KafkaProtocolError:
+        return []
+    found = [read_batch(records) for _, partitions in request.topics for _, records in partitions]
+    heads = [head for head in found if isinstance(head, BatchHead) and head.producer_id >= 0]
+    in_transaction = request.transactional_id is not None and all(head.is_transactional for head in heads)
+    return [(head.producer_id, in_transaction) for head in heads]
 
 
 def _written(world: World, is_wanted: Callable[[str, str], bool]) -> Iterator[Frame]:

@@ -9,13 +9,17 @@ from typing import Any, Final
 
 from pidgate.gateway.proxy.connection import Shared
 from pidgate.load.plan import Address, Login
+from tests.simulator import logs
+from tests.simulator.admissions import MALLORY
 from tests.simulator.applications import Application
 from tests.simulator.brokers.cluster import ModelCluster
 from tests.simulator.brokers.replies import Reply
 from tests.simulator.brokers.server import Brokers
 from tests.simulator.brokers.sessions import Listener, Session
 from tests.simulator.brokers.timers import Delays
+from tests.simulator.clients.batches import Batch
 from tests.simulator.clients.hostile import Hostile
+from tests.simulator.clients.reader import Reader
 from tests.simulator.clients.settings import Settings
 from tests.simulator.fleet import Fleet
 from tests.simulator.link import Weather as LinkWeather
@@ -26,8 +30,6 @@ from tests.simulator.schedule import ClientSetup, Schedule, Shape, Weather
 TOPIC: Final = "model"
 PASSWORD: Final = "secret"
 USERS: Final = ("alice", "bob")
-MALLORY: Final = "mallory"
-"""The user of hostile clients, who write to a topic of that name."""
 KEPT_FRAME_BYTES: Final = 100
 """In place of the gateway's, where it passes on what it may: every Produce is larger."""
 FIRST_IDS: Final = (1_000, 1_001, 2_000, 2_001)
@@ -90,6 +92,9 @@ class World:
         self._is_told = is_told
         self.idle: list[int] = []
         """Steps that are known to have done nothing."""
+        self.steps_began_s = 0.0
+        self.unwritten: list[Batch] = []
+        """Batches that were in no log at the moment they were acknowledged."""
         if self.setup.passes_on:
             machine.patches.setattr(Shared, "kept_frame_bytes", KEPT_FRAME_BYTES)
         self._addresses = self._rogues = 0
@@ -97,6 +102,7 @@ class World:
         self._hostile: list[Process] = []
         self.cluster = self._cluster()
         self.applications: dict[str, Application] = {}
+        self.readers: dict[str, Reader] = {}
         self.fleet = Fleet(self)
         self.brokers: Brokers
 
@@ -126,6 +132,11 @@ class World:
         if self._is_told:
             self.lines.append((self.loop.time(), line))
 
+    def acknowledged(self, batch: Batch) -> None:
+        """Look whether a batch is in the log that an application has just been told so of."""
+        if logs.is_missing(self, batch):
+            self.unwritten.append(batch)
+
     def next_ip(self) -> str:
         self._addresses += 1
         return f"10.0.0.{self._addresses}"
@@ -150,6 +161,14 @@ class World:
         for client in self.setup.clients:
             application = self.applications[client.name] = Application(self, client)
             application.start()
+        for number in range(self.setup.readers):
+            self._start_reader(f"reader-{number + 1}", number)
+
+    def _start_reader(self, name: str, gateway: int) -> None:
+        process = self.loop.process(name, ip=self.next_ip())
+        settings = Settings(bootstrap=self.bootstrap(gateway), topic=TOPIC, login=self.login(USERS[0]))
+        reader = self.readers[name] = process.call(Reader, name, settings, self.setup.partitions)
+        process.spawn(reader.run())
 
     async def serve(self, node_id: int) -> None:
         """Have a node listen, in a new process."""
@@ -225,6 +244,8 @@ class World:
         for application in self.everybody:
             application.crash()
             self.loop.kill(application.process)
+        for name in self.readers:
+            self.loop.kill(self.loop.processes[name])
 
     def end_cut_off(self) -> None:
         """Have no client any more that was closed, though it may still be busy with it."""

@@ -35,14 +35,15 @@ def produce_frame(
     topic: bytes = TOPIC,
     topic_id: bytes = TOPIC_ID,
     transactional_id: bytes | None = None,
+    acks: int = -1,
 ) -> bytes:
-    """A whole Produce request of version 9 to 13, with its size prefix, acks=-1."""
+    """A whole Produce request of version 9 to 13, with its size prefix."""
     in_transaction = transactional_id is not None
     name = client_id.encode()
     head = struct.pack(">hhih", PRODUCE, version, correlation_id, len(name)) + name
     key = topic_id if version >= BY_ID else _compact(topic)
     data = b"".join(_partition(batch, in_transaction) for batch in batches)
-    body = struct.pack(">hi", -1, 30_000) + b"\x02" + key + _uvarint_bytes(len(batches) + 1) + data
+    body = struct.pack(">hi", acks, 30_000) + b"\x02" + key + _uvarint_bytes(len(batches) + 1) + data
     transaction = b"\x00" if transactional_id is None else _compact(transactional_id)
     # Tags: none of the header, then none of the topic and of the request.
     frame = head + b"\x00" + transaction + body + b"\x00\x00"

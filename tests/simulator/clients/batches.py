@@ -7,6 +7,7 @@ holds the producer's name, the partition and the batch's number, so that a log s
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -136,3 +137,5 @@ class Told:
     waits: list[Wait] = field(default_factory=list)
     fatal: str = ""
     """Why the producer is of no more use."""
+    heard: Callable[[Batch], None] | None = None
+    """Is called with each batch at the moment it is acknowledged."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 
 from tests.simulator.clients import frames
+from tests.simulator.clients.batches import ModelViolation
 from tests.simulator.clients.settings import Settings
 from tests.simulator.clients.turns import Trace
 from tests.support.wire import NAMED, produce_frame
@@ -32,7 +33,7 @@ class Hostile:
         self._settings = settings
         self.random = random
         self._trace = trace
-        self._correlation_id = 0
+        self.correlation_id = 0
 
     async def run(self, acts: int, *, pause_s: float = 0.05) -> None:
         """Do so many acts. Whatever the other side does to a connection ends its act."""
@@ -43,7 +44,8 @@ class Hostile:
             if self._trace is not None:
                 self._trace(f"{self.name} {way}")
             try:
-                async with asyncio.timeout(self.random.uniform(0.1, 40.0)):
+                longest_s = 40.0 if self.random.random() < 0.3 else 0.6
+                async with asyncio.timeout(self.random.uniform(0.1, longest_s)):
                     await self._act(ACTS[way])
             except (OSError, EOFError, TimeoutError):
                 pass
@@ -66,8 +68,8 @@ class Hostile:
 
     def numbered(self, frame: bytes) -> bytes:
         """With the next correlation id."""
-        self._correlation_id += 1
-        return frames.numbered(frame, self._correlation_id)
+        self.correlation_id += 1
+        return frames.numbered(frame, self.correlation_id)
 
     def greeting(self) -> list[bytes]:
         """ApiVersions and the login, if there is one."""
@@ -92,9 +94,22 @@ class Hostile:
         edge = random.choice((0, -1, -2, _MOST_ID, -_MOST_ID - 1, 1 << 32))
         return random.choice((edge, random.randrange(1_000), random.getrandbits(62)))
 
-    def produce(self, ids: int = 1, *, repeat: bool = False) -> bytes:
-        """A Produce with that many producer ids, one for each partition it names."""
+    def produce(
+        self,
+        ids: int = 1,
+        *,
+        repeat: bool = False,
+        acks: int = -1,
+        value: bytes = b"hostile",
+        is_good: bool = False,
+    ) -> bytes:
+        """A Produce with that many producer ids, one for each partition it names. `is_good`: brokers take it."""
         random = self.random
+        if is_good:
+            self.correlation_id += 1
+            batch = (random.randrange(2), random.getrandbits(40), 0, 0, 1, value)
+            topic = self._settings.topic.encode()
+            return produce_frame(NAMED, self.correlation_id, self.name, (batch,), topic=topic, acks=acks)
         same = (self.producer_id(), random.choice((0, 1, 32_767, -1)), random.choice((0, 1, _MOST_SEQUENCE)))
         batches = tuple(
             (
@@ -105,18 +120,19 @@ class Hostile:
                     else (self.producer_id(), random.choice((0, 0, 3)), random.choice((0, 0, 7)))
                 ),
                 random.randint(1, 3),
-                b"hostile",
+                value,
             )
             for number in range(ids)
         )
-        self._correlation_id += 1
+        self.correlation_id += 1
         return produce_frame(
             NAMED,
-            self._correlation_id,
+            self.correlation_id,
             self.name,
             batches,
             topic=self._settings.topic.encode(),
             transactional_id=random.choice((None, None, None, b"hostile", b"")),
+            acks=acks,
         )
 
 
@@ -163,7 +179,7 @@ async def duplicates(me: Hostile, reader: asyncio.StreamReader, writer: asyncio.
 
 async def half_a_frame(me: Hostile, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A frame that ends in the middle, and then silence, or the end."""
-    frame = me.produce()
+    frame = me.produce(value=b"." * me.random.choice((7, 7, 9_000)))
     writer.write(frame[: me.random.randrange(1, len(frame))])
     if me.random.random() < 0.5:
         writer.write_eof()
@@ -216,6 +232,22 @@ async def ids_for_nothing(me: Hostile, reader: asyncio.StreamReader, writer: asy
         await read_frame(reader)
 
 
+async def no_answers(me: Hostile, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Produces of acks=0 among others. Raises ModelViolation for an answer out of turn, or to one of them."""
+    answered = []
+    for _ in range(me.random.randint(2, 8)):
+        acks = me.random.choice((0, 0, -1, 1))
+        writer.write(me.produce(acks=acks, is_good=me.random.random() < 0.8))
+        if acks:
+            answered.append(me.correlation_id)
+        writer.write(me.numbered(frames.metadata(12, me.name, "model")))
+        answered.append(me.correlation_id)
+    for expected in answered:
+        found = int.from_bytes((await read_frame(reader))[:4], "big")
+        if found != expected:
+            raise ModelViolation(f"{me.name} was answered {found} in place of {expected}")
+
+
 ACTS: dict[str, Act] = {
     act.__name__: act
     for act in (
@@ -229,5 +261,6 @@ ACTS: dict[str, Act] = {
         bent,
         second_login,
         ids_for_nothing,
+        no_answers,
     )
 }

@@ -181,6 +181,8 @@ class ModelProducer(ClusterClient):
         """It is written, as far as the client knows."""
         self._told(batch, State.ACKED, self.told.acknowledged)
         batch.offset = offset
+        if self.told.heard is not None:
+            self.told.heard(batch)
         if self.is_traced:
             self.note(f"acked {batch.partition}/{batch.number} at {offset}")
 

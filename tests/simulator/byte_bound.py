@@ -1,0 +1,122 @@
+"""The most bytes that a user may have brought, or read, in any time: from rate, samples, connections and failures.
+
+KIP-13 as quota-semantics.md, 2 has it: what has been recorded goes, and the channel is muted for as long as it takes
+until what its window holds is within the rate again. So in a time t, wherever it begins, at most
+
+    rate x (t + samples) + for each connection, in every window, the one frame that goes beyond
+
+for each gateway: of a fleet each has the whole rate. A gateway that starts again has forgotten what it had recorded,
+and what is on its way to a broker that does not read, or is not there yet, arrives in a lump.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tests.simulator import observed, wiretap
+from tests.simulator.admissions import MALLORY
+from tests.simulator.clients.batches import ModelViolation
+from tests.simulator.drawing import USERS
+from tests.simulator.loop import BEGAN_S
+from tests.simulator.observed import ANONYMOUS
+
+if TYPE_CHECKING:
+    from tests.simulator.world import World
+
+PRODUCE: Final = b"\0\0"
+SAMPLES: Final = 11
+SAMPLE_S: Final = 1.0
+SHORTEST_WINDOW_S: Final = (SAMPLES - 1) * SAMPLE_S
+PREFIX_BYTES: Final = 4
+ON_ITS_WAY_S: Final = 1.0
+"""From a decision to the write to a broker, where nothing is wrong."""
+
+
+class Piece(NamedTuple):
+    """A frame that counts."""
+
+    at_s: float
+    link: str
+    size_bytes: int
+
+
+Pieces = dict[tuple[str, str], list[Piece]]
+"""By user and gateway, in the order of time."""
+
+
+def check(world: World) -> None:
+    """Raise ModelViolation if a user brought, or was given, more bytes than the quota allows."""
+    quotas = world.setup.quotas
+    if not world.fleet.gateways:
+        return
+    if quotas.producer_byte_rate is not None:
+        _check_all(world, "brought", _produced(world), quotas.producer_byte_rate)
+    if quotas.consumer_byte_rate is not None:
+        _check_all(world, "was given", _fetched(world), quotas.consumer_byte_rate)
+
+
+def _produced(world: World) -> Pieces:
+    by_gateway: Pieces = {}
+    for frame, is_hostile in wiretap.all_written_to_brokers(world):
+        if frame.raw[:2] == PRODUCE:
+            gateway = world.fleet.gateway_of(frame.process)
+            piece = Piece(frame.at_s, frame.link, PREFIX_BYTES + len(frame.raw))
+            by_gateway.setdefault((_user(world, frame, is_hostile), gateway), []).append(piece)
+    return by_gateway
+
+
+def _fetched(world: World) -> Pieces:
+    by_gateway: Pieces = {}
+    user = USERS[0] if world.setup.has_login else ANONYMOUS
+    for frame in wiretap.fetched(world):
+        piece = Piece(frame.at_s, frame.link, PREFIX_BYTES + len(frame.raw))
+        by_gateway.setdefault((user, world.fleet.gateway_of(frame.process)), []).append(piece)
+    return by_gateway
+
+
+def _check_all(world: World, what: str, by_gateway: Pieces, rate: int) -> None:
+    for (user, gateway), pieces in by_gateway.items():
+        if not observed.spans(world, user):
+            _check(world, f"user {user} {what}", gateway, pieces, rate)
+
+
+def _user(world: World, frame: wiretap.Frame, is_hostile: bool) -> str:
+    if is_hostile:
+        return MALLORY
+    batches = wiretap.batches_in(frame)
+    if not world.setup.has_login or not batches:
+        return ANONYMOUS
+    return world.applications[batches[0][0].producer].setup.user
+
+
+def _check(world: World, who: str, gateway: str, pieces: list[Piece], rate: int) -> None:
+    history = world.fleet.history
+    forgotten = [
+        at_s
+        for at_s, what, whom, _ in history
+        if what in ("start", "kill") and world.fleet.gateway_of(whom) == gateway
+    ]
+    late_s = ON_ITS_WAY_S + max(
+        (step[-1] / 1_000 for step in world.schedule.steps if _delays(step)), default=0.0
+    )
+    largest = max(piece.size_bytes for piece in pieces)
+    for first, since in enumerate(pieces):
+        brought, links = 0, set()
+        for until in pieces[first:]:
+            brought += until.size_bytes
+            links.add(until.link)
+            for_s = until.at_s - since.at_s
+            resets = sum(since.at_s <= at_s <= until.at_s for at_s in forgotten)
+            windows = 1 + int(for_s // SHORTEST_WINDOW_S) + resets
+            most = (
+                rate * (for_s + late_s + (1 + resets) * SAMPLES * SAMPLE_S) + windows * len(links) * largest
+            )
+            if brought > most:
+                raise ModelViolation(
+                    f"{who} {brought} bytes through {gateway} from {since.at_s - BEGAN_S:.3f} to "
+                    f"{until.at_s - BEGAN_S:.3f}, at most {most:.0f} are allowed"
+                )
+
+
+def _delays(step: tuple[object, ...]) -> bool:
+    return step[1] in ("hold", "part", "refuse", "stop broker", "freeze", "late answers")

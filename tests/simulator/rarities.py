@@ -1,0 +1,83 @@
+"""What is rare: little memory, short tables, quotas of all together, a fleet of workers, a slow disk. Beside a theme.
+
+Drawn from a generator of its own, so that a theme's schedules stay what they are where nothing of this is in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from tests.simulator.fleet import gateway_names, processes
+from tests.simulator.schedule import Schedule, Setup, Shape, Step
+
+BUFFERED_BYTES: Final = (64 * 1024, 128 * 1024)
+"""A request of the ordinary clients takes up to 55 KiB then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """How often each is in a schedule."""
+
+    little_memory: float = 0.0
+    more_quotas: float = 0.0
+    fleet_of_workers: float = 0.0
+    """Where there is a fleet of two."""
+    slow_disk: float = 0.0
+
+
+def with_rarities(schedule: Schedule, chances: Chances) -> Schedule:
+    """Return the schedule with what is rare in it, at these chances."""
+    if schedule.setup.shape is Shape.DIRECT:
+        return schedule
+    random = Random(f"{schedule.seed}/rarities")
+    setup = schedule.setup
+    if random.random() < chances.little_memory:
+        # Requests are large then, and a byte rate would let one pass in minutes.
+        quotas = replace(setup.quotas, producer_byte_rate=None)
+        setup = replace(setup, buffered_total_bytes=random.choice(BUFFERED_BYTES), quotas=quotas)
+    if random.random() < chances.more_quotas:
+        setup = _more(random, setup)
+    steps = schedule.steps
+    if setup.shape is Shape.FLEET and random.random() < chances.fleet_of_workers:
+        setup = replace(setup, shape=Shape.FLEET_OF_WORKERS)
+        steps = tuple(_of_workers(random, setup, step) for step in steps)
+    if random.random() < chances.slow_disk:
+        at_ms = random.randrange(1 + schedule.length_ms)
+        slow = at_ms, "slow disk", random.choice((100, 1_000)), random.choice((400, 1_500, 6_000))
+        steps = tuple(sorted((*steps, slow), key=lambda step: step[0]))
+    return replace(schedule, setup=setup, steps=steps)
+
+
+def _of_workers(random: Random, setup: Setup, step: Step) -> Step:
+    """Return the step with one of a gateway's processes in its place."""
+    names = gateway_names(setup)
+    return tuple(
+        random.choice([name for name in processes(setup) if name.startswith(f"{arg}/")])
+        if arg in names
+        else arg
+        for arg in step
+    )
+
+
+def _more(random: Random, setup: Setup) -> Setup:
+    quotas = setup.quotas
+    kinds = ["cluster", "tables", "readers"]
+    if setup.buffered_total_bytes is None:
+        kinds.append("bytes")
+    if any(client.is_transactional for client in setup.clients):
+        kinds += ["transactional"] * 2
+    kind = random.choice(kinds)
+    if kind == "cluster":
+        quotas = replace(quotas, cluster_rate=random.choice((1, 2, 3)))
+    elif kind == "tables":
+        quotas = replace(quotas, sticky_entries=random.choice((3, 4)), queue=random.choice((0, 1, 2)))
+    elif kind == "bytes":
+        quotas = replace(quotas, producer_byte_rate=random.choice((200, 500, 2_000)))
+    elif kind == "transactional":
+        quotas = replace(quotas, transactional_ids_rate=random.choice((1, 2)))
+    else:
+        rate = None if setup.buffered_total_bytes is not None else random.choice((None, 300, 1_000))
+        quotas = replace(quotas, consumer_byte_rate=rate)
+    return replace(setup, quotas=quotas, readers=random.choice((1, 2)) if kind == "readers" else 0)
