@@ -169,7 +169,7 @@ def _identity(frame: bytes, version: int) -> tuple[int, int]:
 
 
 def _outcomes(frame: bytes, version: int) -> list[tuple[int, int]]:
-    return [(one.partition, one.error_code) for one in frames.read_produce(frame, version)[0]]
+    return sorted((one.partition, one.error_code) for one in frames.read_produce(frame, version)[0])
 
 
 def _fit(seeds: Iterator[int], count: int) -> list[Recording]:
