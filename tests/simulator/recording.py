@@ -127,16 +127,19 @@ async def _main(world: World) -> Recording:
     await world.start()
     began_s = world.loop.time()
     found = Recording(world.schedule, world.cluster.topics.by_name[world.topic].topic_id)
+    cut: set[str] = set()
     for step in world.schedule.steps:
         await asyncio.sleep(max(0.0, began_s + step[0] / 1_000 - world.loop.time()))
         if step[1] == MODE:
             found.events.append(Event(world.loop.time(), "", is_enforced=step[3]))
+        if step[1] == CUT and (links := world.network.links(step[2])):
+            cut.add(links[step[3] % len(links)].name)
         steps.apply(world, step)
     await asyncio.sleep(TAIL_S)
     world.crash_all()
     ended_s = world.loop.time()
     await asyncio.sleep(CLOSED_S)
-    found.events += [event for event in _events(world) if event.at_s < ended_s]
+    found.events += [event for event in _events(world, cut) if event.at_s < ended_s]
     found.events.sort(key=lambda event: event.at_s)
     for index in range(PARTITIONS):
         found.logs.append(list(world.cluster.partition(world.topic, index).log))
@@ -153,8 +156,8 @@ def _warm_up(world: World) -> None:
         pass
 
 
-def _events(world: World) -> Iterator[Event]:
-    """Yield what reached gateway and clients, in the order of time."""
+def _events(world: World, cut: set[str]) -> Iterator[Event]:
+    """Yield what reached gateway and clients, in the order of time. `cut`: links that the network ended."""
     streams: dict[tuple[str, bool], bytearray] = {}
     ended: set[str] = set()
     for at_s, link, reached, what in world.network.trace or ():
@@ -164,7 +167,8 @@ def _events(world: World) -> Iterator[Event]:
         is_answer = reached == client
         if isinstance(what, Mark):
             ended.add(link)
-            yield Event(at_s, link, is_answer, is_end=True)
+            # The network ends both sides; here it is the client's that ends the other.
+            yield Event(at_s, link, is_answer and link not in cut, is_end=True)
             continue
         stream = streams.setdefault((link, is_answer), bytearray())
         stream += what
