@@ -43,7 +43,7 @@ def producer_ids(world: World) -> Admissions:
     for frame, is_hostile in wiretap.all_written_to_brokers(world):
         if frame.raw[:2] == ADD_PARTITIONS and counts_transactional and not is_hostile:
             # Before version 2 an id is paid for when its first partitions are added.
-            request = codec.decode_request(frame.raw, 0, len(frame.raw))
+            request = codec.decode_request(frame.raw, frame.head)
             added.setdefault(request.v3_and_below_producer_id, frame.at_s)
         for user, producer_id, in_transaction in _used(world, frame, is_hostile):
             if (user, producer_id, in_transaction) in known:
@@ -77,7 +77,7 @@ def transactional_ids(world: World) -> Admissions:
         if frame.raw[:2] != INIT_PRODUCER_ID:
             continue
         try:
-            name = codec.decode_request(frame.raw, 0, len(frame.raw)).transactional_id
+            name = codec.decode_request(frame.raw, frame.head).transactional_id
         except KafkaProtocolError:
             continue
         if name is None:

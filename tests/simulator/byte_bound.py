@@ -1,6 +1,6 @@
 """The most bytes that a user may have brought, or read, in any time: from rate, samples, connections and failures.
 
-KIP-13 as quota-semantics.md, 2 has it: what has been recorded goes, and the channel is muted for as long as it takes
+KIP-13, as docs/byte-quotas.md has it: what has been recorded goes, and the channel is muted for as long as it takes
 until what its window holds is within the rate again. So in a time t, wherever it begins, at most
 
     rate x (t + samples) + for each connection, in every window, the one frame that goes beyond

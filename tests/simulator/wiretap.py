@@ -126,7 +126,7 @@ def produce_answers(world: World) -> Iterator[Answered]:
 def ids_in(frame: Frame) -> list[tuple[int, bool]]:
     """Return producer ids of any Produce, whoever wrote it, and whether each is used in a transaction.
 
-    As quota-semantics.md has it: in one only where the request names a transaction, and all its batches are marked.
+    In one only where the request names a transaction, and all its batches are marked.
     """
     raw = frame.raw
     if raw[:2] != b"\0\0" or int.from_bytes(raw[2:4], "big") < FIRST_PRODUCE_VERSION:

@@ -185,8 +185,8 @@ def test_an_answer_to_acks_0_that_is_waited_for_is_noticed(monkeypatch: pytest.M
 def test_what_is_acknowledged_before_it_is_written_is_noticed_at_the_next_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def acknowledged(buf: Any, start: int, end: int, throttle_ms: int, text: str, _: int) -> Any:
-        return before(buf, start, end, throttle_ms, text, ErrorCode.NONE)
+    def acknowledged(buf: Any, head: Any, throttle_ms: int, text: str, _: int) -> Any:
+        return before(buf, head, throttle_ms, text, ErrorCode.NONE)
 
     before = produce_answers.refusal
     monkeypatch.setattr("pidgate.gateway.proxy.apis.produce.refusal", acknowledged)
