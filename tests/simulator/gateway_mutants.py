@@ -183,7 +183,7 @@ GATEWAY_MUTANTS: Final[dict[str, Mutant]] = {
     "memory is not given back": Mutant(
         "Memory: given back",
         around(BudgetShare, "hold", _never_given_back),
-        Breach.NOT_GIVEN_BACK,
+        Breach.MISCOUNTED,
         Theme.REFUSALS,
         1,
     ),

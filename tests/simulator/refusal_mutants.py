@@ -89,6 +89,7 @@ def _expiring(patch: pytest.MonkeyPatch) -> None:
             for key in list(record.entries):
                 self._end(user, producer_id, record, key)
             del self.watched[user][producer_id]
+            self._room.ids -= 1
         return before(self, user, producer_id, now_ms)
 
     patch.setattr(StickyRefusals, "watch_is_over", is_over)
