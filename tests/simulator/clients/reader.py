@@ -81,13 +81,20 @@ class Reader:
     async def _connected(self, address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with asyncio.timeout(REQUEST_S):
             ways = await asyncio.open_connection(*address)
+        try:
+            await self._introduce(ways)
+        except BaseException:
+            ways[1].close()
+            raise
+        return ways
+
+    async def _introduce(self, ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
         await self._asked(ways, frames.api_versions(3, self.name, "reader"))
         login = self._settings.login
         if login is not None:
             await self._asked(ways, frames.handshake(self.name, login.mechanism))
             token = f"\0{login.user}\0{login.password}".encode()
             await self._asked(ways, frames.authenticate(2, self.name, token))
-        return ways
 
     async def _asked(
         self, ways: tuple[asyncio.StreamReader, asyncio.StreamWriter], frame: bytes, ids_from: int = 0
