@@ -141,7 +141,7 @@ def _token(site: Site, client: Client) -> Login:
         assert scram_login(broker, SUPER_USER, f"{SUPER_USER}-secret") == 0
         frame = broker.ask(delegation_tokens.create_token_request(1, "tests", str(client)))
     token = delegation_tokens.new_token(frame, 0, len(frame))
-    assert token.error_code == 0
+    assert token.error_code == 0  # known everywhere long before the client's process has begun
     return Login(username=token.token_id, password=token.password, is_token=True)
 
 

@@ -19,6 +19,7 @@ from secrets import token_hex
 import pytest
 
 from pidgate.protocol import delegation_tokens
+from pidgate.protocol.delegation_tokens import NewToken
 from pidgate.sandbox.gateway import GatewayProcess
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import read_log
@@ -103,9 +104,18 @@ def go_every_way(gateway: GatewayProcess, marks: Marks) -> None:
         token = delegation_tokens.new_token(frame, 0, len(frame))
         assert token.error_code == 0
         marks.all["delegation token"] = token.password
-    with RawClient(servers) as client:
-        assert scram_login(client, token.token_id, token.password, ",tokenauth=true") == 0
-        assert client.call(METADATA, 9, {"topics": []})["brokers"]
+    log_in_with(gateway, token)
+
+
+def log_in_with(gateway: GatewayProcess, token: NewToken) -> None:
+    """Brokers know of a token some 50 ms after it was made."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while True:
+        with RawClient(gateway.bootstrap_servers) as client:
+            if scram_login(client, token.token_id, token.password, ",tokenauth=true") == 0:
+                assert client.call(METADATA, 9, {"topics": []})["brokers"]
+                return
+        assert time.monotonic() < give_up_s
 
 
 def pages(gateway: GatewayProcess, token: str, wrong: str) -> Iterator[str]:
