@@ -149,8 +149,9 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return str(context["error"])
     if kind == "literal_error":
         return f"{detail['input']!r} is not possible here; write {context['expected']}"
+    shown = "(not shown)" if _may_be_secret(path) else _short(detail["input"])
     if kind in _WORDS:
-        return f"{_short(detail['input'])} {_WORDS[kind]}"
+        return f"{shown} {_WORDS[kind]}"
     bounds = {"greater_than_equal": "ge", "greater_than": "gt", "less_than_equal": "le", "less_than": "lt"}
     if kind in bounds:
         relation = (
@@ -159,7 +160,12 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
             .replace("_equal", " or equal to")
         )
         return f"{detail['input']!r} is out of range; write a number {relation} {context[bounds[kind]]}"
-    return f"{_short(detail['input'])}: {detail['msg']}"
+    return f"{shown}: {detail['msg']}"
+
+
+def _may_be_secret(path: KeyPath) -> bool:
+    """Return whether somebody may have written a secret there, in place of the name of its file."""
+    return any(str(key) in ("password_file", "key_file", "token_file") for key in path)
 
 
 def _short(value: object) -> str:

@@ -139,6 +139,15 @@ def test_a_key_written_into_the_configuration_is_not_shown(pair: Pair) -> None:
     assert shown(marks(pair.key_file), *came_out) == []
 
 
+@pytest.mark.parametrize("written", [f"[{PASSWORD}]", f"{{{PASSWORD}: x}}"])
+@pytest.mark.parametrize("key", ["password", "password_file"])
+def test_a_password_written_into_the_configuration_is_not_shown(key: str, written: str) -> None:
+    sasl = f"own_client: {{sasl: {{mechanism: PLAIN, username: u, {key}: {written}}}}}"
+    with pytest.raises(ConfigError) as caught:
+        loading.parse(f"cluster: {{bootstrap_servers: [127.0.0.1:1]}}\n{sasl}\n")
+    assert shown({PASSWORD}, str(caught.value)) == []
+
+
 def test_names_of_keys_are_not_shown_as_differences() -> None:
     """Somebody may have written the key itself there."""
     text = "cluster: {bootstrap_servers: [127.0.0.1:1], tls: {cert_file: c, key_file: K}}"
