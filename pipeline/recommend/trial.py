@@ -10,9 +10,14 @@ holds whole trials against `ProducerIdQuota.decide`. Knows no Spark. Pure.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pidgate.quota.layered_filter import FilterBudget, LayeredFilter, Sighting, usable_seed
 from pidgate.quota.settings import ProducerIdSettings
@@ -34,6 +39,33 @@ class Outcome:
     rogue_admitted: int = 0
     rogue_refused: int = 0
     longest_wait_ms: int = 0
+
+
+AHEAD = 4_096
+"""Arrivals that are looked at in one go where a token is there for each."""
+TRIED_BEFORE = 16
+"""So many in a row were admitted one by one before: looking ahead costs as much as a few dozen of them."""
+_EXACT = 1 << 62
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """New ids of a user in the order of their times, all of one period. `healthy`: the places of those that are."""
+
+    at_ms: list[int]
+    healthy: list[int]
+
+    @cached_property
+    def times(self) -> NDArray[np.int64]:
+        return np.array(self.at_ms, np.int64)
+
+    def healthy_before(self, place: int) -> int:
+        return bisect_left(self.healthy, place)
+
+    def next_healthy(self, place: int) -> int:
+        """Return the place of the first healthy one from here on, else of the end."""
+        number = self.healthy_before(place)
+        return self.healthy[number] if number < len(self.healthy) else len(self.at_ms)
 
 
 class RateTrial:
@@ -79,6 +111,56 @@ class RateTrial:
         else:
             outcome.rogue_refused += 1
         self._at_ms = at_ms
+
+    def arrive(self, came: Arrivals, period: int) -> None:
+        """Let them all come, as `arrives` would one by one: what the bucket does not notice is skipped."""
+        outcome, place, in_a_row = self.outcomes[period], 0, 0
+        while place < len(came.at_ms):
+            at_ms = came.at_ms[place]
+            next_healthy = came.next_healthy(place)
+            refused_until = place
+            if next_healthy > place and (free_ms := self._refuses_until_ms(at_ms)) > at_ms:
+                refused_until = min(next_healthy, bisect_left(came.at_ms, free_ms, place))
+            if refused_until > place:
+                outcome.rogue_refused += refused_until - place
+                self._at_ms = came.at_ms[refused_until - 1]
+                place, in_a_row = refused_until, 0
+            elif in_a_row >= TRIED_BEFORE and not self._waiting and (count := self._admit_ahead(came, place)):
+                healthy = came.healthy_before(place + count) - came.healthy_before(place)
+                outcome.healthy_admitted += healthy
+                outcome.rogue_admitted += count - healthy
+                place += count
+            else:
+                self.arrives(at_ms, healthy=place == next_healthy, period=period)
+                in_a_row = 0 if self._waiting else in_a_row + 1
+                place += 1
+
+    def _refuses_until_ms(self, at_ms: int) -> int:
+        """Return until when nobody who comes is admitted and nobody who waits is served or gives up."""
+        if not self._waiting:
+            return at_ms + self.bucket.wait_ms(0, at_ms)
+        due_ms = self._at_ms + self.bucket.wait_ms(0, self._at_ms)
+        return min(due_ms, self._waiting[0][0] + GIVES_UP_AFTER_MS)
+
+    def _admit_ahead(self, came: Arrivals, place: int) -> int:
+        """Admit those from this place on that find a token, at most AHEAD; return how many.
+
+        While all are admitted, the balance is what it was, less a token for each, and more by the time: but never more
+        than the bucket holds, and so it is the least of what it would be had it been full at any of them.
+        """
+        times = came.times[place : place + AHEAD]
+        elapsed_ms, token = times - times[0], self.bucket.token_units
+        if int(elapsed_ms[-1]) * self.rate_milli + AHEAD * token + self.bucket.capacity_units >= _EXACT:
+            return 0
+        change = elapsed_ms * self.rate_milli - np.arange(len(times)) * token
+        least = np.minimum.accumulate(self.bucket.capacity_units - change)
+        units = change + np.minimum(self.bucket.units(int(times[0])), least)
+        short = np.flatnonzero(units < 0)
+        count = int(short[0]) if len(short) else len(times)
+        if count:
+            self._at_ms = int(times[count - 1])
+            self.bucket.restore(int(units[count - 1]) - token, token, self._at_ms)
+        return count
 
     def end(self) -> None:
         """Serve those that still wait when the history is over."""
@@ -139,18 +221,13 @@ class UserTrial:
         largest = max(rates_milli, default=None)
         self.filter = FilterTrial(settings, largest, seed=1) if with_filter else None
 
-    def arrives(self, producer_id: int, at_ms: int, *, healthy: bool, is_first: bool) -> None:
-        """Let an id come that is not remembered; `is_first`: it was never seen before."""
-        period = TEST if at_ms >= self._split_ms else TRAIN
-        for rate in self.rates:
-            rate.arrives(at_ms, healthy=healthy, period=period)
-        if self.filter is not None:
-            self.filter.uses(producer_id, at_ms, is_new=is_first)
-
-    def is_used(self, producer_id: int, at_ms: int) -> None:
-        """Note the use of an id that is remembered, in a new slice: free of charge."""
-        if self.filter is not None:
-            self.filter.uses(producer_id, at_ms, is_new=False)
+    def arrive(self, at_ms: list[int], healthy: list[bool]) -> None:
+        """Let ids come that are not remembered, in the order of their times."""
+        split = bisect_left(at_ms, self._split_ms)
+        for period, part in ((TRAIN, slice(0, split)), (TEST, slice(split, None))):
+            came = Arrivals(at_ms[part], [place for place, is_ in enumerate(healthy[part]) if is_])
+            for rate in self.rates:
+                rate.arrive(came, period)
 
     def outcomes(self) -> Iterator[tuple[int, int, Outcome]]:
         """Yield (rate_milli, period, outcome) of each; ends the history."""

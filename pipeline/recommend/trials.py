@@ -23,6 +23,9 @@ from pidgate.quota.settings import ProducerIdSettings
 PLAN, NEW, BACK, USED = 0, 1, 2, 3
 """Kinds of rows: the user's rates; an id never seen before; one that was forgotten; one that is remembered."""
 
+WITH_FILTER = 0
+"""The part of a user that has the filter: no other needs to know when ids are used that are remembered."""
+
 HEAVY_SHARE = 0.1
 """Of all arrivals: a user with more is dealt out."""
 
@@ -63,7 +66,8 @@ def trials(
     )
     # A broadcast: there is a row a user, and the arrivals are not to be moved for it.
     who = f.broadcast(planned.select("user", "part"))
-    rows = came.unionByName(used).join(who, "user").withColumn("rates", f.lit(None).cast("array<bigint>"))
+    read = came.join(who, "user").unionByName(used.join(who.where(f.col("part") == WITH_FILTER), "user"))
+    rows = read.withColumn("rates", f.lit(None).cast("array<bigint>"))
     plans = planned.select(
         "user",
         f.lit(course.begin_ms).alias("at_ms"),
@@ -116,11 +120,12 @@ def _streamed(course: Course) -> Callable[[Iterable[pa.RecordBatch]], Iterable[p
                 user, trial = rows.column(0)[0].as_py(), _planned(rows, course)
                 columns = [column[1:] for column in columns]
             assert trial is not None, "a user's plan is sorted before its arrivals"
-            for at_ms, kind, producer_id, healthy in zip(*columns, strict=True):
-                if kind == USED:
-                    trial.is_used(producer_id, at_ms)
-                else:
-                    trial.arrives(producer_id, at_ms, healthy=healthy, is_first=kind == NEW)
+            times, kinds, ids, healthy = columns
+            if trial.filter is not None:
+                for at_ms, kind, producer_id in zip(times, kinds, ids, strict=True):
+                    trial.filter.uses(producer_id, at_ms, is_new=kind == NEW)
+            came = [place for place, kind in enumerate(kinds) if kind != USED]
+            trial.arrive([times[place] for place in came], [healthy[place] for place in came])
         yield from _results(user, trial)
 
     return stream
@@ -144,7 +149,7 @@ def _planned(rows: pa.RecordBatch, course: Course) -> UserTrial:
         course.settings,
         at_ms=course.begin_ms,
         split_ms=course.split_ms,
-        with_filter=rows.column(1)[0].as_py() == 0,
+        with_filter=rows.column(1)[0].as_py() == WITH_FILTER,
     )
 
 

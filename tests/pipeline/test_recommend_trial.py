@@ -90,11 +90,63 @@ def test_a_trial_decides_as_the_gateway(rate_milli: int, steps: Arrivals) -> Non
     assert decided.longest_wait_ms == found.longest_wait_ms
 
 
+def one_by_one(rate_milli: int, arrivals: Arrivals) -> RateTrial:
+    tried = RateTrial(rate_milli, SETTINGS, 0)
+    for at, healthy in arrivals:
+        tried.arrives(at, healthy=healthy, period=TRAIN)
+    return tried
+
+
+def at_once(rate_milli: int, arrivals: Arrivals) -> RateTrial:
+    tried = RateTrial(rate_milli, SETTINGS, 0)
+    healthy = [place for place, (_, is_healthy) in enumerate(arrivals) if is_healthy]
+    # In two goes: what waits, waits over their border.
+    cut = len(arrivals) // 2
+    for part in (slice(0, cut), slice(cut, None)):
+        begin = part.start
+        places = [place - begin for place in healthy if begin <= place < begin + len(arrivals[part])]
+        tried.arrive(trial_module.Arrivals([at for at, _ in arrivals[part]], places), TRAIN)
+    return tried
+
+
+def same_at_the_end(one: RateTrial, other: RateTrial, end_ms: int) -> bool:
+    balances = one.bucket.units(end_ms) == other.bucket.units(end_ms)
+    one.end()
+    other.end()
+    return balances and one.outcomes == other.outcomes
+
+
+def storms(seed: int, count: int) -> Arrivals:
+    """Arrivals in storms and pauses, healthy ones now and then, or hardly ever, or all of them."""
+    chance, at_ms, arrivals = Random(seed), 0, []
+    healthy_share = chance.choice((0.0, 0.02, 0.3, 1.0))
+    for _ in range(count):
+        at_ms += chance.choice((0, 0, 3, 40, 900, 90_000 if chance.random() < 0.05 else 1))
+        arrivals.append((at_ms, chance.random() < healthy_share))
+    return arrivals
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_skipped_changes_nothing(seed: int) -> None:
+    arrivals = storms(seed, 3_000)
+    for rate_milli in (300, 20_000, 700_000, 5_000_000, 1_000_000_000_000):
+        ahead, step_by_step = at_once(rate_milli, arrivals), one_by_one(rate_milli, arrivals)
+        assert same_at_the_end(ahead, step_by_step, arrivals[-1][0] + 1), rate_milli
+
+
+def test_who_skips_too_far_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a millisecond, past the moment in which a token is there."""
+    right = RateTrial._refuses_until_ms
+    monkeypatch.setattr(RateTrial, "_refuses_until_ms", lambda trial, at_ms: right(trial, at_ms) + 1)
+    arrivals = [(at_ms, False) for at_ms in range(0, 120_000, 7)]
+    rate_milli = 6_000
+    assert not same_at_the_end(at_once(rate_milli, arrivals), one_by_one(rate_milli, arrivals), 120_000)
+
+
 def test_the_periods_share_one_bucket() -> None:
     """What was spent before the judged days is spent in them."""
     trial = UserTrial([2_000], SETTINGS, at_ms=0, split_ms=10)
-    for number in range(6):
-        trial.arrives(number, 8 + number, healthy=False, is_first=True)
+    trial.arrive([8 + number for number in range(6)], [False] * 6)
     train, test = (outcome for _, _, outcome in trial.outcomes())
     assert (train.rogue_admitted, train.rogue_refused) == (2, 0)
     assert (test.rogue_admitted, test.rogue_refused) == (1, 3)
