@@ -50,8 +50,8 @@ def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
     Ordered by wall clocks, since several gateways have no other order; a clock would have to be wrong by hours to
     make a difference.
     """
-    # By id and not by user: one user may hold nearly all rows, no id does.
-    by_id = Window.partitionBy("user", "producer_id")
+    # By id and not by user: one user may hold nearly all rows, no id does. Numbers before text: they are sorted faster.
+    by_id = Window.partitionBy("producer_id", "user")
     in_time = by_id.orderBy("wall_time_ms", "gateway_id", "incarnation", "seq")
     pause_ms = f.col("wall_time_ms") - f.lag("wall_time_ms").over(in_time)
     up_to_here = in_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -60,7 +60,7 @@ def arrivals(decisions: DataFrame, remember_ms: int = REMEMBER_MS) -> DataFrame:
         .withColumn("begins", f.coalesce(pause_ms > remember_ms, f.lit(True)))
         .withColumn("stay", f.count_if("begins").over(up_to_here))
     )
-    stay = Window.partitionBy("user", "producer_id", "stay")
+    stay = Window.partitionBy("producer_id", "user", "stay")
     admitted = f.col("decision") == "admit"
     charged = admitted & f.col("reason").isin(*CHARGING) & f.col("tokens_after").isNotNull()
     of_stay = {

@@ -67,17 +67,17 @@ class Tables:
     def needed_events(self, event_type: str, days: Days = EVER) -> DataFrame:
         """Return the events of these days for a job that needs some. Raises HistoryEmpty."""
         found = self.events(event_type)
-        if found.isEmpty():
-            raise HistoryEmpty(
-                f"no {event_type} events under {self.path('events')}. Run `pidgate pipeline ingest` (or `history`) "
-                "with this --tables first; gateways write them while `events.enabled` is true."
-            )
         of_days = days.of(found)
-        if of_days.isEmpty():
+        if not of_days.isEmpty():
+            return of_days
+        if not found.isEmpty():
             raise HistoryEmpty(
                 f"no {event_type} events{days} under {self.path('events')}: choose other days with --since and --until."
             )
-        return of_days
+        raise HistoryEmpty(
+            f"no {event_type} events under {self.path('events')}. Run `pidgate pipeline ingest` (or `history`) "
+            "with this --tables first; gateways write them while `events.enabled` is true."
+        )
 
     # Results
 

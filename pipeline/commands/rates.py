@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
-from pyspark.sql import DataFrame
 from rich.console import Console
 from rich.table import Table
 
@@ -77,29 +76,20 @@ def write_rates(
     expiry_ms = expiry_ms or expiration_ms(tables.events("topology"))
     remember_ms = remember_ms or newest(tables.events("config"), "remember_ms") or REMEMBER_MS
     say(f"States expire after {about_duration(expiry_ms)}, ids are remembered {about_duration(remember_ms)}.")
-    hours = _by_id(id_hours(decisions, usages))
+    hours = id_hours(decisions, usages, expiry_ms)
     arriving = by_time.arriving(arrivals(decisions, remember_ms), decisions)
-    with _many_users(tables), kept(hours), kept(arriving):
+    with _many_users(tables), kept(hours), kept(arriving), kept(by_time.by_hour(hours, arriving)) as by_hour:
         say("Per user and time ...")
-        run.write("rates_by_time", by_time.by_time(hours, arriving))
+        run.write("rates_by_time", by_time.by_time(by_hour))
         say("Per client ...")
         run.write("rates_clients", by_time.rates_clients(hours, arriving), files=FILES_OF_MANY)
         say("What brokers hold ...")
-        sketches = run.write("rates_sketches", users.daily_sketches(hours))
-        with kept(held.id_stays(hours, expiry_ms)) as stays:
+        sketches = run.write("rates_sketches", users.daily_sketches(hours.where("in_day = 1")))
+        with kept(held.id_stays(hours)) as stays:
             holding = run.write("held_by_hour", held.held_by_hour(stays, expiry_ms))
             say("Per user ...")
             outcomes = days.of(tables.events("refusal_outcome"))
-            run.write("rates_users", users.rates_users(stays, arriving, holding, sketches, outcomes))
-
-
-def _by_id(hours: DataFrame) -> DataFrame:
-    """Move all of an id's rows to one task: sums by id need not move them again.
-
-    In more parts than usual, so that the ids of one fit into memory.
-    """
-    parts = 4 * int(hours.sparkSession.conf.get("spark.sql.shuffle.partitions") or 8)
-    return hours.repartition(parts, "user", "producer_id")
+            run.write("rates_users", users.rates_users(stays, by_hour, holding, sketches, outcomes))
 
 
 @contextmanager

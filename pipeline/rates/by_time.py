@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -48,65 +50,74 @@ def _counted(rows: DataFrame, at_ms: Column, **counts: Column) -> DataFrame:
     )
 
 
-def by_time(hours: DataFrame, arriving: DataFrame) -> DataFrame:
-    """rates_by_time: user, unit (minute, hour, day), start_ms, ids, new_ids, refusals. From id_hours and arriving.
+def by_hour(hours: DataFrame, arriving: DataFrame) -> DataFrame:
+    """One row per user and hour in which it did anything, from id_hours and arriving.
+
+    ids: distinct ids in use. day_ids: those that were not in use in an earlier hour of the day. COUNTS; first_ms,
+    last_ms: of the decisions among them, null where there were none. minutes (minute_ms, ids, new_ids, refusals): those
+    in which an id was new or refused; null where there were none.
+    """
+    in_minute = [f.sum(f.getbit("minutes", f.lit(n)).cast("bigint")) for n in range(_MINUTES)]
+    used = hours.groupBy("user", "hour_ms").agg(
+        f.sum("in_hour").alias("ids"),
+        f.sum("in_day").alias("day_ids"),
+        f.array(*in_minute).alias("in_minutes"),
+    )
+    minute = f.struct("minute_ms", "new_ids", "refusals")
+    came = (
+        arriving.groupBy("user", "minute_ms")
+        .agg(*summed())
+        .groupBy("user", floored("minute_ms", HOUR_MS).alias("hour_ms"))
+        .agg(*summed(), f.collect_list(minute).alias("minutes"))
+    )
+    zero = f.lit(0).cast("bigint")
+
+    def with_ids(one: Column) -> Column:
+        place = ((one.minute_ms - f.col("hour_ms")) / MINUTE_MS).cast("int")
+        ids = f.coalesce(f.get("in_minutes", place), zero)
+        same = (one[name].alias(name) for name in ("minute_ms", "new_ids", "refusals"))
+        return f.struct(*same, ids.alias("ids"))
+
+    return used.join(came, ["user", "hour_ms"], "full").select(
+        "user",
+        "hour_ms",
+        *(f.coalesce(name, zero).alias(name) for name in ("ids", "day_ids", *COUNTS)),
+        "first_ms",
+        "last_ms",
+        f.transform("minutes", with_ids).alias("minutes"),
+    )
+
+
+def summed() -> list[Column]:
+    """Return the sums of COUNTS, and first_ms and last_ms of them all."""
+    sums = [f.sum(name).alias(name) for name in COUNTS]
+    return [f.min("first_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"), *sums]
+
+
+def by_time(by_hour: DataFrame) -> DataFrame:
+    """rates_by_time: user, unit (minute, hour, day), start_ms, ids, new_ids, refusals. From by_hour.
 
     ids: distinct ids in use. Hours and days: all in which a user did anything. Minutes: those in which an id was
     new or refused; a user's other minutes would be most of the table and say nothing that the hour does not.
     """
-    in_hours = _ids_in_hours(hours)
-    in_days = _distinct_ids(hours, floored("hour_ms", DAY_MS).alias("start_ms"))
-    return (
-        _minutes(in_hours, arriving)
-        .unionByName(_longer("hour", HOUR_MS, in_hours.withColumnRenamed("hour_ms", "start_ms"), arriving))
-        .unionByName(_longer("day", DAY_MS, in_days, arriving))
+    minutes = by_hour.select("user", f.inline("minutes"))
+    days = by_hour.groupBy("user", floored("hour_ms", DAY_MS).alias("day_ms")).agg(
+        f.sum("day_ids").alias("ids"), f.sum("new_ids").alias("new_ids"), f.sum("refusals").alias("refusals")
     )
-
-
-def _distinct_ids(hours: DataFrame, start_ms: Column) -> DataFrame:
-    return hours.select("user", "producer_id", start_ms).distinct().groupBy("user", "start_ms").agg(
-        f.count("*").alias("ids")
-    )  # fmt: skip
-
-
-def _ids_in_hours(hours: DataFrame) -> DataFrame:
-    """user, hour_ms, ids, in_minutes: for each of its 60 minutes the ids in use."""
-    whoever = hours.groupBy("user", "producer_id", "hour_ms").agg(f.bit_or("minutes").alias("minutes"))
-    in_minute = [f.sum(f.getbit("minutes", f.lit(n)).cast("bigint")) for n in range(_MINUTES)]
-    return whoever.groupBy("user", "hour_ms").agg(
-        f.count("*").alias("ids"), f.array(*in_minute).alias("in_minutes")
-    )
-
-
-def _longer(unit: str, unit_ms: int, in_use: DataFrame, arriving: DataFrame) -> DataFrame:
-    came = arriving.select(
-        "user", floored("minute_ms", unit_ms).alias("start_ms"), f.lit(0).alias("ids"), "new_ids", "refusals"
-    )
-    used = in_use.select("user", "start_ms", "ids", f.lit(0).alias("new_ids"), f.lit(0).alias("refusals"))
-    counts = [f.sum(name).alias(name) for name in ("ids", "new_ids", "refusals")]
-    return (
-        used.unionByName(came)
-        .groupBy("user", "start_ms")
-        .agg(*counts)
-        .select("user", f.lit(unit).alias("unit"), "start_ms", "ids", "new_ids", "refusals")
-    )
-
-
-def _minutes(in_hours: DataFrame, arriving: DataFrame) -> DataFrame:
-    came = (
-        arriving.groupBy("user", "minute_ms")
-        .agg(f.sum("new_ids").alias("new_ids"), f.sum("refusals").alias("refusals"))
-        .withColumn("hour_ms", floored("minute_ms", HOUR_MS))
-    )
-    minute = ((f.col("minute_ms") - f.col("hour_ms")) / MINUTE_MS).cast("int")
-    ids = f.coalesce(f.get("in_minutes", minute), f.lit(0).cast("bigint"))
-    return came.join(in_hours, ["user", "hour_ms"], "left").select(
-        "user",
-        f.lit("minute").alias("unit"),
-        f.col("minute_ms").alias("start_ms"),
-        ids.alias("ids"),
-        "new_ids",
-        "refusals",
+    units = {"minute": minutes, "hour": by_hour, "day": days}
+    return reduce(
+        DataFrame.unionByName,
+        (
+            rows.select(
+                "user",
+                f.lit(unit).alias("unit"),
+                f.col(f"{unit}_ms").alias("start_ms"),
+                "ids",
+                "new_ids",
+                "refusals",
+            )
+            for unit, rows in units.items()
+        ),
     )
 
 

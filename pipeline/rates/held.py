@@ -14,25 +14,13 @@ from pidgate.pipeline.expiry import CHECK_INTERVAL_MS
 from pidgate.pipeline.rates.times import HOUR_MS, floored
 
 
-def id_stays(hours: DataFrame, expiry_ms: int) -> DataFrame:
-    """Return one row per (user, producer_id) and stay, from id_hours: uses no further apart than the expiry.
-
-    stay (1, 2, ...), first_ms, last_ms, requests, partitions (null: not known).
-    """
-    by_id = Window.partitionBy("user", "producer_id").orderBy("first_ms", "last_ms", "client_id")
-    before = by_id.rowsBetween(Window.unboundedPreceding, -1)
-    begins = f.coalesce(f.col("first_ms") - f.max("last_ms").over(before) > expiry_ms, f.lit(True))
-    up_to_here = by_id.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return (
-        hours.withColumn("begins", begins)
-        .withColumn("stay", f.count_if("begins").over(up_to_here))
-        .groupBy("user", "producer_id", "stay")
-        .agg(
-            f.min("first_ms").alias("first_ms"),
-            f.max("last_ms").alias("last_ms"),
-            f.sum("requests").alias("requests"),
-            f.max("partitions").alias("partitions"),
-        )
+def id_stays(hours: DataFrame) -> DataFrame:
+    """Return one row per (user, producer_id) and stay, from id_hours: first_ms, last_ms, requests, partitions."""
+    return hours.groupBy("user", "producer_id", "stay").agg(
+        f.min("first_ms").alias("first_ms"),
+        f.max("last_ms").alias("last_ms"),
+        f.sum("requests").alias("requests"),
+        f.max("partitions").alias("partitions"),
     )
 
 

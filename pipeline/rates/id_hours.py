@@ -1,37 +1,87 @@
-"""In which hours an id was used, by whom, and in which of their minutes.
+"""In which hours an id was used, by whom, in which of their minutes, and in which of its stays at the brokers.
 
-Events lie in folders of an hour each, so most of the summing happens before anything is sent between processes.
+All of an id's rows are sent to one task, once, and sorted there, once: what counts an id once is marked in that order,
+so that whatever is counted later is a sum.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.rates.times import HOUR_MS, MINUTE_MS, floored
+from pidgate.pipeline.rates.times import DAY_MS, HOUR_MS, MINUTE_MS, floored
 
 _NEVER_WROTE = ("inherited",)
 """Admissions without a batch: nothing of the id has reached a broker yet."""
 
 
-def id_hours(decisions: DataFrame, usages: DataFrame) -> DataFrame:
+PARTS = 4
+"""Times Spark's usual number of tasks: the ids of one fit into memory."""
+
+
+def id_hours(decisions: DataFrame, usages: DataFrame, expiry_ms: int) -> DataFrame:
     """One row per (user, client_id, producer_id, hour_ms) in which something of the id was forwarded.
 
-    first_ms, last_ms: of its use in that hour. minutes: bit n is set when it was in use in minute n: between the
-    first and the last request of an id_usage event (15 minutes at most), or admitted. requests: counted in the hour
-    in which their id_usage event's stretch begins. partitions: the most that one id_usage event counted, a lower
-    bound; null when there was none (the event was lost, or is still to come).
+    first_ms, last_ms: of its use in that hour. requests: counted in the hour in which their id_usage event's stretch
+    begins. partitions: the most that one id_usage event counted, a lower bound; null when there was none (the event was
+    lost, or is still to come). stay (1, 2, ...): uses no further apart than the expiry.
+
+    minutes: bit n is set when the id was in use in minute n: between the first and the last request of an id_usage
+    event (15 minutes at most), or admitted. in_hour, in_day: 1. Where several clients used an id, each minute, hour and
+    day of it is in the row of the first one alone (the others have no bit, and 0).
 
     A refused request was not forwarded and is no use.
     """
     stretches = _admissions(decisions).unionByName(_stretches(usages))
-    return stretches.groupBy("user", "client_id", "producer_id", "hour_ms").agg(
-        f.min("first_ms").alias("first_ms"),
-        f.max("last_ms").alias("last_ms"),
-        f.bit_or("minutes").alias("minutes"),
-        f.sum("requests").alias("requests"),
-        f.max("partitions").alias("partitions"),
+    parts = PARTS * int(stretches.sparkSession.conf.get("spark.sql.shuffle.partitions") or 8)
+    hours = (
+        stretches.repartition(parts, *_ID)
+        .groupBy("user", "client_id", "producer_id", "hour_ms")
+        .agg(
+            f.min("first_ms").alias("first_ms"),
+            f.max("last_ms").alias("last_ms"),
+            f.bit_or("minutes").alias("minutes"),
+            f.sum("requests").alias("requests"),
+            f.max("partitions").alias("partitions"),
+        )
     )
+    return _each_once(hours, expiry_ms)
+
+
+_ID = ("producer_id", "user")
+"""In this order, since Spark compares the first by number and only then the other, as text."""
+
+
+def _each_once(hours: DataFrame, expiry_ms: int) -> DataFrame:
+    """Add stay, in_hour and in_day, and take from `minutes` what an earlier row of the id has."""
+    order = ("first_ms", "last_ms", "client_id")
+    by_id = Window.partitionBy(*_ID).orderBy("hour_ms", *order)
+    before = by_id.rowsBetween(Window.unboundedPreceding, -1)
+    up_to_here = by_id.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before_in_hour = (
+        Window.partitionBy(*_ID, "hour_ms").orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
+    )
+    begins = f.coalesce(f.col("first_ms") - f.max("last_ms").over(before) > expiry_ms, f.lit(True))
+    last_hour_ms = f.lag("hour_ms").over(by_id)
+    marked = hours.withColumns(
+        {
+            "begins": begins,
+            "in_hour": _is_new(last_hour_ms, f.col("hour_ms")),
+            "in_day": _is_new(floored(last_hour_ms, DAY_MS), floored("hour_ms", DAY_MS)),
+            "had": f.coalesce(f.bit_or("minutes").over(before_in_hour), f.lit(0).cast("bigint")),
+        }
+    )
+    return marked.select(
+        *(name for name in hours.columns if name != "minutes"),
+        f.col("minutes").bitwiseAND(f.bitwise_not("had")).alias("minutes"),
+        "in_hour",
+        "in_day",
+        f.count_if("begins").over(up_to_here).alias("stay"),
+    )
+
+
+def _is_new(last: Column, this: Column) -> Column:
+    return f.when(last.eqNullSafe(this), 0).otherwise(1).cast("bigint")
 
 
 def _admissions(decisions: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.pipeline.rates.by_time import COUNTS
+from pidgate.pipeline.rates.by_time import COUNTS, summed
 from pidgate.pipeline.rates.times import DAY_MS, HOUR_MS, UNITS_MS, floored
 
 _PERCENTILES = (50, 95, 99)
@@ -39,16 +39,16 @@ COLUMNS = (
 
 
 def rates_users(
-    stays: DataFrame, arriving: DataFrame, held: DataFrame, sketches: DataFrame, outcomes: DataFrame
+    stays: DataFrame, by_hour: DataFrame, held: DataFrame, sketches: DataFrame, outcomes: DataFrame
 ) -> DataFrame:
-    """rates_users, from id_stays, arriving, held_by_hour, daily_sketches and refusal_outcome events.
+    """rates_users, from id_stays, by_hour, held_by_hour, daily_sketches and refusal_outcome events.
 
     Percentiles of new ids per hour count every hour from the user's first to its last, those without any as 0.
     Life is from an id's first to its last use. ids_hll_error is what the estimate missed the exact count by.
     """
     parts = [
         _of_ids(stays),
-        _of_arrivals(arriving),
+        _of_arrivals(by_hour),
         _of_held(held),
         estimated_ids(sketches),
         waiting(outcomes),
@@ -78,31 +78,22 @@ def _of_ids(stays: DataFrame) -> DataFrame:
     )
 
 
-def _of_arrivals(arriving: DataFrame) -> DataFrame:
+def _of_arrivals(by_hour: DataFrame) -> DataFrame:
     """Return sums and peaks, each unit from the next smaller one; new_ids_in_hours: of hours that had any, in order."""
-    per_minute = arriving.groupBy("user", "minute_ms").agg(*_summed())
-    per_hour = per_minute.groupBy("user", floored("minute_ms", HOUR_MS).alias("hour_ms")).agg(
-        *_summed(), f.max("new_ids").alias("in_minute")
-    )
     some = f.when(f.col("new_ids") > 0, f.col("new_ids"))
-    per_day = per_hour.groupBy("user", floored("hour_ms", DAY_MS)).agg(
-        *_summed(),
-        f.max("in_minute").alias("in_minute"),
+    per_day = by_hour.groupBy("user", floored("hour_ms", DAY_MS)).agg(
+        *summed(),
+        f.max(f.array_max("minutes.new_ids")).alias("in_minute"),
         f.max("new_ids").alias("in_hour"),
         f.collect_list(some).alias("in_hours"),
     )
     return per_day.groupBy("user").agg(
-        *_summed(),
+        *summed(),
         f.max("in_minute").alias("peak_new_ids_per_minute"),
         f.max("in_hour").alias("peak_new_ids_per_hour"),
         f.max("new_ids").alias("peak_new_ids_per_day"),
         f.sort_array(f.flatten(f.collect_list("in_hours"))).alias("new_ids_in_hours"),
     ).withColumnsRenamed({"first_ms": "first_decided_ms", "last_ms": "last_decided_ms"})  # fmt: skip
-
-
-def _summed() -> list[Column]:
-    sums = [f.sum(name).alias(name) for name in COUNTS]
-    return [f.min("first_ms").alias("first_ms"), f.max("last_ms").alias("last_ms"), *sums]
 
 
 def _of_held(held: DataFrame) -> DataFrame:
