@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from pidgate.events.definitions import EVENT_TYPES
 from pidgate.pipeline.errors import TableUnreadable, TopicLostData
 from pidgate.pipeline.files import Files
 from pidgate.pipeline.ingest import reading, seqs
-from pidgate.pipeline.ingest.columns import DEAD_LETTERS, INTERVALS
+from pidgate.pipeline.ingest.columns import DEAD_LETTERS, INTERVALS, RECORDS
 from pidgate.pipeline.ingest.commits import WORK, CommitLog, Position
-from pidgate.pipeline.ingest.doubtful import ask_gateways_reader
 from pidgate.pipeline.ingest.topic import Offsets
 from pidgate.pipeline.schemas import table_schema
 from pidgate.pipeline.tables import Tables
@@ -212,48 +210,32 @@ def read_batch(records: DataFrame, rules: Rules) -> Iterator[tuple[DataFrame, di
 
     Held in memory, or on disk, meanwhile.
     """
-    with ExitStack() as held:
-        typed = _held(held, reading.of_type(records))
-        slices, words = _looked_over(typed)
-        quick = _held(held, reading.quickly_read(typed, words))
-        read = reading.certain(quick, words)
-        doubtful = quick.where(~f.col("sure"))
-        # Python's workers are started only when there is something to ask.
-        if doubtful.count():
-            answers = _held(held, ask_gateways_reader(doubtful))
-            readable = [row[0] for row in answers.where("reason is null").select("type").distinct().collect()]
-            looked_into = reading.looked_into(answers, readable)
-            read = read.unionByName(looked_into, allowMissingColumns=True)
-        yield reading.judged_by_time(read, rules.late_after_ms, rules.ahead_ms), slices
+    read = reading.read(records).persist()
+    try:
+        yield reading.judged_by_time(read, rules.late_after_ms, rules.ahead_ms), _slices(read)
+    finally:
+        read.unpersist()
 
 
-def _held(stack: ExitStack, frame: DataFrame) -> DataFrame:
-    stack.callback(frame.persist().unpersist)
-    return frame
-
-
-def _looked_over(typed: DataFrame) -> tuple[dict[int, Slice], list[str]]:
-    """Return the slice of each partition, and the types in it."""
-    known = f.when(f.col("type").isin(*EVENT_TYPES), f.col("type"))
+def _slices(read: DataFrame) -> dict[int, Slice]:
     rows = (
-        typed.groupBy("kafka_partition")
+        read.groupBy("kafka_partition")
         .agg(
             f.min("kafka_offset"),
             f.max("kafka_offset"),
             f.min_by("append_time_ms", "kafka_offset"),
             f.max("append_time_ms"),
-            f.collect_set(known),
         )
         .collect()
     )
-    return {row[0]: Slice(*row[1:5]) for row in rows}, sorted({word for row in rows for word in row[5]})
+    return {row[0]: Slice(*row[1:]) for row in rows}
 
 
 def events_of(arrivals: DataFrame, word: str) -> DataFrame:
     """The rows of one table of events, with its folders."""
     made = f.timestamp_millis(f.col("wall_time_ms"))
     columns = [
-        f.col(name) if name in reading.ORIGIN else f.col(f"{word}.{name}").alias(name)
+        f.col(name) if name in RECORDS.names else f.col(f"{word}.{name}").alias(name)
         for name in table_schema(word).names
     ]
     return arrivals.where((f.col("type") == word) & f.col("reason").isNull()).select(

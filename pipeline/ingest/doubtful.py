@@ -1,18 +1,12 @@
-"""Records that Spark's JSON functions did not take at once, read by the gateways' own reader.
+"""Records that msgspec did not take at once (reading.py), read by the gateways' own reader.
 
-Few: other versions, events from elsewhere, texts with characters outside the basic plane, and what is no event.
+Few: other versions, and what is no event. Pure.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from typing import Any
-
-import pyarrow
-from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pidgate.events.reading import (
     EventUnreadable,
@@ -22,20 +16,15 @@ from pidgate.events.reading import (
     from_json,
 )
 from pidgate.events.writing import to_json
-from pidgate.pipeline.ingest.columns import RECORDS, Reason
-
-ANSWERS = StructType(
-    [
-        *RECORDS.fields,
-        *(StructField(name, StringType()) for name in ("text", "type", "reason", "detail")),
-        *(StructField(name, StringType()) for name in ("gateway_id", "incarnation")),
-        *(StructField(name, LongType()) for name in ("seq", "wall_time_ms", "schema_version")),
-    ]
-)
-"""A record and, with `text`, the event in it as this version writes it; or why it is none."""
+from pidgate.pipeline.ingest.columns import Reason
 
 Answer = dict[str, Any]
-_NO_ANSWER: Answer = dict.fromkeys(set(ANSWERS.names) - set(RECORDS.names))
+_NO_ANSWER: Answer = dict.fromkeys(
+    (
+        *("text", "schema_version", "type", "reason", "detail"),
+        *("gateway_id", "incarnation", "seq", "wall_time_ms"),
+    )
+)
 _REASONS: dict[type[EventUnreadable], Reason] = {
     UnknownEventType: Reason.UNKNOWN_TYPE,
     UnsupportedSchemaVersion: Reason.OLD_VERSION,
@@ -43,20 +32,11 @@ _REASONS: dict[type[EventUnreadable], Reason] = {
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
-def ask_gateways_reader(records: DataFrame) -> DataFrame:
-    """Read all these records by the gateways' own reader."""
-    return records.select(*RECORDS.names).mapInArrow(_answers, ANSWERS)
-
-
-def _answers(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    schema = to_arrow_schema(ANSWERS)
-    for batch in batches:
-        rows = [record | answer_to(record["value"]) for record in batch.to_pylist()]
-        yield pyarrow.RecordBatch.from_pylist(rows, schema=schema)
-
-
 def answer_to(value: bytes | None) -> Answer:
-    """Read one record as gateways do. Its bytes come from outside: never raises."""
+    """Read one record as gateways do. Its bytes come from outside: never raises.
+
+    With `text`, the event in it as this version writes it, and the version that it is of; or why it is none.
+    """
     if value is None:
         return _NO_ANSWER | {"reason": Reason.MALFORMED, "detail": "a record without a value"}
     try:

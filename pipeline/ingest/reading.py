@@ -1,91 +1,49 @@
 """Records of the topic -> events, each checked as the gateways' own reader (events/reading.py) checks it.
 
-Two readers, one verdict. Spark's JSON functions read what looks exactly as a gateway of this version (or a newer
-one) writes it; every record about which they leave a doubt goes to the gateways' reader itself (doubtful.py),
-which is slower, knows all versions, and says why it refuses. So Spark's reading may doubt too much, but must never
-take what the other would refuse, or take it differently; a test compares the two over made-up damage. Pure.
+Two readers, one verdict. msgspec reads what looks exactly as a gateway of this version writes it, every field of the
+right type and none besides; every record that it refuses goes to the gateways' reader itself (doubtful.py), which knows
+all versions and says why it refuses. So the first may doubt too much, but must never take what the other would refuse,
+or take it differently; a test compares the two over made-up damage. Columns are made by pyarrow's reader of JSON, of
+what was checked and written anew. Pure.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from functools import reduce
-from operator import and_
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pyspark.sql import Column, DataFrame
+import msgspec
+import pyarrow as pa
+import pyarrow.json as arrow_json
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from pidgate.events.definitions import EVENT_TYPES, SCHEMA_VERSION
-from pidgate.pipeline.ingest.columns import Reason
+from pidgate.pipeline.ingest.columns import RECORDS, Reason
+from pidgate.pipeline.ingest.doubtful import answer_to
 from pidgate.pipeline.schemas import event_schema
 
-ORIGIN = ("value", "kafka_partition", "kafka_offset", "append_time_ms")
-IDENTITY = {"gateway_id": "string", "incarnation": "string", "seq": "bigint", "wall_time_ms": "bigint"}
-_BROKEN = "_broken"
-_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _BROKEN,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
-_BEGINNING = r'^\{"schema_version":[0-9]+,"type":"([a-z_]+)",'
-# Half a surrogate pair cannot be printed, sent or hashed; Spark would replace it. And a key that is written with
-# escapes would hide from the other patterns, which no text can meet: inside one, quotes have a backslash before them.
-_ESCAPES = r"\\u[dD][89a-fA-F]|\\[^" + r'"]*"\s*:'
-
-
-def of_type(records: DataFrame) -> DataFrame:
-    """Add `type`, as far as the first bytes hold it."""
-    return records.withColumn("type", f.regexp_extract(f.col("value").cast("string"), _BEGINNING, 1))
-
-
-def quickly_read(typed: DataFrame, words: Sequence[str]) -> DataFrame:
-    """Add a column for each of these types, named for it, with the event, and `sure`: no doubt is left.
-
-    Name only types that are there: what nobody needs is compiled all the same.
-    """
-    text = f.col("value").cast("string")
-    parsed = typed.select(
-        *typed.columns,
+IDENTITY = ("gateway_id", "incarnation", "seq", "wall_time_ms")
+TOLD = ("type", *IDENTITY, "reason", "detail")
+READ = StructType(
+    [
+        *RECORDS.fields,
         *(
-            f.when(f.col("type") == word, f.from_json(text, _wanted(word), _OPTIONS)).alias(word)
-            for word in words
+            StructField(name, LongType() if name in ("seq", "wall_time_ms") else StringType())
+            for name in TOLD
         ),
-    )
-    sure = f.when(f.lit(False), f.lit(False))
-    for word in words:
-        sure = sure.when(f.col("type") == word, _is_sure(word, text))
-    return parsed.withColumn("sure", f.coalesce(sure, f.lit(False)))
+        *(StructField(word, event_schema(word)) for word in EVENT_TYPES),
+    ]
+)
+"""A record; what it is, as far as that can be read, or why it is no event; and the event, in the column of its type."""
 
 
-def certain(read: DataFrame, words: Sequence[str]) -> DataFrame:
-    """Return the events that are sure: origin, identity, no `reason`, and a column for each type."""
-    null = f.lit(None).cast("string")
-    identity = (
-        f.coalesce(f.lit(None).cast(kind), *(f.col(f"{word}.{name}") for word in words)).alias(name)
-        for name, kind in IDENTITY.items()
-    )
-    return read.where("sure").select(
-        *ORIGIN, "type", *identity, *(null.alias(name) for name in ("reason", "detail")), *words
-    )
-
-
-def looked_into(answers: DataFrame, words: Sequence[str]) -> DataFrame:
-    """Return the answers of the gateways' reader (doubtful.ANSWERS) in the same columns."""
-    events = (
-        f.when(
-            (f.col("type") == word) & f.col("reason").isNull(), f.from_json("text", _wanted(word), _OPTIONS)
-        )
-        .withField("schema_version", f.col("schema_version"))
-        .alias(word)
-        for word in words
-    )
-    return answers.select(*ORIGIN, "type", *IDENTITY, "reason", "detail", *events)
+def read(records: DataFrame) -> DataFrame:
+    """Read all records, each as the event it is or with a reason: READ."""
+    return records.select(*RECORDS.names).mapInArrow(_read, READ)
 
 
 def judged_by_time(arrivals: DataFrame, late_after_ms: int, ahead_ms: int) -> DataFrame:
@@ -107,78 +65,135 @@ def judged_by_time(arrivals: DataFrame, late_after_ms: int, ahead_ms: int) -> Da
     )
 
 
-def _wanted(word: str) -> StructType:
-    more = [StructField("type", StringType()), StructField(_BROKEN, StringType())]
-    return StructType([*event_schema(word).fields, *more])
+@dataclass(slots=True)
+class _OfType:
+    """Events of one type in a batch: their rows, and each as JSON with the version that wrote it."""
+
+    rows: list[int] = field(default_factory=list)
+    texts: list[bytes] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def add(self, row: int, text: bytes, version: int) -> None:
+        self.rows.append(row)
+        self.texts.append(text)
+        self.versions.append(version)
 
 
-def _is_sure(word: str, text: Column) -> Column:
-    event = f.col(word)
-    newer = event.schema_version > SCHEMA_VERSION
-    made = EVENT_TYPES[word]
-    checks = (
-        event[_BROKEN].isNull(),
-        event.type == word,
-        # Older versions are brought up by the reader that knows how.
-        event.schema_version >= SCHEMA_VERSION,
-        # Spark stops at the end of the first value, and replaces what is no text.
-        f.json_array_length(f.concat(f.lit("["), text, f.lit("]"))) == 1,
-        f.is_valid_utf8(text),
-        ~(f.contains(text, f.lit("\\")) & f.rlike(text, f.lit(_ESCAPES))),
-        ~f.rlike(text, f.lit(_not_text(made))),
-        *(f.contains(text, f.lit(f'"{name}":')) for name in _told_even_if_null(made)),
-        *_fields_are_sure(event, made, newer),
+def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from read_batch(batch)
+
+
+def read_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Read one batch of RECORDS: a batch of READ for each type of events in it, and one of what is no event."""
+    events = {word: _OfType() for word in EVENT_TYPES}
+    refused: list[int] = []
+    answers: list[dict[str, Any]] = []
+    for row, value in enumerate(batch.column("value").to_pylist()):
+        if (certain := surely(value)) is not None:
+            word, text = certain
+            events[word].add(row, text, SCHEMA_VERSION)
+            continue
+        answer = answer_to(value)
+        if answer["reason"] is None:
+            events[answer["type"]].add(row, answer["text"].encode(), answer["schema_version"])
+        else:
+            refused.append(row)
+            answers.append(answer)
+    for word, found in events.items():
+        if found.rows:
+            yield _batch(batch, found.rows, _columns(word, found))
+    if refused:
+        told = {
+            name: pa.array([answer[name] for answer in answers], _ARROW.field(name).type) for name in TOLD
+        }
+        yield _batch(batch, refused, told)
+
+
+def surely(value: bytes | None) -> tuple[str, bytes] | None:
+    """Return the type of the event in these bytes, and the event anew as JSON; None: that is in doubt."""
+    if value is None:
+        return None
+    try:
+        word = _HEAD.decode(value).type
+        return word, _WRITER.encode(_READERS[word].decode(value))
+    # UnicodeDecodeError is a ValueError, as msgspec's own errors are.
+    except (ValueError, KeyError, RecursionError):
+        return None
+
+
+def _columns(word: str, found: _OfType) -> dict[str, pa.Array]:
+    kind = _ARROW.field(word).type
+    lines = b"\n".join(found.texts)
+    table = arrow_json.read_json(
+        pa.BufferReader(lines),
+        # One block, or an event could lie in two.
+        arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+        arrow_json.ParseOptions(explicit_schema=pa.schema(list(kind)), unexpected_field_behavior="ignore"),
     )
-    return reduce(and_, checks)
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    columns["schema_version"] = pa.array(found.versions, pa.int64())
+    event = pa.StructArray.from_arrays([columns[one.name] for one in kind], fields=list(kind))
+    named = pa.array([word] * len(found.rows), pa.string())
+    return {"type": named, **{name: columns[name] for name in IDENTITY}, word: event}
 
 
-def _fields_are_sure(record: Column, made: Any, newer: Column) -> Iterator[Column]:
-    hints = get_type_hints(made)
-    for field in fields(made):
-        yield _value_is_sure(record[field.name], hints[field.name], newer)
+def _batch(records: pa.RecordBatch, rows: Sequence[int], columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Return these rows of the records with these columns; all others of READ are null."""
+    taken = records.take(pa.array(rows, pa.int64()))
+    known = {**dict(zip(RECORDS.names, taken.columns, strict=True)), **columns}
+    return pa.RecordBatch.from_arrays(
+        [known[one.name] if one.name in known else pa.nulls(len(rows), one.type) for one in _ARROW],
+        schema=_ARROW,
+    )
 
 
-def _value_is_sure(value: Column, hint: Any, newer: Column) -> Column:
-    """A null here means: null, missing, or of another type."""
-    inner = get_args(hint)
-    if NoneType in inner:
-        known = next(one for one in inner if one is not NoneType)
-        return value.isNull() | _value_is_sure(value, known, newer)
-    there = value.isNotNull()
-    if get_origin(hint) is Literal:
-        return there & (value.isin(*inner) | newer)
-    if hint is float:
-        return there & (f.abs(value) < 1e300)
-    if get_origin(hint) is list:
-        return there & f.forall(value, lambda item: _value_is_sure(item, inner[0], newer))
+# What msgspec reads: a class for each type of event and each record in one, made of the events' definitions.
+
+_SIMPLE: Mapping[object, object] = {
+    int: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)],
+    float: Annotated[float, msgspec.Meta(gt=-1e300, lt=1e300)],
+}
+
+
+def _strict(hint: Any) -> Any:
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
     if is_dataclass(hint):
-        return reduce(and_, _fields_are_sure(value, hint, newer), there)
-    return there
+        return _class_of(hint, {})
+    inner = get_args(hint)
+    if get_origin(hint) is list:
+        return list[_strict(inner[0])]  # type: ignore[misc]
+    if type(None) in inner:
+        return _strict(inner[0]) | None
+    return hint
 
 
-def _not_text(made: Any) -> str:
-    """The pattern of a field of text that holds something else, which Spark would take as text."""
-    return rf'"(?:{"|".join(sorted(_texts(made)))})"\s*:\s*(?!null)[^"\s]'
-
-
-def _texts(hint: Any) -> set[str]:
-    """Names of all fields of text, with those of records inside."""
-    if not is_dataclass(hint):
-        return set().union(*(_texts(inner) for inner in get_args(hint)), set())
-    found: set[str] = set()
-    for name, inner in get_type_hints(hint).items():
-        options = {inner, *get_args(inner)}
-        if str in options or any(type(one) is str or get_origin(one) is Literal for one in options):
-            found.add(re.escape(name))
-        found |= _texts(inner)
-    return found
-
-
-def _told_even_if_null(made: Any) -> list[str]:
-    """Fields that may be null but not missing, which is all one to Spark."""
+def _class_of(made: Any, before: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """Return a class with the fields of a dataclass, and these before them."""
     hints = get_type_hints(made)
-    return [
-        field.name
-        for field in fields(made)
-        if field.default is MISSING and NoneType in get_args(hints[field.name])
-    ]
+    told: list[tuple[str, Any] | tuple[str, Any, Any]] = list(before.items())
+    for one in fields(made):
+        kind = _strict(hints[one.name])
+        if one.default is not MISSING:
+            told.append((one.name, kind, one.default))
+        elif one.default_factory is not MISSING:
+            told.append((one.name, kind, msgspec.field(default_factory=one.default_factory)))
+        else:
+            told.append((one.name, kind))
+    return msgspec.defstruct(made.__name__, told, kw_only=True, forbid_unknown_fields=True)
+
+
+class _Head(msgspec.Struct):
+    type: str
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_WRITER = msgspec.json.Encoder()
+_READERS = {
+    word: msgspec.json.Decoder(
+        _class_of(made, {"schema_version": Literal[SCHEMA_VERSION], "type": Literal[word]})
+    )
+    for word, made in EVENT_TYPES.items()
+}
+_ARROW = to_arrow_schema(READ)
