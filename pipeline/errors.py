@@ -9,6 +9,10 @@ class JavaUnfit(PipelineError):
     """No Java, or one on which Spark does not start."""
 
 
+class SparkUnfit(PipelineError):
+    """A Spark of another version than these jobs are written for."""
+
+
 class JarsMissing(PipelineError):
     """The Kafka connector could not be had."""
 

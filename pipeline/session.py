@@ -13,8 +13,9 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from pidgate.pipeline.errors import JarsMissing, JavaUnfit
+from pidgate.pipeline.errors import JarsMissing, JavaUnfit, SparkUnfit
 
+SPARK = "4.0."
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13"
 LOCAL = "local[*]"
 Setting = bool | float | int | str | None
@@ -30,8 +31,9 @@ def spark_session(
     """Return a session for one job. Under spark-submit memory, jars and cores are its own.
 
     `master` None: what spark-submit says, else all cores of this machine. `memory`: the JVM's heap, when embedded.
-    Raises JavaUnfit, JarsMissing.
+    Raises SparkUnfit, JavaUnfit, JarsMissing.
     """
+    check_spark(pyspark.__version__)
     builder = SparkSession.builder.appName(f"pidgate {job}").config(map=_everywhere())
     if "SPARK_ENV_LOADED" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         os.environ["JAVA_HOME"] = str(java_home())
@@ -46,6 +48,15 @@ def spark_session(
         spark.conf.set(_BATCH_ROWS, "20000")
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def check_spark(version: str) -> None:
+    """Raise SparkUnfit unless these jobs know this version: under spark-submit it is the cluster's."""
+    if not version.startswith(SPARK):
+        raise SparkUnfit(
+            f"this is Spark {version}, and the jobs need {SPARK}x. Submit to a cluster with that version, or start "
+            "them without spark-submit: they bring their own (pip install 'pidgate[pipeline]')."
+        )
 
 
 def _everywhere() -> dict[str, Setting]:
