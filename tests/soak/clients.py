@@ -21,6 +21,9 @@ from tests.soak.stage import CHECKED, GOOD, LOADED, PARTITIONS, ROGUE, Stage
 from tests.support.clients.load import Load, Login, Wish
 from tests.support.clients.process import ClientProcess
 
+WARM_UP_PER_S: Final = 10
+"""New ids of the rogue a second at first: the gateway explains its last 10,000 refusals, and what fills such a bounded
+memory is no leak. Later one a second does."""
 END_S: Final = 90.0
 """Time for a client to get its last records through."""
 MANY: Final = 10**7
@@ -121,10 +124,10 @@ class Post:
 class Crew:
     """All clients; `look` every few seconds keeps each post filled."""
 
-    def __init__(self, stage: Stage, life_s: float) -> None:
+    def __init__(self, stage: Stage, life_s: float, warm_up_s: float) -> None:
         self.found = Found()
         self._started = 0
-        starts = posts_of(stage, life_s)
+        starts = posts_of(stage, life_s, time.monotonic() + warm_up_s)
         # Not all at the same moment: somebody always comes or goes.
         self._posts = [
             Post(start, life_s * (1 + number / len(starts))) for number, start in enumerate(starts)
@@ -156,8 +159,8 @@ class Crew:
         return self.found
 
 
-def posts_of(stage: Stage, life_s: float) -> list[Callable[[int], Member]]:
-    """How each post is filled; called with a number that no other client of the soak has."""
+def posts_of(stage: Stage, life_s: float, warm_s: float) -> list[Callable[[int], Member]]:
+    """How each post is filled: a call with a number that no other client has. `warm_s`: the end of the warm-up."""
     servers = stage.gateway.bootstrap_servers
     password = stage.cluster.spec.users[GOOD]
     login = Login(username=GOOD, password=password, mechanism="PLAIN")
@@ -207,6 +210,11 @@ def posts_of(stage: Stage, life_s: float) -> list[Callable[[int], Member]]:
 
         return start
 
+    def rogue(number: int) -> Member:
+        per_s = WARM_UP_PER_S if time.monotonic() < warm_s else 1
+        loops = ("--crash-loops", "4", "--rate-of", f"crash-loops={per_s}")
+        return synthetic(ROGUE, *loops, "--new-on-error", "1", "--rate", "1")(number)
+
     return [
         producing("confluent-kafka"),
         producing("aiokafka"),
@@ -216,9 +224,7 @@ def posts_of(stage: Stage, life_s: float) -> list[Callable[[int], Member]]:
         consuming("aiokafka"),
         synthetic(GOOD, "--producers", "3", "--transactional", "1", "--rate", "4", tls=True),
         synthetic(GOOD, "--id-per-batch", "1", "--rate", "1", tls=True),
-        synthetic(
-            ROGUE, "--crash-loops", "1", "--new-on-error", "1", "--rate-of", "crash-loops=1", "--rate", "1"
-        ),
+        rogue,
     ]
 
 

@@ -14,7 +14,7 @@ from pidgate.sandbox import guard
 from pidgate.sandbox.kafka import Cluster
 from pidgate.sandbox.log_checker import check, read_log
 from tests.soak.clients import Crew, Found, refusals
-from tests.soak.plan import SoakPlan
+from tests.soak.plan import REMEMBERS, SoakPlan
 from tests.soak.sampling import Sample, SampleFile, sample
 from tests.soak.stage import CHECKED, spec, stage_of
 from tests.soak.verdict import cores_of, growths, lateness_ms
@@ -31,7 +31,7 @@ def soak(plan: SoakPlan, say: Say) -> bool:
     with Cluster(spec()) as cluster:
         stage = stage_of(cluster, plan, work)
         with stage.gateway as gateway:
-            crew = Crew(stage, plan.life_s)
+            crew = Crew(stage, plan.life_s, plan.duration_s / REMEMBERS)
             file = SampleFile(plan.folder / f"{name}.csv")
             began_s = time.monotonic()
             due_s = began_s + plan.sample_s
