@@ -1,7 +1,7 @@
 """`python -m bench.pipeline_against FOLDER`: the pipeline's jobs at this commit beside another one, run by run.
 
 FOLDER holds the other commit. Both work on the same made-up history, one after the other, each first in every second
-run; what is told are ratios of processor seconds of all processes of a job (start of Spark included), and of seconds.
+run. Printed are ratios of processor seconds of all processes of a job (start of Spark included), and of seconds.
 The results of both have to be equal, but for estimates.
 """
 

@@ -37,6 +37,7 @@ NO_DECODERS: Final = {
     "protocol/producer_requests.py:sasl_authenticate_request": _WRITES,
     "protocol/record_batch.py:record_batch": _WRITES,
     "protocol/splice.py:Splice.replace": _WRITES,
+    "gateway/process/wire.py:as_kind": "takes what this process has encoded",
     "protocol/throttle.py:raise_to": "writes at a place that another one has found",
     "protocol/throttle.py:write": "writes at a place that another one has found",
 }
