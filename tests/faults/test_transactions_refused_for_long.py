@@ -1,7 +1,7 @@
 """A transaction that is refused in its middle for longer than transaction.timeout.ms is aborted, and never half read.
 
 A gateway that has forgotten the id (killed, without topic and state directory) and has no token for it refuses what
-continues the transaction; meanwhile the coordinator's patience ends. docs/faults.md has what each client makes of it.
+continues the transaction; meanwhile the coordinator's patience ends.
 """
 
 from __future__ import annotations
