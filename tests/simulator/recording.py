@@ -70,12 +70,13 @@ class Recording:
     def is_fit(self) -> bool:
         """Whether nothing in it would be a race in reality.
 
-        A change, a cut, or the first batch of an id of another client, too near to what is sent then.
+        A change, a cut, or the first batch of an id of another client, too near to what is sent then; a change too near
+        to the end of a mute.
         """
         produces = [one for one in self.events if one.frame[:2] == b"\0\0" and not one.is_answer]
-        touchy = [
-            one for one in self.events if one.is_enforced is not None or (one.is_end and not one.is_answer)
-        ]
+        asked = {(one.link, one.frame[4:8]) for one in produces}
+        changes = [one for one in self.events if one.is_enforced is not None]
+        touchy = [*changes, *(one for one in self.events if one.is_end and not one.is_answer)]
         known: set[int] = set()
         for produce in produces:
             ids = {numbers.producer_id for _, numbers in parsed(produce.frame)[1]}
@@ -88,6 +89,12 @@ class Recording:
             and abs(one.at_s - other.at_s) < CLEAR_MS / 1_000
             for one in touchy
             for other in produces
+        ) and not any(
+            # What was held behind a mute is decided about when the mute ends, just before its answer.
+            abs(change.at_s - answer.at_s) < CLEAR_MS / 1_000
+            for change in changes
+            for answer in self.events
+            if answer.is_answer and (answer.link, answer.frame[:4]) in asked
         )
 
 
