@@ -7,7 +7,8 @@ keep that, and tests count the steps of the dearest frames that are still taken 
   it. They are above what Kafka's own clients send within their max.request.size of 1 MiB.
 * An answer may be as long as the cluster is large. Where every element of it has to be looked at, or all its bytes are
   hashed or searched, that is a Walk, which goes on for STEPS_PER_TURN and then lets the others go first.
-* Of what one read brought, MOST_FRAMES_PER_TURN are handled; the rest waits for the next turn.
+* Of what one read brought, MOST_FRAMES_PER_TURN are handled, fewer where they bring new producer ids
+  (JUDGED_PER_TURN); the rest waits for the next turn.
 
 Memory: what is made of a request is at most MEMORY_FACTOR times its size and MEMORY_SLACK_BYTES.
 """
@@ -43,6 +44,12 @@ MOST_SEARCHED_BYTES: Final = 4 * 1024 * 1024
 
 MOST_FRAMES_PER_TURN: Final = 512
 """A read of 256 KiB could hold 20,000."""
+
+JUDGED_PER_TURN: Final = 4_800
+"""Batches of producers judged in a turn, where one with a new id counts for as many as DECIDED_FOR: 2 us each."""
+
+DECIDED_FOR: Final = 32
+"""A decision about an id, and the event that says so, take as long as judging so many batches of known ones."""
 
 MEMORY_FACTOR: Final = 6
 """Bytes that are made of each byte of a request, while it is decided about."""

@@ -28,7 +28,7 @@ from pidgate.gateway.quotas.administration import Kept
 from pidgate.gateway.quotas.kafka_api import QuotaExchange
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.repeated_produce import BEGINNING_BYTES
-from pidgate.protocol.work import MOST_FRAMES_PER_TURN
+from pidgate.protocol.work import JUDGED_PER_TURN, MOST_FRAMES_PER_TURN
 from pidgate.quota.changes import Change
 from pidgate.quota.state import PendingDecision
 
@@ -212,6 +212,7 @@ class ClientChannel(BrokerSide):
         conversation = self.conversation
         frame_limit = self._login_limit_bytes if conversation.login_missing else self._frame_limit_bytes
         run_start = pos = 0
+        most_judged = conversation.judged + JUDGED_PER_TURN
         if self._reservation.left_bytes:
             pos = self._pass_on(end, now_ms)
         for _ in range(MOST_FRAMES_PER_TURN):
@@ -248,11 +249,17 @@ class ClientChannel(BrokerSide):
                     self.close(conversation.close_cause, conversation.close_reason)
                     return end
             pos = frame_end
+            if conversation.judged >= most_judged:
+                self._leave_rest(buf, pos, end)
+                break
         else:
-            if pos < end:
-                self._rest_later(bytes(memoryview(buf)[pos:end]))
+            self._leave_rest(buf, pos, end)
         self._forward(buf, run_start, pos)
         return end if self._rest else pos
+
+    def _leave_rest(self, buf: bytes | bytearray, pos: int, end: int) -> None:
+        if pos < end:
+            self._rest_later(bytes(memoryview(buf)[pos:end]))
 
     def _may_pass_on(self, buf: bytes | bytearray, pos: int, end: int, size: int, now_ms: int) -> bool:
         """Begin to pass the request at `pos` on as it comes, or return False."""

@@ -58,7 +58,7 @@ from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
 from pidgate.names import bounded
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import MOST_FRAMES_PER_TURN
+from pidgate.protocol.work import JUDGED_PER_TURN, MOST_FRAMES_PER_TURN
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.entities import User
@@ -129,7 +129,7 @@ class Conversation(ApiContext):
         return self.intake(now_ms) is OPEN and may_pass(self, beginning, request_bytes, now_ms)
 
     def release(self, now_ms: int) -> tuple[list[Buffer], bool]:
-        """Go on with what was held, MOST_FRAMES_PER_TURN at most: come again while `held` could go on.
+        """Go on with what was held, for a turn (protocol/work.py): come again while `held` could go on.
 
         Returns (frames to forward, in order; whether to close now).
         """
@@ -138,6 +138,7 @@ class Conversation(ApiContext):
         if not held or self.awaits_decision:
             return forward, False
         self._enter(IntakeEvent.DECIDED)
+        most_judged = self.judged + JUDGED_PER_TURN
         try:
             for request in held[:MOST_FRAMES_PER_TURN]:
                 frame, step = request.buf, self._released(request, now_ms)
@@ -151,6 +152,8 @@ class Conversation(ApiContext):
                     forward.append(self.instead)
                 done += 1
                 self.held_bytes -= len(frame) + HELD_OVERHEAD_BYTES
+                if self.judged >= most_judged:
+                    break
             return forward, False
         finally:
             self._took(done)

@@ -194,6 +194,7 @@ class ApiContext(ABC):
         "guarded",
         "identified",
         "instead",
+        "judged",
         "learn_topics",
         "login_missing",
         "login_over",
@@ -270,6 +271,8 @@ class ApiContext(ABC):
         every request, and a plain attribute, because every read asks."""
         self.refused: list[Refuse] = []
         """Refusals that nobody has logged yet: log and clear."""
+        self.judged = 0
+        """Batches so far, each decision about an id counted for DECIDED_FOR: by it a turn ends (protocol/work.py)."""
         self.gateway_topic_requests: list[int] = []
         """Api keys of requests that named a gateway topic and that nobody has logged yet: log and clear."""
         self.instead = b""

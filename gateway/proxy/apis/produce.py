@@ -34,7 +34,7 @@ from pidgate.protocol.produce_answers import (
     rewrite_end,
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
-from pidgate.protocol.work import Steps, Walk
+from pidgate.protocol.work import DECIDED_FOR, Steps, Walk
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
@@ -64,9 +64,11 @@ class ProduceApi(Api):
             verdict = context.admission.judge(
                 context.session, batches, transactional=transactional, now_ms=now_ms, pending=pending
             )
+            context.judged += len(batches)
             recorder = context.recorder
             if not isinstance(verdict, Forward):
                 if not isinstance(verdict, PendingDecision):
+                    context.judged += DECIDED_FOR * len(batches)
                     return _stop(context, request, verdict, acks, now_ms)
                 if not verdict.question.passed:
                     context.pending = verdict
@@ -74,6 +76,8 @@ class ProduceApi(Api):
                 if recorder is not None and transactional:
                     verdict.of_transaction = recorder.transaction_of(buf, head)
                 context.count_later(verdict)
+            if isinstance(verdict, Forward):
+                context.judged += DECIDED_FOR * len(verdict.decisions)
             if recorder is not None:
                 if isinstance(verdict, Forward) and verdict.decisions:
                     recorder.decided(verdict.decisions, buf, head, now_ms)

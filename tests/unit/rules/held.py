@@ -57,6 +57,9 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
         f"{_PROXY}work_per_turn.py::test_an_answer_that_is_walked_in_one_turn_is_noticed",
     ),
     "Work per turn: of one read 512 frames": (f"{_PROXY}work_per_turn.py::test_without_turns_it_is_noticed",),
+    "Work per turn: 150 new producer ids": (
+        f"{_PROXY}work_per_turn.py::test_new_ids_without_turns_are_noticed",
+    ),
     "Work per turn: Log lines that a client can cause": (
         "tests/unit/gateway/test_log_limit.py::test_a_line_without_limit_is_noticed",
     ),

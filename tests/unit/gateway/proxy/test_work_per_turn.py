@@ -331,3 +331,33 @@ def test_without_turns_it_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPat
         raw.request(17, 0, {"mechanism": ""}, correlation_id=n, client_id=None) for n in range(9_000)
     )
     assert steps_of(lambda: pair.client.receive(flood)) > MOST_STEPS
+
+
+def new_ids() -> bytes:
+    """Return as many requests with eight new ids each as one read takes."""
+    ids = iter(range(1_000, 100_000))
+    frames = []
+    for _ in range(300):
+        batches: list[tuple[int, bytes | None]] = [(n, record_batch(next(ids))) for n in range(8)]
+        frames.append(framed(produce_request(9, [("orders", batches)])))
+    return b"".join(frames)
+
+
+@pytest.mark.parametrize("rate", [1_000_000, 0], ids=["admitted", "refused"])
+def test_new_ids_of_one_read_are_decided_about_in_turns(rate: int) -> None:
+    scene = Scene(rate=rate)
+    try:
+        pair, frames = scene.connect(), new_ids()
+        assert steps_of(lambda: pair.client.receive(frames)) < MOST_STEPS
+    finally:
+        scene.loop.close()
+
+
+def test_new_ids_without_turns_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_channel, "JUDGED_PER_TURN", 1_000_000)
+    scene = Scene(rate=1_000_000)
+    try:
+        pair, frames = scene.connect(), new_ids()
+        assert steps_of(lambda: pair.client.receive(frames)) > MOST_STEPS
+    finally:
+        scene.loop.close()
