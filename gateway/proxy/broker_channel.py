@@ -7,18 +7,9 @@ from struct import Struct
 from typing import Final
 
 from pidgate.gateway.logs import log_mistake
-from pidgate.gateway.proxy.apis.api import (
-    SIZE_PREFIX_BYTES,
-    InFlightRequest,
-)
+from pidgate.gateway.proxy.apis.api import SIZE_PREFIX_BYTES, InFlightRequest
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
-from pidgate.gateway.proxy.apis.responses import (
-    COUNTED,
-    ENDPOINTS_LAST,
-    NO_BYTES,
-    UNREAD,
-    Response,
-)
+from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, NO_BYTES, UNREAD, Response
 from pidgate.gateway.proxy.buffers import Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause, Reader

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 
-from pidgate.gateway.proxy.apis.responses import (
-    Buffer,
-)
+from pidgate.gateway.proxy.apis.responses import Buffer
 from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.connection import ConnectionContext

@@ -41,9 +41,7 @@ from pidgate.gateway.proxy.apis.api import (
 from pidgate.gateway.proxy.apis.authentication import identify
 from pidgate.gateway.proxy.apis.passing_produce import may_pass
 from pidgate.gateway.proxy.apis.produce import PRODUCE_API
-from pidgate.gateway.proxy.apis.responses import (
-    Buffer,
-)
+from pidgate.gateway.proxy.apis.responses import Buffer
 from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED
 from pidgate.gateway.proxy.connection_state import (
     AUTHENTICATING,

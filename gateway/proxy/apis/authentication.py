@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from pidgate.gateway.proxy.apis.api import (
-    Api,
-    ApiContext,
-    InFlightRequest,
-    Request,
-    Step,
-)
-from pidgate.gateway.proxy.apis.responses import (
-    WHOLE,
-    Response,
-)
+from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
 from pidgate.protocol import messages
 from pidgate.protocol.errors import UnsupportedVersion

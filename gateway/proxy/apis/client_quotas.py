@@ -17,10 +17,7 @@ from pidgate.gateway.proxy.apis.api import (
     Request,
     Step,
 )
-from pidgate.gateway.proxy.apis.responses import (
-    WHOLE,
-    Response,
-)
+from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.gateway.quotas.kafka_api import QuotaExchange, described
 from pidgate.protocol.client_quotas import read_user_filter
 from pidgate.protocol.work import Walk

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import (
-    Api,
-    ApiContext,
-    InFlightRequest,
-)
-from pidgate.gateway.proxy.apis.responses import (
-    WHOLE,
-    Response,
-)
+from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest
+from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.protocol.delegation_tokens import TokenOwner, created_token, described_tokens
 from pidgate.protocol.work import Steps, Walk
 

@@ -9,21 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import (
-    SIZE_PREFIX_BYTES,
-    Api,
-    ApiContext,
-    InFlightRequest,
-    Request,
-    Step,
-)
-from pidgate.gateway.proxy.apis.responses import (
-    COUNTED,
-    ENDPOINTS_LAST,
-    UNREAD,
-    Passing,
-    Response,
-)
+from pidgate.gateway.proxy.apis.api import SIZE_PREFIX_BYTES, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.responses import COUNTED, ENDPOINTS_LAST, UNREAD, Passing, Response
 from pidgate.gateway.proxy.apis.topics import GuardedApi, refused
 from pidgate.protocol.throttle import fetch_throttle_in, lowered_fetch, raise_to
 from pidgate.quota.byte_quota import ClientSensors

@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pidgate.gateway.proxy.apis.api import (
-    FORWARD,
-    HOLD,
-    Api,
-    ApiContext,
-    InFlightRequest,
-    Request,
-    Step,
-)
-from pidgate.gateway.proxy.apis.responses import (
-    WHOLE,
-    Response,
-)
+from pidgate.gateway.proxy.apis.api import FORWARD, HOLD, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError, MalformedFrame
 from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk
 from pidgate.protocol.produce_answers import (
@@ -76,11 +65,11 @@ class ProduceApi(Api):
                 if recorder is not None and transactional:
                     verdict.of_transaction = recorder.transaction_of(buf, head)
                 context.count_later(verdict)
-            if isinstance(verdict, Forward):
+            elif verdict.decisions:
                 context.judged += DECIDED_FOR * len(verdict.decisions)
-            if recorder is not None:
-                if isinstance(verdict, Forward) and verdict.decisions:
+                if recorder is not None:
                     recorder.decided(verdict.decisions, buf, head, now_ms)
+            if recorder is not None:
                 recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
             # The id alone, as a rule: what waits for an answer should be small.
             request.note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from pidgate.events.redaction import TRANSACTIONAL_ID, hash64, pseudonym
 from pidgate.gateway.metrics.counters import INIT_REFUSED
-from pidgate.gateway.proxy.apis.api import (
-    HOLD,
-    Api,
-    ApiContext,
-    InFlightRequest,
-    Request,
-    Step,
-)
-from pidgate.gateway.proxy.apis.responses import (
-    WHOLE,
-    Response,
-)
+from pidgate.gateway.proxy.apis.api import HOLD, Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
 from pidgate.protocol import messages
 from pidgate.quota.new_ids import judge_new_id

@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from pidgate.gateway.cluster.gateway_topics import add_refusals
-from pidgate.gateway.proxy.apis.api import (
-    Api,
-    ApiContext,
-    InFlightRequest,
-    Request,
-    Step,
-)
-from pidgate.gateway.proxy.apis.responses import (
-    WHOLE,
-    Response,
-)
+from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Request, Step
+from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.gateway.seen_answers import Answer, hash_of
 from pidgate.protocol.addresses import rewrite, rewriting
 from pidgate.protocol.metadata import METADATA

@@ -9,9 +9,7 @@ import pytest
 
 from pidgate.gateway.proxy.apis.produce import ProduceApi
 from pidgate.gateway.proxy.apis.producer_ids import InitProducerIdApi
-from pidgate.gateway.proxy.apis.responses import (
-    UNREAD,
-)
+from pidgate.gateway.proxy.apis.responses import UNREAD
 from pidgate.gateway.proxy.apis.table import APIS, NOT_OFFERED, ROWS
 from pidgate.gateway.proxy.apis.topics import GuardedApi
 from pidgate.gateway.proxy.apis.transaction_parts import TransactionPartApi

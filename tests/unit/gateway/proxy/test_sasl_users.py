@@ -9,13 +9,9 @@ import pytest
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.proxy.apis import authentication
-from pidgate.gateway.proxy.apis.api import (
-    InFlightRequest,
-)
+from pidgate.gateway.proxy.apis.api import InFlightRequest
 from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, DescribeTokensApi
-from pidgate.gateway.proxy.apis.responses import (
-    Response,
-)
+from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.apis.table import APIS
 from pidgate.gateway.proxy.connection_state import OPEN
 from pidgate.gateway.proxy.conversation import Conversation
