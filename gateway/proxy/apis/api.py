@@ -28,14 +28,14 @@ from pidgate.protocol.headers import RequestHead, peek_request
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import Walk
+from pidgate.protocol.work import DECIDED_FOR, Walk
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota, ClientSensors
 from pidgate.quota.byte_rates import Kind
 from pidgate.quota.entities import User
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import PendingDecision
-from pidgate.quota.verdicts import Refuse, Session
+from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, Session, Verdict
 
 SIZE_PREFIX_BYTES: Final = 4
 
@@ -295,6 +295,32 @@ class ApiContext(ABC):
     @abstractmethod
     def mute(self, until_ms: int) -> None:
         """Hand nothing on until then, or for as long as the channel is muted already."""
+
+    def judge(
+        self,
+        batches: list[ProducerBatch],
+        *,
+        transactional: bool,
+        now_ms: int,
+        pending: PendingDecision | None = None,
+    ) -> Verdict | PendingDecision:
+        """Judge the request's batches (Admission.judge), and count them for the turn."""
+        verdict = self.admission.judge(
+            self.session, batches, transactional=transactional, now_ms=now_ms, pending=pending
+        )
+        decided = verdict.decisions if isinstance(verdict, Forward) else batches
+        self.judged += len(batches) + DECIDED_FOR * len(decided)
+        return verdict
+
+    def judge_while_muted(
+        self, batches: list[ProducerBatch], *, transactional: bool, now_ms: int
+    ) -> Refuse | Close | None:
+        """Judge a request read ahead behind a mute (Admission.judge_while_muted), and count it for the turn."""
+        verdict = self.admission.judge_while_muted(
+            self.session, batches, transactional=transactional, now_ms=now_ms
+        )
+        self.judged += len(batches) if verdict is None else DECIDED_FOR * len(batches)
+        return verdict
 
     def count_later(self, passed: PendingDecision) -> None:
         """Have the question put about a request that goes on without waiting for its answer."""

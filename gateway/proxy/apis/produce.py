@@ -23,7 +23,7 @@ from pidgate.protocol.produce_answers import (
     rewrite_end,
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
-from pidgate.protocol.work import DECIDED_FOR, Steps, Walk
+from pidgate.protocol.work import Steps, Walk
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
@@ -50,14 +50,10 @@ class ProduceApi(Api):
         if batches:
             if names_too_many_ids(batches, context.admission.ids_per_request):
                 return _close_for_ids(context)
-            verdict = context.admission.judge(
-                context.session, batches, transactional=transactional, now_ms=now_ms, pending=pending
-            )
-            context.judged += len(batches)
+            verdict = context.judge(batches, transactional=transactional, now_ms=now_ms, pending=pending)
             recorder = context.recorder
             if not isinstance(verdict, Forward):
                 if not isinstance(verdict, PendingDecision):
-                    context.judged += DECIDED_FOR * len(batches)
                     return _stop(context, request, verdict, acks, now_ms)
                 if not verdict.question.passed:
                     context.pending = verdict
@@ -65,10 +61,8 @@ class ProduceApi(Api):
                 if recorder is not None and transactional:
                     verdict.of_transaction = recorder.transaction_of(buf, head)
                 context.count_later(verdict)
-            elif verdict.decisions:
-                context.judged += DECIDED_FOR * len(verdict.decisions)
-                if recorder is not None:
-                    recorder.decided(verdict.decisions, buf, head, now_ms)
+            elif verdict.decisions and recorder is not None:
+                recorder.decided(verdict.decisions, buf, head, now_ms)
             if recorder is not None:
                 recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
             # The id alone, as a rule: what waits for an answer should be small.
@@ -91,9 +85,7 @@ class ProduceApi(Api):
             return HOLD
         if names_too_many_ids(batches, context.admission.ids_per_request):
             return _close_for_ids(context)
-        verdict = context.admission.judge_while_muted(
-            context.session, batches, transactional=transactional, now_ms=now_ms
-        )
+        verdict = context.judge_while_muted(batches, transactional=transactional, now_ms=now_ms)
         if verdict is None:
             return HOLD
         context.counters.requests[PRODUCE] += 1

@@ -30,9 +30,7 @@ class TransactionPartApi(GuardedApi):
         if part.producer_id < 0:
             return context.forward(request)  # of no producer: brokers refuse it
         batch: ProducerBatch = (part.producer_id, part.producer_epoch, 0, part.topic, _NO_PARTITION)
-        verdict = context.admission.judge(
-            context.session, [batch], transactional=True, now_ms=now_ms, pending=pending
-        )
+        verdict = context.judge([batch], transactional=True, now_ms=now_ms, pending=pending)
         recorder = context.recorder
         if isinstance(verdict, PendingDecision):
             if not verdict.question.passed:

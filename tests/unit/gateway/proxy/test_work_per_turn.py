@@ -28,7 +28,7 @@ from tests.support.scene import Pair, Scene
 from tests.support.steps import MOST_STEPS, steps_of
 
 OWN = "__pidgate_events"
-PRODUCE, FETCH, METADATA, FIND_COORDINATOR, DESCRIBE_CONFIGS = 0, 1, 3, 10, 32
+PRODUCE, FETCH, METADATA, FIND_COORDINATOR, ADD_OFFSETS, DESCRIBE_CONFIGS = 0, 1, 3, 10, 25, 32
 DESCRIBE_QUOTAS, ALTER_QUOTAS, SHARE_FETCH, SHARE_ACKNOWLEDGE = 48, 49, 78, 79
 TOPIC_ID = "00000000-0000-0000-0000-000000000001"
 NODE = {"node_id": 1, "host": "broker-1", "port": 9092, "rack": None}
@@ -333,8 +333,8 @@ def test_without_turns_it_is_noticed(scene: Scene, monkeypatch: pytest.MonkeyPat
     assert steps_of(lambda: pair.client.receive(flood)) > MOST_STEPS
 
 
-def new_ids() -> bytes:
-    """Return as many requests with eight new ids each as one read takes."""
+def produced() -> bytes:
+    """Return as many Produce requests with eight new ids each as one read takes."""
     ids = iter(range(1_000, 100_000))
     frames = []
     for _ in range(300):
@@ -343,21 +343,36 @@ def new_ids() -> bytes:
     return b"".join(frames)
 
 
-@pytest.mark.parametrize("rate", [1_000_000, 0], ids=["admitted", "refused"])
-def test_new_ids_of_one_read_are_decided_about_in_turns(rate: int) -> None:
+def added() -> bytes:
+    """Return as many beginnings of a transaction, each of a new id, as a turn takes of any frames."""
+    part = {"transactional_id": "t", "producer_epoch": 0, "group_id": "g"}
+    return b"".join(
+        raw.request(ADD_OFFSETS, 3, {**part, "producer_id": 1_000 + n}, correlation_id=n)
+        for n in range(work.MOST_FRAMES_PER_TURN)
+    )
+
+
+NEW_IDS = pytest.mark.parametrize("new_ids", [produced, added])
+
+
+def steps_of_new_ids(rate: int, frames: bytes) -> int:
     scene = Scene(rate=rate)
     try:
-        pair, frames = scene.connect(), new_ids()
-        assert steps_of(lambda: pair.client.receive(frames)) < MOST_STEPS
+        pair = scene.connect()
+        return steps_of(lambda: pair.client.receive(frames))
     finally:
         scene.loop.close()
 
 
-def test_new_ids_without_turns_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+@NEW_IDS
+@pytest.mark.parametrize("rate", [1_000_000, 0], ids=["admitted", "refused"])
+def test_new_ids_of_one_read_are_decided_about_in_turns(rate: int, new_ids: Callable[[], bytes]) -> None:
+    assert steps_of_new_ids(rate, new_ids()) < MOST_STEPS
+
+
+@NEW_IDS
+def test_new_ids_without_turns_are_noticed(
+    monkeypatch: pytest.MonkeyPatch, new_ids: Callable[[], bytes]
+) -> None:
     monkeypatch.setattr(client_channel, "JUDGED_PER_TURN", 1_000_000)
-    scene = Scene(rate=1_000_000)
-    try:
-        pair, frames = scene.connect(), new_ids()
-        assert steps_of(lambda: pair.client.receive(frames)) > MOST_STEPS
-    finally:
-        scene.loop.close()
+    assert steps_of_new_ids(1_000_000, new_ids()) > MOST_STEPS
