@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pidgate.child_python import python_module
 from pidgate.sandbox import guard
-from pidgate.sandbox.ports import free_block
+from pidgate.sandbox.ports import free_block, give_back
 
 _HOST = "127.0.0.1"
 
@@ -83,7 +83,8 @@ class GatewayProcess(guard.GuardedProcess):
     ) -> None:
         brokers = bootstrap_servers.split(",") if isinstance(bootstrap_servers, str) else bootstrap_servers
         # In one block, so that no node id's port can meet one of the other two.
-        self.admin_port = free_block(max(node_ids) + 3)
+        self._port_count = max(node_ids) + 3
+        self.admin_port = free_block(self._port_count)
         self.port = self.admin_port + 1
         self.first_node_port = self.admin_port + 2
         self.config: dict[str, Any] = {
@@ -116,6 +117,7 @@ class GatewayProcess(guard.GuardedProcess):
         if isinstance(error, Exception):
             error.add_note(f"the end of the gateway's log:\n{self.log_tail()}")
         self.kill()
+        give_back(self.admin_port, self._port_count)
         if self.directory is not None:
             guard.remove_directory(self.directory)
 

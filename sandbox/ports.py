@@ -2,8 +2,8 @@
 
 Ports are taken from below the kernel's ephemeral range (32768-60999 on Linux), so that no
 outgoing connection of a busy test can sit on one when a broker comes back to it. A broker binds its port seconds
-after it was handed out, and test processes run side by side: so each port is claimed for the life of the process,
-by a lock on one byte of a file that all sandboxes of this user share. Strangers can still take one.
+after it was handed out, and test processes run side by side: so each port is claimed until it is given back or the
+process ends, by a lock on one byte of a file that all sandboxes of this user share. Strangers can still take one.
 """
 
 import fcntl
@@ -49,8 +49,8 @@ def is_free(port: int) -> bool:
 
 
 def free_block(length: int) -> int:
-    """Return the first of `length` consecutive free ports; none of them was handed out before, by this process or
-    by another that still runs.
+    """Return the first of `length` consecutive free ports; none of them is handed out, by this process or by
+    another that still runs.
 
     Raises OSError when no such block could be found.
     """
@@ -60,10 +60,19 @@ def free_block(length: int) -> int:
         block = range(first, first + length)
         if not _handed_out.isdisjoint(block):
             continue
-        if _claim(first, length) and all(is_free(port) for port in block):
-            _handed_out.update(block)
+        if not _claim(first, length):
+            continue
+        _handed_out.update(block)
+        if all(is_free(port) for port in block):
             return first
+        give_back(first, length)
     raise OSError(f"no {length} consecutive free ports between {FIRST_PORT} and {LAST_PORT}")
+
+
+def give_back(first: int, length: int) -> None:
+    """Let others have the ports of a block that was handed out: its user has ended, and nobody comes back to it."""
+    _handed_out.difference_update(range(first, first + length))
+    fcntl.lockf(_claims(), fcntl.LOCK_UN, length, first)
 
 
 def free_port() -> int:

@@ -98,8 +98,10 @@ class Matrix:
             if any(key[1:] == (name, column) for key in self.cells for name in others)
         ]
         if columns:
-            versions = ", ".join(f"{client} {other_client.version(client.driver)}" for client in OTHERS)
-            parts.append(f"\n### Clients in other languages\n\n{versions}.\n")
+            versions = ", ".join(
+                f"{client} {other_client.version(client.driver)}" for client in OTHERS if not client.release
+            )
+            parts.append(f"\n### Clients of two years ago, and in other languages\n\n{versions}.\n")
             parts += [f"\nKafka {kafka}:\n\n{self._table(kafka, OTHERS, columns)}" for kafka in KAFKAS]
         parts.append(f"\n### What each cell was\n\n{self._notes((*CLIENTS, *OTHERS), COLUMNS)}")
         return "".join(parts)

@@ -39,10 +39,12 @@ CLIENTS: Final = (
     Client("java", OLDEST),
 )
 
-OTHERS: Final = (Client("sarama"), Client("franz-go"), Client("kafkajs"))
-"""In other languages; only for what is said of them in the matrix, and only where they can be built."""
+_OF_TWO_YEARS_AGO: Final = tuple(Client(name, release=release) for name, release in RELEASES.items())
 
-LOGIN_CLIENTS: Final = (*CLIENTS, *(Client(name, release=release) for name, release in RELEASES.items()))
+OTHERS: Final = (*_OF_TWO_YEARS_AGO, Client("sarama"), Client("franz-go"), Client("kafkajs"))
+"""Of two years ago, and in other languages: refused only, and only where they can be had or built."""
+
+LOGIN_CLIENTS: Final = (*CLIENTS, *_OF_TWO_YEARS_AGO)
 """Newest and two years old, of each family: who shows who it is."""
 
 LOGINS: Final = ("mutual TLS", "SCRAM", "OAUTHBEARER", "delegation token", "GSSAPI")

@@ -1,4 +1,4 @@
-// Producers in Go for the tests: sarama and franz-go, each with its defaults but idempotent.
+// Producers in Go for the tests: sarama and franz-go, each with its defaults but idempotent and small batches.
 //
 //	producers sarama|franz-go '{"bootstrap_servers": "h:p", "topic": "t", "records": 240, "partitions": 6, ...}'
 //
@@ -66,24 +66,28 @@ func runSarama(l load) error {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
+	config.Producer.Flush.MaxMessages = 1
 	// Idempotence demands it.
 	config.Net.MaxOpenRequests = 1
 	producer, err := sarama.NewAsyncProducer(strings.Split(l.BootstrapServers, ","), config)
 	if err != nil {
 		return err
 	}
-	var ended sync.WaitGroup
+	var ended, settled sync.WaitGroup
 	ended.Add(2)
+	settled.Add(l.Records)
 	go func() {
 		defer ended.Done()
 		for message := range producer.Successes() {
 			told(int(message.Partition), message.Metadata.(int), message.Offset, nil)
+			settled.Done()
 		}
 	}()
 	go func() {
 		defer ended.Done()
 		for failure := range producer.Errors() {
 			told(int(failure.Msg.Partition), failure.Msg.Metadata.(int), -1, failure.Err)
+			settled.Done()
 		}
 	}()
 	for n := range l.Records {
@@ -96,6 +100,8 @@ func runSarama(l load) error {
 			Metadata:  n,
 		}
 	}
+	// A producer that is being closed sends nothing again: it raises what is refused.
+	settled.Wait()
 	producer.AsyncClose()
 	ended.Wait()
 	return nil
@@ -106,6 +112,8 @@ func runFranz(l load) error {
 		kgo.SeedBrokers(strings.Split(l.BootstrapServers, ",")...),
 		kgo.ClientID("franz-go"),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		// The least that it takes: 40 records of a partition are five batches, all of them in flight.
+		kgo.ProducerBatchMaxBytes(1<<10),
 	)
 	if err != nil {
 		return err
