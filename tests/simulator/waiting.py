@@ -2,13 +2,15 @@
 
 By docs/rules.md an id waits for one token and for one comeback of everybody before it, who returns at the end
 of his mute only; whoever never returns keeps his place until he is given up. Stated for what is sent and served while
-nothing else is wrong, and for what waits once nothing is wrong any more. A byte rate's mutes have no bound.
+nothing else is wrong, and for what waits once nothing is wrong any more. A byte rate's mutes have no bound, nor has
+what is sent before the steps begin: gateways that know no cluster yet and clients that come all at once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from pidgate.quota.users import BROUGHT_WITHIN_MS
 from tests.simulator import byte_bound, quota_bound
 from tests.simulator.clients.batches import Batch, ModelViolation
 from tests.simulator.gaps import Overtaken
@@ -25,6 +27,8 @@ GIVEN_UP_S: Final = 30.0
 REQUEST_S: Final = 60.0
 """Of librdkafka, the longest of all."""
 RECONNECT_S: Final = 10.0
+GIVEN_S: Final = BROUGHT_WITHIN_MS / 1_000
+"""For so long a token is kept for an id that was given, though its producer never came for it."""
 BACKOFF_S: Final = 1.3
 """A client's longest, with its jitter, beside its mute."""
 REQUEST_BYTES: Final = 200
@@ -112,7 +116,7 @@ def check(world: World, overtaken: Overtaken) -> None:
         if application.is_gone or application.setup.is_transactional or application.setup.hurry_s:
             continue
         for batch in application.sent:
-            if not batch.is_done or (batch.producer, batch.partition) in overtaken:
+            if batch.done_s < world.steps_began_s or (batch.producer, batch.partition) in overtaken:
                 continue
             since_s = batch.queued_s if batch.done_s < first_s else max(batch.queued_s, calm_s)
             bound_s = bound_of(world, application, batch, is_calm=batch.done_s < first_s)
@@ -140,6 +144,8 @@ def bound_of(world: World, application: Application, batch: Batch, *, is_calm: b
     )
     bound_s = (_token_s(world) + throttle_s + BACKOFF_S) * (ahead + 2) + STEP_S * before
     bound_s += _token_s(world) * _capacity(world)
+    if world.setup.quotas.refuses_init:
+        bound_s += GIVEN_S
     if any(one.is_gone or one.setup.hurry_s for one in others):
         bound_s += GIVEN_UP_S + throttle_s
     return bound_s if is_calm else bound_s + REQUEST_S + RECONNECT_S

@@ -17,6 +17,7 @@ from tests.simulator.clients.batches import Batch, State, Wait
 from tests.simulator.clients.kafka_python_transactions import RETRIABLE, KafkaPythonTransactions
 from tests.simulator.clients.node import Node
 from tests.simulator.clients.settings import Settings, Times
+from tests.simulator.clients.transaction_manager import State as Asking
 from tests.simulator.clients.turns import Trace
 
 _NEEDS_EPOCH = (errors.OUT_OF_ORDER, errors.UNKNOWN_PRODUCER_ID, errors.STALE_EPOCH)
@@ -62,7 +63,10 @@ class KafkaPythonProducer(Accumulator):
     @property
     def is_stuck(self) -> bool:
         """Its id was reset and it asks for no other: nothing is sent and nobody is told. A fault of the real one."""
-        return self.transactions.producer_id < 0 and self.transactions.requests.is_empty and bool(self.open)
+        ids = self.transactions
+        # Before its bootstrap nothing has been asked for yet.
+        was_given = ids.state is not Asking.UNINITIALIZED
+        return was_given and ids.producer_id < 0 and ids.requests.is_empty and bool(self.open)
 
     # ---- Sender.run_once -------------------------------------------------------------------------------
 
