@@ -62,13 +62,13 @@ def a_worker_killed(gateway: GatewayProcess) -> None:
 
 
 def the_state_owner_killed(gateway: GatewayProcess) -> None:
-    os.kill(process_of(gateway, "holder"), signal.SIGKILL)
+    os.kill(process_of(gateway, "state_owner"), signal.SIGKILL)
     time.sleep(1)
     until(lambda: gateway.status("/readyz") == 200, 40)
 
 
 def the_state_owner_hangs(gateway: GatewayProcess) -> None:
-    owner = process_of(gateway, "holder")
+    owner = process_of(gateway, "state_owner")
     os.kill(owner, signal.SIGSTOP)
     time.sleep(4)
     os.kill(owner, signal.SIGCONT)
@@ -76,7 +76,7 @@ def the_state_owner_hangs(gateway: GatewayProcess) -> None:
 
 
 def the_supervisor_killed(gateway: GatewayProcess) -> None:
-    children = [process_of(gateway, role) for role in ("holder", "worker 1", "worker 2")]
+    children = [process_of(gateway, role) for role in ("state_owner", "worker 1", "worker 2")]
     gateway.kill()
     until(lambda: not any(is_running(child) for child in children), 40)
     gateway.start()
@@ -166,7 +166,7 @@ def test_a_second_signal_ends_it_at_once(broker: Cluster, workers: int) -> None:
         waiting_client(broker, gateway, name, 9_000) as client,
     ):
         children = [
-            process_of(gateway, role) for role in ("holder", "worker 1", "worker 2")[: 3 * (workers - 1)]
+            process_of(gateway, role) for role in ("state_owner", "worker 1", "worker 2")[: 3 * (workers - 1)]
         ]
         gateway.signal(signal.SIGTERM)
         time.sleep(0.5)
