@@ -1,4 +1,5 @@
-"""One transaction in two halves, with a wait for a line on stdin between them, then a whole one.
+"""One transaction in two halves, then a whole one; before the second half, and before the whole one, it waits for a line
+on stdin, or for its end.
 
 `python -m tests.support.clients.refused_transaction CLIENT SERVERS TOPIC TIMEOUT_MS HALF`, for the libraries of Python;
 tests/support/java/RefusedTransaction.java is the same for Java's. Each prints "half", then lines `outcome`, `ending`
@@ -174,6 +175,7 @@ def main(client: str, servers: str, topic: str, timeout_ms: str, half: str) -> N
             producer = opened()
     say("outcome", outcome)
     say("ending", ending)
+    sys.stdin.readline()
     producer.begin()
     producer.send([f"after-{n}" for n in range(count)])
     producer.commit()

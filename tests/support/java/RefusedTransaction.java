@@ -11,9 +11,9 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * One transaction in two halves, with a wait for a line on stdin between them, then a whole one: with the producer of
- * the first as long as that may go on, else with a new one. Arguments: a file of properties, the topic, the number of
- * records of a half. Prints "half", then "outcome<tab>exception or committed", "ending<tab>...", "after<tab>...".
+ * One transaction in two halves, then a whole one: with the producer of the first as long as that may go on, else with
+ * a new one. Before the second half, and before the whole one, it waits for a line on stdin, or for its end. Arguments:
+ * a file of properties, the topic, the number of records of a half. Prints "half", then "outcome<tab>exception or committed", "ending<tab>...", "after<tab>...".
  */
 public class RefusedTransaction {
     public static void main(String[] args) throws Exception {
@@ -46,6 +46,7 @@ public class RefusedTransaction {
         }
         say("outcome", outcome);
         say("ending", ending);
+        in.readLine();
         producer.beginTransaction();
         send(producer, args[1], "after", 0, half);
         producer.commitTransaction();
