@@ -1,5 +1,5 @@
-"""One transaction in two halves, then a whole one; before the second half, and before the whole one, it waits for a line
-on stdin, or for its end.
+"""One transaction in two halves, then a whole one. Before the second half, and before the whole one, it waits for a
+line on stdin, or for its end.
 
 `python -m tests.support.clients.refused_transaction CLIENT SERVERS TOPIC TIMEOUT_MS HALF`, for the libraries of Python;
 tests/support/java/RefusedTransaction.java is the same for Java's. Each prints "half", then lines `outcome`, `ending`
