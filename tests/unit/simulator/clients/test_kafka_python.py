@@ -74,6 +74,23 @@ def test_is_stuck_when_a_batch_has_expired_that_was_sent() -> None:
     assert client.is_stuck
 
 
+def test_is_not_stuck_before_it_knows_the_cluster() -> None:
+    """Or a schedule would go on, and end, as if everything had been told."""
+    stage = Stage()
+
+    async def story() -> tuple[bool, Any]:
+        client = stage.make(KafkaPythonProducer)
+        await client.start()
+        batch = client.send(0)
+        was_stuck = client.is_stuck
+        await batch.wait()
+        return was_stuck, batch
+
+    was_stuck, batch = stage.play(story)
+    assert not was_stuck
+    assert batch.state is State.ACKED
+
+
 def test_loses_a_request_to_a_coordinator_whose_connection_is_paused() -> None:
     """Woken by another send before the pause is over, AddPartitionsToTxn is dropped; the transaction never ends."""
     stage = Stage(partitions=2, script=Once(Refuse(19, 3_000)))
