@@ -262,7 +262,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         seen_s = done_s + self._disk.random() * LONGEST_WORK_S
         if executor is not None:
             self._busy_until_s[executor] = done_s
-        self.call_at(done_s, self._work, seen_s, future, func, args)
+        if self._is_ending:  # at once, or it would never be: a save that is cancelled closes its file so
+            self._work(done_s, future, func, args)
+        else:
+            self.call_at(done_s, self._work, seen_s, future, func, args)
         return future
 
     def _work(self, seen_s: float, future: asyncio.Future[Any], func: Callable[..., Any], args: Any) -> None:
