@@ -8,7 +8,8 @@ keep that, and tests count the steps of the dearest frames that are still taken 
 * An answer may be as long as the cluster is large. Where every element of it has to be looked at, or all its bytes are
   hashed or searched, that is a Walk, which goes on for STEPS_PER_TURN and then lets the others go first.
 * Of what one read brought, MOST_FRAMES_PER_TURN are handled, fewer where they bring new producer ids
-  (JUDGED_PER_TURN); the rest waits for the next turn.
+  (JUDGED_PER_TURN); the rest waits for the next turn. So do messages between a worker and the state owner
+  (gateway/process/message_reader.py).
 
 Memory: what is made of a request is at most MEMORY_FACTOR times its size and MEMORY_SLACK_BYTES.
 """

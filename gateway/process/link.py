@@ -20,8 +20,9 @@ from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.metrics.reports import Report
 from pidgate.gateway.process import wire
 from pidgate.gateway.process.event_outbox import EventOutbox
+from pidgate.gateway.process.message_reader import MessageReader
 from pidgate.gateway.process.progress import ProgressWatch, progress_path
-from pidgate.gateway.process.wire import Kind, WireError
+from pidgate.gateway.process.wire import Kind
 from pidgate.gateway.proxy.connection_quotas import Counts
 from pidgate.gateway.quotas.administration import OnChanged
 from pidgate.protocol.delegation_tokens import TokenOwner
@@ -82,7 +83,7 @@ class StateOwnerLink(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._now_ms = monotonic_ms(self._loop)
         self._transport: asyncio.Transport | None = None
-        self._decoder = wire.Decoder()
+        self._reader: MessageReader | None = None
         self._lost = asyncio.Event()
         self._is_closing = False
         self._number = 0
@@ -287,7 +288,7 @@ class StateOwnerLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._decoder = wire.Decoder()
+        self._reader = MessageReader(self._transport, self._take, self._failed)
         self._write(wire.encoded(Kind.HELLO, (wire.WIRE_VERSION, self._worker, self._process_id)))
         self._progress.moved(self._loop.time())
         self._passed_written = 0
@@ -299,13 +300,13 @@ class StateOwnerLink(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._progress.moved(self._loop.time())
-        try:
-            for message in self._decoder.feed(data):
-                self._take(message)
-        except WireError as error:
-            log.error(Event.STATE_OWNER_LOST, worker=self._worker, reason=str(error))
-            if self._transport is not None:
-                self._transport.abort()
+        assert self._reader is not None
+        self._reader.feed(data)
+
+    def _failed(self, error: Exception) -> None:
+        log.error(Event.STATE_OWNER_LOST, worker=self._worker, reason=str(error))
+        if self._transport is not None:
+            self._transport.abort()
 
     def _take(self, message: wire.Message) -> None:
         if message.kind is Kind.ANSWER:
@@ -343,6 +344,8 @@ class StateOwnerLink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._is_closing:
             log.warning(Event.STATE_OWNER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
+        if self._reader is not None:
+            self._reader.end()
         self._transport = None
         self._lost.set()
         changes, self._changes = self._changes, {}

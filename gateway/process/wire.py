@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copyreg
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import attrgetter
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pidgate.quota.byte_quota import ByteSnapshot
 from pidgate.quota.counters import UserSnapshot
@@ -97,29 +98,32 @@ def as_kind(message: bytes, kind: Kind) -> bytes:
     return message[:_LENGTH_BYTES] + bytes((kind,)) + message[_HEAD.size :]
 
 
-class Decoder:
-    """Bytes in, messages out."""
+class Decoder(Iterator[Message]):
+    """Iterator of the messages that are complete so far; after its end it goes on when it is fed again."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
+        self._pos = 0
 
-    def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that are complete now. Raises WireError."""
-        pending = self._pending
-        pending += data
-        messages: list[Message] = []
-        pos = 0
-        while len(pending) - pos >= _HEAD.size:
+    def feed(self, data: bytes) -> Self:
+        """Take more bytes; return itself."""
+        self._pending += data
+        return self
+
+    def __next__(self) -> Message:
+        """Return the next message. Raises WireError."""
+        pending, pos = self._pending, self._pos
+        if len(pending) - pos >= _HEAD.size:
             length, kind = _HEAD.unpack_from(pending, pos)
             if not 1 <= length <= LONGEST_MESSAGE_BYTES:
                 raise WireError(f"a message of {length} bytes")
             end = pos + _LENGTH_BYTES + length
-            if len(pending) < end:
-                break
-            messages.append(_decoded(kind, bytes(pending[pos + _HEAD.size : end])))
-            pos = end
+            if len(pending) >= end:
+                self._pos = end
+                return _decoded(kind, bytes(pending[pos + _HEAD.size : end]))
         del pending[:pos]
-        return messages
+        self._pos = 0
+        raise StopIteration
 
 
 def _decoded(kind: int, payload: bytes) -> Message:

@@ -15,6 +15,7 @@ from pidgate.gateway.logs import Event, LogLimit, logger
 from pidgate.gateway.metrics.counters import Counters
 from pidgate.gateway.metrics.reports import ByteState, Reports
 from pidgate.gateway.process import wire
+from pidgate.gateway.process.message_reader import MessageReader
 from pidgate.gateway.process.open_connections import OpenConnections
 from pidgate.gateway.process.progress import BEAT_S, Progress, progress_path
 from pidgate.gateway.process.wire import Kind, Message, WireError
@@ -301,7 +302,7 @@ class WorkerSession(asyncio.Protocol):
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
-        self._decoder = wire.Decoder()
+        self._reader: MessageReader | None = None
         self._transport: asyncio.Transport | None = None
         self.worker = 0
         self.process = 0
@@ -314,18 +315,22 @@ class WorkerSession(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._reader = MessageReader(self._transport, self._take, self._failed)
 
     def data_received(self, data: bytes) -> None:
-        try:
-            for message in self._decoder.feed(data):
-                if self.process:
-                    self._workers.take(self, message)
-                else:
-                    self._welcome(message)
-        except Exception as error:
-            log.exception(Event.UNEXPECTED_ERROR, reason=f"worker {self.worker}: {error}")
-            if self._transport is not None:
-                self._transport.abort()
+        assert self._reader is not None
+        self._reader.feed(data)
+
+    def _take(self, message: Message) -> None:
+        if self.process:
+            self._workers.take(self, message)
+        else:
+            self._welcome(message)
+
+    def _failed(self, error: Exception) -> None:
+        log.error(Event.UNEXPECTED_ERROR, reason=f"worker {self.worker}: {error}", exc_info=error)
+        if self._transport is not None:
+            self._transport.abort()
 
     def _welcome(self, message: Message) -> None:
         if message.kind is not Kind.HELLO or message.body[0] != wire.WIRE_VERSION:
@@ -334,6 +339,8 @@ class WorkerSession(asyncio.Protocol):
         self._workers.worker_connected(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._reader is not None:
+            self._reader.end()
         self._transport = None
         self._workers.worker_lost(self)
 

@@ -190,4 +190,4 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(
 def test_what_is_no_message_ends_the_connection() -> None:
     for wrong in (b"\x00\x00\x00\x00\x01", b"\x00\x00\x00\x02\x63x", b"\x00\x00\x00\x02\x02x"):
         with pytest.raises(wire.WireError):
-            wire.Decoder().feed(wrong)
+            next(wire.Decoder().feed(wrong))
