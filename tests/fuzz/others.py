@@ -97,7 +97,7 @@ def _messages(data: bytes) -> object:
     length = int.from_bytes(head[:4], "big")
     if len(head) < 5 or 1 <= length <= len(body):
         raise NotTaken  # whole: it would be unpickled
-    return decoder.feed(head)
+    return list(decoder.feed(head))
 
 
 def _same_messages(data: bytes, found: object) -> None:
