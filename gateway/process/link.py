@@ -305,8 +305,6 @@ class StateOwnerLink(asyncio.Protocol):
 
     def _failed(self, error: Exception) -> None:
         log.error(Event.STATE_OWNER_LOST, worker=self._worker, reason=str(error))
-        if self._transport is not None:
-            self._transport.abort()
 
     def _take(self, message: wire.Message) -> None:
         if message.kind is Kind.ANSWER:

@@ -19,7 +19,7 @@ MESSAGES_PER_TURN: Final = 16
 class MessageReader:
     """Bytes in, messages handled in order, MESSAGES_PER_TURN in a turn; nothing is read while some wait.
 
-    `failed` is called with what decoding or handling raised, and drops what waits.
+    What decoding or handling raises ends the link and drops what waits; `failed` is called with it, to say so.
     """
 
     def __init__(
@@ -57,9 +57,10 @@ class MessageReader:
                 self._handle(message)
             else:
                 self._next_turn = self._loop.call_soon(self._turn)
-        except Exception as error:  # noqa: BLE001 - its reader decides what it means
+        except Exception as error:  # noqa: BLE001 - either side says what it means to it
             self._decoder = Decoder()
             self._failed(error)
+            self._transport.abort()
         waits = self._next_turn is not None
         if waits != was_waiting and not self._transport.is_closing():
             (self._transport.pause_reading if waits else self._transport.resume_reading)()

@@ -329,8 +329,6 @@ class WorkerSession(asyncio.Protocol):
 
     def _failed(self, error: Exception) -> None:
         log.error(Event.UNEXPECTED_ERROR, reason=f"worker {self.worker}: {error}", exc_info=error)
-        if self._transport is not None:
-            self._transport.abort()
 
     def _welcome(self, message: Message) -> None:
         if message.kind is not Kind.HELLO or message.body[0] != wire.WIRE_VERSION:
