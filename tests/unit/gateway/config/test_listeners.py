@@ -94,10 +94,9 @@ def test_a_port_that_is_taken_when_its_broker_comes_is_opened_later() -> None:
     async def scenario() -> None:
         async with ScriptedBroker() as broker:
             broker.nodes = {1: (HOST, broker.port), 2: (HOST, broker.port)}
-            taken = socket.socket()
             first = free_block(5)
-            taken.bind((HOST, first + 2))
-            taken.listen()
+            # Listens as the gateway does: a port with connections in TIME_WAIT is free.
+            taken = socket.create_server((HOST, first + 2))
             async with gateway_before(broker.address, listener={"node_ports": {"first": first}}) as gateway:
                 client = await gateway.connect()
                 assert len((await client.ask(METADATA, 12, {"topics": []}))["brokers"]) == 2
