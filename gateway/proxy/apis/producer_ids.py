@@ -8,6 +8,7 @@ from pidgate.gateway.proxy.apis.api import HOLD, Api, ApiContext, InFlightReques
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.names import bounded
 from pidgate.protocol import messages
+from pidgate.protocol.work import DECIDED_FOR
 from pidgate.quota.new_ids import judge_new_id
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Refuse
@@ -34,6 +35,7 @@ class InitProducerIdApi(Api):
             return context.forward(request)
         hashed = None if name is None else hash64(TRANSACTIONAL_ID, name)
         verdict = judge_new_id(context.admission, context.session, now_ms, pending, hashed)
+        context.judged += DECIDED_FOR
         if isinstance(verdict, PendingDecision):
             if not verdict.question.passed:
                 context.pending = verdict

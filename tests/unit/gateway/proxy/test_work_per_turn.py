@@ -5,6 +5,7 @@ Counted are the lines that run, of the dearest frames that are just not refused;
 
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,12 +14,13 @@ import pytest
 from pidgate.gateway import seen_answers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy import client_channel
+from pidgate.gateway.proxy.apis import producer_ids
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import codec, produce, work
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.frames import uvarint
 from pidgate.quota.admission import Admission
-from pidgate.quota.settings import Mode, Quotas, UserQuota
+from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
 from tests.support import raw
 from tests.support.bounds import THOROUGH
@@ -29,6 +31,7 @@ from tests.support.steps import MOST_STEPS, steps_of
 
 OWN = "__pidgate_events"
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, ADD_OFFSETS, DESCRIBE_CONFIGS = 0, 1, 3, 10, 25, 32
+INIT_PRODUCER_ID = 22
 DESCRIBE_QUOTAS, ALTER_QUOTAS, SHARE_FETCH, SHARE_ACKNOWLEDGE = 48, 49, 78, 79
 TOPIC_ID = "00000000-0000-0000-0000-000000000001"
 NODE = {"node_id": 1, "host": "broker-1", "port": 9092, "rack": None}
@@ -376,3 +379,23 @@ def test_new_ids_without_turns_are_noticed(
 ) -> None:
     monkeypatch.setattr(client_channel, "JUDGED_PER_TURN", 1_000_000)
     assert steps_of_new_ids(1_000_000, new_ids()) > MOST_STEPS
+
+
+def asked_for_in_one_read() -> int:
+    """Return how many of 400 InitProducerId of one read its turn hands on: the others wait for the next."""
+    scene = Scene(rate=1_000_000)
+    admission = scene.shared.admission
+    admission.set_quotas(replace(admission.quotas, producer_ids=ProducerIdSettings(refuse_init=True)), 0)
+    request = raw.request(INIT_PRODUCER_ID, 0, {"transactional_id": None, "transaction_timeout_ms": 60_000})
+    try:
+        pair = scene.connect()
+        pair.client.receive(request * 400)
+        return len(pair.broker.sent()) // len(request)
+    finally:
+        scene.loop.close()
+
+
+def test_new_ids_that_are_asked_for_are_decided_about_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked_for_in_one_read() == work.JUDGED_PER_TURN // work.DECIDED_FOR
+    monkeypatch.setattr(producer_ids, "DECIDED_FOR", 0)
+    assert asked_for_in_one_read() == 400
