@@ -31,7 +31,8 @@ class Name(NamedTuple):
 
     @classmethod
     def of(cls, value: bytes | None) -> Name:
-        producer, partition, number, *_ = (value or b"?|-1|-1").decode().split("|")
+        producer, *numbers = (value or b"?").decode().split("|")
+        partition, number, *_ = numbers or (-1, -1)  # a hostile client's records have no number
         return cls(producer, int(partition), int(number))
 
 

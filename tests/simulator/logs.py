@@ -33,12 +33,18 @@ def check(world: World, overtaken: Overtaken) -> None:
 
 
 def check_readers(world: World) -> None:
-    """Check that whoever follows the logs was given what is in them, all of it. Raises ModelViolation."""
+    """Check that whoever follows the logs was given what is in them, in order, and all that he was waited for to read:
+    a producer that is closing may write behind that. Raises ModelViolation.
+    """
     for reader in world.readers.values():
         for index, read in enumerate(reader.read):
             partition = world.cluster.partition(world.topic, index)
-            held = [entry.raw for entry in partition.log if entry.next_offset <= partition.high_watermark]
-            if [raw[_COVERED_FROM:] for raw in read] != [raw[_COVERED_FROM:] for raw in held]:
+            held = [entry for entry in partition.log if entry.next_offset <= partition.high_watermark]
+            waited_for = sum(entry.next_offset <= world.read_to[index] for entry in held)
+            given = [raw[_COVERED_FROM:] for raw in read]
+            if len(given) < waited_for or given != [
+                entry.raw[_COVERED_FROM:] for entry in held[: len(given)]
+            ]:
                 raise ModelViolation(
                     f"{reader.name} was given {len(read)} batches of {len(held)} in partition {index}"
                 )

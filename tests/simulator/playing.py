@@ -103,7 +103,8 @@ async def _read_all(world: World) -> None:
     if not world.readers:
         return
     began_s, bound_s = world.loop.time(), waiting.reading_bound_s(world)
-    ends = [world.cluster.partition(world.topic, n).high_watermark for n in range(world.setup.partitions)]
+    partitions = range(world.setup.partitions)
+    world.read_to = ends = [world.cluster.partition(world.topic, n).high_watermark for n in partitions]
     while any(reader.position[n] < end for reader in world.readers.values() for n, end in enumerate(ends)):
         await asyncio.sleep(_LOOK_S)
         _look(world)

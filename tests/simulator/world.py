@@ -103,6 +103,8 @@ class World:
         self.cluster = self._cluster()
         self.applications: dict[str, Application] = {}
         self.readers: dict[str, Reader] = {}
+        self.read_to: list[int] = []
+        """Offset of each partition up to which readers are waited for, set when they are."""
         self.fleet = Fleet(self)
         self.brokers: Brokers
 
