@@ -14,10 +14,10 @@ from collections.abc import Collection
 from enum import Enum, auto
 
 from pidgate.quota.entities import User
-from pidgate.quota.sticky_entries import NO_ENTRIES, PartitionKey, RefusedId, StickyEntry
+from pidgate.quota.sticky_entries import NOTHING_CUT, PartitionKey, RefusedId, StickyEntry, shrunk
 from pidgate.quota.topic_names import TopicNames
 from pidgate.quota.verdicts import ProducerBatch
-from pidgate.quota.watch_room import WatchRoom
+from pidgate.quota.watch_room import WatchRoom, room_for_cut, room_for_forwarded
 
 WATCH_MS = 300_000
 """Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
@@ -31,9 +31,6 @@ and loses nothing: it is no error to have more than these, and nothing else coun
 
 MOST_REFUSED_PARTITIONS = 1_000
 """Of one request, each of which has an entry: that takes its time, while all others wait."""
-
-MOST_CUT = 1_000
-"""Partitions of one watched id; what is beyond is refused once more, for 100 ms."""
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 _HALF_OF_SEQUENCES = 1 << 30
@@ -63,6 +60,8 @@ class StickyRefusals:
         self._entries_of_user: dict[User, int] = {}
         self._by_connection: dict[int, dict[tuple[User, int, PartitionKey], None]] = {}
         self._room = WatchRoom(self.watched)
+        self._cut = room_for_cut()
+        self._forwarded = room_for_forwarded()
 
     # The rules
 
@@ -208,8 +207,10 @@ class StickyRefusals:
         record = self._watch(user, producer_id, now_ms)
         if record.first_refused_ms is None:
             record.first_refused_ms = now_ms
-        self._forget_forwarded(record, epoch, topic, partition)
-        record.cut.pop((self.topics.canonical(topic), partition), None)
+        if record.forwarded or record.cut:
+            self._forget_forwarded(record, epoch, topic, partition)
+            record.forget_cut((self.topics.canonical(topic), partition))
+            self._count_notes(user, producer_id, record)
         key = self._key_in(record, topic, partition)
         entry = record.entries.get(key)
         if entry is None:
@@ -265,7 +266,7 @@ class StickyRefusals:
         if record is None or self.are_next(record, epoch, topic, [partition], connection_id):
             return
         canonical = self.topics.canonical(topic)
-        record.cut.pop((canonical, partition), None)
+        record.forget_cut((canonical, partition))
         record.goes_over(epoch, canonical, partition, connection_id)
         if topic != canonical:
             record.goes_over(epoch, topic, partition, connection_id)
@@ -273,6 +274,7 @@ class StickyRefusals:
             if key in record.entries and not self.moves_on(record.entries[key], batch):
                 record.goes_over(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end(user, producer_id, record, key)
+        self._count_notes(user, producer_id, record)
 
     def not_taken(self, user: User, producer_id: int, topic: bytes, partition: int) -> None:
         """Note that a broker has refused a batch of the partition: what comes next may not follow it over any channel.
@@ -285,17 +287,17 @@ class StickyRefusals:
             for epoch, name in list(record.forwarded):
                 if name == topic or self.topics.canonical(name) == canonical:
                     record.forget_forwarded(epoch, name, partition)
+            self._count_notes(user, producer_id, record)
 
     def connection_closed(self, connection_id: int) -> None:
         """End the connection's entries: the client resends from its lowest unacknowledged sequence."""
-        for user, producer_id, key in self._by_connection.pop(connection_id, {}):
+        ended = self._by_connection.pop(connection_id, {})
+        for user, producer_id, key in ended:
             record = self.watched[user][producer_id]
-            entry = record.entries.pop(key)
-            record.entries = record.entries or NO_ENTRIES
-            if len(record.cut) < MOST_CUT:
-                record.cut = record.cut or {}
-                record.cut[self.topics.canonical(key[0]), key[1]] = (entry.epoch, entry.base_sequence)
+            record.cut_off((self.topics.canonical(key[0]), key[1]), record.end_entry(key))
             self._count_ended(user)
+        for user, producer_id in dict.fromkeys((user, producer_id) for user, producer_id, _ in ended):
+            self._count_notes(user, producer_id, self.watched[user][producer_id])
 
     def sweep(self, now_ms: int) -> None:
         """Stop watching the ids whose time is over."""
@@ -307,10 +309,13 @@ class StickyRefusals:
                 if self.watch_is_over(record, now_ms):
                     over.append(producer_id)
             for producer_id in over:
+                self._forget_notes(user, producer_id)
                 del records[producer_id]
             self._room.ids -= len(over)
             if not records:
                 del self.watched[user]
+            elif len(over) > len(records):
+                self.watched[user] = dict(records)  # see shrunk
 
     def entries_of(self, user: User) -> int:
         """Return the number of the user's entries."""
@@ -328,6 +333,7 @@ class StickyRefusals:
         record = records.pop(producer_id, None)
         self._room.ids += record is None
         if record is None or self.watch_is_over(record, now_ms):
+            self._forget_notes(user, producer_id)
             record = RefusedId(refused_at_ms=now_ms)
         record.refused_at_ms = now_ms
         records[producer_id] = record
@@ -348,15 +354,30 @@ class StickyRefusals:
         if other is not None:
             record.forget_forwarded(epoch, other, partition)
 
+    def _count_notes(self, user: User, producer_id: int, record: RefusedId) -> None:
+        """Count what is noted of the id, and forget the oldest notes of the user where there is no room for it."""
+        records = self.watched[user]
+        for oldest in self._cut.count(user, producer_id, len(record.cut)):
+            records[oldest].cut = NOTHING_CUT
+        for oldest in self._forwarded.count(user, producer_id, record.partitions_forwarded):
+            records[oldest].forget_all_forwarded()
+
+    def _forget_notes(self, user: User, producer_id: int) -> None:
+        """Count no notes of an id whose watch is over."""
+        self._cut.count(user, producer_id, 0)
+        self._forwarded.count(user, producer_id, 0)
+
     def _end(self, user: User, producer_id: int, record: RefusedId, key: PartitionKey) -> None:
-        entry = record.entries.pop(key)
+        entry = record.end_entry(key)
         self._unindex(entry.connection_id, (user, producer_id, key))
         self._count_ended(user)
 
     def _unindex(self, connection_id: int, where: tuple[User, int, PartitionKey]) -> None:
         of_connection = self._by_connection[connection_id]
         del of_connection[where]
-        if not of_connection:
+        if of_connection:
+            self._by_connection[connection_id] = shrunk(of_connection)
+        else:
             del self._by_connection[connection_id]
 
     def _count_ended(self, user: User) -> None:

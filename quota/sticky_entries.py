@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
-MOST_FORWARDED = 100_000
-"""Partitions of one watched id; forgetting them costs each one refusal of 100 ms."""
+MOST_FORWARDED_OF_ID = 100_000
+"""Partitions of one watched id, about 9 MB. What is beyond takes the place of all others at once."""
+
+MOST_CUT_OF_ID = 1_000
+"""Partitions of one watched id. What is beyond is not noted."""
+
+TOPIC_AS_PARTITIONS = 8
+"""Weight of a topic and epoch beside its partitions: it takes as much memory as eight of them."""
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 PartitionKey = tuple[bytes, int]
 """Topic and partition."""
@@ -29,8 +39,8 @@ class StickyEntry:
 # Most watched ids need one of these three, and an empty dict that once held something has 230 bytes: an empty
 # one is shared, and replaced before something is put in.
 NO_ENTRIES: dict[PartitionKey, StickyEntry] = {}
-_NOTHING_CUT: dict[PartitionKey, tuple[int, int]] = {}
-_NOTHING_FORWARDED: dict[tuple[int, bytes], dict[int, int]] = {}
+NOTHING_CUT: dict[PartitionKey, tuple[int, int]] = {}
+NOTHING_FORWARDED: dict[tuple[int, bytes], dict[int, int]] = {}
 
 
 @dataclass(slots=True)
@@ -41,15 +51,17 @@ class RefusedId:
     deadline_ms           end of its throttle
     cut                   epoch and sequence of entries that ended with their connection
     forwarded             connection last used since, by (epoch, topic) and partition
-    partitions_forwarded  number of these
+    partitions_forwarded  number of these; each topic and epoch counts as TOPIC_AS_PARTITIONS more
+
+    The last three are notes: they may be forgotten (watch_room.py).
     """
 
     refused_at_ms: int
     first_refused_ms: int | None = None
     deadline_ms: int = 0
     entries: dict[PartitionKey, StickyEntry] = field(default_factory=lambda: NO_ENTRIES)
-    cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=lambda: _NOTHING_CUT)
-    forwarded: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=lambda: _NOTHING_FORWARDED)
+    cut: dict[PartitionKey, tuple[int, int]] = field(default_factory=lambda: NOTHING_CUT)
+    forwarded: dict[tuple[int, bytes], dict[int, int]] = field(default_factory=lambda: NOTHING_FORWARDED)
     partitions_forwarded: int = 0
 
     def went_over(self, epoch: int, topic: bytes, partition: int) -> int | None:
@@ -59,19 +71,59 @@ class RefusedId:
 
     def goes_over(self, epoch: int, topic: bytes, partition: int, connection_id: int) -> None:
         """Note that something of the partition is forwarded."""
-        if self.partitions_forwarded >= MOST_FORWARDED:
-            self.forwarded = {}
-            self.partitions_forwarded = 0
-        self.forwarded = self.forwarded or {}
-        by_partition = self.forwarded.setdefault(_shared_key(epoch, topic), {})
+        if self.partitions_forwarded >= MOST_FORWARDED_OF_ID:
+            self.forget_all_forwarded()
+        by_partition = self.forwarded.get((epoch, topic))
+        if by_partition is None:
+            self.forwarded = self.forwarded or {}
+            by_partition = self.forwarded[_shared_key(epoch, topic)] = {}
+            self.partitions_forwarded += TOPIC_AS_PARTITIONS
         self.partitions_forwarded += partition not in by_partition
         by_partition[partition] = connection_id
 
     def forget_forwarded(self, epoch: int, topic: bytes, partition: int) -> None:
         """Forget that something of the partition was forwarded."""
         by_partition = self.forwarded.get((epoch, topic))
-        if by_partition is not None and by_partition.pop(partition, None) is not None:
-            self.partitions_forwarded -= 1
+        if by_partition is None or by_partition.pop(partition, None) is None:
+            return
+        self.partitions_forwarded -= 1
+        if by_partition:
+            self.forwarded[_shared_key(epoch, topic)] = shrunk(by_partition)
+            return
+        del self.forwarded[epoch, topic]
+        self.forwarded = shrunk(self.forwarded) or NOTHING_FORWARDED
+        self.partitions_forwarded -= TOPIC_AS_PARTITIONS
+
+    def forget_all_forwarded(self) -> None:
+        """Forget all that was forwarded."""
+        self.forwarded = NOTHING_FORWARDED
+        self.partitions_forwarded = 0
+
+    def end_entry(self, key: PartitionKey) -> StickyEntry:
+        """Take the partition's entry out."""
+        entry = self.entries.pop(key)
+        self.entries = shrunk(self.entries) or NO_ENTRIES
+        return entry
+
+    def cut_off(self, key: PartitionKey, entry: StickyEntry) -> None:
+        """Note that the partition's entry ended with its connection."""
+        if len(self.cut) < MOST_CUT_OF_ID:
+            self.cut = self.cut or {}
+            self.cut[key] = (entry.epoch, entry.base_sequence)
+
+    def forget_cut(self, key: PartitionKey) -> None:
+        """Forget such an entry."""
+        if self.cut.pop(key, None) is not None:
+            self.cut = shrunk(self.cut) or NOTHING_CUT
+
+
+def shrunk(table: dict[_K, _V]) -> dict[_K, _V]:
+    """Return the table something was just taken out of, as a copy whenever half of it has gone.
+
+    A dict keeps the memory of the most it ever held: a client that leaves one of a thousand would have it for nothing.
+    """
+    left = len(table)
+    return table if left & (left - 1) else dict(table)
 
 
 @lru_cache(maxsize=1_024)

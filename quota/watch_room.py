@@ -1,12 +1,18 @@
-"""Room for the ids that StickyRefusals watches: of a user, of all users, and of those not refused here. PURE.
+"""Room for the ids that StickyRefusals watches, and for what is noted of their partitions. PURE.
 
 What is refused here is never left out: without room its connection is closed instead, which is always safe. So ids
 that are watched for another reason have half of the room only, and are left out beyond it.
+
+Notes of partitions may be forgotten at any time: where something was forwarded last, and where an entry was cut off,
+that is, ended with its connection. Without a note nothing is known of its partition (Look.FIRST_SIGHT), so a batch
+above 0 is refused once more, for 100 ms, and one that comes back may lose its place in the queue. Forgetting the watch
+or an entry would do the opposite, and let a batch pass before one that was refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence, Sized
 
 from pidgate.quota.entities import MOST_USERS, User
 
@@ -26,6 +32,18 @@ MOST_ADMITTED_WATCHED = 10_000
 
 MOST_NOTED_WATCHED = 50_000
 """Ids watched only for a noted beginning (HeldBeginnings), of all users, in a period: about 45 MB."""
+
+MOST_CUT_OF_USER = 20_000
+"""About 5 MB. They cost a client nothing: a request that is refused, and a connection that is closed."""
+
+MOST_CUT = 200_000
+"""Of all users, about 50 MB."""
+
+MOST_FORWARDED_OF_USER = 500_000
+"""About 45 MB: 5,000 producers that begin within minutes, with a hundred partitions each."""
+
+MOST_FORWARDED = 2_000_000
+"""Of all users, about 180 MB."""
 
 
 class WatchRoom:
@@ -70,3 +88,60 @@ class WatchRoom:
         if period != self._period:
             self._period = period
             self._admitted = self._noted = 0
+
+
+class NoteRoom:
+    """Bounded count of one kind of note, by user and id: the ids that have had some for the longest are forgotten.
+
+    A user has at most `most_of_user`, and at most as many as are left free for everybody else: nobody's notes are
+    forgotten for another's.
+    """
+
+    def __init__(self, most_of_user: int, most_of_all: int) -> None:
+        self.notes = 0
+        self._most_of_user, self._most_of_all = most_of_user, most_of_all
+        self._of_user: dict[User, OrderedDict[int, int]] = {}
+        self._notes_of_user: dict[User, int] = {}
+
+    def count(self, user: User, producer_id: int, notes: int) -> Sequence[int]:
+        """Set how many notes there are of the id; return the ids whose notes now have to be forgotten."""
+        by_id = self._of_user.get(user)
+        before = 0 if by_id is None else by_id.get(producer_id, 0)
+        if notes == before:
+            return ()
+        if by_id is None:
+            by_id = self._of_user[user] = OrderedDict()
+        self._add(user, notes - before)
+        if notes:
+            by_id[producer_id] = notes
+        else:
+            del by_id[producer_id]
+        forgotten: list[int] = []
+        while notes > before and self._has_too_many(user):
+            oldest, gone = by_id.popitem(last=False)
+            self._add(user, -gone)
+            forgotten.append(oldest)
+        if not by_id:
+            del self._of_user[user], self._notes_of_user[user]
+        return forgotten
+
+    def notes_of(self, user: User) -> int:
+        """Return the number of the user's notes."""
+        return self._notes_of_user.get(user, 0)
+
+    def _has_too_many(self, user: User) -> bool:
+        return self._notes_of_user[user] > min(self._most_of_user, self._most_of_all - self.notes)
+
+    def _add(self, user: User, notes: int) -> None:
+        self.notes += notes
+        self._notes_of_user[user] = self._notes_of_user.get(user, 0) + notes
+
+
+def room_for_cut() -> NoteRoom:
+    """Return the room for entries that were cut off."""
+    return NoteRoom(MOST_CUT_OF_USER, MOST_CUT)
+
+
+def room_for_forwarded() -> NoteRoom:
+    """Return the room for partitions of which something was forwarded."""
+    return NoteRoom(MOST_FORWARDED_OF_USER, MOST_FORWARDED)

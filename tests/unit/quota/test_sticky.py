@@ -209,8 +209,8 @@ def test_the_ids_watched_of_one_user_are_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_kept_of_one_id_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sticky_entries, "MOST_FORWARDED", 2)
-    monkeypatch.setattr(sticky_module, "MOST_CUT", 1)
+    monkeypatch.setattr(sticky_entries, "MOST_FORWARDED_OF_ID", sticky_entries.TOPIC_AS_PARTITIONS + 2)
+    monkeypatch.setattr(sticky_entries, "MOST_CUT_OF_ID", 1)
     sticky = refused(10)
     for partition in (1, 2, 3):
         sticky.forwarded("alice", batch(ID, 0, partition=partition), 1)

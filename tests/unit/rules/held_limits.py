@@ -95,6 +95,10 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
         f"{_QUOTA}many_names.py::test_of_all_watched_ids_a_user_leaves_as_many_to_others",
         f"{_QUOTA}sticky.py::test_the_ids_watched_of_one_user_are_bounded",
     ),
+    "partitions of watched ids that something went to; in which a refused batch was cut off": (
+        f"{_QUOTA}sticky_notes.py::test_a_mutant_that_forgets_nothing_is_noticed",
+        f"{_QUOTA}sticky_notes.py::test_of_all_notes_a_user_leaves_as_many_to_others",
+    ),
     "notes of held beginnings, with workers": (
         f"{_QUOTA}held_beginnings.py::test_no_note_pushes_out_another",
         f"{_QUOTA}held_beginnings.py::test_who_makes_up_the_ids_of_another_user_delays_none_of_them",

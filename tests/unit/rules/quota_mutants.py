@@ -64,6 +64,11 @@ def _counts_all_users(before: Any) -> Any:
     return holds_too_many
 
 
+def _watch_forgotten(self: StickyRefusals, user: str, producer_id: int, record: Any) -> None:
+    for oldest in self._cut.count(user, producer_id, len(record.cut)):
+        del self.watched[user][oldest]
+
+
 def _for_ever(_: Admission, now_ms: int, transactional: bool) -> int:
     return 0
 
@@ -186,6 +191,12 @@ QUOTA_MUTANTS: Final[dict[str, UnitMutant]] = {
         around(StickyRefusals, "holds_too_many", _counts_all_users),
         f"{_ADMISSION}test_a_full_table_closes_instead_of_answering_and_spares_other_users",
         'world.refusal(world.connect("bob"), batch(3))',
+    ),
+    "a watch is forgotten for its notes": UnitMutant(
+        "Refusals: What is forgotten of a partition is refused once more",
+        replaced(StickyRefusals, "_count_notes", _watch_forgotten),
+        "tests/unit/quota/test_sticky_notes.py::test_what_is_forgotten_is_refused_once_more_and_never_passed",
+        "looks(7) == [Look.SAME, Look.FIRST_SIGHT, Look.FIRST_SIGHT]",
     ),
     "a cache answers for ever": UnitMutant(
         "Refusals: A cache is asked again in each slice",

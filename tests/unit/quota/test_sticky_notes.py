@@ -1,0 +1,174 @@
+"""What is noted of the partitions of watched ids: bounded, and what is forgotten is refused once more, never passed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from pidgate.quota import watch_room
+from pidgate.quota.sticky import WATCH_MS, Look, StickyRefusals
+from pidgate.quota.sticky_entries import TOPIC_AS_PARTITIONS, shrunk
+from pidgate.quota.watch_room import NoteRoom
+from tests.unit.quota.world import batch
+
+CUT, FORWARDED = 20, 40
+PARTITIONS = 5
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_room, "MOST_CUT_OF_USER", CUT)
+    monkeypatch.setattr(watch_room, "MOST_CUT", 3 * CUT)
+    monkeypatch.setattr(watch_room, "MOST_FORWARDED_OF_USER", FORWARDED)
+    monkeypatch.setattr(watch_room, "MOST_FORWARDED", 3 * FORWARDED)
+
+
+def kept(sticky: StickyRefusals, user: str) -> tuple[int, int]:
+    """Return how much is noted, by counting it: entries that were cut off, and partitions forwarded."""
+    records = sticky.watched.get(user, {}).values()
+    forwarded = sum(
+        len(by_partition) + TOPIC_AS_PARTITIONS
+        for record in records
+        for by_partition in record.forwarded.values()
+    )
+    return sum(len(record.cut) for record in records), forwarded
+
+
+def counted(sticky: StickyRefusals, user: str) -> tuple[int, int]:
+    return sticky._cut.notes_of(user), sticky._forwarded.notes_of(user)
+
+
+def reconnecting(sticky: StickyRefusals, user: str = "mallory", *, ids: int = 50) -> None:
+    """A connection for each made-up id, which is refused in as many partitions as it names, and closed."""
+    for producer_id in range(ids):
+        for partition in range(PARTITIONS):
+            sticky.refused(user, batch(producer_id, 7, partition=partition), 1_000 + producer_id, 0)
+        sticky.connection_closed(1_000 + producer_id)
+
+
+def naming_topics(sticky: StickyRefusals, user: str = "mallory", *, ids: int = 1, topics: int = 52) -> None:
+    """Ids that are watched, and produce to one topic after the other."""
+    for producer_id in range(ids):
+        sticky.admitted(user, producer_id, 0)
+        for number in range(topics):
+            sticky.forwarded(user, batch(producer_id, topic=b"t-%d" % number), 1)
+
+
+def flooded(attack: Callable[[StickyRefusals], None]) -> tuple[int, int]:
+    sticky = StickyRefusals(100)
+    attack(sticky)
+    assert kept(sticky, "mallory") == counted(sticky, "mallory")
+    return kept(sticky, "mallory")
+
+
+def test_no_number_of_connections_or_topics_makes_the_notes_of_a_user_grow(small: None) -> None:
+    cut, _ = flooded(reconnecting)
+    assert CUT - PARTITIONS < cut <= CUT
+    _, forwarded = flooded(naming_topics)
+    assert 0 < forwarded <= FORWARDED
+    _, forwarded = flooded(lambda sticky: naming_topics(sticky, ids=9, topics=2))
+    assert FORWARDED / 2 <= forwarded <= FORWARDED
+
+
+@pytest.mark.parametrize("attack", [reconnecting, naming_topics], ids=lambda attack: attack.__name__)
+def test_a_mutant_that_forgets_nothing_is_noticed(
+    attack: Callable[[StickyRefusals], None], small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NoteRoom, "_has_too_many", lambda *_: False)
+    cut, forwarded = flooded(attack)
+    assert cut > CUT or forwarded > FORWARDED
+
+
+def test_of_all_notes_a_user_leaves_as_many_to_others(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_room, "MOST_CUT", CUT)
+    sticky = StickyRefusals(100)
+    reconnecting(sticky, "alice", ids=1)
+    reconnecting(sticky, "mallory")
+    assert kept(sticky, "alice") == (PARTITIONS, 0)
+    assert sum(kept(sticky, user)[0] for user in ("alice", "mallory")) <= CUT - PARTITIONS
+
+
+def test_what_is_forgotten_is_refused_once_more_and_never_passed(small: None) -> None:
+    """An id is forgotten, its oldest notes first, but not that it is watched, nor that a batch of it waits."""
+    sticky = StickyRefusals(1_000)
+    sticky.refused("alice", batch(100, 7), 1, 0)
+    sticky.refused("alice", batch(100, 7, partition=1), 2, 0)
+    sticky.refused("alice", batch(100, 7, partition=2), 3, 0)
+    sticky.forwarded("alice", batch(100, 7, partition=1), 2)
+    sticky.connection_closed(3)
+
+    def looks(base_sequence: int) -> list[Look]:
+        return [
+            sticky.look("alice", batch(100, base_sequence, partition=partition), 2, 0)
+            for partition in range(3)
+        ]
+
+    assert looks(7) == [Look.SAME, Look.PASSED, Look.SAME]
+    reconnecting(sticky, "alice")
+    naming_topics(sticky, "alice", ids=2, topics=3)
+    assert looks(7) == [Look.SAME, Look.FIRST_SIGHT, Look.FIRST_SIGHT]
+    assert looks(8) == [Look.ABOVE, Look.FIRST_SIGHT, Look.FIRST_SIGHT]
+    record = sticky.watched["alice"][100]
+    assert not sticky.are_next(record, 0, b"t", [1], 2), "no cache answers for it"
+
+
+def test_notes_are_counted_exactly(small: None) -> None:
+    """Whatever happens in whatever order, ended watches, moved leaders, and other names of a topic included."""
+    dice = Random(1)
+    topics = [b"t", b"u", b"\x00" + bytes(range(16))]
+    for _ in range(40):
+        sticky, now_ms = StickyRefusals(30), 0
+        for step in range(300):
+            user = dice.choice(("alice", "bob"))
+            one = batch(
+                dice.randrange(6),
+                dice.randrange(3),
+                epoch=dice.randrange(2),
+                topic=dice.choice(topics),
+                partition=dice.randrange(4),
+            )
+            connection = dice.randrange(4)
+            now_ms += dice.choice((0, 0, 1_000, WATCH_MS // 10))
+            act = dice.randrange(7)
+            if act <= 1 and not sticky.holds_too_many(user, [one]):
+                sticky.refused(user, one, connection, now_ms)
+            elif act <= 3:
+                sticky.look(user, one, connection, now_ms)
+                sticky.forwarded(user, one, connection)
+            elif act == 4:
+                sticky.not_taken(user, one[0], one[3], one[4])
+            elif act == 5:
+                sticky.connection_closed(connection)
+            else:
+                sticky.sweep(now_ms)
+            if step == 150:
+                sticky.topics.learn(b"t", topics[2])
+            for name in ("alice", "bob"):
+                assert kept(sticky, name) == counted(sticky, name)
+                assert counted(sticky, name) <= (CUT, FORWARDED)
+        for connection in range(4):
+            sticky.connection_closed(connection)
+        sticky.sweep(now_ms + WATCH_MS)
+        assert (sticky.watched, sticky._cut.notes, sticky._forwarded.notes) == ({}, 0, 0)
+
+
+def test_a_table_that_was_large_keeps_no_memory_for_it() -> None:
+    """Else a thousand entries, all but one of which are ended, would cost 36 KB and count as one."""
+    sticky = StickyRefusals(10_000)
+    for partition in range(1_000):
+        sticky.refused("mallory", batch(1, partition=partition), 1, 0)
+    sticky.refused("mallory", batch(1, partition=1_000), 2, 0)
+    entries = sticky.watched["mallory"][1].entries
+    before_bytes = sys.getsizeof(entries)
+    sticky.connection_closed(1)
+    assert len(sticky.watched["mallory"][1].entries) == 1
+    assert sys.getsizeof(sticky.watched["mallory"][1].entries) < before_bytes / 100
+    many = dict.fromkeys(range(1_000))
+    for key in range(999):
+        del many[key]
+        many = shrunk(many)
+        assert list(many) == list(range(key + 1, 1_000))
+    assert sys.getsizeof(many) < before_bytes / 100
