@@ -123,7 +123,7 @@ class Admission:
 
         Return a PendingDecision when another process answers: the request waits, and is judged again with it as
         `pending`. All is looked at anew then: other connections went on, and a batch may have been refused there.
-        A request whose question has `passed` is forwarded at once; `counted` takes the answer.
+        A request whose question has `passed` is forwarded at once. `counted` takes all answers that come later.
         """
         if self._known(session, batches, self._slice_key(now_ms, transactional), now_ms):
             return FORWARD
@@ -262,12 +262,11 @@ class Admission:
             return pending
         if answer.refused:
             return self._refused_by_state(session, looked, answer, now_ms)
-        counters = self.counters.of(session.user, now_ms)
         for decision in answer.decisions:
-            counters.count(decision, now_ms)
             self._watch_admitted(session.user, decision, transactional, now_ms)
         self._passes(session, looked, self._slice_key(pending.asked_ms, transactional))
-        return Forward(answer.decisions) if answer.decisions else FORWARD
+        decisions = self.counted(pending, now_ms)
+        return Forward(decisions) if decisions else FORWARD
 
     def _passes(self, session: Session, looked: _Looked, slice_key: int) -> None:
         """Note what is admitted."""
@@ -284,12 +283,17 @@ class Admission:
         for batch, _ in looked:
             self.sticky.forwarded(session.user, batch, session.connection_id)
 
-    def counted(self, user: User, pending: PendingDecision, now_ms: int) -> tuple[Decision, ...]:
-        """Count the decisions about a request that has passed, now that they are there; return them."""
-        decisions = () if pending.answer is None else pending.answer.decisions
-        for decision in decisions:
-            self.counters.of(user, now_ms).count(decision, now_ms)
-        return decisions
+    def counted(self, pending: PendingDecision, now_ms: int) -> tuple[Decision, ...]:
+        """Count what an answer admits and return it to be recorded, once, whatever becomes of the request: the state
+        has charged it, and who brings it again finds it known.
+        """
+        answer = pending.answer
+        if answer is None or answer.refused or pending.is_counted:
+            return ()
+        pending.is_counted = True
+        for decision in answer.decisions:
+            self.counters.of(pending.question.user, now_ms).count(decision, now_ms)
+        return answer.decisions
 
     def _watch_admitted(self, user: User, decision: Decision, transactional: bool, now_ms: int) -> None:
         """Watch a new id of a user whose ids may be refused: another process may have refused it just before."""

@@ -29,6 +29,7 @@ def judge_new_id(
     answer = pending.answer
     if answer is None:
         return pending
-    if answer.decisions:
-        admission.counters.of(session.user, now_ms).count_new_ids(answer.decisions, now_ms)
-    return refusal_of(quotas, answer) if answer.refused else Forward(answer.decisions)
+    if not answer.refused:
+        return Forward(admission.counted(pending, now_ms))
+    admission.counters.of(session.user, now_ms).count_new_ids(answer.decisions, now_ms)
+    return refusal_of(quotas, answer)

@@ -77,14 +77,15 @@ class Answer:
 class PendingDecision:
     """A question put at `asked_ms` to a state in another process, and its answer once there is one.
 
-    The request waits; then it is judged again, with this. One that has passed already is counted with the answer;
-    `of_transaction` is then what its events name the transaction by.
+    The request waits; then it is judged again, with this. What the answer admits is counted and recorded once, whatever
+    has become of the request (Admission.counted); `of_transaction`: what its events name the transaction by.
     """
 
     question: Question
     asked_ms: int
     answer: Answer | None = None
     of_transaction: str | None = None
+    is_counted: bool = False
 
 
 class PassedId(NamedTuple):

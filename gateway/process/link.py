@@ -49,6 +49,8 @@ PORTION: Final = 10_000
 """Ids, or tokens, in one message."""
 MOST_KEPT: Final = 100_000
 """Ids that no state owner has inserted yet."""
+MOST_LATE: Final = 10_000
+"""Answers that are still counted when they come after LONGEST_HOLD_MS; each keeps its connection in memory."""
 
 Answered = Callable[[PendingDecision], None]
 
@@ -89,6 +91,8 @@ class StateOwnerLink(asyncio.Protocol):
         self._number = 0
         self._progress = ProgressWatch(progress_path(Path(path)))
         self._asked: dict[int, tuple[PendingDecision, Answered, asyncio.TimerHandle]] = {}
+        self._late: dict[int, tuple[PendingDecision, Answered]] = {}
+        """Questions whose requests were refused unanswered: the state owner still answers each."""
         self._passed: deque[tuple[int, PassedId]] = deque()
         self._passed_number = 0
         self._passed_written = 0
@@ -114,10 +118,12 @@ class StateOwnerLink(asyncio.Protocol):
         """
         if self._transport is None:
             return
-        self._is_closing = True
-        self._write(wire.encoded(Kind.BYE, None))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
+                while self._asked:  # noqa: ASYNC110 - what is answered behind the BYE would be recorded nowhere
+                    await asyncio.sleep(UNREAD_S)
+                self._is_closing = True
+                self._write(wire.encoded(Kind.BYE, None))
                 await self._lost.wait()
         if self._transport is not None:
             self._transport.close()
@@ -125,9 +131,10 @@ class StateOwnerLink(asyncio.Protocol):
     # ---- asking ----------------------------------------------------------------------------------------
 
     def ask(self, asked: PendingDecision, answered: Answered) -> None:
-        """Put a question; `answered` is called once, and never before this returns.
+        """Put a question; `answered` is called with it, and never before this returns.
 
         It passes when the state owner is gone; for one that is busy it waits for LONGEST_HOLD_MS, then it is refused.
+        The answer may come later still: then `answered` is called with another PendingDecision, to count it.
         """
         if self._transport is None:
             self._loop.call_soon(self._pass, asked, answered)
@@ -154,7 +161,14 @@ class StateOwnerLink(asyncio.Protocol):
 
     def _give_up(self, number: int) -> None:
         asked, answered, _ = self._asked.pop(number)
+        late = PendingDecision(asked.question, asked.asked_ms, of_transaction=asked.of_transaction)
         self._go_without(asked, answered)
+        # What passed is counted as it passed, and not again.
+        if asked.answer is not None and asked.answer.refused:
+            if len(self._late) < MOST_LATE:
+                self._late[number] = late, answered
+            else:
+                self.events.dropped += 1
 
     def _go_without(self, asked: PendingDecision, answered: Answered) -> None:
         if asked.question.passed or self._transport is None or self._progress.stands_still(self._loop.time()):
@@ -309,12 +323,7 @@ class StateOwnerLink(asyncio.Protocol):
     def _take(self, message: wire.Message) -> None:
         if message.kind is Kind.ANSWER:
             number, answer = message.body
-            waiting = self._asked.pop(number, None)
-            if waiting is not None:  # else it came too late, and the request has passed
-                asked, answered, timer = waiting
-                timer.cancel()
-                asked.answer = answer
-                answered(asked)
+            self._answered(number, answer)
         elif message.kind is Kind.REFUSED:
             self._listener.refused_elsewhere(*message.body)
         elif message.kind is Kind.TOPIC_ID:
@@ -339,6 +348,18 @@ class StateOwnerLink(asyncio.Protocol):
         elif message.kind is Kind.OFFSETS:
             self.applied_offsets = message.body
 
+    def _answered(self, number: int, answer: Answer) -> None:
+        """Give an answer to whoever asked; its request may have been refused, or have passed, without it."""
+        if number in self._asked:
+            asked, answered, timer = self._asked.pop(number)
+            timer.cancel()
+        elif number in self._late:
+            asked, answered = self._late.pop(number)
+        else:
+            return
+        asked.answer = answer
+        answered(asked)
+
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._is_closing:
             log.warning(Event.STATE_OWNER_LOST, worker=self._worker, reason=str(exc or "its process is gone"))
@@ -350,6 +371,7 @@ class StateOwnerLink(asyncio.Protocol):
         for done, timer in changes.values():
             timer.cancel()
             done(None, None)
+        self._late.clear()
         asked, self._asked = self._asked, {}
         for question, answered, timer in asked.values():
             timer.cancel()

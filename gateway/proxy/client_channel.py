@@ -143,6 +143,7 @@ class ClientChannel(BrokerSide):
         self._enter(LifeEvent.LOST)
         self._received.clear()
         self.drop_held()
+        self.conversation.put_passed(self.context.ask)
         self._reservation.drop()
         for purpose in (Purpose.TO_CLIENT, Purpose.ANSWER):
             self.share.hold(purpose, 0)
@@ -312,9 +313,7 @@ class ClientChannel(BrokerSide):
         if conversation.pending is not None and conversation.pending is not self._asked_about:
             self._asked_about = conversation.pending
             self.context.ask(self._asked_about, self._decided)
-        for passed in conversation.passed:
-            self.context.ask(passed, conversation.counted)
-        conversation.passed.clear()
+        conversation.put_passed(self.context.ask)
         if conversation.to_broker:
             self.to_broker(b"".join(conversation.to_broker))
             conversation.to_broker.clear()
@@ -334,7 +333,8 @@ class ClientChannel(BrokerSide):
             self._gate.pause(Pause.MANY_IN_FLIGHT)
 
     def _decided(self, pending: PendingDecision) -> None:
-        """Go on with the request whose decision was pending."""
+        """Go on with the request whose decision was pending, if it still waits for this one."""
+        self.conversation.counted(pending)
         if self.conversation.pending is pending:
             self._release()
             self._finish_if_done()

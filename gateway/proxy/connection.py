@@ -39,7 +39,8 @@ log = logger()
 
 
 Asker = Callable[[PendingDecision, Callable[[PendingDecision], None]], None]
-"""Way of a question to the state owner; it calls back once, with an answer in it."""
+"""Way of a question to the state owner; it calls back with an answer in it, and perhaps later with another question,
+the same one, that holds the state owner's own answer (see StateOwnerLink.ask)."""
 
 
 @dataclass(frozen=True, slots=True)

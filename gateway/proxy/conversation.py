@@ -22,6 +22,7 @@ It must not know sockets, tasks or the clock: time is an argument, and `muted_un
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pidgate.gateway.cluster.authentication import Authentication
@@ -312,16 +313,22 @@ class Conversation(ApiContext):
         self.muted_until_ms = max(self.muted_until_ms, until_ms)
         self._enter(IntakeEvent.MUTE)
 
-    def counted(self, passed: PendingDecision) -> None:
-        """Count and record what was decided about a request that went on without waiting for it."""
-        now_ms = passed.asked_ms
-        decisions = self.admission.counted(passed.question.user, passed, now_ms)
+    def put_passed(self, ask: Callable[[PendingDecision, Callable[[PendingDecision], None]], None]) -> None:
+        """Put the questions about requests that went on; they were forwarded, whatever became of the connection."""
+        for passed in self.passed:
+            ask(passed, self.counted)
+        self.passed.clear()
+
+    def counted(self, asked: PendingDecision) -> None:
+        """Count and record what an answer admits, whether or not its request still waits; see Admission.counted."""
+        now_ms = asked.asked_ms
+        decisions = self.admission.counted(asked, now_ms)
         if not decisions or self.recorder is None:
             return
-        if passed.question.ids:
-            self.recorder.decided_later(decisions, passed.of_transaction, now_ms)
-        elif passed.of_transaction is not None:
-            self.recorder.transactional_id_admitted(passed.of_transaction, decisions, now_ms)
+        if asked.question.ids:
+            self.recorder.decided_later(decisions, asked.of_transaction, now_ms)
+        elif asked.of_transaction is not None:
+            self.recorder.transactional_id_admitted(asked.of_transaction, decisions, now_ms)
 
     # ---- inside ----------------------------------------------------------------------------------------
 

@@ -55,11 +55,11 @@ class ProduceApi(Api):
             if not isinstance(verdict, Forward):
                 if not isinstance(verdict, PendingDecision):
                     return _stop(context, request, verdict, acks, now_ms)
+                if recorder is not None and transactional:
+                    verdict.of_transaction = recorder.transaction_of(buf, head)
                 if not verdict.question.passed:
                     context.pending = verdict
                     return HOLD
-                if recorder is not None and transactional:
-                    verdict.of_transaction = recorder.transaction_of(buf, head)
                 context.count_later(verdict)
             elif verdict.decisions and recorder is not None:
                 recorder.decided(verdict.decisions, buf, head, now_ms)

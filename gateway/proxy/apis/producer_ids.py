@@ -37,11 +37,11 @@ class InitProducerIdApi(Api):
         verdict = judge_new_id(context.admission, context.session, now_ms, pending, hashed)
         context.judged += DECIDED_FOR
         if isinstance(verdict, PendingDecision):
+            if name is not None:
+                verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, name)
             if not verdict.question.passed:
                 context.pending = verdict
                 return HOLD
-            if name is not None:
-                verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, name)
             context.count_later(verdict)
             return context.forward(request)
         if isinstance(verdict, Refuse):

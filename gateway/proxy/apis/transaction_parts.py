@@ -33,10 +33,10 @@ class TransactionPartApi(GuardedApi):
         verdict = context.judge([batch], transactional=True, now_ms=now_ms, pending=pending)
         recorder = context.recorder
         if isinstance(verdict, PendingDecision):
+            verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, part.transactional_id)
             if not verdict.question.passed:
                 context.pending = verdict
                 return HOLD
-            verdict.of_transaction = pseudonym(TRANSACTIONAL_ID, part.transactional_id)
             context.count_later(verdict)
             return context.forward(request)
         if isinstance(verdict, Close):

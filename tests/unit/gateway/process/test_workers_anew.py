@@ -38,9 +38,9 @@ MANY_IDS = 20_000
 
 
 class Site:
-    """A state owner, which may be replaced, and its only worker."""
+    """A state owner, which may be replaced, and its only worker; where there is a state directory, events are made."""
 
-    def __init__(self, broker: str, socket_path: Path) -> None:
+    def __init__(self, broker: str, socket_path: Path, state_dir: Path | None = None) -> None:
         first = free_block(16)
         config = {
             "cluster": {"bootstrap_servers": [broker]},
@@ -53,6 +53,7 @@ class Site:
             ],
             "admin": {"bind": f"{HOST}:{first}"},
             "events": {"enabled": False},
+            "state_dir": None if state_dir is None else str(state_dir),
             "quotas": {
                 "mode": "enforce",
                 "default": {"producer_ids_rate": 5},
@@ -108,9 +109,9 @@ class Site:
 
 
 @asynccontextmanager
-async def site_at(path: Path) -> AsyncIterator[Site]:
+async def site_at(path: Path, state_dir: Path | None = None) -> AsyncIterator[Site]:
     async with ScriptedBroker() as broker:
-        site = Site(broker.address, path / "socket")
+        site = Site(broker.address, path / "socket", state_dir)
         await site.start()
         try:
             yield site
