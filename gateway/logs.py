@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import MutableMapping
 from enum import StrEnum
-from typing import Any, Final, Literal, Self, TextIO
+from typing import Any, Final, Literal, Self, TextIO, cast
 
 import structlog
 
@@ -120,15 +120,47 @@ class Event(StrEnum):
     UNEXPECTED_ERROR = "unexpected_error", _CONNECTION + "reason suppressed_count exc_info"
 
 
+class _Output:
+    """The stream of all lines, which never raises: a full disk or a pipe that nobody reads must end no task.
+
+    What could not be written is counted, and the next line that can be says how many (`lines_not_written`).
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._not_written = 0
+
+    def write(self, line: str) -> int:
+        """Write a line and flush, so that it fails here or not at all."""
+        try:
+            self._stream.write(line)
+            self._stream.flush()
+        except (OSError, ValueError):  # ValueError: the stream is closed
+            self._not_written += 1
+        else:
+            self._not_written = 0
+        return len(line)
+
+    def flush(self) -> None:
+        """Do nothing: every line has been flushed."""
+
+    def tell(self, _logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """Add the count of those before it that could not be written."""
+        if self._not_written:
+            line["lines_not_written"] = self._not_written
+        return line
+
+
 def configure(log_format: Format, level: Level, stream: TextIO | None = None) -> None:
     """Send everything, the standard library's loggers included, to `stream` (stderr) in one format."""
-    output = sys.stderr if stream is None else stream
-    shared = _shared_processors()
-    renderer = _renderer(log_format, output)
+    terminal = sys.stderr if stream is None else stream
+    output = _Output(terminal)
+    shared = [*_shared_processors(), output.tell]
+    renderer = _renderer(log_format, terminal)
     structlog.configure(
         processors=[*shared, *renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(output),
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, output)),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(output)

@@ -1,11 +1,15 @@
 """What is logged: one format for everything, constant names, fixed keys."""
 
 import ast
+import contextlib
+import errno
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 import structlog
@@ -130,3 +134,59 @@ def test_the_console_shows_no_local_variables() -> None:
     assert "ValueError: 7" in text
     # The line of source is shown where it fails; the value never is.
     assert "hunter2" not in text
+
+
+class Disk(io.StringIO):
+    """It may be full; then a line is taken, and fails when it is flushed, as with a file."""
+
+    is_full = False
+
+    def flush(self) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@contextlib.contextmanager
+def without_room(stream: TextIO) -> Iterator[TextIO]:
+    """Close it in the end, which fails once more."""
+    yield stream
+    with contextlib.suppress(OSError):
+        stream.close()
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_line_that_cannot_be_written_raises_nothing(log_format: logs.Format) -> None:
+    with without_room(open("/dev/full", "w")) as full:
+        logs.configure(log_format, "info", full)
+        logs.logger().error(Event.PROCESS_ENDED, role="state_owner", exit_code=-9)
+        logging.getLogger("asyncio").error("a task failed")
+        logs.log_mistake("here")
+        with pytest.raises(OSError, match="No space left"):
+            full.flush()
+    logs.logger().error(Event.UNEXPECTED_ERROR, reason="the stream is closed")
+
+
+def test_nor_does_one_for_a_pipe_whose_reader_has_gone() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with without_room(open(writing, "w", buffering=1)) as pipe:
+        logs.configure("json", "info", pipe)
+        logs.logger().error(Event.UNEXPECTED_ERROR, reason="x")
+        with pytest.raises(BrokenPipeError):
+            pipe.flush()
+
+
+def test_the_next_line_that_is_written_says_how_many_were_not() -> None:
+    disk = Disk()
+    logs.configure("json", "info", disk)
+    log = logs.logger()
+    disk.is_full = True
+    log.info(Event.LISTENING)
+    logging.getLogger("asyncio").error("a task failed")
+    disk.is_full = False
+    disk.seek(0)
+    disk.truncate()
+    log.info(Event.LISTENING)
+    log.info(Event.LISTENING)
+    told = [json.loads(line).get("lines_not_written") for line in disk.getvalue().splitlines()]
+    assert told == [2, None]
