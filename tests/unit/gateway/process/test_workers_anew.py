@@ -18,6 +18,7 @@ from pidgate.gateway.config.loading import parse
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.process import link, wire, workers
 from pidgate.gateway.process.link import StateOwnerLink
+from pidgate.gateway.process.message_reader import MESSAGES_PER_TURN
 from pidgate.gateway.process.server import Gateway
 from pidgate.gateway.process.wire import Kind
 from pidgate.gateway.process.worker import LAST_EVENTS_S, Worker
@@ -234,6 +235,50 @@ def test_they_leave_within_a_second_when_nothing_else_passes(
         async with site_at(tmp_path) as site:
             await _pass_unsent(site, monkeypatch)
             await until(lambda: site.knows(7))
+
+    run(scenario())
+
+
+async def _most_inserted_by_a_message(site: Site, monkeypatch: pytest.MonkeyPatch, count: int) -> int:
+    """Let so many ids pass unsent; return how many of them came in one message, when all have come."""
+    taken: list[int] = []
+    take = Workers.take
+
+    def noted(workers: Workers, session: WorkerSession, message: wire.Message) -> None:
+        if message.kind is Kind.UNCHARGED:
+            taken.append(len(message.body[1]))
+        take(workers, session, message)
+
+    monkeypatch.setattr(Workers, "take", noted)
+    with monkeypatch.context() as patched:
+        patched.setattr(link, "MOST_UNSENT_BYTES", 0)
+        for producer_id in range(count):
+            site.worker._link.insert_uncharged(USER, producer_id, site.now_ms())
+    await until(lambda: not site.worker._link._passed)
+    assert all(site.knows(producer_id) for producer_id in range(count))
+    assert sum(taken) == count, "each once"
+    return max(taken)
+
+
+def test_many_ids_that_passed_leave_in_portions_of_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn of the state owner handles MESSAGES_PER_TURN messages, and may take 10 ms: some 1,500 ids."""
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            most = await _most_inserted_by_a_message(site, monkeypatch, 5_003)
+            assert most * MESSAGES_PER_TURN <= 1_500
+
+    run(scenario())
+
+
+def test_mutant_all_of_them_leave_in_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "PORTION", link.MOST_KEPT)
+
+    async def scenario() -> None:
+        async with site_at(tmp_path) as site:
+            assert await _most_inserted_by_a_message(site, monkeypatch, 5_003) == 5_003
 
     run(scenario())
 
