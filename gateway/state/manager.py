@@ -165,9 +165,8 @@ class QuotaStateManager:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         if self.events.state_dir is not None:
-            if self.is_restored:
-                await self._save(self.events.state_dir)
-            await self.events.state_dir.close()
+            directory = self.events.state_dir
+            await directory.close(self._save(directory) if self.is_restored else None)
 
     def worker_lost(self, worker: int) -> None:
         """Publish that a worker process has ended by itself."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from pidgate.gateway.state.state_dir.frames import SnapshotUnreadable
 from pidgate.gateway.state.state_dir.journal import BufferedJournal, JournalReader
 from pidgate.gateway.state.state_dir.lock import DirectoryLock
 from pidgate.gateway.state.state_dir.snapshot import About, Contents, SnapshotWriter
+from pidgate.gateway.state.state_dir.writer_thread import WriterThread
 from pidgate.quota.user_state import BucketState, UserState
 
 log = logger()
@@ -36,6 +36,8 @@ STEP_S: Final = 0.002
 """A step of saving takes users from the event loop until one of the three is reached."""
 
 RETRY_AFTER_S: Final = 10.0
+CLOSING_S: Final = 10.0
+"""Time for the last snapshot and the end of the journal, at a stop; beyond it the disk hangs."""
 _REMEDY: Final = "make room on the disk, or make the directory writable for the gateway's user"
 
 
@@ -63,7 +65,7 @@ class StateDir:
         self.path = Path(path)
         self._lock = DirectoryLock(self.path)
         self._journal = BufferedJournal(self.path, journal_limit_bytes)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pidgate-snapshot")
+        self._thread = WriterThread("pidgate-snapshot")
         self._is_usable = False
         self._is_saving = False
         self._generation = 0
@@ -262,11 +264,30 @@ class StateDir:
             remedy=_REMEDY,
         )
 
-    async def close(self) -> None:
-        """Write what was appended and unlock the directory; take no snapshot."""
-        self._is_usable = False
-        await self._journal.close()
-        await self._in_thread(lambda: None)  # a save that was cancelled is still being cleared up
+    async def close(self, last_save: Awaitable[object] | None = None) -> None:
+        """Wait for the last snapshot, if one is to be taken, write what was appended, and unlock the directory.
+
+        A disk that hangs is left alone after CLOSING_S, and the directory locked until the process ends, which does not
+        wait for its threads.
+        """
+        try:
+            async with asyncio.timeout(CLOSING_S):
+                if last_save is not None:
+                    await last_save
+                self._is_usable = False
+                await self._journal.close()
+                await self._in_thread(lambda: None)  # a save that was cancelled is still being cleared up
+        except TimeoutError:
+            self._is_usable = False
+            self._journal.abandon()
+            log.error(
+                Event.STATE_NOT_SAVED,
+                path=str(self.path),
+                cause=f"the disk hangs: the stop did not wait for it beyond {CLOSING_S:g} s",
+                failures=self.save_failures + 1,
+                remedy="look at the disk; the next start reads what it holds",
+            )
+            return
         self._thread.shutdown(wait=False)
         self._lock.release()
 

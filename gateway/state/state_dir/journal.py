@@ -18,7 +18,6 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +25,7 @@ from zlib import crc32
 
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.state.state_dir import files
+from pidgate.gateway.state.state_dir.writer_thread import WriterThread
 
 log = logger()
 
@@ -189,7 +189,7 @@ class BufferedJournal:
         self._directory = directory
         self._limit_bytes = limit_bytes
         self._writer = JournalWriter(directory)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="pidgate-journal")
+        self._thread = WriterThread("pidgate-journal")
         self._lines: list[bytes] = []
         self._is_open = False
         self._is_refusing = False
@@ -268,6 +268,11 @@ class BufferedJournal:
         self._is_refusing = True
         await self._in_thread(self._writer.close)
         self._thread.shutdown(wait=False)
+
+    def abandon(self) -> None:
+        """Wait for nothing any more: the disk hangs. What is appended from now on is only counted."""
+        self._is_open = False
+        self._is_refusing = True
 
     def _in_thread(self, work: Callable[[], Any]) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -1,0 +1,51 @@
+"""A thread that writes to the disk, and that nobody has to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
+from threading import Thread
+from typing import ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class WriterThread(Executor):
+    """An executor of one daemon thread, which does what it is given in order.
+
+    Not a ThreadPoolExecutor: the interpreter waits for the threads of those, and a process that has drained would not
+    end while a disk hangs.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """Do it behind all that was given before."""
+        future: Future[_T] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                done = fn(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - whoever waits for it has it
+                future.set_exception(error)
+            else:
+                future.set_result(done)
+
+        if self._thread.ident is None:
+            self._thread.start()
+        self._queue.put(work)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the thread behind what it was given; never waits."""
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            work()

@@ -1,0 +1,107 @@
+"""A disk that hangs keeps no gateway from ending."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pidgate.gateway.state.state_dir import directory
+from pidgate.gateway.state.state_dir.directory import StateDir
+from pidgate.gateway.state.state_dir.journal import JournalWriter
+from pidgate.gateway.state.state_dir.snapshot import SnapshotWriter
+from pidgate.gateway.state.state_dir.writer_thread import WriterThread
+from pidgate.quota.user_state import UserState
+
+CLOSING_S = 0.3
+ENDS_WITH_A_WRITE_UNDER_WAY = """
+import time
+from pidgate.gateway.state.state_dir.writer_thread import WriterThread
+WriterThread("hangs").submit(time.sleep, 1_000)
+print("ends")
+"""
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Set: it writes; until then every write hangs."""
+    writes = threading.Event()
+    for of, name in ((JournalWriter, "write"), (SnapshotWriter, "add")):
+        before = getattr(of, name)
+
+        def when_it_writes(self: object, data: object, before: object = before) -> object:
+            writes.wait()
+            return before(self, data)  # type: ignore[operator]
+
+        monkeypatch.setattr(of, name, when_it_writes)
+    monkeypatch.setattr(directory, "CLOSING_S", CLOSING_S)
+    yield writes
+    writes.set()
+
+
+async def close(path: Path, *, saves: bool) -> tuple[float, StateDir]:
+    """Close a directory with an event that is not written yet; return how long it took (s)."""
+    loop = asyncio.get_running_loop()
+    state_dir = StateDir(path)
+    await asyncio.to_thread(state_dir.load)
+    state_dir.append(b'{"x":1}')
+    began_s = loop.time()
+    last = state_dir.save([UserState("alice", 1, ())], written_wall_ms=1) if saves else None
+    async with asyncio.timeout(20):
+        await state_dir.close(last)
+    return loop.time() - began_s, state_dir
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_closing_does_not_wait_for_it_and_says_so(
+    tmp_path: Path, disk: threading.Event, capsys: pytest.CaptureFixture[str], saves: bool
+) -> None:
+    async def scenario() -> None:
+        took_s, state_dir = await close(tmp_path, saves=saves)
+        assert took_s >= CLOSING_S
+        assert "the disk hangs" in capsys.readouterr().out
+        state_dir.append(b'{"x":2}')
+        assert state_dir.dropped == 1
+        disk.set()  # or the loop would be closed while the thread reports to it
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_one_that_writes_is_waited_for(tmp_path: Path, disk: threading.Event, saves: bool) -> None:
+    disk.set()
+
+    async def scenario() -> None:
+        _, state_dir = await close(tmp_path, saves=saves)
+        assert state_dir.saves == saves
+
+    asyncio.run(scenario())
+    again = StateDir(tmp_path)
+    loaded = again.load()
+    assert [user.user for user in loaded.users] == (["alice"] if saves else [])
+    assert list(loaded.journal) == ([] if saves else [b'{"x":1}'])
+    asyncio.run(again.close())
+
+
+def test_a_process_ends_while_its_thread_hangs() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDS_WITH_A_WRITE_UNDER_WAY], capture_output=True, text=True, timeout=30
+    )
+    assert (ended.returncode, ended.stdout) == (0, "ends\n")
+
+
+def test_the_thread_does_what_it_is_given_in_order_and_reports_what_fails() -> None:
+    done: list[int] = []
+    thread = WriterThread("test")
+    futures = [thread.submit(done.append, number) for number in range(100)]
+    failing = thread.submit(int, "x")
+    thread.shutdown()
+    with pytest.raises(ValueError, match="invalid literal"):
+        failing.result(5)
+    assert all(future.done() for future in futures)
+    assert done == list(range(100))
