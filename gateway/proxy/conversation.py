@@ -143,6 +143,8 @@ class Conversation(ApiContext):
                 frame, step = request.buf, self._released(request, now_ms)
                 if step is HOLD:
                     break
+                if self.pending is not None:
+                    self._left_unanswered(self.pending)
                 if step is CLOSE:
                     return forward, True
                 if step is FORWARD:
@@ -156,6 +158,12 @@ class Conversation(ApiContext):
             return forward, False
         finally:
             self._took(done)
+
+    def _left_unanswered(self, pending: PendingDecision) -> None:
+        """The request that asked is held no longer, refused behind a mute say: its answer is for no other request."""
+        self.pending = None
+        if pending.answer is not None and not pending.answer.refused:
+            self.counted(pending)  # its ids are admitted all the same, and paid for
 
     def _took(self, count: int) -> None:
         """The first of the held requests are no longer held."""
