@@ -22,6 +22,9 @@ ProducerBatch = tuple[int, int, int, bytes, int]
 """(producer id, producer epoch, base sequence, topic, partition). The topic is the name in UTF-8, or from
 version 13 a zero byte and the 16 bytes of the topic id (no topic name holds a zero byte)."""
 
+Walked = tuple[int, bool, list[ProducerBatch], list[int], int]
+"""See walk_counting."""
+
 NONE_FORBIDDEN: frozenset[bytes] = frozenset()
 
 _FIRST_WITH_TRANSACTIONS = 3
@@ -57,14 +60,13 @@ def walk(buf: Buffer, head: RequestHead) -> tuple[int, bool, list[ProducerBatch]
     only names one would be taken by the broker as plain idempotent. Raises MalformedFrame, UnsupportedVersion, or
     FrameTooLarge above what work.py allows.
     """
-    acks, transactional, batches, _ = walk_counting(buf, head)
+    acks, transactional, batches, *_ = walk_counting(buf, head)
     return acks, transactional, batches
 
 
-def walk_counting(
-    buf: Buffer, head: RequestHead, forbidden: Collection[bytes] = NONE_FORBIDDEN
-) -> tuple[int, bool, list[ProducerBatch], list[int]]:
-    """Return what `walk` does, and each batch's number of records as its header claims: for statistics only.
+def walk_counting(buf: Buffer, head: RequestHead, forbidden: Collection[bytes] = NONE_FORBIDDEN) -> Walked:
+    """Return what `walk` does; each batch's number of records as its header claims, for statistics only; and how many
+    topics, partitions and old messages were walked.
 
     Raises MalformedFrame, UnsupportedVersion, FrameTooLarge, and ForbiddenTopic at the first topic in `forbidden`,
     whatever is produced to it.
@@ -82,7 +84,7 @@ def walk_counting(
 
 def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
     buf: Buffer, p: int, end: int, version: int, forbidden: Collection[bytes]
-) -> tuple[int, bool, list[ProducerBatch], list[int]]:
+) -> Walked:
     transactional = False
     if version >= 3:
         (length,) = _I16(buf, p)
@@ -139,12 +141,12 @@ def _walk_classic(  # noqa: C901 - flat for the same reason as _walk_flexible
             p = q
     if p != end:
         raise MalformedFrame(f"a Produce request with {end - p} bytes left over")
-    return acks, transactional, batches, counts
+    return acks, transactional, batches, counts, total + MOST_OLD_MESSAGES - left
 
 
 def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time of the hottest code there is
     buf: Buffer, p: int, end: int, version: int, forbidden: Collection[bytes]
-) -> tuple[int, bool, list[ProducerBatch], list[int]]:
+) -> Walked:
     # Varints of one byte (and of two, for records) are read in place. `p` only grows, and is compared with
     # `end` before anything at it is kept; what it may read beyond the frame meanwhile is never used.
     length = buf[p]
@@ -230,7 +232,7 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
     p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
     if p != end:
         raise MalformedFrame(f"a Produce request with {end - p} bytes left over")
-    return acks, transactional, batches, counts
+    return acks, transactional, batches, counts, total + MOST_OLD_MESSAGES - left
 
 
 def _too_many(partitions: int, total: int, left: int) -> MalformedFrame | FrameTooLarge:

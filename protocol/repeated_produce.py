@@ -69,6 +69,7 @@ class RepeatedProduce:
         "correlation_id",
         "epoch",
         "partitions",
+        "places",
         "producer_id",
         "record_count",
         "record_counts",
@@ -89,6 +90,8 @@ class RepeatedProduce:
         self._misses = 0
         self.record_counts: list[int] = []
         """Of the request that was walked last: for each of its batches the number of records, by its header."""
+        self.places = 0
+        """Of the same: its topics, partitions and old messages."""
         # What follows is of the request that was recognised last.
         self.version = 0
         self.acks = 0
@@ -210,7 +213,9 @@ class RepeatedProduce:
 
     def walk(self, buf: bytes | bytearray, head: RequestHead) -> tuple[int, bool, list[ProducerBatch]]:
         """Return what `produce.walk` says of the request in `buf`. Raises as it does, and ForbiddenTopic."""
-        acks, transactional, batches, self.record_counts = walk_counting(buf, head, self._forbidden)
+        acks, transactional, batches, self.record_counts, self.places = walk_counting(
+            buf, head, self._forbidden
+        )
         if 0 < len(batches) <= MOST_BATCHES_KEPT:
             # Not every time: a producer that changes between topics would pay for it and gain nothing.
             if self._misses % MISSES_PER_KEPT == 0:

@@ -7,9 +7,9 @@ keep that, and tests count the steps of the dearest frames that are still taken 
   it. They are above what Kafka's own clients send within their max.request.size of 1 MiB.
 * An answer may be as long as the cluster is large. Where every element of it has to be looked at, or all its bytes are
   hashed or searched, that is a Walk, which goes on for STEPS_PER_TURN and then lets the others go first.
-* Of what one read brought, MOST_FRAMES_PER_TURN are handled, fewer where they bring new producer ids
-  (JUDGED_PER_TURN); the rest waits for the next turn. So do messages between a worker and the state owner
-  (gateway/process/message_reader.py).
+* Of what one read brought, or a mute held back, MOST_FRAMES_PER_TURN are handled, fewer where they bring new producer
+  ids or have many elements that are looked at (JUDGED_PER_TURN); the rest waits for the next turn. So do messages
+  between a worker and the state owner (gateway/process/message_reader.py).
 
 Memory: what is made of a request is at most MEMORY_FACTOR times its size and MEMORY_SLACK_BYTES.
 """
@@ -47,10 +47,25 @@ MOST_FRAMES_PER_TURN: Final = 512
 """A read of 256 KiB could hold 20,000."""
 
 JUDGED_PER_TURN: Final = 4_800
-"""Batches of producers judged in a turn, where one with a new id counts for as many as DECIDED_FOR: 2 us each."""
+"""Batches of producers judged in a turn: 2 us each. What else is dear in a request counts for as many batches as take
+that long, by the constants below, which are of the dearest request of each kind: requests without a batch end the turn
+as well."""
 
 DECIDED_FOR: Final = 32
 """A decision about an id, and the event that says so, take as long as judging so many batches of known ones."""
+
+PLACES_FOR_ONE: Final = 4
+"""Topics, partitions and old messages of a Produce that are walked for one batch judged: some have no batch in them."""
+
+ANSWERED_BYTES_FOR_ONE: Final = 32
+"""Of an answer of our own: a refusal of a Produce has 14 to 33 for each partition."""
+
+QUOTAS_FOR_BYTE: Final = 1
+"""Batches judged for each byte of an AlterClientQuotas or a DescribeClientQuotas: an entry without content has 3."""
+
+NAMED_FOR_BYTE: Final = 5
+"""The same for a request in which a gateway topic's name stands: it is decoded, and the refusal repeats it, which takes
+8 us for each name of a DeleteTopics, of 2 bytes. More than it takes: one of 1 KiB has a turn of its own."""
 
 MEMORY_FACTOR: Final = 6
 """Bytes that are made of each byte of a request, while it is decided about."""

@@ -57,7 +57,7 @@ from pidgate.gateway.proxy.in_flight_requests import InFlightRequests
 from pidgate.names import bounded
 from pidgate.protocol.produce import PRODUCE
 from pidgate.protocol.versions import SPOKEN
-from pidgate.protocol.work import JUDGED_PER_TURN, MOST_FRAMES_PER_TURN
+from pidgate.protocol.work import ANSWERED_BYTES_FOR_ONE, JUDGED_PER_TURN, MOST_FRAMES_PER_TURN
 from pidgate.quota.admission import Admission
 from pidgate.quota.byte_quota import ByteQuota
 from pidgate.quota.entities import User
@@ -314,6 +314,7 @@ class Conversation(ApiContext):
 
     def respond(self, answer: bytes) -> Step:
         self.wants_attention = True
+        self.judged += len(answer) // ANSWERED_BYTES_FOR_ONE
         self._in_flight.respond(answer)
         return TAKEN
 

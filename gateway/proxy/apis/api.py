@@ -272,7 +272,7 @@ class ApiContext(ABC):
         self.refused: list[Refuse] = []
         """Refusals that nobody has logged yet: log and clear."""
         self.judged = 0
-        """Batches so far, each decision about an id counted for DECIDED_FOR: by it a turn ends (protocol/work.py)."""
+        """Batches so far, and what is as dear, counted for as many: by it a turn ends (JUDGED_PER_TURN)."""
         self.gateway_topic_requests: list[int] = []
         """Api keys of requests that named a gateway topic and that nobody has logged yet: log and clear."""
         self.instead = b""

@@ -20,7 +20,7 @@ from pidgate.gateway.proxy.apis.api import (
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.gateway.quotas.kafka_api import QuotaExchange, described
 from pidgate.protocol.client_quotas import read_user_filter
-from pidgate.protocol.work import Walk
+from pidgate.protocol.work import QUOTAS_FOR_BYTE, Walk
 
 
 class DescribeQuotasApi(Api):
@@ -31,6 +31,7 @@ class DescribeQuotasApi(Api):
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
         request.note = read_user_filter(request.buf, request.head)
         return context.forward(request)
 
@@ -49,6 +50,7 @@ class AlterQuotasApi(Api):
         self.introduces = False
 
     def request(self, context: ApiContext, request: Request, now_ms: int) -> Step:
+        context.judged += QUOTAS_FOR_BYTE * (request.end - request.start)
         exchange = context.alteration
         if exchange is None:
             exchange = QuotaExchange.begin(request.buf, request.head, context.session.user, 0)

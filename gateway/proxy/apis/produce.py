@@ -11,7 +11,7 @@ from typing import Final
 from pidgate.gateway.proxy.apis.api import FORWARD, HOLD, Api, ApiContext, InFlightRequest, Request, Step
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.protocol.errors import ErrorCode, KafkaProtocolError, MalformedFrame
-from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk
+from pidgate.protocol.produce import PRODUCE, ForbiddenTopic, walk_counting
 from pidgate.protocol.produce_answers import (
     FIRST_WITH_ENDPOINTS,
     PartitionError,
@@ -23,7 +23,7 @@ from pidgate.protocol.produce_answers import (
     rewrite_end,
 )
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
-from pidgate.protocol.work import Steps, Walk
+from pidgate.protocol.work import PLACES_FOR_ONE, Steps, Walk
 from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
@@ -47,6 +47,7 @@ class ProduceApi(Api):
             acks, transactional, batches = context.repeated.walk(buf, head)
         except ForbiddenTopic as forbidden:
             return _to_gateway_topic(context, request, forbidden.acks)
+        context.judged += context.repeated.places // PLACES_FOR_ONE
         if batches:
             if names_too_many_ids(batches, context.admission.ids_per_request):
                 return _close_for_ids(context)
@@ -74,13 +75,15 @@ class ProduceApi(Api):
         if context.admission.held_beginnings is None:
             return
         try:
-            _, _, batches = walk(request.buf, request.head)
+            _, _, batches, _, places = walk_counting(request.buf, request.head)
         except KafkaProtocolError:
             return
+        context.judged += places // PLACES_FOR_ONE
         context.admission.not_forwarded(context.session.user, batches, now_ms)
 
     def while_muted(self, context: ApiContext, request: Request, now_ms: int) -> Step:
-        acks, transactional, batches = walk(request.buf, request.head)
+        acks, transactional, batches, _, places = walk_counting(request.buf, request.head)
+        context.judged += places // PLACES_FOR_ONE
         if not batches:
             return HOLD
         if names_too_many_ids(batches, context.admission.ids_per_request):

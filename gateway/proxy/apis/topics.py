@@ -8,7 +8,7 @@ from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.gateway.seen_answers import Answer, hash_of
 from pidgate.protocol.addresses import rewrite, rewriting
 from pidgate.protocol.metadata import METADATA
-from pidgate.protocol.work import Steps, Walk
+from pidgate.protocol.work import NAMED_FOR_BYTE, Steps, Walk
 
 
 class GuardedApi(Api):
@@ -27,6 +27,7 @@ def refused(context: ApiContext, request: Request) -> Step | None:
     topics, buf = context.gateway_topics, request.buf
     if not topics.may_name(buf, request.start, request.end):
         return None
+    context.judged += NAMED_FOR_BYTE * (request.end - request.start)
     named = topics.look(buf, request.head)
     if named is None:
         return None

@@ -137,6 +137,6 @@ def test_records_are_counted_batch_by_batch(version: int) -> None:
         version,
         [(topic, [(0, record_batch(7, count=12)), (1, several if version < 3 else record_batch(-1))])],
     )
-    _, _, batches, counts = walk_counting(frame, peek_request(frame, 0, len(frame)))
+    _, _, batches, counts, _ = walk_counting(frame, peek_request(frame, 0, len(frame)))
     assert counts == ([12, 30, 4] if version < 3 else [12])
     assert [batch[0] for batch in batches] == ([7, 7, 8] if version < 3 else [7])

@@ -60,6 +60,10 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     "Work per turn: 150 new producer ids": (
         f"{_PROXY}work_per_turn.py::test_new_ids_without_turns_are_noticed",
     ),
+    "Work per turn: elements that are looked at": (
+        f"{_PROXY}work_per_turn.py::test_dear_requests_of_one_read_without_turns_are_noticed",
+        f"{_PROXY}work_per_turn.py::test_dear_requests_that_were_held_go_on_in_turns",
+    ),
     "Work per turn: Log lines that a client can cause": (
         "tests/unit/gateway/test_log_limit.py::test_a_line_without_limit_is_noticed",
     ),

@@ -14,8 +14,10 @@ import pytest
 from pidgate.gateway import seen_answers
 from pidgate.gateway.cluster.gateway_topics import GatewayTopics
 from pidgate.gateway.proxy import client_channel
-from pidgate.gateway.proxy.apis import producer_ids
-from pidgate.gateway.proxy.conversation import Conversation
+from pidgate.gateway.proxy import conversation as conversation_of
+from pidgate.gateway.proxy.apis import client_quotas, producer_ids, topics
+from pidgate.gateway.proxy.apis import produce as produce_api
+from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
 from pidgate.protocol import codec, produce, work
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.frames import uvarint
@@ -31,6 +33,7 @@ from tests.support.steps import MOST_STEPS, steps_of
 
 OWN = "__pidgate_events"
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, ADD_OFFSETS, DESCRIBE_CONFIGS = 0, 1, 3, 10, 25, 32
+LIST_OFFSETS, DELETE_TOPICS = 2, 20
 INIT_PRODUCER_ID = 22
 DESCRIBE_QUOTAS, ALTER_QUOTAS, SHARE_FETCH, SHARE_ACKNOWLEDGE = 48, 49, 78, 79
 TOPIC_ID = "00000000-0000-0000-0000-000000000001"
@@ -399,3 +402,162 @@ def test_new_ids_that_are_asked_for_are_decided_about_in_turns(monkeypatch: pyte
     assert asked_for_in_one_read() == work.JUDGED_PER_TURN // work.DECIDED_FOR
     monkeypatch.setattr(producer_ids, "DECIDED_FOR", 0)
     assert asked_for_in_one_read() == 400
+
+
+# ---- dear requests of one read, or let go by one release -------------------------------------------------
+
+
+def without_records(topic: str) -> bytes:
+    return framed(produce_request(12, [(topic, [(n, None) for n in range(MANY - 1)])]))
+
+
+def sticky(partition: int) -> bytes:
+    """Refused as long as its id's deadline is not over: one batch, and as many partitions as may be."""
+    empty: list[tuple[int, bytes | None]] = [(n, None) for n in range(10_000, 10_000 + MANY - 2)]
+    return framed(produce_request(12, [("t", [(partition, record_batch(7)), *empty])]))
+
+
+def old_messages(count: int) -> bytes:
+    return framed(produce_request(2, [("t", [(0, old_message(0, b"") * count)])]))
+
+
+def offsets_asked() -> bytes:
+    partition = {"current_leader_epoch": 0, "timestamp": 0}
+    partitions = [{"partition_index": n, **partition} for n in range(470)]
+    body = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": OWN, "partitions": partitions}]}
+    return raw.request(LIST_OFFSETS, 6, body)
+
+
+def deleted(names: list[str]) -> bytes:
+    return raw.request(DELETE_TOPICS, 5, {"topic_names": names, "timeout_ms": 1})
+
+
+def described() -> bytes:
+    """Filters of no type and no name. By hand, as in `mentioned`: the codec would take a second."""
+    head = struct.pack(">hhih", DESCRIBE_QUOTAS, 1, 1, -1) + b"\0"
+    return framed(head + uvarint(work.MOST_ELEMENTS) + bytes(4) * (work.MOST_ELEMENTS - 1) + bytes(2))
+
+
+def mentioned() -> bytes:
+    """Entries without content, and a user of the name by which ours would be set."""
+    head = struct.pack(">hhih", ALTER_QUOTAS, 1, 1, -1) + b"\0"
+    user = b"\2\5user" + uvarint(18) + b"producer_ids_rate" + b"\0\1\0"
+    entries = b"\1\1\0" * (work.MOST_ELEMENTS - 2) + user
+    return framed(head + uvarint(work.MOST_ELEMENTS) + entries + bytes(2))
+
+
+DEAR: dict[str, tuple[Callable[[int], bytes], Any, str, int]] = {
+    "decoded and refused": (lambda n: deleted([OWN] + ["a"] * 490), topics, "NAMED_FOR_BYTE", 0),
+    "decoded, partitions": (lambda n: offsets_asked(), topics, "NAMED_FOR_BYTE", 0),
+    "decoded, small": (lambda n: deleted([OWN]), topics, "NAMED_FOR_BYTE", 0),
+    "the name in another": (lambda n: deleted(["x" + OWN * 900]), topics, "NAMED_FOR_BYTE", 0),
+    "DescribeClientQuotas": (lambda n: described(), client_quotas, "QUOTAS_FOR_BYTE", 0),
+    "AlterClientQuotas": (lambda n: mentioned(), client_quotas, "QUOTAS_FOR_BYTE", 0),
+    "Produce without records": (lambda n: without_records("t"), produce_api, "PLACES_FOR_ONE", 1 << 30),
+    "Produce to a gateway topic": (
+        lambda n: without_records(OWN),
+        conversation_of,
+        "ANSWERED_BYTES_FOR_ONE",
+        1 << 30,
+    ),
+}
+"""Requests by their number, and the constant by which they end a turn: its module, name, and a value that ends none."""
+
+
+def in_one_read(kind: str) -> bytes:
+    made = DEAR[kind][0]
+    one = made(0)
+    return b"".join(made(n) for n in range(250_000 // len(one)))
+
+
+def steps_of_read(frames: bytes) -> int:
+    scene = guarded_scene()
+    try:
+        pair = scene.connect()
+        return steps_of(lambda: pair.client.receive(frames))
+    finally:
+        scene.loop.close()
+
+
+def guarded_scene(rate: int | None = None) -> Scene:
+    codec.load()
+    scene = Scene(rate=rate)
+    scene.context.gateway_topics = GatewayTopics([OWN])
+    return scene
+
+
+def longest_release(scene: Scene, pair: Pair) -> int:
+    """Steps of the longest turn in which held requests go on, until none is left."""
+    channel, longest = pair.channel, 0
+    scene.time_ms = channel.conversation.muted_until_ms
+    channel._cancel_mute_timer()
+    for _ in range(1_000):
+        longest = max(longest, steps_of(channel._mute_ended))
+        channel._cancel_mute_timer()
+        if not channel.conversation.held:
+            return longest
+    raise AssertionError("what is held does not go on")
+
+
+def steps_of_held(frame: bytes, count: int) -> int:
+    scene = guarded_scene()
+    try:
+        pair = scene.connect()
+        pair.channel.conversation.mute(scene.time_ms + 1_000)
+        pair.client.receive(frame * count)
+        scene.turns(count)
+        assert len(pair.channel.conversation.held) == count
+        return longest_release(scene, pair)
+    finally:
+        scene.loop.close()
+
+
+@pytest.mark.parametrize("kind", DEAR)
+def test_dear_requests_of_one_read_are_handled_in_turns(kind: str) -> None:
+    assert steps_of_read(in_one_read(kind)) < MOST_STEPS
+
+
+@pytest.mark.parametrize("kind", DEAR)
+def test_dear_requests_of_one_read_without_turns_are_noticed(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, module, name, endless = DEAR[kind]
+    monkeypatch.setattr(module, name, endless)
+    assert steps_of_read(in_one_read(kind)) > MOST_STEPS
+
+
+@pytest.mark.parametrize("kind", ["decoded and refused", "DescribeClientQuotas", "Produce without records"])
+def test_dear_requests_that_were_held_go_on_in_turns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, module, name, endless = DEAR[kind]
+    assert steps_of_held(made(0), 30) < MOST_STEPS
+    monkeypatch.setattr(module, name, endless)
+    assert steps_of_held(made(0), 30) > MOST_STEPS
+
+
+def test_so_do_old_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, count = old_messages(8_000), 5
+    assert len(frame) * count <= HELD_LIMIT_BYTES
+    assert steps_of_held(frame, count) < MOST_STEPS
+    monkeypatch.setattr(produce_api, "PLACES_FOR_ONE", 1 << 30)
+    assert steps_of_held(frame, count) > MOST_STEPS
+
+
+def test_refused_behind_a_mute_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each repeats in its answer all partitions of the request, though one has a batch."""
+
+    def steps() -> int:
+        scene = guarded_scene(rate=0)
+        try:
+            pair = scene.connect()
+            frames = b"".join(sticky(n) for n in range(14))
+            taken = steps_of(lambda: pair.client.receive(frames))
+            scene.turns(20)
+            assert not pair.channel.conversation.held
+            return taken
+        finally:
+            scene.loop.close()
+
+    assert steps() < MOST_STEPS
+    monkeypatch.setattr(conversation_of, "ANSWERED_BYTES_FOR_ONE", 1 << 30)
+    monkeypatch.setattr(produce_api, "PLACES_FOR_ONE", 1 << 30)
+    assert steps() > MOST_STEPS
