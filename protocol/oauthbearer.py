@@ -24,9 +24,8 @@ LONGEST_TOKEN_BYTES: Final = 32 * 1024
 MOST_PAIRS: Final = 1_000
 
 _SEPARATOR: Final = "\x01"
-_START: Final = re.compile(r"n,(?:a=(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+)?,\x01")
-_PAIR: Final = re.compile(r"([A-Za-z]+)=([\x21-\x7e \t\r\n]+)")
-_AUTH: Final = re.compile(r"bearer +([-_~+/.a-zA-Z0-9]+=*)", re.IGNORECASE | re.ASCII)
+_PAIR: Final = re.compile(r"([A-Za-z]++)=([\x21-\x7e \t\r\n]++)")
+_TOKEN: Final = re.compile(r"[-_~+/.a-zA-Z0-9]++=*+")
 _PLAIN: Final = str.maketrans("-_", "+/")
 
 
@@ -52,10 +51,10 @@ def token_in(message: bytes) -> str | None:
         text = message.decode("ascii")
     except UnicodeDecodeError:
         return None
-    start = _START.match(text)
-    if start is None or not text.endswith(_SEPARATOR, start.end()):
+    start = _behind_start(text)
+    if not start or not text.endswith(_SEPARATOR, start):
         return None
-    pairs = text[start.end() : -1]
+    pairs = text[start:-1]
     if pairs and not pairs.endswith(_SEPARATOR):
         return None
     found: dict[str, str] = {}
@@ -64,8 +63,26 @@ def token_in(message: bytes) -> str | None:
         if match is None:
             return None
         found[match[1]] = match[2]  # of one name the last counts
-    auth = _AUTH.fullmatch(found.get("auth", ""))
-    return None if auth is None else auth[1]
+    scheme, _, auth = found.get("auth", "").partition(" ")
+    token = auth.lstrip(" ")
+    return token if scheme.lower() == "bearer" and _TOKEN.fullmatch(token) else None
+
+
+def _behind_start(text: str) -> int:
+    """Return where the pairs begin, behind `n,[a=authzid],` and a separator; 0: it does not begin so.
+
+    By searches: all of the 512 KiB that anybody may send before a login may be authzid, and a pattern that looks at each
+    character for itself takes 60 ms for it.
+    """
+    end = text.find(",", 2)
+    if end < 0 or not text.startswith("n,") or not text.startswith(_SEPARATOR, end + 1):
+        return 0
+    if end > 2:
+        name = text[4:end]
+        escaped = name.count("=2C") + name.count("=3D")
+        if not text.startswith("a=", 2) or not name or "\0" in name or name.count("=") != escaped:
+            return 0
+    return end + 1 + len(_SEPARATOR)
 
 
 def _claim(token: str, claim: str) -> str | None:

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import re
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -9,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidgate.protocol.errors import MalformedFrame
-from pidgate.protocol.oauthbearer import LONGEST_MESSAGE_BYTES, LONGEST_TOKEN_BYTES, MOST_PAIRS, principal_in
+from pidgate.protocol.oauthbearer import (
+    LONGEST_MESSAGE_BYTES,
+    LONGEST_TOKEN_BYTES,
+    MOST_PAIRS,
+    principal_in,
+    token_in,
+)
 from tests.support.bearer import bearer, encoded, jwt
 
 
@@ -145,3 +153,49 @@ def test_garbage_names_nobody(garbage: bytes) -> None:
     assert principal_in(garbage, "sub") is None
     inner = base64.urlsafe_b64encode(garbage).decode().rstrip("=")
     assert principal_in(bearer(f".{inner}."), "sub") is None
+
+
+KAFKAS_START = re.compile(r"n,(?:a=(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+)?,\x01")
+"""As OAuthBearerClientInitialResponse has it."""
+
+
+@given(
+    st.lists(st.sampled_from(["a=", "=2C", "=3D", "=", "x", ",", "\0", "\x01", "\x7f", "n,"]), max_size=8),
+    st.sampled_from(["n,", "n", "y,"]),
+    st.sampled_from([",\x01", ",", "\x01"]),
+)
+def test_the_beginning_is_searched_for_as_kafkas_pattern_matches_it(
+    authzid: list[str], begin: str, end: str
+) -> None:
+    message = begin + "".join(authzid) + end + "auth=bearer a\x01\x01"
+    start = KAFKAS_START.match(message)
+    is_token = start is not None and message[start.end() :] == "auth=bearer a\x01\x01"
+    assert (token_in(message.encode()) == "a") is is_token
+
+
+def longest(begin: bytes, repeated: bytes, end: bytes) -> bytes:
+    room = LONGEST_MESSAGE_BYTES - len(begin) - len(end)
+    return begin + (repeated * room)[:room] + end
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        longest(b"n,a=", b"x", b""),
+        longest(b"n,a=", b"x", b",\x01auth=bearer x\x01\x01"),
+        longest(b"n,a=", b"=2C", b",\x01\x01"),
+        longest(b"n,,\x01a=", b" ", b"\x01\x01"),
+        longest(b"n,,\x01", b"a", b"\x01\x01"),
+        longest(b"n,,\x01auth=bearer ", b" ", b"\x01\x01"),
+        longest(b"n,,\x01auth=bearer ", b"a", b",\x01\x01"),
+    ],
+)
+def test_the_longest_messages_keep_nobody_waiting(message: bytes) -> None:
+    """They are searched in C, without lines that could be counted: 1 to 4 ms of CPU time, where it was 60."""
+
+    def taken_s() -> float:
+        before = thread_time()
+        principal_in(message, "sub")
+        return thread_time() - before
+
+    assert min(taken_s() for _ in range(5)) < 0.010
