@@ -146,12 +146,24 @@ class BrokerChannel(Reader):
             self._client.context.socket_closed(self._transport)
             self._transport = None
         self._gate.closed()
-        self._received.clear()
-        self._share.leave(self, Purpose.ANSWER)
+        self._drop_answer()
         self._share.hold(Purpose.TO_BROKER, 0)
         self._client.broker_lost(
             f"the broker's connection was lost: {exc}" if exc else "the broker closed", exc
         )
+        if self._client.is_lost:
+            self._share.end()
+
+    def close_when_written(self) -> None:
+        """Close the socket as every reader does, and keep no answer meanwhile: nobody is left to take it."""
+        self._drop_answer()
+        super().close_when_written()
+
+    def _drop_answer(self) -> None:
+        self._received.clear()
+        self._walk_in_turns, self._walked = None, NOTHING
+        self._share.leave(self, Purpose.ANSWER)
+        self._share.hold(Purpose.ANSWER, 0)
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -285,6 +297,8 @@ class BrokerChannel(Reader):
         return True
 
     def take_rest(self, rest: bytes) -> None:
+        if self._client.is_lost:
+            return
         walk = self._walk_in_turns
         try:
             if walk is not None:

@@ -90,7 +90,9 @@ class BrokerSide(ClientConnection):
         # Not kept: the two know each other, and what only the cyclic collector frees costs everybody a pause of
         # hundreds of ms where thousands of connections come and go.
         broker, self.broker = self.broker, None
-        if broker is not None:
+        if broker is None or broker.is_lost:
+            self.share.end()
+        else:
             broker.close_when_written()
 
 

@@ -203,7 +203,7 @@ class Purpose(IntEnum):
 class BudgetShare:
     """One connection's share of the budget of all. Whose it is, is asked when it begins to hold something."""
 
-    __slots__ = ("_budget", "_held_bytes", "_owner", "_owner_now", "total_bytes")
+    __slots__ = ("_budget", "_has_ended", "_held_bytes", "_owner", "_owner_now", "total_bytes")
 
     def __init__(self, budget: BufferBudget, owner_now: Callable[[], str]) -> None:
         self._budget = budget
@@ -211,6 +211,13 @@ class BudgetShare:
         self._owner = ""
         self._held_bytes = [0] * len(Purpose)
         self.total_bytes = 0
+        self._has_ended = False
+
+    def end(self) -> None:
+        """Give everything back, and count nothing from now on: both sockets are gone, and nobody would release it."""
+        for purpose in Purpose:
+            self.hold(purpose, 0)
+        self._has_ended = True
 
     def half_of(self, purpose: Purpose) -> Half:
         if purpose is Purpose.SMALL_FRAME:
@@ -220,7 +227,7 @@ class BudgetShare:
     def hold(self, purpose: Purpose, amount_bytes: int) -> None:
         """Set the bytes that are held for this purpose; 0 releases them."""
         change = amount_bytes - self._held_bytes[purpose]
-        if not change:
+        if not change or self._has_ended:
             return
         if not self.total_bytes:
             self._owner = self._owner_now()

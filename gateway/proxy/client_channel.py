@@ -145,8 +145,7 @@ class ClientChannel(BrokerSide):
         self.drop_held()
         self.conversation.put_passed(self.context.ask)
         self._reservation.drop()
-        for purpose in (Purpose.TO_CLIENT, Purpose.ANSWER):
-            self.share.hold(purpose, 0)
+        self.share.hold(Purpose.TO_CLIENT, 0)
         if not self._close_cause:
             self._close_cause = "reset" if exc else "client"
         context.closed(self, self._close_cause)

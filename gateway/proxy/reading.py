@@ -107,6 +107,11 @@ class Reader(ABC):
     def as_protocol(self) -> asyncio.Protocol:
         return cast(asyncio.Protocol, self)
 
+    @property
+    def is_lost(self) -> bool:
+        """The socket is gone, or was never there."""
+        return self._transport is None
+
     # ---- the two shapes --------------------------------------------------------------------------------
 
     @abstractmethod

@@ -12,11 +12,13 @@ from pidgate.gateway.process.link import StateOwnerLink
 from pidgate.gateway.proxy import frame_reservation
 from pidgate.gateway.proxy.apis import authentication, produce
 from pidgate.gateway.proxy.apis.api import HOLD
+from pidgate.gateway.proxy.broker_channel import BrokerChannel
 from pidgate.gateway.proxy.broker_side import BrokerSide
 from pidgate.gateway.proxy.buffers import BudgetShare, Half, Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
+from pidgate.gateway.proxy.reading import Reader
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
 from tests.simulator.breaking import Break, around, never, nothing, replaced
@@ -25,6 +27,7 @@ from tests.unit.rules.breaking import UnitMutant
 _CHANNEL: Final = "tests/unit/gateway/proxy/test_client_channel.py::"
 _CONVERSATION: Final = "tests/unit/gateway/proxy/test_conversation.py::"
 _PASSING: Final = "tests/unit/gateway/proxy/test_passing_on.py::"
+_WAITING: Final = "tests/unit/gateway/proxy/test_waiting_memory.py::"
 _BYTES: Final = "tests/unit/gateway/proxy/test_bytes_on_a_connection.py::"
 
 # ---- answers, identity ---------------------------------------------------------------------------------
@@ -110,6 +113,11 @@ def _nobody_ahead(self: Half) -> bool:
             self._resume(owner)
             return True
     return False
+
+
+def _answers_outlive_their_client(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reader, "is_lost", False)
+    patch.setattr(BrokerChannel, "_drop_answer", nothing)
 
 
 def _announces_what_it_likes(before: Any) -> Any:
@@ -207,6 +215,12 @@ PROXY_MUTANTS: Final[dict[str, UnitMutant]] = {
         replaced(Half, "_resume_one", _nobody_ahead),
         "tests/unit/gateway/proxy/test_buffers.py::test_one_waiter_goes_ahead_and_the_others_wait_for_it",
         'waiters.resumed == ["first"]',
+    ),
+    "an answer is walked on for a client that is gone": UnitMutant(
+        "Memory: given back",
+        _answers_outlive_their_client,
+        f"{_WAITING}test_an_answer_whose_client_leaves_during_its_walk_is_given_back",
+        "scene.budget.used_bytes == 0",
     ),
     "any length is announced": UnitMutant(
         "Memory: Bytes announced to brokers",
