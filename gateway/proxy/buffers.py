@@ -196,7 +196,9 @@ class Purpose(IntEnum):
     ENCRYPTED_REQUESTS = 7
     """Read from the client, and not decrypted yet."""
     ENCRYPTED_ANSWERS = 8
-    PASSED_ON = 9
+    OWN_ANSWERS = 9
+    """Answers of the gateway's own, behind a request that is in flight."""
+    PASSED_ON = 10
     """A request that has begun to be passed on, at its length; not memory of this process."""
 
 

@@ -21,7 +21,6 @@ from pidgate.gateway.proxy.client_connection import CONNECTED
 from pidgate.gateway.proxy.connection import ConnectionContext
 from pidgate.gateway.proxy.connection_state import LifeEvent
 from pidgate.gateway.proxy.frame_reservation import REQUEST_HEAD_BYTES, is_of_login
-from pidgate.gateway.proxy.in_flight_requests import MOST_IN_FLIGHT
 from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES, SMALL_READ_BYTES, Pause
 from pidgate.gateway.proxy.receive_buffer import READ_BUFFER, READ_VIEW, frame_size, too_large
 from pidgate.gateway.quotas.administration import Kept
@@ -78,10 +77,11 @@ class ClientChannel(BrokerSide):
             self.read_large()
 
     def next_buffer(self) -> memoryview:
-        if self._received.is_plain and not self._budget.is_full:
+        is_scarce = self._budget.is_full or self._read_ahead.is_scarce
+        if self._received.is_plain and not is_scarce:
             return READ_VIEW
         view = self._received.next_read()
-        if self._budget.is_full and not self._reservation.is_held:
+        if is_scarce and not self._reservation.is_held:
             return view[:SCARCE_READ_BYTES]
         return view
 
@@ -146,6 +146,7 @@ class ClientChannel(BrokerSide):
         self.conversation.put_passed(self.context.ask)
         self._reservation.drop()
         self.share.hold(Purpose.TO_CLIENT, 0)
+        self._read_ahead.drop_answers()
         if not self._close_cause:
             self._close_cause = "reset" if exc else "client"
         context.closed(self, self._close_cause)
@@ -183,6 +184,7 @@ class ClientChannel(BrokerSide):
             answers = b"".join(out)
             out.clear()
             self.write(answers)
+            self._read_ahead.count_answers()
 
     def answered(self) -> None:
         """Answers have passed: go on with what waited for them, or close if that is all there was to wait for."""
@@ -191,8 +193,8 @@ class ClientChannel(BrokerSide):
             self._release()
         elif conversation.wants_attention:
             self._after_requests(self._now_ms())
-        if self._gate.reasons and conversation.in_flight_count < MOST_IN_FLIGHT:
-            self._gate.resume(Pause.MANY_IN_FLIGHT)
+        if self._gate.reasons:
+            self._read_ahead.bound_answers()
         if self._life is not CONNECTED:
             self._finish_if_done()
 
@@ -323,13 +325,11 @@ class ClientChannel(BrokerSide):
                 exchange.changes, exchange.only_check, partial(self._quotas_altered, exchange)
             )
         if conversation.muted_until_ms > now_ms or conversation.held:
-            self._count_held()
-            if conversation.wants_no_more:
-                self._gate.pause(Pause.HELD_FULL)
+            if self._read_ahead.bound_held():
+                self.read_large()
             if self._mute_timer is None and not conversation.awaits_answer:
                 self._set_mute_timer()
-        if conversation.in_flight_count >= MOST_IN_FLIGHT:
-            self._gate.pause(Pause.MANY_IN_FLIGHT)
+        self._read_ahead.bound_answers()
 
     def _decided(self, pending: PendingDecision) -> None:
         """Go on with the request whose decision was pending, if it still waits for this one."""
@@ -382,8 +382,7 @@ class ClientChannel(BrokerSide):
                 self.flush_own_answers()
                 self.close(conversation.close_cause, conversation.close_reason)
                 return
-            if not conversation.wants_no_more:
-                self._gate.resume(Pause.HELD_FULL)
+            self._read_ahead.released()
             self._after_requests(now_ms)
         except Exception as error:  # noqa: BLE001 - logged there
             self._failed(error)

@@ -15,6 +15,7 @@ from pidgate.gateway.proxy.connection import AgeLimits, ConnectionContext
 from pidgate.gateway.proxy.connection_state import LIFE, Life, LifeEvent
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
+from pidgate.gateway.proxy.read_ahead import ReadAhead
 from pidgate.gateway.proxy.reading import Pause, Reader
 from pidgate.protocol.errors import KafkaProtocolError
 from pidgate.protocol.proxy_header import Origin
@@ -60,6 +61,7 @@ class ClientConnection(Reader):
         """The address to which the broker's socket is connected, or is about to be; None: no broker is dialled."""
         self.share = BudgetShare(context.budget, self._memory_owner)
         self._reservation = FrameReservation(context.budget, self.share, self._received, self._gate)
+        self._read_ahead = ReadAhead(self.conversation, self.share, self._gate)
         self.origin: Origin | None = None
         """Both ends as a proxy before this gateway names them; None: those of the socket."""
         self.address_is_known = True

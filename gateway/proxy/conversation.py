@@ -75,7 +75,7 @@ HELD_OVERHEAD_BYTES: Final = 256
 class Conversation(ApiContext):
     """The state of one connection, from both sides. One instance per client connection."""
 
-    __slots__ = ("_in_flight", "_intake", "held", "held_bytes", "out")
+    __slots__ = ("_in_flight", "_intake", "held", "held_bytes", "out", "unanswered")
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Conversation(ApiContext):
         byte_quota: ByteQuota | None = None,
     ) -> None:
         super().__init__(admission, session, counters, gateway_topics, byte_quota)
-        self._in_flight = InFlightRequests()
+        self._in_flight = self.unanswered = InFlightRequests()
         self.out = self._in_flight.out
         """Framed answers of our own whose turn has come: send and clear."""
         self.held: list[Request] = []

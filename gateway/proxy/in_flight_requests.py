@@ -17,7 +17,7 @@ MOST_IN_FLIGHT: Final = 4096
 class InFlightRequests:
     """The requests of one connection."""
 
-    __slots__ = ("_in_order", "out", "sasl_in_flight")
+    __slots__ = ("_in_order", "out", "own_bytes", "sasl_in_flight")
 
     def __init__(self) -> None:
         # Lists, both of them: few have more than five, and an empty deque is 700 bytes of every idle connection.
@@ -25,6 +25,8 @@ class InFlightRequests:
         self.out: list[bytes] = []
         """Framed answers of our own whose turn has come: send and clear."""
         self.sasl_in_flight = 0
+        self.own_bytes = 0
+        """Bytes of answers of our own that wait for their turn."""
 
     def __len__(self) -> int:
         return len(self._in_order)
@@ -41,6 +43,7 @@ class InFlightRequests:
         """Add a framed answer of our own."""
         if self._in_order:
             self._in_order.append(answer)
+            self.own_bytes += len(answer)
         else:
             self.out.append(answer)
 
@@ -76,4 +79,10 @@ class InFlightRequests:
             if isinstance(answer, InFlightRequest):
                 return
             self.out.append(answer)
+            self.own_bytes -= len(answer)
             in_order.pop(0)
+
+    def drop_own(self) -> None:
+        """Forget the answers of our own that wait: nobody is left to take them."""
+        self._in_order = [one for one in self._in_order if isinstance(one, InFlightRequest)]
+        self.own_bytes = 0

@@ -43,13 +43,14 @@ class Pause(IntEnum):
     PEER_BUSY = 2
     """The other side does not take what was read before."""
     HELD_FULL = 4
-    """The read-ahead behind a mute is full."""
+    """The read-ahead behind a mute is full, or its user has no room for more of it."""
     BUDGET = 8
     """There is no memory for the frame that has begun."""
     DRAINING = 16
     NOT_READING = 32
     """This peer does not take its own answers: what it asks next would only add to them."""
     MANY_IN_FLIGHT = 64
+    """Too many requests wait for an answer, or too much of own answers behind them."""
     TOO_FAST = 128
     """Its user's connections come faster than they may."""
     TURN = 256

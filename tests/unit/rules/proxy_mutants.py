@@ -18,10 +18,11 @@ from pidgate.gateway.proxy.buffers import BudgetShare, Half, Purpose
 from pidgate.gateway.proxy.client_connection import ClientConnection
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.gateway.proxy.frame_reservation import FrameReservation
+from pidgate.gateway.proxy.read_ahead import ReadAhead
 from pidgate.gateway.proxy.reading import Reader
 from pidgate.protocol.repeated_produce import RepeatedProduce
 from pidgate.protocol.sasl import SaslExchange
-from tests.simulator.breaking import Break, around, never, nothing, replaced
+from tests.simulator.breaking import Break, always, around, never, nothing, replaced
 from tests.unit.rules.breaking import UnitMutant
 
 _CHANNEL: Final = "tests/unit/gateway/proxy/test_client_channel.py::"
@@ -215,6 +216,18 @@ PROXY_MUTANTS: Final[dict[str, UnitMutant]] = {
         replaced(Half, "_resume_one", _nobody_ahead),
         "tests/unit/gateway/proxy/test_buffers.py::test_one_waiter_goes_ahead_and_the_others_wait_for_it",
         'waiters.resumed == ["first"]',
+    ),
+    "read-aheads without a share": UnitMutant(
+        "Mutes: It has its user's share and no more",
+        replaced(ReadAhead, "_has_room", always),
+        f"{_WAITING}test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share",
+        "scene.budget.large.used_bytes <= 4 * MiB + len(pairs) * SCARCE_READ_BYTES",
+    ),
+    "own answers without a bound": UnitMutant(
+        "Memory: own answers behind a request in flight",
+        replaced(ReadAhead, "bound_answers", nothing),
+        f"{_WAITING}test_own_answers_that_wait_are_counted_and_bounded",
+        "OWN_ANSWERS_LIMIT_BYTES <= waiting_bytes < OWN_ANSWERS_LIMIT_BYTES + 200_000",
     ),
     "an answer is walked on for a client that is gone": UnitMutant(
         "Memory: given back",

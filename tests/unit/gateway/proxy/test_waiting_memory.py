@@ -7,9 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from pidgate.gateway.proxy.buffers import BudgetShare, BufferBudget, Purpose
+from pidgate.gateway.cluster.gateway_topics import GatewayTopics
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, BufferBudget, Purpose
+from pidgate.gateway.proxy.conversation import HELD_OVERHEAD_BYTES
+from pidgate.gateway.proxy.read_ahead import OWN_ANSWERS_LIMIT_BYTES
+from pidgate.gateway.proxy.reading import SCARCE_READ_BYTES
 from tests.support import raw
-from tests.support.scene import MiB, Scene
+from tests.support.frames import produce_request, record_batch
+from tests.support.scene import MiB, Pair, Scene, answer, heartbeat, produce_of
 
 METADATA, DESCRIBE_CLUSTER = 3, 60
 TWO_TURNS = 900
@@ -78,3 +83,130 @@ def test_a_share_that_has_ended_counts_nothing_more() -> None:
     assert budget.used_bytes == share.total_bytes == 0
     share.hold(Purpose.ANSWER, 100)
     assert budget.used_bytes == share.total_bytes == 0
+
+
+# ---- requests behind a mute ------------------------------------------------------------------------------
+
+BESIDE = [heartbeat(number, 3_000) for number in range(60)]
+"""Requests that are held behind a mute: 180 KB."""
+
+
+def muted(scene: Scene, producer_id: int) -> tuple[Pair, int]:
+    """A connection whose first request was refused, and how many bytes of others it has read since."""
+    pair = scene.connect()
+    pair.client.receive(produce_of(10, 1, producer_id=producer_id))
+    assert pair.channel.conversation.muted_until_ms > scene.time_ms
+    arrived = 0
+    while step := pair.client.receive(b"".join(BESIDE)):
+        arrived += step
+        scene.turns(2)
+    return pair, arrived
+
+
+def test_behind_the_mutes_of_a_user_no_more_is_read_than_its_share() -> None:
+    scene = Scene(rate=0, budget_bytes=16 * MiB)
+    connections = [muted(scene, number) for number in range(40)]
+    pairs = [pair for pair, _ in connections]
+    # Of the large half a user alone has half; those that come behind it read one small piece each.
+    assert scene.budget.large.used_bytes <= 4 * MiB + len(pairs) * SCARCE_READ_BYTES
+    assert not scene.budget.is_full
+    assert scene.budget.large.has_room("somebody else", 2 * MiB)
+    assert 0 < connections[-1][1] <= 2 * SCARCE_READ_BYTES
+    # Each mute ends as ever, without waiting for memory, and all that was read goes on in order.
+    scene.time_ms = max(pair.channel.conversation.muted_until_ms for pair in pairs)
+    sent = b"".join(BESIDE)
+    for pair, arrived in reversed(connections):
+        pair.channel._mute_ended()
+        scene.turns(2)
+        forwarded = pair.broker.sent()
+        assert forwarded == (sent * (arrived // len(sent) + 1))[: len(forwarded)]
+        assert len(forwarded) > arrived - len(BESIDE[0])
+        assert pair.client.is_reading()
+    assert scene.budget.used_bytes == scene.budget.small.used_bytes
+    scene.loop.close()
+
+
+def test_a_mute_without_room_still_answers_what_is_refused_anyway() -> None:
+    """As with room: otherwise each of a pipeline would cost a mute of its own."""
+    scene = Scene(rate=0, budget_bytes=16 * MiB)
+    other = BudgetShare(scene.budget, lambda: "ANONYMOUS")
+    other.hold(Purpose.HELD, 4 * MiB)
+    pair = scene.connect()
+    for number in range(5):
+        batch = record_batch(7, base_sequence=number)
+        frame = produce_request(9, [("t", [(0, batch)])], correlation_id=number + 1)
+        pair.client.receive(len(frame).to_bytes(4, "big") + frame)
+    assert [part[4:8] for part in pair.client.written] == [
+        number.to_bytes(4, "big") for number in range(1, 6)
+    ]
+    assert len(pair.channel.next_buffer()) == SCARCE_READ_BYTES
+    pair.client.receive(heartbeat(6))
+    assert not pair.client.is_reading()
+    assert scene.budget.large.used_bytes == 4 * MiB + len(heartbeat(6)) + HELD_OVERHEAD_BYTES
+    scene.time_ms = pair.channel.conversation.muted_until_ms
+    pair.channel._mute_ended()
+    assert pair.broker.sent() == heartbeat(6)
+    assert pair.client.is_reading()
+    assert len(pair.channel.next_buffer()) == READ_BUFFER_BYTES
+    scene.loop.close()
+
+
+# ---- own answers -----------------------------------------------------------------------------------------
+
+GATEWAY_TOPIC = "__pidgate_events"
+
+
+def refused_produce(correlation_id: int) -> bytes:
+    """A Produce to a topic of the gateway's own: its refusal is six times as long."""
+    frame = produce_request(
+        9, [(GATEWAY_TOPIC, [(number, None) for number in range(2_900)])], correlation_id=correlation_id
+    )
+    return len(frame).to_bytes(4, "big") + frame
+
+
+@pytest.fixture
+def busy(scene: Scene) -> Pair:
+    """A connection with one request in flight whose answer takes its time."""
+    scene.context.gateway_topics = GatewayTopics([GATEWAY_TOPIC])
+    pair = scene.connect()
+    pair.client.receive(heartbeat(1))
+    return pair
+
+
+def sent_until_it_is_paused(scene: Scene, pair: Pair) -> int:
+    """Return how many of 200 requests were read, each of which is answered here."""
+    for number in range(200):
+        if not pair.client.receive(refused_produce(number + 2)):
+            return number
+        scene.turns(2)
+    return 200
+
+
+def test_own_answers_that_wait_are_counted_and_bounded(scene: Scene, busy: Pair) -> None:
+    count = sent_until_it_is_paused(scene, busy)
+    waiting_bytes = scene.budget.large.used_bytes
+    assert OWN_ANSWERS_LIMIT_BYTES <= waiting_bytes < OWN_ANSWERS_LIMIT_BYTES + 200_000
+    assert busy.client.sent() == b""
+    busy.broker.receive(answer(1))
+    assert len(busy.client.sent()) == len(answer(1)) + waiting_bytes
+    assert busy.channel.conversation.is_quiet
+    assert scene.budget.used_bytes == 0
+    assert busy.client.is_reading()
+    assert 1 < count < 20
+
+
+def test_own_answers_have_their_users_share(scene: Scene, busy: Pair) -> None:
+    other = BudgetShare(scene.budget, lambda: "ANONYMOUS")
+    other.hold(Purpose.HELD, 16 * MiB)
+    assert sent_until_it_is_paused(scene, busy) == 1
+    busy.broker.receive(answer(1))
+    assert busy.client.is_reading()
+
+
+def test_own_answers_of_a_client_that_has_gone_are_forgotten(scene: Scene, busy: Pair) -> None:
+    sent_until_it_is_paused(scene, busy)
+    busy.client.lost()
+    assert busy.broker.is_closing()
+    assert scene.budget.used_bytes == 0
+    assert busy.channel.conversation.unanswered.own_bytes == 0
+    assert busy.channel.conversation.in_flight_count == 1
