@@ -210,6 +210,9 @@ class ClientConnection(Reader):
             return
         if self._reservation.is_overdue(now_ms, limits.frame_ms):
             self.close("limit", "its frame came too slowly: limits.frame_time, or others waited for memory")
+            # Now: its socket may stay until its client has taken what was written, and others wait.
+            self._received.clear()
+            self._reservation.drop()
 
     def _enter(self, event: LifeEvent) -> None:
         self._life = LIFE.get((self._life, event), self._life)

@@ -123,11 +123,13 @@ class FrameReservation:
     def is_overdue(self, now_ms: int, most_ms: int) -> bool:
         """Return whether the frame has not come in its time, which is less while others wait for memory.
 
-        Called about once a second; counts only time in which the socket was read.
+        Called about once a second; counts only time in which the socket was read, or would have been if its client
+        took its answers: that pause is the client's own doing, whatever else stands beside it.
         """
         if not self.is_under_way:
             return False
-        if self._looked_ms and not self._gate.reasons:
+        reasons = self._gate.reasons
+        if self._looked_ms and (not reasons or reasons & Pause.NOT_READING):
             self._reading_ms += now_ms - self._looked_ms
         self._looked_ms = now_ms
         if self.is_held and self._share.half_of(self._purpose).is_waited_for:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pidgate.gateway.proxy import frame_reservation
 from pidgate.gateway.proxy.broker_channel import WHOLE_ANSWER_LIMIT_BYTES, BrokerChannel
 from pidgate.gateway.proxy.broker_side import in_few_writes
-from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare
+from pidgate.gateway.proxy.buffers import READ_BUFFER_BYTES, BudgetShare, Purpose
 from pidgate.gateway.proxy.client_channel import ClientChannel
 from pidgate.gateway.proxy.connection import AgeLimits
 from pidgate.gateway.proxy.conversation import HELD_OVERHEAD_BYTES
@@ -485,6 +485,38 @@ def test_mutants_of_the_deadline_are_noticed(monkeypatch: pytest.MonkeyPatch, mu
     else:
         monkeypatch.setattr(FrameReservation, "is_overdue", mutated)
     assert not time_counts_while_read_and_grows_with_the_frame()
+
+
+def who_takes_no_answers_frees_its_memory(*, broker_is_busy: bool) -> bool:
+    """The rule: a pause that is the client's own doing stops no clock, whatever other reason to pause it adds."""
+    scene = Scene(budget_bytes=64 * MiB)
+    pair = scene.connect()
+    pair.client.receive((40 * MiB).to_bytes(4, "big") + bytes(30 * MiB))
+    waiting = BudgetShare(scene.budget, lambda: "alice")
+    waiting.wait(waiting, Purpose.LARGE_FRAME, 20 * MiB, lambda: waiting.hold(Purpose.LARGE_FRAME, 20 * MiB))
+    pair.channel.pause_writing()
+    if broker_is_busy:
+        pair.broker_channel.pause_writing()
+    for _ in range(60):
+        pair.channel.check_age(scene.time_ms, AGES)
+        scene.time_ms += 1_000
+    scene.loop.close()
+    return pair.client.is_closing() and waiting.held(Purpose.LARGE_FRAME) > 0
+
+
+@pytest.mark.parametrize("broker_is_busy", [False, True])
+def test_who_takes_no_answers_has_no_more_time_for_its_frame(*, broker_is_busy: bool) -> None:
+    assert who_takes_no_answers_frees_its_memory(broker_is_busy=broker_is_busy)
+
+
+def test_a_mutant_whose_clock_stops_then_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_overdue = FrameReservation.is_overdue
+
+    def mutated(frame: FrameReservation, now_ms: int, most_ms: int) -> bool:
+        return not frame._gate.reasons and is_overdue(frame, now_ms, most_ms)
+
+    monkeypatch.setattr(FrameReservation, "is_overdue", mutated)
+    assert not who_takes_no_answers_frees_its_memory(broker_is_busy=False)
 
 
 def before_login_little_is_held() -> bool:
