@@ -99,6 +99,7 @@ class TlsTransport(ABC):
             else:
                 self._send()
                 self._is_secure = True
+                self._inbox.handshake_over()
                 if self._is_paused and self._socket is not None:
                     self._socket.pause_reading()
                 self.secured()

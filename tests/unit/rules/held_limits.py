@@ -37,6 +37,10 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "limits.tls_handshake_time": (f"{_TLS}test_a_handshake_has_its_time",),
     "limits.tls_handshakes": (f"{_CONNECTIONS}test_a_mutant_that_bounds_no_handshakes_is_noticed",),
+    "TLS records in a row that carry no data": (
+        f"{_PROXY}tls_transport.py::test_a_mutant_that_feeds_small_records_as_they_come_is_noticed",
+        f"{_PROXY}tls_transport.py::test_mutants_of_what_records_without_data_cost_are_noticed",
+    ),
     "bytes announced by large requests that are passed on as they come": (
         f"{_PROXY}passing_on.py::test_so_is_one_without_room_for_its_length",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import ssl
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from pidgate.gateway.proxy.receive_buffer import READ_VIEW
 from pidgate.gateway.proxy.tls_inbox import TlsInbox
 from pidgate.gateway.proxy.tls_transport import TlsTransport
 from pidgate.sandbox.certificates import Authority
+from tests.support.key_updates import key_updates, pad_records
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +327,133 @@ def test_records_of_one_byte_each_take_their_turns(pair: Pair, reads_large: bool
     assert pair.reader.got == sent
     assert pair.socket.reading
     assert pair.share.total_bytes == 0
+
+
+def with_the_library(pair: Pair, most: int = 1 << 30) -> int:
+    """How many of the client's bytes the server's library is given in one turn."""
+    sent_bytes = pair.client_out.pending
+    pair.to_server(most)
+    return sent_bytes - pair.client_out.pending - pair.share.held(Purpose.ENCRYPTED_REQUESTS)
+
+
+def key_update_bytes(pair: Pair) -> int:
+    """The size of a record that has nothing but a KeyUpdate; the server has one more of it."""
+    key_updates(pair.client, 1)
+    size = pair.client_out.pending
+    pair.to_server()
+    pair.client.write(b"-")
+    pair.to_server()
+    return size
+
+
+@pytest.mark.parametrize("padded_to", [0, 1024, 4096])
+@pytest.mark.parametrize("reads_large", [False, True])
+@pytest.mark.parametrize("most", [1 << 30, 10_000, 100, 7])
+def test_records_without_data_end_the_connection_before_they_cost_a_turn(
+    pair: Pair, reads_large: bool, padded_to: int, most: int
+) -> None:
+    pair.handshake()
+    if reads_large:
+        pair.reader.read_large()
+    if padded_to:
+        pad_records(pair.client, padded_to)
+    record_bytes = key_update_bytes(pair)
+    assert record_bytes >= padded_to
+    key_updates(pair.client, 2_000)
+    sent_bytes = pair.client_out.pending
+    while not pair.socket.closing:
+        assert pair.client_out.pending, "it was taken to the end"
+        with_the_library(pair, most)
+        pair.turn()
+    given_bytes = sent_bytes - pair.client_out.pending - pair.share.held(Purpose.ENCRYPTED_REQUESTS)
+    assert pair.socket.aborted
+    assert isinstance(pair.server._error, ssl.SSLError)
+    assert pair.server._error.reason == "TOO_MANY_RECORDS_WITHOUT_DATA"
+    most_in_a_slice = tls_inbox.SLICE_BYTES // record_bytes if padded_to else 1
+    assert given_bytes // record_bytes <= tls_inbox.MOST_DATALESS_RECORDS + most_in_a_slice
+
+
+def test_a_mutant_that_feeds_small_records_as_they_come_is_noticed(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TlsInbox, "_end_of_records", lambda _self, _start, stop: stop)
+    pair.handshake()
+    record_bytes = key_update_bytes(pair)
+    key_updates(pair.client, 2_000)
+    assert with_the_library(pair) // record_bytes > 10 * tls_inbox.MOST_DATALESS_RECORDS
+
+
+@pytest.mark.parametrize("reads_large", [False, True])
+def test_records_without_data_between_others_take_their_turns(pair: Pair, reads_large: bool) -> None:
+    pair.handshake()
+    if reads_large:
+        pair.reader.read_large()
+    before = len(pair.reader.got)
+    for _ in range(100):
+        key_updates(pair.client, tls_inbox.MOST_DATALESS_RECORDS)
+        pair.client.write(b"x")
+    turns = 0
+    while len(pair.reader.got) < before + 100:
+        got = len(pair.reader.got)
+        pair.to_server()
+        pair.turn()
+        turns += 1
+        assert turns < 200, "it has come to a halt"
+        records = (len(pair.reader.got) - got + 1) * (tls_inbox.MOST_DATALESS_RECORDS + 1)
+        assert records < 2 * (tls_inbox.MOST_READS_PER_TURN // tls_inbox.READS_PER_DATALESS) + 100
+    assert not pair.socket.closing
+    assert turns > 20
+
+
+def test_mutants_of_what_records_without_data_cost_are_noticed(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_a_turn(seed: int) -> int:
+        pair = made(seed)
+        pair.handshake()
+        for _ in range(100):
+            key_updates(pair.client, tls_inbox.MOST_DATALESS_RECORDS)
+            pair.client.write(b"x")
+        return with_the_library(pair)
+
+    as_it_is = in_a_turn(1)
+    monkeypatch.setattr(tls_inbox, "READS_PER_DATALESS", 0)
+    assert in_a_turn(2) > 5 * as_it_is
+
+
+def test_large_records_are_fed_in_slices(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What bulk costs: as many calls as its bytes need, and not one for each record."""
+    calls = list[int]()
+    feed = TlsInbox.feed
+
+    def counting(inbox: TlsInbox) -> bool:
+        calls.append(1)
+        return feed(inbox)
+
+    monkeypatch.setattr(TlsInbox, "feed", counting)
+    pair.handshake()
+    pair.reader.read_large()
+    calls.clear()
+    for _ in range(100):
+        pair.client.write(bytes(2_000))
+    pair.to_server()
+    assert len(pair.reader.got) == 200_000
+    assert len(calls) <= 2 * (200_000 // tls_inbox.SLICE_BYTES) + 4
+
+
+def test_what_comes_with_the_end_of_the_handshake_is_cut_into_records(pair: Pair) -> None:
+    """The client's last message of the handshake, and all that it says next, in one read."""
+    with contextlib.suppress(ssl.SSLWantReadError):
+        pair.client.do_handshake()
+    pair.to_server()
+    pair.client_in.write(pair.socket.take(1 << 30))
+    pair.client.do_handshake()
+    pair.client.write(b"the first request")
+    key_updates(pair.client, 1_000)
+    sent_bytes = pair.client_out.pending
+    given_bytes = with_the_library(pair)
+    assert pair.socket.aborted
+    assert given_bytes < sent_bytes // 5
 
 
 def test_a_turn_encrypts_so_much_and_no_more(pair: Pair) -> None:
