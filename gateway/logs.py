@@ -43,6 +43,7 @@ class Event(StrEnum):
     CONFIG_WARNING = "config_warning", "where key text"
     ACCEPTING_PAUSED = "accepting_paused", "connections pause_ms"
     ADMIN_TOKEN_NOT_KEPT = "admin_token_not_kept", "path reason"
+    ADMIN_REQUEST_UNREADABLE = "admin_request_unreadable", "address cause suppressed_count"
     CONFIG_RELOADED = "config_reloaded", "config cause changed changes restart_needed seconds"
     CONFIG_PROBLEM = "config_problem", "where key text"
     CONFIG_REFUSED = "config_refused", "config cause problems remedy"
@@ -257,12 +258,17 @@ class LogLimit:
 _mistakes = LogLimit()
 
 
-def log_mistake(where: str, **about: object) -> None:
-    """Log the exception that is being handled, with its traceback: a mistake of ours at this place in the code.
+def log_mistake(where: str, error: BaseException | None = None, **about: object) -> None:
+    """Log an exception, that which is being handled by default, with its traceback: a mistake of ours at this place.
 
     Whoever has found one can have it as often as he likes, so that a place has one traceback a second.
     """
     left_out = _mistakes.take(where, int(monotonic_s() * 1000))
     if left_out is not None:
         log = logger()
-        log.exception(Event.UNEXPECTED_ERROR, suppressed_count=left_out, **about)
+        log.exception(
+            Event.UNEXPECTED_ERROR,
+            exc_info=True if error is None else error,
+            suppressed_count=left_out,
+            **about,
+        )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pidgate.gateway.admin.access import Access
+from pidgate.gateway.admin.http_log import HttpLog
 from pidgate.gateway.config.listening import listening_on
 from pidgate.gateway.config.settings import AdminSettings
 from pidgate.gateway.logs import Event, logger
@@ -53,9 +54,15 @@ class AdminSite:
     """A running site; `address` has the port that was chosen for port 0."""
 
     def __init__(
-        self, runner: web.AppRunner, address: Address, access: Access, tls: LiveContext | None
+        self,
+        runner: web.AppRunner,
+        address: Address,
+        access: Access,
+        http_log: HttpLog,
+        tls: LiveContext | None,
     ) -> None:
         self._runner = runner
+        self._http_log = http_log
         self.address = address
         self._access = access
         loop = asyncio.get_running_loop()
@@ -68,6 +75,7 @@ class AdminSite:
         for task in self._background:
             task.cancel()
         await self._runner.cleanup()
+        self._http_log.remove()
         if self._access.local is not None:
             self._access.local.withdraw()
 
@@ -100,6 +108,8 @@ async def start(
     if quotas is not None:
         quotas.add_to(app)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_CLOSE_TIMEOUT_S)
+    http_log = HttpLog()
+    http_log.install()
     await runner.setup()
     host, port = bind
     try:
@@ -108,13 +118,14 @@ async def start(
             await web.TCPSite(runner, host, port, ssl_context=context).start()
     except BaseException:
         await runner.cleanup()
+        http_log.remove()
         raise
     address = Address(host, runner.addresses[0][1])
     if access.local is not None:
         access.local.publish(address.port)
         if access.local.failure:
             log.error(Event.ADMIN_TOKEN_NOT_KEPT, path=str(access.local.path), reason=access.local.failure)
-    return AdminSite(runner, address, access, tls)
+    return AdminSite(runner, address, access, http_log, tls)
 
 
 class Handlers:

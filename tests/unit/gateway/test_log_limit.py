@@ -10,7 +10,7 @@ from pidgate.gateway.logs import KEYS_KEPT, MOST_LINES_A_SECOND, QUIET_MS, LogLi
 
 GATEWAY = Path(__file__).resolve().parents[3] / "gateway"
 
-PROVOKED_BY_CLIENTS = ("proxy", "cluster", "metrics", "logs.py")
+PROVOKED_BY_CLIENTS = ("proxy", "cluster", "metrics", "logs.py", "admin/http_log.py")
 """Rooms in which every line above debug level is asked for at a LogLimit."""
 
 NOT_AT_WILL = {
