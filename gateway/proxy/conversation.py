@@ -197,6 +197,7 @@ class Conversation(ApiContext):
         A login by SASL names it anew, as in brokers, which then look at no certificate.
         """
         self.session.identify(user)
+        self.named_by_login = is_login
         if self.recorder is not None:
             self.recorder.certified = True
         if is_login:
@@ -216,7 +217,7 @@ class Conversation(ApiContext):
         if identity is None:
             return False
         waited, self.awaits_owner = self.awaits_owner, False
-        identify(self, identity, is_first=waited)
+        identify(self, identity)
         if waited:
             self._login_needless()
         return waited and bool(self.held)

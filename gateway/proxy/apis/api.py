@@ -38,8 +38,6 @@ from pidgate.quota.state import PendingDecision
 from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, Session, Verdict
 
 SIZE_PREFIX_BYTES: Final = 4
-
-
 _HEAD: Final = Struct(">hhi")
 
 
@@ -199,6 +197,7 @@ class ApiContext(ABC):
         "login_missing",
         "login_over",
         "muted_until_ms",
+        "named_by_login",
         "node_is_known",
         "passed",
         "pending",
@@ -232,6 +231,8 @@ class ApiContext(ABC):
         """Nobody is logged in where somebody has to be, or where it is unknown whether somebody has to be."""
         self.login_over: Callable[[], None] = _nothing
         """Called when `login_missing` has become False."""
+        self.named_by_login = False
+        """The session's user is the name of a login: by SASL, or by a certificate that is one."""
         self.sasl = SaslExchange()
         """Fed with the tokens as they pass; knows the user then."""
         self.token_owners = NOTHING_KNOWN
@@ -267,8 +268,7 @@ class ApiContext(ABC):
         self.to_broker: list[bytes] = []
         """Framed requests of our own: send and clear."""
         self.wants_attention = False
-        """Something is to be sent, logged, timed or paused; whoever sees to it clears this. False for nearly
-        every request, and a plain attribute, because every read asks."""
+        """Something is to be sent, logged, timed or paused; whoever sees to it clears this. Every read asks for it."""
         self.refused: list[Refuse] = []
         """Refusals that nobody has logged yet: log and clear."""
         self.judged = 0

@@ -77,7 +77,8 @@ class SaslAuthenticateApi(SaslHandshakeApi):
     def response(self, context: ApiContext, request: InFlightRequest, response: Response) -> bytes | None:
         buf, start, end = response.buf, response.start, response.end
         error_code, token = messages.sasl_answer(buf, start, end, request.api_version)
-        is_first = context.sasl.identity is None
+        # One that comes while the owner is asked for is a first one, too: nobody has been named yet.
+        is_first = context.sasl.identity is None or context.awaits_owner
         identity = context.sasl.broker_answer(error_code, token)
         if identity is not None:
             was_missing, waits = context.login_missing, _owner_is_sought(context, identity) and is_first
@@ -85,7 +86,7 @@ class SaslAuthenticateApi(SaslHandshakeApi):
             if not waits:
                 if was_missing:
                     context.login_over()
-                identify(context, identity, is_first=is_first)
+                identify(context, identity)
         return None
 
 
@@ -97,21 +98,23 @@ def _owner_is_sought(context: ApiContext, identity: Identity) -> bool:
     return find_owner(token_id)
 
 
-def identify(context: ApiContext, identity: Identity, *, is_first: bool) -> None:
+def identify(context: ApiContext, identity: Identity) -> None:
     """Take the connection for the user of a login that a broker has let in."""
     before = context.session.user
-    context.session.identify(_user(context, identity, is_first=is_first))
+    context.session.identify(_user(context, identity))
+    context.named_by_login = True
     if context.session.user != before:
         context.identified()
         if context.recorder is not None:
             context.recorder.identified()
 
 
-def _user(context: ApiContext, identity: Identity, *, is_first: bool) -> User:
+def _user(context: ApiContext, identity: Identity) -> User:
     """Return the user of a connection that a broker has let in.
 
     Who authenticates anew is who he was, or the broker closes (KIP-368): one whose name cannot be read this time keeps
-    it, and nobody changes his quota by the form of his messages.
+    it, and nobody changes his quota by the form of his messages. ANONYMOUS, and a certificate that is no login, are no
+    name to keep.
     """
     user = identity.user
     if user is None and identity.token_id:
@@ -119,4 +122,5 @@ def _user(context: ApiContext, identity: Identity, *, is_first: bool) -> User:
     if user is not None:
         return user
     before = context.session.user
-    return unidentified(identity.mechanism) if is_first or is_unidentified(before) else before
+    is_kept = context.named_by_login and not is_unidentified(before)
+    return before if is_kept else unidentified(identity.mechanism)

@@ -9,7 +9,8 @@ import pytest
 from pidgate.gateway.cluster.authentication import Authentication
 from pidgate.gateway.cluster.token_owners import TokenOwners
 from pidgate.gateway.proxy.apis import authentication
-from pidgate.gateway.proxy.apis.api import InFlightRequest
+from pidgate.gateway.proxy.apis.api import TAKEN, ApiContext, InFlightRequest
+from pidgate.gateway.proxy.apis.authentication import SaslAuthenticateApi
 from pidgate.gateway.proxy.apis.delegation_tokens import CreateTokenApi, DescribeTokensApi
 from pidgate.gateway.proxy.apis.responses import Response
 from pidgate.gateway.proxy.apis.table import APIS
@@ -20,7 +21,7 @@ from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.sasl import Identity
 from pidgate.protocol.work import Walk
 from pidgate.quota import entities, users
-from pidgate.quota.entities import unidentified
+from pidgate.quota.entities import is_unidentified, unidentified
 from pidgate.quota.settings import Quotas
 from tests.support import raw
 from tests.support.bearer import bearer, jwt
@@ -131,6 +132,72 @@ def test_while_the_owner_is_asked_for_nothing_is_charged_to_anybody() -> None:
     assert script.session.user == "alice"
 
 
+def awaiting_owner() -> Script:
+    """Nobody knows the token's owner, and brokers are being asked. Those of no name may bring nothing."""
+    script = Script(user="ANONYMOUS", rate=0, ANONYMOUS=100)
+    script.talk.token_owners = TokenOwners()
+    script.talk.find_owner = lambda _token_id: True
+    script.talk.require_login(Authentication(required=True))
+    assert by_token(script) == "ANONYMOUS"
+    return script
+
+
+def test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same() -> None:
+    script = awaiting_owner()
+    talk = script.talk
+    assert by_token(script) == "ANONYMOUS"
+    assert (talk.login_missing, talk.awaits_owner) == (True, True)
+    assert script.send(produce(7)) is TAKEN
+    assert not talk.refused
+    assert talk.owner_found() is True
+    assert script.session.user == unidentified("SCRAM-SHA-256")
+    assert (talk.login_missing, talk.awaits_owner) == (False, False)
+    talk.release(0)
+    assert [refusal.user for refusal in talk.refused] == [unidentified("SCRAM-SHA-256")]
+    talk.owner_found()  # the second question's
+    assert script.session.user == unidentified("SCRAM-SHA-256")
+
+
+def test_whoever_authenticates_while_the_owner_is_asked_for_has_a_name_or_is_one_of_all_such() -> None:
+    script = awaiting_owner()
+    assert login(script, "PLAIN", b"\0alice\0secret") == "alice"
+    assert (script.talk.login_missing, script.talk.awaits_owner) == (False, False)
+    script = awaiting_owner()
+    assert login(script, "OAUTHBEARER", OPAQUE) == unidentified("OAUTHBEARER")
+    script = awaiting_owner()
+    assert login(script, "OAUTHBEARER", OPAQUE, error_code=REFUSED) == "ANONYMOUS"
+    assert (script.talk.login_missing, script.talk.awaits_owner) == (True, True)
+    script.talk.find_owner = lambda _token_id: False  # it was not shown a moment ago
+    assert by_token(script) == unidentified("SCRAM-SHA-256")
+    assert (script.talk.login_missing, script.talk.awaits_owner) == (False, False)
+
+
+@pytest.mark.parametrize("mutant", ["does not wait", "keeps ANONYMOUS"])
+def test_a_mutant_by_which_authenticating_twice_sheds_the_quota_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    """Before `owner_found`: nobody is named yet, so that there is no name to keep."""
+    answered = SaslAuthenticateApi.response
+
+    def mutated(
+        api: SaslAuthenticateApi, context: ApiContext, request: InFlightRequest, response: Response
+    ) -> bytes | None:
+        context.named_by_login = context.awaits_owner
+        context.awaits_owner = False
+        return answered(api, context, request, response)
+
+    def keeping(context: ApiContext, identity: Identity) -> str:
+        before = context.session.user
+        return unidentified(identity.mechanism) if is_unidentified(before) else before
+
+    if mutant == "does not wait":
+        monkeypatch.setattr(SaslAuthenticateApi, "response", mutated)
+    else:
+        monkeypatch.setattr(authentication, "_user", keeping)
+    with pytest.raises(AssertionError):
+        test_who_authenticates_twice_while_the_owner_is_asked_for_waits_all_the_same()
+
+
 def test_who_authenticates_anew_keeps_a_name_that_cannot_be_read_this_time() -> None:
     """Kafka closes where the principal changes, so it is the same."""
     script = anonymous()
@@ -150,8 +217,25 @@ def test_the_name_of_a_certificate_is_not_kept_over_a_first_login() -> None:
     assert login(script, "OAUTHBEARER", OPAQUE) == unidentified("OAUTHBEARER")
 
 
+def test_the_name_of_a_certificate_that_is_the_login_is_kept() -> None:
+    """The login that follows is another one, as with a name by SASL."""
+    script = anonymous()
+    script.talk.certified("CN=joe", is_login=True)
+    assert by_token(script) == "CN=joe"
+    assert login(script, "OAUTHBEARER", OPAQUE) == "CN=joe"
+    assert login(script, "OAUTHBEARER", bearer(jwt(sub="alice"))) == "alice"
+    assert login(script, "OAUTHBEARER", OPAQUE) == "alice"
+    script = anonymous()
+    script.talk.certified("CN=joe", is_login=True)
+    script.talk.find_owner = lambda _token_id: True
+    by_token(script)
+    assert script.talk.awaits_owner
+    script.talk.owner_found()  # no broker has shown it
+    assert script.session.user == "CN=joe"
+
+
 def test_a_mutant_that_lets_a_name_be_dropped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def dropping(_context: object, identity: Identity, *, is_first: bool) -> str:
+    def dropping(_context: object, identity: Identity) -> str:
         return identity.user or unidentified(identity.mechanism)
 
     monkeypatch.setattr(authentication, "_user", dropping)
