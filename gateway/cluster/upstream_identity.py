@@ -19,6 +19,7 @@ from pidgate.gateway.cluster.own_connections import login_exchange
 from pidgate.gateway.cluster.own_questions import NotAnswered, OwnQuestions
 from pidgate.gateway.config.password_file import password_in
 from pidgate.gateway.config.settings import SaslSettings, Settings
+from pidgate.names import LONGEST_NAME, bounded
 from pidgate.protocol import delegation_tokens
 from pidgate.protocol.delegation_tokens import NewToken
 from pidgate.protocol.logins import TOKEN_EXTENSION, Build
@@ -72,7 +73,7 @@ class UpstreamIdentity(ABC):
     async def login_of(self, user: User, *, is_certified: bool) -> UpstreamLogin | None:
         """Return the login for a client; None: it logs in by itself, if at all.
 
-        Raises NoIdentity, CredentialsUnreadable.
+        `user` of who is certified is the whole name. Raises NoIdentity, CredentialsUnreadable.
         """
 
     @abstractmethod
@@ -121,6 +122,12 @@ class TokenIdentity(UpstreamIdentity):
             return None
         if "\0" in user:  # an entity that is no principal: see quota/entities.py
             raise NoIdentity("its certificate names nobody that can be read for sure")
+        if bounded(user) != user:
+            # Quotas know it by its beginning and a hash, and what would be asked for is in logs and tables, too.
+            raise NoIdentity(
+                f"the name in its certificate, {bounded(user)}, has {len(user)} characters, and users with more than "
+                f"{LONGEST_NAME} get no token; shorten it with tls.ssl_principal_mapping_rules"
+            )
         kept = self._tokens.pop(user, None)
         if kept is not None and self._now_ms() < kept[1]:
             self._tokens[user] = kept

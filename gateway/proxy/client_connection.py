@@ -70,8 +70,8 @@ class ClientConnection(Reader):
         """Bytes came from either side since somebody looked."""
         self._heard_ms = 0
         self._opened_ms = context.now_ms()
-        self.is_certified = False
-        """Its user is that of its certificate."""
+        self.certificate_user: User | None = None
+        """Whom its certificate shows, the whole name: in the session it may be cut. None: it has shown none."""
         self._session_ends_ms = 0
         """Until when the gateway's login at the broker may be used; 0: for ever."""
         self._life: Life = Life.ACCEPTED
@@ -170,7 +170,7 @@ class ClientConnection(Reader):
 
     def certified(self, user: User, *, is_login: bool) -> None:
         """Take the client for this user, by its certificate; `is_login`: that is all the login there is."""
-        self.is_certified = True
+        self.certificate_user = user
         self.conversation.certified(user, is_login=is_login)
 
     def _identified(self) -> None:

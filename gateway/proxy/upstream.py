@@ -99,9 +99,10 @@ class Upstream:
         if identity is None:
             await self._connect_as(channel, host, port, None)
             return
-        user, refused = channel.session.user, 0
+        certified, refused = channel.certificate_user, 0
+        user = channel.session.user if certified is None else certified
         while True:
-            login = await identity.login_of(user, is_certified=channel.is_certified)
+            login = await identity.login_of(user, is_certified=certified is not None)
             try:
                 session_lifetime_ms = await self._connect_as(
                     channel, host, port, None if login is None else login.exchange(identity.nonce())
