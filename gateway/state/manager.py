@@ -21,6 +21,7 @@ from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.logs import Event, logger
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.gateway.recording.recorder import Recorder
+from pidgate.gateway.state.cold_start import ColdStart
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.fleet import Fleet, FleetChange, OwnSettings
@@ -100,7 +101,7 @@ class QuotaStateManager:
             self._restored = RedactedUsersQuota(self.names, self._quota)
         self.interim = InterimState()
         self.state: LocalState = self.interim
-        self._grace_until_wall_ms: int | None = None
+        self._cold_start = ColdStart(self._ids, self._quota, self._now_ms)
         self._clock_ahead_ms = self._now_ms() - wall_ms()
         """Decision clock minus wall clock, read once: it places what is restored in time, and is published so that a
         replay can do the same.
@@ -123,6 +124,16 @@ class QuotaStateManager:
         """Events of the topic that could not be understood."""
         return self._applier.unreadable
 
+    @property
+    def refusals(self) -> RefusedIds:
+        """The table of refused producer ids."""
+        return self._quota.table.refusals
+
+    @property
+    def grace_left_ms(self) -> int:
+        """Time left in which unseen ids are admitted uncharged; 0 without a grace."""
+        return self._cold_start.grace_left_ms
+
     def open(self) -> None:
         """Take the state directory, before anything is served. Raises StateDirInUse."""
         if self.events.state_dir is not None:
@@ -135,7 +146,7 @@ class QuotaStateManager:
         if self._recorder is not None:
             self._recorder.quotas_set(self._quotas, self._now_ms(), self._provenance)
         if self.events.state_dir is None and self.events.follower is None:
-            self._begin_grace_when_cold()
+            self._cold_start.begin()
             self._take_over("nothing", 0.0)
         else:
             self._background.append(self._loop.create_task(self._restore()))
@@ -187,9 +198,10 @@ class QuotaStateManager:
         self._applier.finish_restore(self._quota.restorer)
         restored_from = self._source(loaded)
         if loaded is not None and loaded.grace_until_wall_ms is not None:
-            self._share_grace(loaded.grace_until_wall_ms, "a grace that had begun before the restart goes on")
+            reason = "a grace that had begun before the restart goes on"
+            self._cold_start.share(loaded.grace_until_wall_ms, reason, is_restored=False)
         if restored_from == "nothing":
-            self._begin_grace_when_cold()
+            self._cold_start.begin()
         while self.interim.hand_over(self._restored, self._now_ms(), PORTION):  # noqa: ASYNC110
             await asyncio.sleep(0)
         self._take_over(restored_from, self._loop.time() - began_s)
@@ -258,12 +270,7 @@ class QuotaStateManager:
         has_history = self._has_history or self._applier.has_history
         if self.is_restored and has_history and self.grace_left_ms:
             # It could not be read at the start, which was taken for a cold one.
-            self._grace_until_wall_ms = None
-            self._quota.begin_grace(0)
-            log.warning(
-                Event.GRACE_ENDED_EARLY,
-                reason="the events topic can be read now, and tells what is remembered",
-            )
+            self._cold_start.end("the events topic can be read now, and tells what is remembered")
 
     def _gateway_event(self, event: LifecycleEvent | ConfigEvent, at_ms: int) -> None:
         """Take in a lifecycle or config event of a gateway, perhaps of an earlier run of this one."""
@@ -272,7 +279,8 @@ class QuotaStateManager:
         if isinstance(event, LifecycleEvent) and event.phase != "start":
             self._has_history = True
             if event.grace_until_wall_ms is not None:
-                self._share_grace(event.grace_until_wall_ms, f"{event.gateway_id} is in its grace")
+                reason = f"{event.gateway_id} is in its grace"
+                self._cold_start.share(event.grace_until_wall_ms, reason, is_restored=self.is_restored)
 
     def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
         # In one turn of the event loop, or who passes in between is forgotten. Workers connect before `start`.
@@ -295,38 +303,6 @@ class QuotaStateManager:
             restored_ids=sum(self._restored.status(user, now_ms).live_ids for user in users),
             clock_ahead_ms=self._clock_ahead_ms,
         )
-
-    # ---- a cold start ----------------------------------------------------------------------------------
-
-    def _share_grace(self, until_wall_ms: int, reason: str) -> None:
-        """Take over a grace: a restart does not end one, and gateways that start together share one.
-
-        A gateway that remembers already is not drawn into the grace of one that does not.
-        """
-        left_ms = until_wall_ms - wall_ms()
-        if self.is_restored and not self.grace_left_ms:
-            return
-        if self._ids.cold_start == "grace" and self.grace_left_ms < left_ms <= self._ids.grace_ms:
-            self._begin_grace(left_ms, reason)
-
-    def _begin_grace_when_cold(self) -> None:
-        if self._ids.cold_start == "grace" and not self.grace_left_ms:
-            self._begin_grace(self._ids.grace_ms, "nothing is remembered: every running producer looks new")
-
-    def _begin_grace(self, grace_ms: int, reason: str) -> None:
-        self._grace_until_wall_ms = wall_ms() + grace_ms
-        self._quota.begin_grace(self._now_ms() + grace_ms)
-        log.warning(Event.GRACE_BEGAN, reason=reason, grace_ms=grace_ms)
-
-    @property
-    def refusals(self) -> RefusedIds:
-        """The table of refused producer ids."""
-        return self._quota.table.refusals
-
-    @property
-    def grace_left_ms(self) -> int:
-        """Time left in which unseen ids are admitted uncharged; 0 without a grace."""
-        return max(0, (self._grace_until_wall_ms or 0) - wall_ms())
 
     # ---- keeping ---------------------------------------------------------------------------------------
 
@@ -359,7 +335,7 @@ class QuotaStateManager:
             written_wall_ms=wall_ms(),
             cluster_bucket=self._quota.restorer.export_cluster_bucket(now_ms),
             offsets=dict(enumerate(self.events.applied_offsets)),
-            grace_until_wall_ms=self._grace_until_wall_ms,
+            grace_until_wall_ms=self._cold_start.grace_until_wall_ms,
         )
 
     def _fleet_changed(self, change: FleetChange) -> None:
@@ -387,7 +363,10 @@ class QuotaStateManager:
     def _publish_phase(self, phase: LifecyclePhase, **fields: Any) -> None:
         if self._recorder is not None:
             self._recorder.lifecycle(
-                phase, grace_until_wall_ms=self._grace_until_wall_ms, workers=self._settings.workers, **fields
+                phase,
+                grace_until_wall_ms=self._cold_start.grace_until_wall_ms,
+                workers=self._settings.workers,
+                **fields,
             )
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
