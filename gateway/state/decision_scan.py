@@ -33,6 +33,8 @@ _WANTED: Final = frozenset(
 )
 _TYPE = re.compile(rb'\{"schema_version":\d+,"type":"(\w+)",')
 _REASONS: Final = {reason.value.encode(): reason for reason in Reason}
+_IDS_END: Final = 1 << 63
+"""Kafka's producer ids are below it."""
 
 
 Scanned = tuple[bytes, int, int, str, int, bool, bool, Reason, int | None, int | None]
@@ -85,7 +87,7 @@ def scan(value: bytes) -> Scanned | None:
         return _read(value) if type_of(value) == DecisionEvent.type else None
     incarnation, seq, wall_time_ms, user, producer_id, use, decision, reason, tokens, units = match.groups()
     try:
-        return (
+        found = (
             incarnation,
             int(seq),
             int(wall_time_ms),
@@ -99,6 +101,7 @@ def scan(value: bytes) -> Scanned | None:
         )
     except ValueError as error:
         raise EventUnreadable(str(error)) from error
+    return _possible(found)
 
 
 def _read(value: bytes) -> Scanned:
@@ -106,7 +109,7 @@ def _read(value: bytes) -> Scanned:
     found = fields_of(value)
     try:
         tokens, units = found.get("tokens_after"), found.get("token_units")
-        return (
+        decision = (
             _text(found["incarnation"]).encode("ascii", "replace"),
             int(found["seq"]),
             int(found["wall_time_ms"]),
@@ -121,8 +124,19 @@ def _read(value: bytes) -> Scanned:
         )
     except KeyError as missing:
         raise EventUnreadable(f"decision.{missing.args[0]} is missing") from missing
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise EventUnreadable(f"decision: {error}") from error
+    return _possible(decision)
+
+
+def _possible(decision: Scanned) -> Scanned:
+    """Return the decision if there can be such an id and such a token: who applies it does not look again."""
+    producer_id, token_units = decision[4], decision[-1]
+    if not 0 <= producer_id < _IDS_END:
+        raise EventUnreadable(f"decision.producer_id is {producer_id}")
+    if token_units is not None and token_units <= 0:
+        raise EventUnreadable(f"decision.token_units is {token_units}")
+    return decision
 
 
 def _text(value: object) -> str:

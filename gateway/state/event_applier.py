@@ -57,7 +57,8 @@ class EventApplier:
 
     `user_of`: the user of a name in an event (events.UserNames, where users are redacted). `began_wall_ms`: when this
     process began, by the clock of its own events: what it lets pass while it restores is no history.
-    `counts_charges`: there is a bound for the whole cluster, so every charge of the history counts.
+    `counts_charges`: there is a bound for the whole cluster, so every charge of the history counts. `on_mistake` is
+    called with what else an event brings about than EventUnreadable; without it that is raised.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class EventApplier:
         counts_charges: bool = False,
         user_of: Callable[[str], User] | None = None,
         on_gateway: OnGateway | None = None,
+        on_mistake: Callable[[Exception], None] | None = None,
     ) -> None:
         self._run = run.encode()
         self._run_worker = self._run + b"."
@@ -76,6 +78,7 @@ class EventApplier:
         self._began_wall_ms = 1 << 62 if began_wall_ms is None else began_wall_ms
         self._user_of = user_of or _same_name
         self._on_gateway = on_gateway
+        self._on_mistake = on_mistake
         self._balances: dict[User, _Balance] = {}
         self._charged_ms: list[int] | None = [] if counts_charges else None
         self.decisions = 0
@@ -123,41 +126,40 @@ class EventApplier:
         for value, at_ms in past:
             try:
                 decision = scan(value)
-            except EventUnreadable as error:
+                if decision is None:
+                    self._restore_other(value, state, at_ms, now_ms, wall_ms)
+                    continue
+                incarnation, seq, written_ms, name, producer_id, transactional = decision[:6]
+                admitted, reason, units, token_units = decision[6:]
+                if written_ms >= began_wall_ms and self._is_own(incarnation):
+                    # The interim state holds it, and hands it over.
+                    continue
+                if at_ms is None:
+                    at_ms = min(now_ms, now_ms - wall_ms + written_ms)
+                elif not has_history and reason in _OF_A_STATE and not self._is_own(incarnation):
+                    has_history = self.has_history = True
+                user = user_of(name)
+                self.decisions += 1
+                if admitted and reason in _UNCHARGED:
+                    state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
+                elif admitted:
+                    restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
+                    if charged_ms is not None and reason in _CHARGED:
+                        charged_ms.append(at_ms)
+                elif watch is not None and now_ms - at_ms < WATCH_MS:
+                    watch(user, producer_id, now_ms)
+                if units is None:
+                    continue
+                user = kept_as(user, balances)
+                known = balances.get(user)
+                if known is None:
+                    balances[user] = _Balance(incarnation, seq, units, token_units or own_units, at_ms)
+                # An event that was written twice is older than it looks the second time.
+                elif at_ms >= known.at_ms and (seq > known.seq or incarnation != known.incarnation):
+                    known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
+                    known.units, known.token_units = units, token_units or own_units
+            except Exception as error:  # noqa: BLE001 - no one event ends the reading of all others
                 self._skip(error)
-                continue
-            if decision is None:
-                self._restore_other(value, state, at_ms, now_ms, wall_ms)
-                continue
-            incarnation, seq, written_ms, name, producer_id, transactional = decision[:6]
-            admitted, reason, units, token_units = decision[6:]
-            if written_ms >= began_wall_ms and self._is_own(incarnation):
-                # The interim state holds it, and hands it over.
-                continue
-            if at_ms is None:
-                at_ms = min(now_ms, now_ms - wall_ms + written_ms)
-            elif not has_history and reason in _OF_A_STATE and not self._is_own(incarnation):
-                has_history = self.has_history = True
-            user = user_of(name)
-            self.decisions += 1
-            if admitted and reason in _UNCHARGED:
-                state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
-            elif admitted:
-                restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)
-                if charged_ms is not None and reason in _CHARGED:
-                    charged_ms.append(at_ms)
-            elif watch is not None and now_ms - at_ms < WATCH_MS:
-                watch(user, producer_id, now_ms)
-            if units is None:
-                continue
-            user = kept_as(user, balances)
-            known = balances.get(user)
-            if known is None:
-                balances[user] = _Balance(incarnation, seq, units, token_units or own_units, at_ms)
-            # An event that was written twice is older than it looks the second time.
-            elif at_ms >= known.at_ms and (seq > known.seq or incarnation != known.incarnation):
-                known.incarnation, known.seq, known.at_ms = incarnation, seq, at_ms
-                known.units, known.token_units = units, token_units or own_units
 
     def finish_restore(self, state: Restorer) -> None:
         """Restore each user's newest balance, once the history has been applied. What comes later is for `follow`."""
@@ -177,15 +179,14 @@ class EventApplier:
         for record in records:
             try:
                 decision = scan(record.value)
-            except EventUnreadable as error:
+                if decision is None:
+                    event = self._read_whole(record.value)
+                    if event is not None and not self._is_own(event.incarnation.encode()):
+                        self._take(event, state.restorer, now_ms, now_ms)
+                elif not self._is_own(decision[0]):
+                    self._follow(decision, state, watch, now_ms)
+            except Exception as error:  # noqa: BLE001 - no one event ends the following of all others
                 self._skip(error)
-                continue
-            if decision is None:
-                event = self._read_whole(record.value)
-                if event is not None and not self._is_own(event.incarnation.encode()):
-                    self._take(event, state.restorer, now_ms, now_ms)
-            elif not self._is_own(decision[0]):
-                self._follow(decision, state, watch, now_ms)
 
     def _follow(self, decision: Scanned, state: ProducerIdQuota, watch: Watch, now_ms: int) -> None:
         self.decisions += 1
@@ -202,12 +203,8 @@ class EventApplier:
     # Transactional ids, gateways
 
     def _read_whole(self, value: bytes) -> Event | None:
-        """Return an event that is no decision; None when it is of no use here."""
-        try:
-            return from_json(value) if type_of(value) in _READ_WHOLE else None
-        except EventUnreadable as error:
-            self._skip(error)
-            return None
+        """Return an event that is no decision; None when it is of no use here. Raises EventUnreadable."""
+        return from_json(value) if type_of(value) in _READ_WHOLE else None
 
     def _restore_other(
         self, value: bytes, state: Restorer, at_ms: int | None, now_ms: int, wall_ms: int
@@ -227,7 +224,12 @@ class EventApplier:
         elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:
             self._on_gateway(event, at_ms)
 
-    def _skip(self, error: EventUnreadable) -> None:
+    def _skip(self, error: Exception) -> None:
+        """Count an event that is passed over. Raises the error when it is a mistake of ours and nobody takes those."""
+        if not isinstance(error, EventUnreadable):
+            if self._on_mistake is None:
+                raise error
+            self._on_mistake(error)
         self.unreadable += 1
         self.last_unreadable = str(error)
 

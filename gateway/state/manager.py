@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -18,7 +18,7 @@ from pidgate.events.definitions import ConfigEvent, LifecycleEvent, LifecyclePha
 from pidgate.events.redaction import UserNames
 from pidgate.gateway.clock import monotonic_ms, wall_ms
 from pidgate.gateway.config.settings import Settings
-from pidgate.gateway.logs import Event, logger
+from pidgate.gateway.logs import Event, log_mistake, logger
 from pidgate.gateway.recording.config_event import Provenance
 from pidgate.gateway.recording.recorder import Recorder
 from pidgate.gateway.state.cold_start import ColdStart
@@ -113,6 +113,7 @@ class QuotaStateManager:
             counts_charges=settings.quotas.cluster_producer_ids_rate_milli is not None,
             user_of=self.names.user_of,
             on_gateway=self._gateway_event,
+            on_mistake=lambda error: log_mistake("events topic", reason=f"an event: {error!r}"),
         )
         self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
         self._has_history = False
@@ -186,25 +187,36 @@ class QuotaStateManager:
     # ---- restoring -------------------------------------------------------------------------------------
 
     async def _restore(self) -> None:
+        """Restore what there is, and take over whatever goes wrong: the interim state refuses nothing, for ever."""
         began_s = self._loop.time()
-        try:
+        loaded: Loaded | None = None
+        restored_from: RestoredFrom = "nothing"
+        with self._going_on():
             await self._observer.quotas_read()
             loaded = await self._restore_from_directory()
             await self._restore_from_topic(loaded)
+        with self._going_on():
+            self._applier.finish_restore(self._quota.restorer)
+        with self._going_on():
+            restored_from = self._source(loaded)
+            if loaded is not None and loaded.grace_until_wall_ms is not None:
+                reason = "a grace that had begun before the restart goes on"
+                self._cold_start.share(loaded.grace_until_wall_ms, reason, is_restored=False)
+            if restored_from == "nothing":
+                self._cold_start.begin()
+        with self._going_on():
+            while self.interim.hand_over(self._restored, self._now_ms(), PORTION):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        with self._going_on():
+            self._take_over(restored_from, self._loop.time() - began_s)
+
+    @contextlib.contextmanager
+    def _going_on(self) -> Iterator[None]:
+        """Log what fails in here: whatever is wrong with the stored state, the gateway goes on without it."""
+        try:
+            yield
         except Exception as error:
-            # Whatever is wrong with the stored state: the gateway goes on without it.
             log.exception(Event.STATE_NOT_RESTORED, reason=str(error), remedy="look at the lines above")
-            loaded = None
-        self._applier.finish_restore(self._quota.restorer)
-        restored_from = self._source(loaded)
-        if loaded is not None and loaded.grace_until_wall_ms is not None:
-            reason = "a grace that had begun before the restart goes on"
-            self._cold_start.share(loaded.grace_until_wall_ms, reason, is_restored=False)
-        if restored_from == "nothing":
-            self._cold_start.begin()
-        while self.interim.hand_over(self._restored, self._now_ms(), PORTION):  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        self._take_over(restored_from, self._loop.time() - began_s)
 
     def _source(self, loaded: Loaded | None) -> RestoredFrom:
         """Return what the state was restored from; "nothing" means a cold start."""
@@ -284,7 +296,8 @@ class QuotaStateManager:
 
     def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
         # In one turn of the event loop, or who passes in between is forgotten. Workers connect before `start`.
-        self.interim.hand_over(self._restored, self._now_ms())
+        with self._going_on():
+            self.interim.hand_over(self._restored, self._now_ms())
         self.state = self._restored
         self.is_restored = True
         self._observer.state_restored(self._restored)
