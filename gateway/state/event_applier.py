@@ -14,6 +14,7 @@ from pidgate.events.definitions import ConfigEvent, Event, LifecycleEvent, Trans
 from pidgate.events.reading import EventUnreadable, from_json
 from pidgate.gateway.state.admitted import hash_in
 from pidgate.gateway.state.decision_scan import Scanned, scan, type_of
+from pidgate.gateway.state.history import History
 from pidgate.gateway.topics.records import EventRecord
 from pidgate.quota.entities import User, kept_as
 from pidgate.quota.producer_ids import ProducerIdQuota
@@ -56,9 +57,10 @@ class EventApplier:
     """`run`: what this gateway's incarnations begin with. `token_units`: of one token under today's window.
 
     `user_of`: the user of a name in an event (events.UserNames, where users are redacted). `began_wall_ms`: when this
-    process began, by the clock of its own events: what it lets pass while it restores is no history.
-    `counts_charges`: there is a bound for the whole cluster, so every charge of the history counts. `on_mistake` is
-    called with what else an event brings about than EventUnreadable; without it that is raised.
+    process began, by the clock of its own events: what it lets pass while it restores is no history, and neither is
+    what is older than `remember_ms`. `counts_charges`: there is a bound for the whole cluster, so every charge of the
+    history counts. `on_mistake` is called with what else an event brings about than EventUnreadable; without it that
+    is raised.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class EventApplier:
         token_units: int,
         *,
         began_wall_ms: int | None = None,
+        remember_ms: int = 1 << 62,
         counts_charges: bool = False,
         user_of: Callable[[str], User] | None = None,
         on_gateway: OnGateway | None = None,
@@ -83,8 +86,8 @@ class EventApplier:
         self._charged_ms: list[int] | None = [] if counts_charges else None
         self.decisions = 0
         """Decisions applied, restored and followed."""
-        self.has_history = False
-        """The topic holds decisions of an earlier state: this is no cold start."""
+        self.history = History(remember_ms)
+        """Earlier states, by the topic; the journal shows nothing of them."""
         self.unreadable = 0
         self.last_unreadable = ""
 
@@ -122,7 +125,8 @@ class EventApplier:
     ) -> None:
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
         charged_ms = self._charged_ms
-        own_units, has_history, began_wall_ms = self._token_units, self.has_history, self._began_wall_ms
+        own_units, began_wall_ms = self._token_units, self._began_wall_ms
+        decided, oldest_ms = self.history.decided, now_ms - self.history.remember_ms
         for value, at_ms in past:
             try:
                 decision = scan(value)
@@ -136,8 +140,8 @@ class EventApplier:
                     continue
                 if at_ms is None:
                     at_ms = min(now_ms, now_ms - wall_ms + written_ms)
-                elif not has_history and reason in _OF_A_STATE and not self._is_own(incarnation):
-                    has_history = self.has_history = True
+                elif reason in _OF_A_STATE and at_ms > oldest_ms:
+                    decided.add(incarnation)
                 user = user_of(name)
                 self.decisions += 1
                 if admitted and reason in _UNCHARGED:
@@ -200,6 +204,10 @@ class EventApplier:
     def _is_own(self, incarnation: bytes) -> bool:
         return incarnation == self._run or incarnation.startswith(self._run_worker)
 
+    def _is_of_this_process(self, event: Event) -> bool:
+        """Return whether this process, or a worker since it began, wrote the event."""
+        return event.wall_time_ms >= self._began_wall_ms and self._is_own(event.incarnation.encode())
+
     # Transactional ids, gateways
 
     def _read_whole(self, value: bytes) -> Event | None:
@@ -211,14 +219,17 @@ class EventApplier:
     ) -> None:
         """Take in what is no decision. `at_ms` None: its age is by the wall clock that wrote it, as of `wall_ms`."""
         event = self._read_whole(value)
-        if event is not None:
-            past_ms = now_ms - wall_ms + event.wall_time_ms if at_ms is None else at_ms
-            self._take(event, state, min(now_ms, past_ms), now_ms)
+        if event is None:
+            return
+        if isinstance(event, LifecycleEvent) and at_ms is not None and not self._is_of_this_process(event):
+            self.history.lifecycle(event, now_ms - at_ms)
+        past_ms = now_ms - wall_ms + event.wall_time_ms if at_ms is None else at_ms
+        self._take(event, state, min(now_ms, past_ms), now_ms)
 
     def _take(self, event: Event, state: Restorer, at_ms: int, now_ms: int) -> None:
         is_own = self._is_own(event.incarnation.encode())
         if isinstance(event, TransactionalIdEvent):
-            if is_own and event.wall_time_ms >= self._began_wall_ms:
+            if self._is_of_this_process(event):
                 return  # the interim state holds it, and hands it over
             _restore_transactional_id(event, self._user_of(event.user), state, at_ms, now_ms)
         elif isinstance(event, (LifecycleEvent, ConfigEvent)) and self._on_gateway is not None and not is_own:

@@ -110,13 +110,13 @@ class QuotaStateManager:
             run,
             self._ids.window_ms * 1000,
             began_wall_ms=wall_ms(),
+            remember_ms=self._ids.remember_ms,
             counts_charges=settings.quotas.cluster_producer_ids_rate_milli is not None,
             user_of=self.names.user_of,
             on_gateway=self._gateway_event,
             on_mistake=lambda error: log_mistake("events topic", reason=f"an event: {error!r}"),
         )
         self.fleet = Fleet(OwnSettings(self._ids.window_ms, self._ids.remember_ms, settings.quotas.mode))
-        self._has_history = False
         self._caught_up = asyncio.Event()
         self._background: list[asyncio.Task[None]] = []
 
@@ -199,10 +199,11 @@ class QuotaStateManager:
             self._applier.finish_restore(self._quota.restorer)
         with self._going_on():
             restored_from = self._source(loaded)
-            if loaded is not None and loaded.grace_until_wall_ms is not None:
+            snapshot_until_ms = loaded.grace_until_wall_ms if loaded is not None else None
+            for until_wall_ms in (snapshot_until_ms or 0, self._applier.history.grace_until_wall_ms):
                 reason = "a grace that had begun before the restart goes on"
-                self._cold_start.share(loaded.grace_until_wall_ms, reason, is_restored=False)
-            if restored_from == "nothing":
+                self._cold_start.share(until_wall_ms, reason, is_restored=False)
+            if not self._is_fresh(loaded) and not self._applier.history.ends_cold_starts(wall_ms()):
                 self._cold_start.begin()
         with self._going_on():
             while self.interim.hand_over(self._restored, self._now_ms(), PORTION):  # noqa: ASYNC110
@@ -219,13 +220,15 @@ class QuotaStateManager:
             log.exception(Event.STATE_NOT_RESTORED, reason=str(error), remedy="look at the lines above")
 
     def _source(self, loaded: Loaded | None) -> RestoredFrom:
-        """Return what the state was restored from; "nothing" means a cold start."""
-        if self._has_history or self._applier.has_history:
+        """Return what the state was restored from."""
+        if self._applier.history.is_known:
             return "topic"
+        return "state_dir" if self._is_fresh(loaded) else "nothing"
+
+    def _is_fresh(self, loaded: Loaded | None) -> bool:
+        """Return whether there is a snapshot that remembers. Without one a journal holds some ids only."""
         written_wall_ms = loaded.written_wall_ms if loaded is not None else None
-        # Without a snapshot a journal holds some ids only: the start is a cold one.
-        is_fresh = written_wall_ms is not None and wall_ms() - written_wall_ms < self._ids.remember_ms
-        return "state_dir" if is_fresh else "nothing"
+        return written_wall_ms is not None and wall_ms() - written_wall_ms < self._ids.remember_ms
 
     async def _restore_from_directory(self) -> Loaded | None:
         if self.events.state_dir is None:
@@ -279,8 +282,8 @@ class QuotaStateManager:
 
     def _topic_caught_up(self) -> None:
         self._caught_up.set()
-        has_history = self._has_history or self._applier.has_history
-        if self.is_restored and has_history and self.grace_left_ms:
+        ends_grace = self._applier.history.ends_cold_starts(wall_ms())
+        if self.is_restored and ends_grace and self.grace_left_ms:
             # It could not be read at the start, which was taken for a cold one.
             self._cold_start.end("the events topic can be read now, and tells what is remembered")
 
@@ -288,11 +291,9 @@ class QuotaStateManager:
         """Take in a lifecycle or config event of a gateway, perhaps of an earlier run of this one."""
         for change in self.fleet.take(event, at_ms, self._now_ms()):
             self._fleet_changed(change)
-        if isinstance(event, LifecycleEvent) and event.phase != "start":
-            self._has_history = True
-            if event.grace_until_wall_ms is not None:
-                reason = f"{event.gateway_id} is in its grace"
-                self._cold_start.share(event.grace_until_wall_ms, reason, is_restored=self.is_restored)
+        if isinstance(event, LifecycleEvent) and event.grace_until_wall_ms is not None:
+            reason = f"{event.gateway_id} is in its grace"
+            self._cold_start.share(event.grace_until_wall_ms, reason, is_restored=self.is_restored)
 
     def _take_over(self, restored_from: RestoredFrom, seconds: float) -> None:
         # In one turn of the event loop, or who passes in between is forgotten. Workers connect before `start`.

@@ -130,21 +130,32 @@ class TestHistory:
         assert state.table.remembers("alice", 10, NOW_MS)
 
     @pytest.mark.parametrize(
-        ("reason", "incarnation", "has_history"),
+        ("reason", "incarnation", "is_history"),
         [
             ("first_seen", "other", True),
             ("refresh", "other", True),
-            # Of this run, or of somebody who starts at the same moment and knows nothing either.
-            ("refresh", "me", False),
+            # Of the state owner before this one.
+            ("refresh", "me", True),
+            # Of somebody who starts at the same moment and knows nothing either.
             ("observe", "other", False),
             ("grace", "other", False),
         ],
     )
     def test_only_who_had_a_state_makes_history(
-        self, reason: str, incarnation: str, has_history: bool
+        self, reason: str, incarnation: str, is_history: bool
     ) -> None:
         applier, _ = restored(record(0, reason=reason, incarnation=incarnation))
-        assert applier.has_history is has_history
+        assert applier.history.is_known is is_history
+        assert applier.history.ends_cold_starts(WALL_MS) is is_history
+
+    @pytest.mark.parametrize(("age_ms", "is_history"), [(23 * HOUR_MS, True), (25 * HOUR_MS, False)])
+    def test_what_is_older_than_what_is_remembered_makes_none(self, age_ms: int, *, is_history: bool) -> None:
+        """A snapshot's offsets may lie that far back."""
+        caught_up = EventRecord(0, 0, WALL_MS - age_ms, to_json(lifecycle(phase="caught_up")))
+        for past in (caught_up, record(age_ms, incarnation="other")):
+            applier = EventApplier("me", TOKEN, remember_ms=24 * HOUR_MS)
+            applier.restore([past], quota().restorer, NOW_MS, WALL_MS)
+            assert applier.history.is_known is is_history
 
     def test_only_ids_that_were_refused_a_short_while_ago_are_watched(self) -> None:
         state, applier, watched = quota(), EventApplier("me", TOKEN), Watched()

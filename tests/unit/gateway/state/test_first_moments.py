@@ -72,7 +72,7 @@ def test_what_the_same_run_told_before_is() -> None:
 def test_only_what_a_gateway_with_a_state_decided_is_history(
     event: dict[str, Any], *, is_history: bool
 ) -> None:
-    assert absorbed(quota(), event).has_history is is_history
+    assert absorbed(quota(), event).history.is_known is is_history
 
 
 def test_a_grace_counts_what_was_let_in_before_the_restart_each_id_once() -> None:

@@ -1,0 +1,55 @@
+"""History of gateways that had a state, as the events topic shows it: without one a start is a cold one. PURE.
+
+A gateway that is still restoring, or in the grace of its own cold start, remembers no running producers: that it is
+there is no history.
+"""
+
+from __future__ import annotations
+
+from pidgate.events.definitions import LifecycleEvent
+
+
+class History:
+    """Runs of gateways that had a state within `remember_ms`. `decided`: incarnations that decided by one since then.
+
+    A run's lifecycle events come in their order: they have one key.
+    """
+
+    def __init__(self, remember_ms: int) -> None:
+        self.remember_ms = remember_ms
+        self.decided: set[bytes] = set()
+        self._restored: set[str] = set()
+        self._restoring: set[str] = set()
+        self._grace_until_wall_ms: dict[str, int] = {}
+
+    def lifecycle(self, event: LifecycleEvent, age_ms: int) -> None:
+        """Take in a phase of a gateway's life.
+
+        A run whose start is not here began before what is read, and has been restored since.
+        """
+        run = event.incarnation.partition(".")[0]
+        if event.phase == "start":
+            self._restoring.add(run)
+            return
+        if event.phase == "caught_up":
+            self._restoring.discard(run)
+        if run in self._restoring:
+            return
+        self._grace_until_wall_ms[run] = event.grace_until_wall_ms or 0
+        if age_ms < self.remember_ms:
+            self._restored.add(run)
+
+    @property
+    def is_known(self) -> bool:
+        """True when some gateway had a state, even if it began with a grace that lasts."""
+        return bool(self.decided or self._restored)
+
+    def ends_cold_starts(self, wall_ms: int) -> bool:
+        """Return whether some gateway had a state, and is in no grace any more."""
+        runs = {incarnation.partition(b".")[0].decode("ascii", "replace") for incarnation in self.decided}
+        return any(self._grace_until_wall_ms.get(run, 0) <= wall_ms for run in runs | self._restored)
+
+    @property
+    def grace_until_wall_ms(self) -> int:
+        """End of the longest grace; 0 without one."""
+        return max(self._grace_until_wall_ms.values(), default=0)

@@ -1,0 +1,139 @@
+"""Which start is a cold one: running producers are known where a gateway had a state, a short while ago."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pidgate.gateway.state.manager import QuotaStateManager
+from tests.simulator.machine import Machine
+from tests.simulator.topics import ModelTopics
+from tests.unit.gateway.state.started import (
+    DAY_MS,
+    HOUR_MS,
+    RATE,
+    Past,
+    admitted,
+    phase,
+    reasons,
+    started_on,
+)
+
+MINUTE_MS = 60_000
+RUNNING = range(1_000, 1_000 + 8 * RATE)
+
+COLD: dict[str, Past] = {
+    "nothing": lambda _wall_ms: [],
+    "a gateway that only starts": lambda wall_ms: [phase(wall_ms, "start")],
+    "one that is restoring and alive": lambda wall_ms: [
+        phase(wall_ms - MINUTE_MS, "start"),
+        phase(wall_ms - MINUTE_MS // 2, "alive"),
+    ],
+    "one that has met others while it is restoring": lambda wall_ms: [
+        phase(wall_ms, "start"),
+        phase(wall_ms, "member_seen", text="gw"),
+    ],
+    "one that was stopped while it was restoring": lambda wall_ms: [
+        phase(wall_ms - MINUTE_MS, "start"),
+        phase(wall_ms, "stop"),
+    ],
+    "an earlier run, longer ago than is remembered": lambda wall_ms: [
+        phase(wall_ms - 3 * DAY_MS, "caught_up", gateway_id="gw"),
+        phase(wall_ms - 3 * DAY_MS, "stop", gateway_id="gw"),
+        admitted(wall_ms - 3 * DAY_MS, reason="first_seen"),
+    ],
+    "what passed at gateways without a state": lambda wall_ms: [
+        admitted(wall_ms - MINUTE_MS, reason="observe"),
+        admitted(wall_ms - MINUTE_MS, reason="fail_open"),
+    ],
+}
+KNOWN: dict[str, Past] = {
+    "a gateway that has caught up": lambda wall_ms: [
+        phase(wall_ms - MINUTE_MS, "start"),
+        phase(wall_ms - MINUTE_MS, "caught_up"),
+    ],
+    "one that began before what is read": lambda wall_ms: [phase(wall_ms - MINUTE_MS, "alive")],
+    "one whose grace is over": lambda wall_ms: [
+        phase(wall_ms - HOUR_MS, "caught_up", grace_until_wall_ms=wall_ms - MINUTE_MS),
+    ],
+    "a decision by a state": lambda wall_ms: [admitted(wall_ms - MINUTE_MS, reason="refresh")],
+    "one that decided in a grace that is over": lambda wall_ms: [
+        phase(wall_ms - HOUR_MS, "caught_up", grace_until_wall_ms=wall_ms - 1),
+        admitted(wall_ms - 2 * MINUTE_MS, incarnation="other.w1-1", reason="first_seen"),
+    ],
+}
+
+
+@pytest.mark.parametrize("past", COLD.values(), ids=COLD)
+def test_a_start_without_a_state_of_anybody_is_cold(past: Past) -> None:
+    async def look(manager: QuotaStateManager, _machine: Machine, _topics: ModelTopics) -> None:
+        assert HOUR_MS - MINUTE_MS < manager.grace_left_ms <= HOUR_MS
+        assert reasons(manager, "alice", RUNNING) == {"grace": len(RUNNING)}
+
+    started_on(past, look)
+
+
+@pytest.mark.parametrize("past", KNOWN.values(), ids=KNOWN)
+def test_a_start_after_a_state_is_none(past: Past) -> None:
+    async def look(manager: QuotaStateManager, _machine: Machine, _topics: ModelTopics) -> None:
+        assert manager.grace_left_ms == 0
+        assert reasons(manager, "alice", RUNNING) == {
+            "first_seen": RATE + 1,
+            "!first_seen": len(RUNNING) - RATE - 1,
+        }
+
+    started_on(past, look)
+
+
+def test_a_grace_of_another_is_shared_not_begun_anew() -> None:
+    async def look(manager: QuotaStateManager, _machine: Machine, _topics: ModelTopics) -> None:
+        assert 9 * MINUTE_MS < manager.grace_left_ms <= 10 * MINUTE_MS
+
+    def past(wall_ms: int) -> list[tuple[int, bytes]]:
+        until_ms = wall_ms + 10 * MINUTE_MS
+        return [
+            phase(wall_ms, "caught_up", grace_until_wall_ms=until_ms),
+            admitted(wall_ms, reason="first_seen"),
+        ]
+
+    started_on(past, look)
+
+
+def test_a_state_owner_that_is_started_again_goes_on_with_the_grace_of_its_run() -> None:
+    async def look(manager: QuotaStateManager, _machine: Machine, _topics: ModelTopics) -> None:
+        assert 9 * MINUTE_MS < manager.grace_left_ms <= 10 * MINUTE_MS
+
+    def past(wall_ms: int) -> list[tuple[int, bytes]]:
+        # "gw1" is the run that the simulation names its first one.
+        until_ms = wall_ms + 10 * MINUTE_MS
+        return [
+            phase(
+                wall_ms - 1_000, "caught_up", incarnation="gw1", gateway_id="gw", grace_until_wall_ms=until_ms
+            )
+        ]
+
+    started_on(past, look)
+
+
+@pytest.mark.parametrize(("grace_left_ms", "is_ended"), [(HOUR_MS, False), (-1, True)])
+def test_a_topic_that_is_read_late_ends_a_grace_unless_the_others_are_in_theirs(
+    grace_left_ms: int, *, is_ended: bool
+) -> None:
+    async def look(manager: QuotaStateManager, _machine: Machine, topics: ModelTopics) -> None:
+        assert manager.grace_left_ms
+        assert not manager._caught_up.is_set()
+        topics.heal()
+        async with asyncio.timeout(120):
+            await manager._caught_up.wait()
+        assert (manager.grace_left_ms == 0) is is_ended
+
+    def past(wall_ms: int) -> list[tuple[int, bytes]]:
+        until_ms = wall_ms + grace_left_ms
+        return [
+            phase(wall_ms, "start"),
+            phase(wall_ms, "caught_up", grace_until_wall_ms=until_ms),
+            phase(wall_ms, "alive", grace_until_wall_ms=until_ms),
+        ]
+
+    started_on(past, look, is_readable=False)
