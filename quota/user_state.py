@@ -6,7 +6,7 @@ after that moment. Must not know file formats or decisions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pidgate.quota.entities import User
 
@@ -70,3 +70,12 @@ class UserState:
     bucket: BucketState | None = None
     grace_admitted: int = 0
     transactional_ids: TransactionalIdsState | None = None
+
+    def without_grace(self) -> UserState:
+        """Return the same state as if no grace had let anything in: one that is over counts against no later one."""
+        names = self.transactional_ids
+        return replace(
+            self,
+            grace_admitted=0,
+            transactional_ids=None if names is None else replace(names, grace_admitted=0),
+        )

@@ -37,16 +37,17 @@ class ColdStart:
         if is_restored and not self.grace_left_ms:
             return
         if self._settings.cold_start == "grace" and self.grace_left_ms < left_ms <= self._settings.grace_ms:
-            self._begin(left_ms, reason)
+            self._begin(left_ms, reason, is_new=False)
 
     def begin(self) -> None:
         """Begin a grace of full length, unless there is one, or none is wanted."""
         if self._settings.cold_start == "grace" and not self.grace_left_ms:
-            self._begin(self._settings.grace_ms, "nothing is remembered: every running producer looks new")
+            reason = "nothing is remembered: every running producer looks new"
+            self._begin(self._settings.grace_ms, reason, is_new=True)
 
-    def _begin(self, grace_ms: int, reason: str) -> None:
+    def _begin(self, grace_ms: int, reason: str, *, is_new: bool) -> None:
         self.grace_until_wall_ms = wall_ms() + grace_ms
-        self._quota.begin_grace(self._now_ms() + grace_ms)
+        self._quota.begin_grace(self._now_ms() + grace_ms, is_new=is_new)
         log.warning(Event.GRACE_BEGAN, reason=reason, grace_ms=grace_ms)
 
     def end(self, reason: str) -> None:

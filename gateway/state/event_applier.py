@@ -31,8 +31,6 @@ _OF_A_STATE: Final = frozenset(
 """Decided by a gateway that had its state. What passes while it has none yet is published as observed, by this gateway
 or by others that start with it, and proves no history.
 """
-_UNCHARGED: Final = frozenset({Reason.GRACE, Reason.OBSERVE})
-"""Under enforcement, what was observed passed in the first moments of a cold start's grace."""
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
 
@@ -144,7 +142,8 @@ class EventApplier:
                     decided.add(incarnation)
                 user = user_of(name)
                 self.decisions += 1
-                if admitted and reason in _UNCHARGED:
+                if admitted and (reason is Reason.GRACE or (reason is Reason.OBSERVE and units is None)):
+                    # No bucket was asked: it passed in the first moments of a cold start, before its grace began.
                     state.restore_grace(user, producer_id, at_ms, now_ms, transactional=transactional)
                 elif admitted:
                     restore_id(user, producer_id, at_ms, now_ms, transactional=transactional)

@@ -237,8 +237,9 @@ class QuotaStateManager:
         written_ms = self._now_ms() - max(0, wall_ms() - (loaded.written_wall_ms or 0))
         restorer = self._quota.restorer
         restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
+        grace_goes_on = (loaded.grace_until_wall_ms or 0) > wall_ms()
         for number, user in enumerate(loaded.users):
-            restorer.import_user(user, written_ms)
+            restorer.import_user(user if grace_goes_on else user.without_grace(), written_ms)
             if number % PORTION == 0:
                 await asyncio.sleep(0)
         loaded.users.clear()

@@ -18,7 +18,6 @@ from tests.support.replay.recorded import RecordedEvent, run_of
 Watch = Callable[[User, int], None]
 
 _CHARGED = frozenset({Reason.FIRST_SEEN, Reason.QUEUE})
-_UNCHARGED = frozenset({Reason.GRACE, Reason.OBSERVE})
 
 
 @dataclass(slots=True)
@@ -102,7 +101,9 @@ def restore(
         if not decision.admitted:
             if now_ms - at_ms < WATCH_MS:
                 watch(user, producer_id)
-        elif decision.reason in _UNCHARGED:
+        elif decision.reason is Reason.GRACE or (
+            decision.reason is Reason.OBSERVE and decision.tokens_after is None
+        ):
             state.restorer.restore_grace(
                 user, producer_id, at_ms, now_ms, transactional=decision.transactional
             )

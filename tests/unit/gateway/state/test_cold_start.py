@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from pidgate.gateway.state.manager import QuotaStateManager
+from pidgate.gateway.state.state_dir import StateDir
+from pidgate.quota.user_state import UserState
 from tests.simulator.machine import Machine
 from tests.simulator.topics import ModelTopics
 from tests.unit.gateway.state.started import (
@@ -98,6 +101,34 @@ def test_a_grace_of_another_is_shared_not_begun_anew() -> None:
         ]
 
     started_on(past, look)
+
+
+@pytest.mark.parametrize(("age_ms", "granted"), [(3 * DAY_MS, 10 * RATE), (MINUTE_MS, 0)])
+def test_a_grace_counts_what_it_let_in_itself_not_what_an_earlier_one_did(
+    age_ms: int, granted: int, tmp_path: Path
+) -> None:
+    """A snapshot of a gateway that stopped within its grace, in which one user had come to its bound."""
+
+    async def snapshot() -> None:
+        state_dir = StateDir(str(tmp_path))
+        state_dir.take()
+        state_dir.load()
+        with Machine(1) as machine:
+            wall_ms = machine.loop.wall_ns() // 1_000_000 - age_ms
+        await state_dir.save(
+            [UserState("alice", 7, grace_admitted=10 * RATE)],
+            written_wall_ms=wall_ms,
+            grace_until_wall_ms=wall_ms + HOUR_MS // 2,
+        )
+        await state_dir.close()
+
+    asyncio.run(snapshot())
+
+    async def look(manager: QuotaStateManager, _machine: Machine, _topics: ModelTopics) -> None:
+        assert manager.grace_left_ms
+        assert reasons(manager, "alice", range(10 * RATE)).get("grace", 0) == granted
+
+    started_on(lambda _wall_ms: [], look, state_dir=str(tmp_path))
 
 
 def test_a_state_owner_that_is_started_again_goes_on_with_the_grace_of_its_run() -> None:

@@ -78,8 +78,19 @@ def test_only_what_a_gateway_with_a_state_decided_is_history(
 def test_a_grace_counts_what_was_let_in_before_the_restart_each_id_once() -> None:
     state = quota()
     told = [{"incarnation": "other", "producer_id": n, "reason": "grace"} for n in range(60)]
-    early = [{"incarnation": "other", "producer_id": n, "reason": "observe"} for n in range(50, 90)]
-    absorbed(state, *told, *early, *told)
+    early = [
+        {
+            "incarnation": "other",
+            "producer_id": n,
+            "reason": "observe",
+            "tokens_after": None,
+            "token_units": None,
+        }
+        for n in range(50, 90)
+    ]
+    # By a state that only observed: no part of any grace.
+    observed = [{"incarnation": "other", "producer_id": n, "reason": "observe"} for n in range(200, 300)]
+    absorbed(state, *told, *early, *told, *observed)
     assert state.table.live("alice", 0).grace_admitted == 90
     state.begin_grace(NOW_MS + HOUR_MS)
     reasons = [state.decide(question(n), NOW_MS).decisions[0].reason for n in range(100, 111)]
