@@ -25,7 +25,7 @@ from pidgate.gateway.state.cold_start import ColdStart
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.fleet import Fleet, FleetChange, OwnSettings
-from pidgate.gateway.state.redacted_users import RedactedUsersQuota
+from pidgate.gateway.state.redacted_users import RedactedUsersQuota, under_their_names
 from pidgate.gateway.state.state_dir import Loaded, StateDir
 from pidgate.gateway.topics.follower import StartAt
 from pidgate.gateway.topics.records import EventRecord
@@ -238,7 +238,7 @@ class QuotaStateManager:
         restorer = self._quota.restorer
         restorer.import_cluster_bucket(loaded.cluster_bucket, written_ms)
         grace_goes_on = (loaded.grace_until_wall_ms or 0) > wall_ms()
-        for number, user in enumerate(loaded.users):
+        for number, user in enumerate(under_their_names(self.names, loaded.users)):
             restorer.import_user(user if grace_goes_on else user.without_grace(), written_ms)
             if number % PORTION == 0:
                 await asyncio.sleep(0)

@@ -6,14 +6,34 @@ becomes its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
 from pidgate.events.redaction import UserNames
 from pidgate.quota.changes import Command
 from pidgate.quota.entities import User
 from pidgate.quota.producer_ids import ProducerIdQuota
 from pidgate.quota.settings import Quotas
 from pidgate.quota.state import Answer, Question
+from pidgate.quota.user_state import UserState
 from pidgate.quota.users import GaveUp, UserStatus
 from pidgate.quota.verdicts import Reason
+
+
+def under_their_names(names: UserNames, users: Sequence[UserState]) -> Iterator[UserState]:
+    """Yield a snapshot's users, and meet each, so that what journal and topic say of its hash is added to its state.
+
+    Met later, its state would be there already, and what was restored under the hash would be dropped. Who had only a
+    hash when the snapshot was taken and is known now gets that state, unless it has one.
+    """
+    there = {user.user for user in users}
+    for user in users:
+        name = names.user_of(user.user)
+        if name == user.user:
+            names.meet(name)
+            yield user
+        elif name not in there:
+            yield replace(user, user=name)
 
 
 class RedactedUsersQuota:
