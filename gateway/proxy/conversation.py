@@ -143,8 +143,7 @@ class Conversation(ApiContext):
                 frame, step = request.buf, self._released(request, now_ms)
                 if step is HOLD:
                     break
-                if self.pending is not None:
-                    self._left_unanswered(self.pending)
+                self.pending = None  # one that asked and is refused behind a mute: its answer is for no other
                 if step is CLOSE:
                     return forward, True
                 if step is FORWARD:
@@ -158,12 +157,6 @@ class Conversation(ApiContext):
             return forward, False
         finally:
             self._took(done)
-
-    def _left_unanswered(self, pending: PendingDecision) -> None:
-        """The request that asked is held no longer, refused behind a mute say: its answer is for no other request."""
-        self.pending = None
-        if pending.answer is not None and not pending.answer.refused:
-            self.counted(pending)  # its ids are admitted all the same, and paid for
 
     def _took(self, count: int) -> None:
         """The first of the held requests are no longer held."""
@@ -261,9 +254,7 @@ class Conversation(ApiContext):
 
     @property
     def awaits_answer(self) -> bool:
-        """True while held requests wait for an answer (the quota's, the broker's to SASL or to a Fetch), and not for a
-        deadline.
-        """
+        """True while held requests wait for an answer, the quota's or a broker's, and not for a deadline."""
         return bool(self.held) and (
             self._in_flight.sasl_in_flight > 0
             or self.awaits_owner

@@ -148,7 +148,7 @@ def test_who_is_never_refused_does_not_wait() -> None:
     state = ProducerIdQuota(enforcing(0), seeds(), 0)
     verdict.answer = state.decide(verdict.question, 0)
     assert not verdict.answer.refused, "whatever the state thinks of it by then"
-    (decision,) = worker.admission.counted("alice", verdict, 0)
+    (decision,) = worker.admission.counted(verdict, 0)
     assert (decision.reason, decision.would_refuse) == (Reason.OBSERVE, True)
     (counted,) = worker.admission.user_snapshots(0)
     assert counted.would_refuse == 1
