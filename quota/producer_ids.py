@@ -104,7 +104,7 @@ class ProducerIdQuota:
             if len(refusals) < len(question.ids):  # remembered ids are refused with the request, too
                 for asked in question.ids:
                     record = self.table.refusals.refused(question.user, asked.producer_id, now_ms)
-                    record.batches[asked.epoch, asked.topic, asked.partition] = asked.base_sequence
+                    self._came(question.user, record, asked)
             return Answer(True, tuple(refusals), bound)
         admitted = (
             self._admit(live, question, asked, seen, enforced, now_ms)
@@ -314,8 +314,12 @@ class ProducerIdQuota:
         decision.throttle_time_ms = refusal.throttle_time_ms
         decision.queue_position = refusal.queue_position
         record = self._note_refusal(question.user, live, asked.producer_id, refusal, now_ms)
-        record.batches[asked.epoch, asked.topic, asked.partition] = asked.base_sequence
+        self._came(question.user, record, asked)
         return decision
+
+    def _came(self, user: User, record: Refusal, asked: AskedId) -> None:
+        batch = (asked.epoch, asked.topic, asked.partition)
+        self.table.refusals.came(user, record, batch, asked.base_sequence)
 
     def _note_refusal(
         self, user: User, live: LiveUser, producer_id: int, refusal: _Refusal, now_ms: int

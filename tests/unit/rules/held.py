@@ -156,6 +156,7 @@ HELD_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "Names and log lines are bounded: no table grows without an end": (
         f"{_QUOTA}many_names.py::test_a_mutant_with_room_for_everybody_is_noticed",
+        f"{_QUOTA}refused_ids.py::test_a_mutant_that_keeps_every_batch_is_noticed",
         f"{_QUOTA}sticky_notes.py::test_a_mutant_that_forgets_nothing_is_noticed",
         f"{_PROXY}refusal_log.py::test_no_number_of_names_makes_it_grow",
     ),

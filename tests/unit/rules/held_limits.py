@@ -103,6 +103,9 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
         f"{_QUOTA}sticky_notes.py::test_a_mutant_that_forgets_nothing_is_noticed",
         f"{_QUOTA}sticky_notes.py::test_of_all_notes_a_user_leaves_as_many_to_others",
     ),
+    "refused batches by which an id is known when it comes back": (
+        f"{_QUOTA}refused_ids.py::test_a_mutant_that_keeps_every_batch_is_noticed",
+    ),
     "notes of held beginnings, with workers": (
         f"{_QUOTA}held_beginnings.py::test_no_note_pushes_out_another",
         f"{_QUOTA}held_beginnings.py::test_who_makes_up_the_ids_of_another_user_delays_none_of_them",
