@@ -6,6 +6,7 @@ pass once the restored state knows which of it is new.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final, Protocol
 
 from pidgate.quota.entities import User
@@ -91,6 +92,11 @@ class InterimState:
             self._predecessors[user, new_producer_id] = old_producer_id
         return True
 
+    @property
+    def left(self) -> int:
+        """Count of ids noted, and not handed over."""
+        return self._kept
+
     def hand_over(self, state: Successor, now_ms: int, at_most: int = MOST_INTERIM_IDS) -> int:
         """Hand up to `at_most` ids to the restored state, in their order; return how many are left.
 
@@ -99,13 +105,15 @@ class InterimState:
         """
         done = 0
         for table, hand_over_one in ((self._ids, self._hand_over_one), (self._names, _hand_over_name)):
-            for user, ids in list(table.items()):
-                for key in list(ids):
-                    if done >= at_most:
-                        return self._kept
-                    hand_over_one(state, user, key, ids.pop(key), now_ms)
+            # Only as many as one portion may need: a portion of 200 must not cost a list of all 200,000.
+            for user, ids in list(islice(table.items(), at_most)):
+                for key in list(islice(ids, at_most - done)):
+                    reason = ids.pop(key)
                     self._kept -= 1
                     done += 1
+                    hand_over_one(state, user, key, reason, now_ms)
+                if ids:
+                    return self._kept
                 del table[user]
         return self._kept
 

@@ -25,6 +25,7 @@ from pidgate.gateway.state.cold_start import ColdStart
 from pidgate.gateway.state.event_applier import EventApplier
 from pidgate.gateway.state.event_log import EventLog
 from pidgate.gateway.state.fleet import Fleet, FleetChange, OwnSettings
+from pidgate.gateway.state.handing_over import hand_over
 from pidgate.gateway.state.redacted_users import RedactedUsersQuota, under_their_names
 from pidgate.gateway.state.state_dir import Loaded, StateDir
 from pidgate.gateway.topics.follower import StartAt
@@ -42,7 +43,7 @@ log = logger()
 TOPIC_PATIENCE_S: Final = 20.0
 """Without any progress in reading the topic, the gateway goes on with what it knows."""
 PORTION: Final = 200
-"""Records, or ids, between two turns of the event loop."""
+"""Records, or users, between two turns of the event loop."""
 ALIVE_EVERY_S: Final = 30.0
 SAVE_EVERY_S: Final = 60.0
 QUOTAS_EVERY_S: Final = 1800.0
@@ -206,8 +207,7 @@ class QuotaStateManager:
             if not self._is_fresh(loaded) and not self._applier.history.ends_cold_starts(wall_ms()):
                 self._cold_start.begin()
         with self._going_on():
-            while self.interim.hand_over(self._restored, self._now_ms(), PORTION):  # noqa: ASYNC110
-                await asyncio.sleep(0)
+            await hand_over(self.interim, self._restored, self._now_ms)
         with self._going_on():
             self._take_over(restored_from, self._loop.time() - began_s)
 
