@@ -101,7 +101,7 @@ class Restorer:
     def export_users(self, now_ms: int) -> Iterator[UserState]:
         """Yield every user; decisions may be made in between."""
         for user in self._table.users():
-            live = self._table.find(user)
+            live = self._table.kept_under(user)
             if live is not None:
                 yield UserState(
                     user,

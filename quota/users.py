@@ -353,19 +353,23 @@ class UserTable:
         return list(self._users)
 
     def find(self, user: User) -> LiveUser | None:
-        """Return the user's state, read-only; None when unknown."""
-        return self._users.get(user)
+        """Return the state that holds for the user, perhaps with others, as `live` does; None when there is none."""
+        return self._users.get(kept_as(user, self._users))
+
+    def kept_under(self, name: User) -> LiveUser | None:
+        """Return the state that is kept under this very name, one of `users`; None when it has been dropped."""
+        return self._users.get(name)
 
     def remembers(self, user: User, producer_id: int, now_ms: int, *, transactional: bool = False) -> bool:
         """Return whether the id would be free of charge, in plain use or in transactions."""
-        live = self._users.get(user)
+        live = self.find(user)
         if live is None:
             return False
         return live.sight(producer_id, now_ms, transactional=transactional) is not Sighting.UNSEEN
 
     def status(self, user: User, now_ms: int) -> UserStatus:
         """Return the user's tokens, queue and remembered ids."""
-        live = self._users.get(user)
+        live = self.find(user)
         if live is None:
             return UserStatus()
         bucket, first_ms = live.active_bucket, live.queue.oldest_first_refused_ms()

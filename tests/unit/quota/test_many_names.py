@@ -165,3 +165,35 @@ def test_filters_of_transactional_ids_are_counted() -> None:
     assert live is not None
     assert live.transactional_ids is not None
     assert state.table.filter_bytes - before == live.transactional_ids.filter.size_bytes > 0
+
+
+def full_quota() -> ProducerIdQuota:
+    """A state whose table is full, and a latecomer in it that has used id 7 in transactions."""
+    state = ProducerIdQuota(enforcing(5), lambda: 1, 0)
+    for number in range(MANY):
+        state.insert_uncharged(f"user-{number}", 1, 0)
+    state.insert_uncharged("late", 7, 0, transactional=True)
+    return state
+
+
+def test_who_came_late_is_looked_up_where_it_is_kept() -> None:
+    state = full_quota()
+    assert state.table.remembers("late", 7, 0, transactional=True)
+    assert state.table.find("late") is state.table.find(OTHER_USERS) is not None
+    assert state.status("late", 0) == state.status(OTHER_USERS, 0)
+
+
+def test_the_id_that_a_latecomer_is_given_by_end_txn_is_inherited() -> None:
+    state = full_quota()
+    assert state.inherit("late", 7, 8, 0)
+    answer = state.decide(Question("late", "", "", True, 1, [AskedId(8, 0, 0, b"t", 0)]), 0)
+    assert answer.decisions == (), "known, and free"
+
+
+def test_one_that_is_dropped_while_all_are_exported_is_not_exported_as_the_others() -> None:
+    state = full_quota()
+    exported = state.restorer.export_users(0)
+    first = next(exported).user
+    dropped = state.table.users()[1]
+    del state.table._users[dropped]
+    assert dropped not in {first, *(user.user for user in exported)}
