@@ -71,7 +71,7 @@ class ClientConnection(Reader):
         self._heard_ms = 0
         self._opened_ms = context.now_ms()
         self.certificate_user: User | None = None
-        """Whom its certificate shows, the whole name: in the session it may be cut. None: it has shown none."""
+        """The whole name of its certificate's user, which the session may have cut. None: it has shown none."""
         self._session_ends_ms = 0
         """Until when the gateway's login at the broker may be used; 0: for ever."""
         self._life: Life = Life.ACCEPTED
