@@ -1,23 +1,31 @@
 """Kafka's ssl.principal.mapping.rules: a certificate's distinguished name -> a principal's name. PURE.
 
 RULE:pattern/replacement/[LU] and DEFAULT, separated by commas; the first whose pattern matches the whole name counts.
-Patterns are Java's. Python reads nearly all of them alike; one that it does not, or not surely, is refused.
+Patterns are Java's; those that Python does not read alike, or not surely, are refused (shared_patterns.py).
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from pidgate.gateway.config.shared_patterns import NotShared, compiled
+
 DEFAULT_RULES: Final = "DEFAULT"
 
 _RULE: Final = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"
-_PARSER: Final = re.compile(_RULE)
-_SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)")
+_PARSER: Final = re.compile(_RULE, re.ASCII)
+_SPLITTER: Final = re.compile(rf"\s*({_RULE})\s*(,\s*|$)", re.ASCII)
 _REFERENCE: Final = re.compile(r"\$(\d+)", re.ASCII)
+_DIGITS: Final = re.compile(r"\d+", re.ASCII)
+_LONGEST_REFERENCE_DIGITS: Final = 9
+"""Kafka fails on larger numbers, certificate by certificate."""
+_TRIMMED: Final = "".join(map(chr, range(0x21)))
+"""By Java's String.trim."""
+_OTHER_LINE_ENDS: Final = re.compile("[\x85\u2028\u2029]")
+"""To Java's patterns, and not to Python's. So is a carriage return, which may stand between rules."""
 
 
 class NotARule(ValueError):
@@ -37,16 +45,31 @@ class Rule:
     case: str = ""
 
     def apply(self, name: str) -> str | None:
-        """Return the principal's name; None where the pattern does not match."""
+        """Return the principal's name, empty where it would be no text; None where the pattern does not match."""
         if self.pattern is None:
             return name
         if self.pattern.fullmatch(name) is None:
             return None
-        # As Java's replaceAll: a pattern that may match less than all, or nothing, replaces more than once.
-        found = self.pattern.sub(self._expanded, name)
+        found = self._replaced(self.pattern, name)
         if self.case == "L":
             return found.lower()
         return found.upper() if self.case == "U" else found
+
+    def _replaced(self, pattern: re.Pattern[str], name: str) -> str:
+        """Replace as Java's replaceAll: a pattern that may match less than all, or nothing, does so more than once.
+
+        Where it has matched nothing, Java looks on behind the next character, and Python's re.sub in front of it.
+        """
+        parts, copied, at = list[str](), 0, 0
+        while at <= len(name) and (match := pattern.search(name, at)) is not None:
+            start, at = match.span()
+            parts += name[copied:start], self._expanded(match)
+            copied = at
+            if start == at:
+                if name[at : at + 1] > "\uffff":
+                    return ""  # Java looks on within this character, and makes halves of it
+                at += 1
+        return "".join((*parts, name[copied:]))
 
     def _expanded(self, match: re.Match[str]) -> str:
         return "".join(part if isinstance(part, str) else match[part] or "" for part in self.parts)
@@ -56,7 +79,11 @@ class PrincipalRules:
     """The rules of one listener. Raises NotARule."""
 
     def __init__(self, text: str) -> None:
-        found = (match[1] for match in _SPLITTER.finditer(text.strip()))
+        if (odd := _OTHER_LINE_ENDS.search(text)) is not None:
+            raise NotARule(
+                f"holds the character U+{ord(odd[0]):04X}, an end of a line to Kafka; leave it out"
+            )
+        found = (match[1] for match in _SPLITTER.finditer(text.strip(_TRIMMED)))
         self.rules = tuple(rule for one in found if (rule := _rule(one)) is not None)
         if not self.rules:
             raise NotARule("holds no rule, so that no certificate would be let in; write DEFAULT")
@@ -72,6 +99,8 @@ class PrincipalRules:
 
 def _rule(text: str) -> Rule | None:
     """Return the rule; None for an empty one, which Kafka ignores. Raises NotARule."""
+    if "\n" in text or "\r" in text:
+        raise NotARule(f"{text[:100]!r} goes over more than one line; write each rule on one")
     match = _PARSER.match(text)
     if match is None or match.end() != len(text):
         raise NotARule(
@@ -87,69 +116,61 @@ def _rule(text: str) -> Rule | None:
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Compile a rule's pattern. Raises NotARule."""
-    cause = ""
-    if "(?P" in pattern:
-        cause = "groups are written by their number"
-    elif _has_class_in_class(pattern):
-        cause = "a class within a class"
-    with warnings.catch_warnings():
-        # && in a class is Java's alone.
-        warnings.simplefilter("error")
-        try:
-            compiled = re.compile(pattern, re.ASCII)
-        except (re.error, Warning, RecursionError, OverflowError) as error:
-            cause = str(error)
-    if cause:
-        raise NotARule(
-            f"the pattern {pattern[:100]!r} cannot be used ({cause}); write it with what Java and Python read alike: "
-            "classes such as [a-z], groups by number, no \\p{..}, no (?<name>..)"
-        )
-    return compiled
-
-
-def _has_class_in_class(pattern: str) -> bool:
-    is_within = False
-    for char in re.sub(r"\\.", "", pattern, flags=re.DOTALL):
-        if is_within and char == "[":
-            return True
-        is_within = char == "[" or (is_within and char != "]")
-    return False
+    try:
+        return compiled(pattern)
+    except NotShared as error:
+        raise NotARule(f"the pattern {pattern[:100]!r} cannot be used: {error}") from error
 
 
 def _parts(replacement: str, groups: int) -> Iterator[str | int]:
     """Yield the parts of a replacement, read as Java's Matcher.appendReplacement does. Raises NotARule."""
-    text = _with_literal_references(replacement, groups)
+    text = _with_literal_reference(replacement, groups)
     at = 0
     while at < len(text):
         if text[at] == "\\":
             yield text[at + 1 : at + 2]
             at += 2
         elif text[at] == "$":
-            number = re.compile(r"\d", re.ASCII).match(text, at + 1)
-            if number is None or int(number[0]) > groups:
+            digits = _DIGITS.match(text, at + 1)
+            if digits is None or int(digits[0][0]) > groups:
                 raise NotARule(
-                    f"the replacement {replacement[:100]!r} refers to a group that its pattern has not"
+                    f"the replacement {replacement[:100]!r} refers to a group that its pattern has not; write (..) "
+                    "around what is meant, or \\$ for the character"
                 )
-            group, at = int(number[0]), at + 2
+            group, at = int(digits[0][0]), at + 2
             # Further digits belong to the number as long as there is such a group.
-            while text[at : at + 1].isdigit() and 10 * group + int(text[at]) <= groups:
-                group, at = 10 * group + int(text[at]), at + 1
+            for digit in digits[0][1:]:
+                if 10 * group + int(digit) > groups:
+                    break
+                group, at = 10 * group + int(digit), at + 1
             yield group
         else:
             yield text[at]
             at += 1
 
 
-def _with_literal_references(replacement: str, groups: int) -> str:
-    """Escape a reference to a group that there is not: to Kafka it is text, unless the pattern has no group at all."""
+def _with_literal_reference(replacement: str, groups: int) -> str:
+    """Escape a reference to a group that there is not: to Kafka it is text, unless the pattern has no group at all.
+
+    Of several Kafka escapes the first, puts its mark into the wrong place for the next, and lets nobody in. Raises
+    NotARule.
+    """
     if not groups:
         return replacement
-    text, added = replacement, 0
+    missing = []
     for match in _REFERENCE.finditer(replacement):
         number = match[1]
+        if len(number) > _LONGEST_REFERENCE_DIGITS:
+            raise NotARule(
+                f"the replacement {replacement[:100]!r} has too large a number behind a $; shorten it"
+            )
         while len(number) > 1 and int(number) > groups:
             number = number[:-1]
         if not number.startswith("0") and int(number) > groups:
-            at = match.start() + added
-            text, added = f"{text[:at]}\\{text[at:]}", added + 1
-    return text
+            missing.append(match.start())
+    if len(missing) > 1:
+        raise NotARule(
+            f"the replacement {replacement[:100]!r} refers to more than one group that its pattern has not; write \\$ "
+            "for the character"
+        )
+    return "".join((replacement[:at] + "\\" + replacement[at:]) for at in missing) or replacement

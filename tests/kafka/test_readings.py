@@ -156,6 +156,8 @@ RULES = [
     r"RULE:^CN=((\\, *|\w)+)(,.*|$)/$1/,DEFAULT",
     "RULE:^CN=(\\w+)(,OU=\\w+)?.*$/$1$2$3\\$1$0/",
     "RULE:CN=(.)/$12/,RULE:^(.+),O=(.+)$/$2$1/",
+    "RULE:[A-Z]*|.*/x$0/",
+    r"RULE:(?i)cn=((?:[^,\\]|\\.)+)(?=,o=)(,.*)?/$1/U,RULE:(?:(C)|.)+?(.)\2?/$1$3/,DEFAULT",
 ]
 NAMES = [
     "CN=Duke,OU=ServiceUsers,O=Org,C=US",

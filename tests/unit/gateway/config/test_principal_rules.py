@@ -136,21 +136,126 @@ def test_replacements_are_javas(rule: str, name: str, principal: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule",
+    ("rule", "name", "principal"),
     [
-        r"RULE:\p{L}+/x/",
-        r"RULE:\Qa\E/x/",
-        "RULE:(?<name>a)/x/",
-        "RULE:(?P<name>a)/x/",
-        "RULE:[a-z&&[^b]]/x/",
-        "RULE:[a-z&&b]/x/",
-        "RULE:a[b[c]]/x/",
-        "RULE:(/x/",
-        "RULE:a/$1/",
-        "RULE:(a)/$/",
-        "RULE:(a)/${name}/",
+        # Where nothing was matched, Java looks on behind the next character.
+        ("RULE:a{0}|.*/x/", "ab", "xaxbx"),
+        ("RULE:|ab/x/", "ab", "xaxbx"),
+        ("RULE:a*|.*/x/", "aab", "xxbx"),
+        ("RULE:a*|.*/x/", "b\U0001f600", ""),  # it makes halves of a character
+        ("RULE:a*|.*/x/", "b\uffff", "xbx\uffffx"),
     ],
 )
-def test_what_python_reads_otherwise_is_refused_with_the_rule(rule: str) -> None:
-    with pytest.raises(NotARule, match=r"the pattern .*write it with|the replacement .*refers to a group"):
-        PrincipalRules(rule)
+def test_a_pattern_that_may_match_nothing_replaces_as_java_does(rule: str, name: str, principal: str) -> None:
+    assert PrincipalRules(rule).principal(name) == principal
+
+
+PATTERNS = [
+    (r"\p{L}+", r"letter behind a backslash; write \\\\ for a backslash"),
+    (r"\Qa\E", "letter behind a backslash"),
+    (r"a\Z", "letter behind a backslash"),
+    (r"a\v", "letter behind a backslash"),
+    (r"\x4", "letter behind a backslash"),
+    (r"\ud83d\ude00", "letter behind a backslash"),
+    (r"\é", "letter behind a backslash"),
+    (r"(\w+)\b.*", r"a word's edge, .*; write what stands there"),
+    (r"jo\B.*", r"a word's edge"),
+    (r"\0101", r"digits behind a backslash; write \\x41"),
+    (r"(a)\123", r"digits behind a backslash"),
+    (r"(a)\12", r"digits behind a backslash"),
+    ("(?<name>a)", r"such a group; write \(\.\.\)"),
+    ("(?P<name>a)", "such a group"),
+    ("(?x)a b", "such a group"),
+    ("(?i:a)", "such a group"),
+    ("(?#a)b", "such a group"),
+    ("(a)(?(1)b|c)", "such a group"),
+    ("a{,2}", r"such braces; write \\{"),
+    ("x{", "such braces"),
+    ("x{\u0661}", "such braces"),
+    ("x{99999}", "such braces"),
+    ("[a-z&&[^b]]", r"such a class; write \\\["),
+    ("[a-z&&b]", "such a class"),
+    ("[&&a]", "such a class"),
+    ("a[b[c]]", "such a class"),
+    ("[]a]", "such a class"),
+    ("[][a]", "such a class"),
+    (r"[\b]", "such a class"),
+    (r"[\1]", "such a class"),
+    ("[a--b]", "Possible set difference.*; write it with what"),
+    ("(", "write it with what Java and Python read alike"),
+    ("a(?i)b", r"\(\?i\) at the beginning"),
+    ("(?<=a|bc)d", "behind .* of one length"),
+    (r"(a)(?<=\1)b", r"references .* within \(\?<=\.\.\) .*; write characters"),
+    ("(?<!b{2})b", "repetitions within"),
+    ("(?<=(a))b", r"groups, references"),
+    ("(?=(a)).*", r"\(\.\.\) within .*; write \(\?:\.\.\)"),
+    ("(?!(a)).*", r"\(\.\.\) within"),
+    ("(?>(a))b", r"\(\.\.\) within"),
+    ("(a)++b|.*", r"\+\+ behind a group; write it without"),
+    ("(a?)*", "behind a group that may match nothing; have it"),
+    ("((?=a))*a", "that may match nothing"),
+    (r"(a)(\1)*", "that may match nothing"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "why"), PATTERNS)
+def test_a_pattern_that_java_and_python_may_not_read_alike_is_refused(pattern: str, why: str) -> None:
+    with pytest.raises(NotARule, match=rf"the pattern .* cannot be used: .*{why}") as refused:
+        PrincipalRules(f"DEFAULT,RULE:{pattern}/x/")
+    assert repr(pattern) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        (r"CN=\'\-\_\ \,\+\\\[\]\{\}\(\)", r"CN='-_ ,+\[]{}()"),
+        (r"(?i)cn=[^,]+", "CN=joe"),
+        (r"\x41\u00e9\t?\d\D\w\W\s\S", "Aé1xa- x"),
+        (r"(a)(b)\2\1[2]", "abba2"),
+        (r"a{2}b{1,}c{0,3}d{2}?e*?f++g?+", "aabddf"),
+        (r"(?:a|b)(?=c)(?!d)(?>c+)(?<=c)(?<!d)", "acc"),
+        (r"[\]\[\&a-c^-]+[^\d,]", "][&b^-x"),
+        ("a]}b", "a]}b"),
+        ("(a|b)*((c)|d)+(e*)?", "abcdee"),
+        ("[a&b]+", "&a"),
+    ],
+)
+def test_what_both_read_alike_is_taken(pattern: str, name: str) -> None:
+    assert PrincipalRules(f"RULE:{pattern}/=$0/").principal(name) == f"={name}"
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        ("RULE:a/$1/", r"refers to a group that its pattern has not; write \(\.\.\)"),
+        ("RULE:(a)/$/", "refers to a group"),
+        ("RULE:(a)/${name}/", "refers to a group"),
+        ("RULE:(a)/$\u0661/", "refers to a group"),
+        (r"RULE:(a)/\$2/", "refers to a group"),  # Kafka escapes what was escaped already
+        ("RULE:(a)/$2$3/", r"refers to more than one group that its pattern has not; write \\\$"),
+        ("RULE:(a)/x$2b$3/", "refers to more than one group"),
+        ("RULE:(a)/$1234567890/", "too large a number"),
+        ("\u00a0DEFAULT", "is no rule"),
+        ("RULE:(a)/$1/\u00a0,DEFAULT", "is no rule"),
+        ("RULE:(a)/$1\u2028/", r"U\+2028, an end of a line to Kafka; leave it out"),
+        ("RULE:a\nb/x/", "goes over more than one line; write each rule on one"),
+        ("foo\rDEFAULT", "goes over more than one line"),
+    ],
+)
+def test_what_kafka_reads_otherwise_beside_patterns_is_refused(rules: str, why: str) -> None:
+    with pytest.raises(NotARule, match=why):
+        PrincipalRules(rules)
+
+
+@pytest.mark.parametrize(
+    ("rule", "principal"),
+    [
+        ("RULE:(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)(k)/$11/", "k"),
+        ("RULE:(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)(k)/$1\u0661/", "a\u0661"),
+        ("RULE:(.*)k/$1²/", "abcdefghij²"),
+        ("RULE:(.*)k/$2$1/", "$2abcdefghij"),
+        ("\x1f DEFAULT,\r\n RULE:a/b/\n", "abcdefghijk"),
+    ],
+)
+def test_digits_and_blanks_are_asciis(rule: str, principal: str) -> None:
+    assert PrincipalRules(rule).principal("abcdefghijk") == principal
