@@ -116,6 +116,8 @@ def _load_pair(context: ssl.SSLContext, cert_file: str, key_file: str, path: Key
             (*path, "cert_file"),
             f"{cert_file} with the key in {key_file} cannot be used ({_reason(error)}); both have to be PEM",
         ) from error
+    except OSError as error:
+        raise _vanished(f"{cert_file} with the key in {key_file}", (*path, "cert_file"), error) from error
 
 
 def _load_ca(context: ssl.SSLContext, ca_file: str, path: KeyPath) -> None:
@@ -125,6 +127,8 @@ def _load_ca(context: ssl.SSLContext, ca_file: str, path: KeyPath) -> None:
     except ssl.SSLError as error:
         text = f"{ca_file} holds no certificate that can be read ({_reason(error)}); it has to be PEM"
         raise TlsUnusable(path, text) from error
+    except OSError as error:
+        raise _vanished(ca_file, path, error) from error
 
 
 def text_of(file: str, path: KeyPath) -> str:
@@ -133,8 +137,7 @@ def text_of(file: str, path: KeyPath) -> str:
         # PEM is ASCII; what stands between its blocks may be anything.
         return Path(file).read_text("latin-1")
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise FileMissing(path, f"{file} cannot be read ({reason}); without it there is no TLS") from error
+        raise _vanished(file, path, error) from error
 
 
 def refuse_if_readable_by_all(key_file: str, path: KeyPath) -> None:
@@ -149,6 +152,12 @@ def refuse_if_readable_by_all(key_file: str, path: KeyPath) -> None:
             f"the key in {key_file} can be read by every user of this machine, and may be known by now; chmod 640 "
             f"{key_file} (in Kubernetes: defaultMode: 0440 of the secret's volume), or make a new one",
         )
+
+
+def _vanished(files: str, path: KeyPath, error: OSError) -> FileMissing:
+    """Return the error for files that cannot be read; whoever renews them may move them at any moment."""
+    reason = error.strerror or type(error).__name__
+    return FileMissing(path, f"{files} cannot be read ({reason}); without it there is no TLS")
 
 
 def _reason(error: ssl.SSLError) -> str:

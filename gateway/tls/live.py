@@ -15,10 +15,13 @@ from typing import Final
 from pidgate.gateway.config.file_watch import LOOK_EVERY_S, FileWatch
 from pidgate.gateway.config.source import KeyPath, dotted
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
-from pidgate.gateway.logs import Event, logger
-from pidgate.gateway.tls.contexts import TlsUnusable, client_context, server_context
+from pidgate.gateway.logs import Event, log_mistake, logger
+from pidgate.gateway.tls.contexts import FileMissing, TlsUnusable, client_context, server_context
 
 log = logger()
+
+MOST_TRIES: Final = 3
+"""A file that is moved away and back again looks as it did: what could not be read is read again in the next looks."""
 
 _FILES: Final = ("cert_file", "key_file", "ca_file", "client_ca_file")
 
@@ -30,6 +33,8 @@ class LiveContext:
         self.path = path
         self._make = make
         self._watches = [FileWatch(Path(file)) for file in dict.fromkeys(files) if file]
+        self._tries = 0
+        """Since files were missing, while they changed; 0: they were not, or are for good."""
         self._mark()
         self.context = make()
 
@@ -50,10 +55,20 @@ class LiveContext:
         Raises TlsUnusable, once for each change; what was in force stays.
         """
         # All of them, whatever the first one shows: each has to be looked at twice.
-        if not any([watch.has_changed() for watch in self._watches]):
+        if not any([watch.has_changed() for watch in self._watches]) and not self._tries:
             return False
         self._mark()
-        self.context = self._make()
+        try:
+            self.context = self._make()
+        except FileMissing:
+            self._tries = (self._tries + 1) % MOST_TRIES
+            if self._tries:
+                return False
+            raise
+        except TlsUnusable:
+            self._tries = 0
+            raise
+        self._tries = 0
         return True
 
     def for_a_server_of_others(self) -> ssl.SSLContext:
@@ -90,3 +105,6 @@ async def follow(contexts: Sequence[LiveContext]) -> None:
                     reason=error.text,
                     remedy="correct the file: until then new connections get what was in force before",
                 )
+            except Exception:  # noqa: BLE001 - logged with its traceback
+                # The next second tries again: without this task no certificate is renewed any more.
+                log_mistake("tls", reason=f"renewing {dotted(one.path)}")

@@ -7,15 +7,19 @@ import os
 import shutil
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from pidgate.gateway.config.tls_settings import ServerTlsSettings
-from pidgate.gateway.tls import live
-from pidgate.gateway.tls.contexts import TlsUnusable
+from pidgate.gateway import logs
+from pidgate.gateway.config.source import KeyPath
+from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
+from pidgate.gateway.tls import contexts, live
+from pidgate.gateway.tls.contexts import FileMissing, TlsUnusable, client_context
 from pidgate.gateway.tls.live import LiveContext, follow
 from pidgate.sandbox.certificates import Authority, Pair
+from tests.support.loopback import run, until
 
 PATH = ("listeners", 0, "tls")
 
@@ -100,6 +104,106 @@ def test_a_file_that_cannot_be_used_is_logged_once_and_what_was_in_force_stays(
     (line,) = lines
     assert (line["event"], line["key"]) == ("tls_not_renewed", "listeners[0].tls.key_file")
     assert context.context is before
+
+
+def vanish_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key is moved away when the next context is made, between the two moments at which it is read."""
+    refuse = contexts.refuse_if_readable_by_all
+    away = pair.key_file.with_suffix(".away")
+
+    def vanishing(key_file: str, path: KeyPath) -> None:
+        refuse(key_file, path)
+        os.rename(pair.key_file, away)
+
+    monkeypatch.setattr(contexts, "refuse_if_readable_by_all", vanishing)
+    load = ssl.SSLContext.load_cert_chain
+
+    def and_back(context: ssl.SSLContext, *arguments: Any) -> None:
+        try:
+            load(context, *arguments)
+        finally:
+            monkeypatch.setattr(contexts, "refuse_if_readable_by_all", refuse)
+            if away.exists():
+                os.rename(away, pair.key_file)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", and_back)
+
+
+def test_a_key_that_vanishes_while_it_is_read_is_a_file_that_is_missing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vanish_once(pair, monkeypatch)
+    with pytest.raises(FileMissing, match="cannot be read") as caught:
+        live_of(pair)
+    assert caught.value.path == (*PATH, "cert_file")
+
+
+def test_a_ca_that_vanishes_while_it_is_read_is_one_too(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = contexts.text_of
+
+    def read_and_gone(file: str, path: KeyPath) -> str:
+        text = read(file, path)
+        os.unlink(file)
+        return text
+
+    monkeypatch.setattr(contexts, "text_of", read_and_gone)
+    with pytest.raises(FileMissing, match="cannot be read"):
+        client_context(ClusterTlsSettings(ca_file=str(authority.ca_file)), ("cluster", "tls"))
+
+
+def test_a_pair_that_was_away_for_a_moment_is_taken_a_look_later(
+    authority: Authority, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is back as it was: no change would show it."""
+    context = live_of(pair)
+    before = context.context
+    authority.issue("gw")
+    vanish_once(pair, monkeypatch)
+    assert looked(context) == [False, False]
+    assert context.context is before
+    assert context.renew_if_changed()
+    assert context.context is not before
+
+
+def test_a_file_that_stays_away_is_said_once(pair: Pair) -> None:
+    context = live_of(pair)
+    pair.key_file.unlink()
+    assert looked(context) == [False, False]
+    assert not context.renew_if_changed()
+    with pytest.raises(FileMissing):
+        context.renew_if_changed()
+    assert [context.renew_if_changed() for _ in range(5)] == [False] * 5
+
+
+def test_following_outlives_any_error(
+    authority: Authority, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(logs, "_mistakes", logs.LogLimit())
+    context = live_of(pair)
+    before = context.context
+    broken = [True]
+    renew = LiveContext.renew_if_changed
+
+    def renewing(one: LiveContext) -> bool:
+        if broken.pop() if broken else False:
+            raise LookupError("a mistake of ours")
+        return renew(one)
+
+    monkeypatch.setattr(LiveContext, "renew_if_changed", renewing)
+
+    async def scenario() -> None:
+        following = asyncio.ensure_future(follow([context]))
+        authority.issue("gw")
+        await until(lambda: context.context is not before)
+        following.cancel()
+
+    with capture_logs() as lines:
+        run(scenario())
+    assert [line["event"] for line in lines] == ["unexpected_error", "tls_renewed"]
+    assert lines[0]["reason"] == "renewing listeners[0].tls"
 
 
 def test_a_context_that_was_handed_away_shows_the_newest_certificate(
