@@ -42,6 +42,7 @@ class Event(StrEnum):
     LISTENING = "listening", "listener bind tls node_id advertised"
     CONFIG_WARNING = "config_warning", "where key text"
     ACCEPTING_PAUSED = "accepting_paused", "connections pause_ms"
+    ACCEPTING_FAILED = "accepting_failed", "reason retry_ms suppressed_count"
     ADMIN_TOKEN_NOT_KEPT = "admin_token_not_kept", "path reason"
     ADMIN_REQUEST_UNREADABLE = "admin_request_unreadable", "address cause suppressed_count"
     CONFIG_RELOADED = "config_reloaded", "config cause changed changes restart_needed seconds"

@@ -20,6 +20,8 @@ BACKLOG: Final = 1024
 """Connections that may wait to be accepted: a fleet of clients comes back at the same moment after a restart."""
 QUIET_MS: Final = 10_000
 """A pause is logged once in so many."""
+RETRY_MS: Final = 1_000
+"""A port that finds no free descriptor tries again after so many."""
 
 
 class Port:
@@ -35,12 +37,20 @@ class Port:
         self._is_paused = self._is_closed = False
 
     async def accept(self) -> None:
-        """Accept from now on, unless the port is paused or closed meanwhile."""
+        """Accept from now on, unless the port is paused or closed meanwhile.
+
+        Raises OSError: no descriptor is free.
+        """
         self._is_paused = False
         if self._server is not None or self._is_closed:
             return
         # A duplicate, which a pause closes: the socket itself goes on listening.
-        server = await self._loop.create_server(self._make, sock=self._bound.dup(), backlog=BACKLOG)
+        duplicate = self._bound.dup()
+        try:
+            server = await self._loop.create_server(self._make, sock=duplicate, backlog=BACKLOG)
+        except OSError:
+            duplicate.close()
+            raise
         if self._is_paused or self._is_closed or self._server is not None:
             server.close()
         else:
@@ -76,11 +86,24 @@ class Accepting:
         self._resuming: set[asyncio.Task[None]] = set()
         self._is_paused = False
         self._lines = LogLimit(QUIET_MS)
+        self._failures = LogLimit(QUIET_MS)
 
     async def add(self, port: Port) -> None:
+        """Have a port accept as long as the others do; later, if no descriptor is free now."""
         self._ports.append(port)
         if not self._is_paused:
+            await self._accept(port)
+
+    async def _accept(self, port: Port) -> None:
+        try:
             await port.accept()
+        except OSError as error:
+            # Nobody else would begin again: the port would listen for ever, and accept nobody.
+            left_out = self._failures.take(None, self._now_ms())
+            if left_out is not None:
+                reason = error.strerror or str(error)
+                log.error(Event.ACCEPTING_FAILED, reason=reason, retry_ms=RETRY_MS, suppressed_count=left_out)
+            self._loop.call_later(RETRY_MS / 1000, self._resume, port)
 
     def look(self) -> None:
         """Pause if too many have come; called after each accepted connection."""
@@ -105,6 +128,11 @@ class Accepting:
             return
         self._is_paused = False
         for port in self._ports:
-            task = self._loop.create_task(port.accept())
-            self._resuming.add(task)
-            task.add_done_callback(self._resuming.discard)
+            self._resume(port)
+
+    def _resume(self, port: Port) -> None:
+        if self._is_paused:  # its end resumes all ports
+            return
+        task = self._loop.create_task(self._accept(port))
+        self._resuming.add(task)
+        task.add_done_callback(self._resuming.discard)
