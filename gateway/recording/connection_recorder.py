@@ -229,8 +229,12 @@ class ConnectionRecorder:
 
     @guarded
     def produce_answered(self, asked: object, errors: Sequence[PartitionError]) -> None:
-        """Count the error codes of an answer. `asked`: its request's batches, or its only id; else it had none."""
-        only_id = asked if isinstance(asked, int) else -1
+        """Count the error codes of an answer. `asked`: its request's batches, or its only id; else it had none.
+
+        Of very many batches with several ids only these are known: it is counted for the first.
+        """
+        first = asked[0] if isinstance(asked, tuple) else asked
+        only_id = first if isinstance(first, int) else -1
         ids = {(batch[3], batch[4]): batch[0] for batch in asked} if isinstance(asked, list) else {}
         for topic, partition, code in errors:
             self._count_error((ids.get((topic, partition), only_id), code))

@@ -6,6 +6,7 @@ Its bytes are counted against a byte rate when it is forwarded; above the rate t
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from pidgate.gateway.proxy.apis.api import FORWARD, HOLD, Api, ApiContext, InFlightRequest, Request, Step
@@ -25,11 +26,13 @@ from pidgate.protocol.produce_answers import (
 from pidgate.protocol.throttle import last_throttle_at, may_be_before_tags, raise_to
 from pidgate.protocol.work import PLACES_FOR_ONE, Steps, Walk
 from pidgate.quota.state import PendingDecision
-from pidgate.quota.verdicts import Close, Forward, Refuse, names_too_many_ids
+from pidgate.quota.verdicts import Close, Forward, ProducerBatch, Refuse, names_too_many_ids
 from pidgate.quota.wording import error_message
 
 MOST_BATCHES_NOTED: Final = 8
-"""Of a Produce that waits for its answer: which ids they have; of a larger one only the first id is kept."""
+"""Of a Produce that waits for its answer: which ids they have; of a larger one only the distinct ids are kept."""
+
+NO_IDS: Final[frozenset[int]] = frozenset()
 
 GATEWAY_TOPIC_MESSAGE: Final = "This topic belongs to the gateway."
 
@@ -49,7 +52,13 @@ class ProduceApi(Api):
             return _to_gateway_topic(context, request, forbidden.acks)
         context.judged += context.repeated.places // PLACES_FOR_ONE
         if batches:
-            if names_too_many_ids(batches, context.admission.ids_per_request):
+            most_ids = context.admission.ids_per_request
+            ids = (
+                {batch[0] for batch in batches}
+                if len(batches) > min(most_ids, MOST_BATCHES_NOTED)
+                else NO_IDS
+            )
+            if len(ids) > most_ids:
                 return _close_for_ids(context)
             verdict = context.judge(batches, transactional=transactional, now_ms=now_ms, pending=pending)
             recorder = context.recorder
@@ -67,7 +76,10 @@ class ProduceApi(Api):
             if recorder is not None:
                 recorder.forwarded(batches, context.repeated.record_counts, request_bytes, now_ms)
             # The id alone, as a rule: what waits for an answer should be small.
-            request.note = batches[0][0] if not 1 < len(batches) <= MOST_BATCHES_NOTED else batches
+            if len(batches) == 1 or len(ids) == 1:
+                request.note = batches[0][0]
+            else:
+                request.note = batches if len(batches) <= MOST_BATCHES_NOTED else _ids_in_order(batches)
         request.api = count_bytes(context, request_bytes, now_ms)
         return context.forward(request) if acks else FORWARD
 
@@ -161,14 +173,26 @@ def count_bytes(context: ApiContext, request_bytes: int, now_ms: int) -> Produce
     return PRODUCE_API
 
 
+def _ids_of(note: object) -> Collection[int]:
+    """Return the ids of a request by what was noted of it."""
+    if isinstance(note, int):
+        return (note,)
+    if isinstance(note, tuple):
+        return note
+    return {batch[0] for batch in note} if isinstance(note, list) else ()
+
+
+def _ids_in_order(batches: list[ProducerBatch]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(batch[0] for batch in batches))
+
+
 def _not_taken(context: ApiContext, note: object, errors: list[PartitionError]) -> None:
     """Have the batches of watched ids that the broker did not take looked at again when they come back."""
     sticky, user = context.admission.sticky, context.session.user
     if user not in sticky.watched:
         return
-    ids = [note] if isinstance(note, int) else [batch[0] for batch in note] if isinstance(note, list) else []
     for topic, partition, _ in errors:
-        for producer_id in ids:
+        for producer_id in _ids_of(note):
             sticky.not_taken(user, producer_id, topic, partition)
 
 

@@ -145,6 +145,6 @@ def test_an_error_is_of_the_id_that_wrote_to_the_partition(batches: int) -> None
     answer = (7).to_bytes(4, "big") + (1).to_bytes(4, "big") + entry + bytes(4)
     scene.told.produce_answered(asked, partition_errors(answer, 0, len(answer), 7))
     scene.told.closed("client")
-    # Of a request with very many batches only one id is kept: real clients send no more than one.
+    # Of a request with very many batches it is not kept which id wrote where: real clients send no more than one.
     expected = 8 if batches <= MOST_BATCHES_NOTED else 7
     assert [(event.producer_id, event.code) for event in scene.events(ProduceErrorEvent)] == [(expected, 45)]
