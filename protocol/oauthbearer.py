@@ -71,13 +71,8 @@ def token_in(message: bytes) -> str | None:
 def _behind_start(text: str) -> int:
     """Return where the pairs begin, behind `n,[a=authzid],` and a separator; 0: it does not begin so.
 
-<<<<<<< ours
     By searches: all of the 512 KiB that anybody may send before a login may be authzid, and a pattern that looks at
     each character for itself takes 60 ms for it.
-=======
-    By searches: all of the 512 KiB that anybody may send before a login may be authzid, for which a pattern that looks
-    at each character for itself takes 60 ms.
->>>>>>> theirs
     """
     end = text.find(",", 2)
     if end < 0 or not text.startswith("n,") or not text.startswith(_SEPARATOR, end + 1):

@@ -143,7 +143,7 @@ class Conversation(ApiContext):
                 frame, step = request.buf, self._released(request, now_ms)
                 if step is HOLD:
                     break
-                self.pending = None  # one that asked and is refused behind a mute: its answer is for no other
+                self._forget_question()
                 if step is CLOSE:
                     return forward, True
                 if step is FORWARD:
@@ -157,6 +157,10 @@ class Conversation(ApiContext):
             return forward, False
         finally:
             self._took(done)
+
+    def _forget_question(self) -> None:
+        """Have no other request take the answer for one that has left, refused behind a mute say. It was counted."""
+        self.pending = None
 
     def _took(self, count: int) -> None:
         """The first of the held requests are no longer held."""
@@ -185,10 +189,7 @@ class Conversation(ApiContext):
             self._enter(IntakeEvent.LOGIN_MISSING)
 
     def certified(self, user: User, *, is_login: bool) -> None:
-        """The client's certificate has named it; to be called before the first request.
-
-        A login by SASL names it anew, as in brokers, which then look at no certificate.
-        """
+        """The client's certificate has named it, before its first request. A login by SASL names it anew."""
         self.session.identify(user)
         self.named_by_login = is_login
         if self.recorder is not None:
