@@ -54,11 +54,11 @@ class _Balance:
 class EventApplier:
     """`run`: what this gateway's incarnations begin with. `token_units`: of one token under today's window.
 
-    `user_of`: the user of a name in an event (events.UserNames, where users are redacted). `began_wall_ms`: when this
-    process began, by the clock of its own events: what it lets pass while it restores is no history, and neither is
-    what is older than `remember_ms`. `counts_charges`: there is a bound for the whole cluster, so every charge of the
-    history counts. `on_mistake` is called with what else an event brings about than EventUnreadable; without it that
-    is raised.
+    `user_of`: the user of a name in an event (events.UserNames, where users are redacted). `began_ms`: when this
+    process began, by the clock of decisions, which the processes of a run share and nobody sets: what it lets pass
+    while it restores is no history, and neither is what is older than `remember_ms`. `counts_charges`: there is a
+    bound for the whole cluster, so every charge of the history counts. `on_mistake` is called with what else an event
+    brings about than EventUnreadable; without it that is raised.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class EventApplier:
         run: str,
         token_units: int,
         *,
-        began_wall_ms: int | None = None,
+        began_ms: int | None = None,
         remember_ms: int = 1 << 62,
         counts_charges: bool = False,
         user_of: Callable[[str], User] | None = None,
@@ -76,7 +76,7 @@ class EventApplier:
         self._run = run.encode()
         self._run_worker = self._run + b"."
         self._token_units = token_units
-        self._began_wall_ms = 1 << 62 if began_wall_ms is None else began_wall_ms
+        self._began_ms = 1 << 62 if began_ms is None else began_ms
         self._user_of = user_of or _same_name
         self._on_gateway = on_gateway
         self._on_mistake = on_mistake
@@ -123,7 +123,7 @@ class EventApplier:
     ) -> None:
         restore_id, user_of, balances = state.restore_id, self._user_of, self._balances
         charged_ms = self._charged_ms
-        own_units, began_wall_ms = self._token_units, self._began_wall_ms
+        own_units, began_ms = self._token_units, self._began_ms
         decided, oldest_ms = self.history.decided, now_ms - self.history.remember_ms
         for value, at_ms in past:
             try:
@@ -131,13 +131,13 @@ class EventApplier:
                 if decision is None:
                     self._restore_other(value, state, at_ms, now_ms, wall_ms)
                     continue
-                incarnation, seq, written_ms, name, producer_id, transactional = decision[:6]
-                admitted, reason, units, token_units = decision[6:]
-                if written_ms >= began_wall_ms and self._is_own(incarnation):
+                incarnation, seq, written_wall_ms, decided_ms, name, producer_id, transactional = decision[:7]
+                admitted, reason, units, token_units = decision[7:]
+                if decided_ms >= began_ms and self._is_own(incarnation):
                     # The interim state holds it, and hands it over.
                     continue
                 if at_ms is None:
-                    at_ms = min(now_ms, now_ms - wall_ms + written_ms)
+                    at_ms = min(now_ms, now_ms - wall_ms + written_wall_ms)
                 elif reason in _OF_A_STATE and at_ms > oldest_ms:
                     decided.add(incarnation)
                 user = user_of(name)
@@ -193,7 +193,7 @@ class EventApplier:
 
     def _follow(self, decision: Scanned, state: ProducerIdQuota, watch: Watch, now_ms: int) -> None:
         self.decisions += 1
-        _, _, _, name, producer_id, transactional, admitted, reason, _, _ = decision
+        _, _, _, _, name, producer_id, transactional, admitted, reason, _, _ = decision
         if admitted:
             user = self._user_of(name)
             state.admitted_elsewhere(user, producer_id, now_ms, reason, transactional=transactional)
@@ -205,7 +205,7 @@ class EventApplier:
 
     def _is_of_this_process(self, event: Event) -> bool:
         """Return whether this process, or a worker since it began, wrote the event."""
-        return event.wall_time_ms >= self._began_wall_ms and self._is_own(event.incarnation.encode())
+        return event.decision_time_ms >= self._began_ms and self._is_own(event.incarnation.encode())
 
     # Transactional ids, gateways
 

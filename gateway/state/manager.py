@@ -110,7 +110,7 @@ class QuotaStateManager:
         self._applier = EventApplier(
             run,
             self._ids.window_ms * 1000,
-            began_wall_ms=wall_ms(),
+            began_ms=self._now_ms(),
             remember_ms=self._ids.remember_ms,
             counts_charges=settings.quotas.cluster_producer_ids_rate_milli is not None,
             user_of=self.names.user_of,

@@ -60,7 +60,8 @@ def _event_again(data: bytes, found: object) -> None:
     assert from_json(to_json(event)) == event
     if scanned is not None and not _is_given_twice(data, *(field.name for field in fields(DecisionEvent))):
         assert isinstance(event, DecisionEvent)
-        assert scanned[1:5] == (event.seq, event.wall_time_ms, event.user, event.producer_id)
+        envelope = (event.seq, event.wall_time_ms, event.decision_time_ms)
+        assert scanned[1:6] == (*envelope, event.user, event.producer_id)
     if _is_given_twice(data, "type"):
         return
     assert _texts(data, "$.type") == (kind,)

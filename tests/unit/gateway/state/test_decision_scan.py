@@ -34,6 +34,7 @@ def as_read_with_care(value: bytes) -> tuple[Any, ...]:
         found["incarnation"].encode(),
         found["seq"],
         found["wall_time_ms"],
+        found["decision_time_ms"],
         found["user"],
         found["producer_id"],
         found["transactional"],
@@ -48,7 +49,7 @@ def test_a_decision_of_this_version_takes_the_fast_way() -> None:
     value = to_json(decision())
     assert decision_scan._match(value) is not None
     assert scan(value) == (
-        b"run.w1-1", 7, 1_763_000_000_000, "alice", 4711, False, True, Reason.FIRST_SEEN, -5, 3_600_000_000,
+        b"run.w1-1", 7, 1_763_000_000_000, 5, "alice", 4711, False, True, Reason.FIRST_SEEN, -5, 3_600_000_000,
     )  # fmt: skip
 
 
@@ -117,15 +118,15 @@ def test_a_newer_version_with_more_fields_and_reasons_is_read() -> None:
     found = scan(value)
     assert found is not None
     # Let in for a reason unknown here: known from now on, and nothing charged.
-    assert found[3:8] == ("alice", 4711, False, True, Reason.REFRESH)
+    assert found[4:9] == ("alice", 4711, False, True, Reason.REFRESH)
 
 
 def test_another_order_of_fields_is_read() -> None:
     found = scan(
-        b'{"user":"bob","type":"decision","schema_version":%d,"incarnation":"x","seq":1,"wall_time_ms":2,'
+        b'{"user":"bob","type":"decision","schema_version":%d,"incarnation":"x","seq":1,"wall_time_ms":2,"decision_time_ms":4,'
         b'"producer_id":3,"transactional":true,"decision":"refuse","reason":"queue"}' % SCHEMA_VERSION
     )
-    assert found == (b"x", 1, 2, "bob", 3, True, False, Reason.QUEUE, None, None)
+    assert found == (b"x", 1, 2, 4, "bob", 3, True, False, Reason.QUEUE, None, None)
 
 
 @pytest.mark.parametrize(

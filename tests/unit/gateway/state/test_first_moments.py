@@ -18,7 +18,7 @@ from tests.unit.gateway.state.test_decision_scan import decision
 
 HOUR_MS = 3_600_000
 NOW_MS, WALL_MS = 50 * HOUR_MS, 1_763_000_000_000
-BEGAN_WALL_MS = WALL_MS - 500
+BEGAN_MS = NOW_MS - 500
 
 
 def quota(mode: Mode = Mode.ENFORCE) -> ProducerIdQuota:
@@ -27,10 +27,12 @@ def quota(mode: Mode = Mode.ENFORCE) -> ProducerIdQuota:
 
 
 def absorbed(state: ProducerIdQuota, *events: dict[str, Any]) -> EventApplier:
-    applier = EventApplier("me", HOUR_MS * 1_000, began_wall_ms=BEGAN_WALL_MS)
+    applier = EventApplier("me", HOUR_MS * 1_000, began_ms=BEGAN_MS)
     records = [
         EventRecord(0, offset, event["wall_time_ms"], to_json(decision(**event)))
-        for offset, event in enumerate({"wall_time_ms": WALL_MS - 100, **event} for event in events)
+        for offset, event in enumerate(
+            {"wall_time_ms": WALL_MS - 100, "decision_time_ms": NOW_MS - 100, **event} for event in events
+        )
     ]
     applier.restore(records, state.restorer, NOW_MS, WALL_MS)
     applier.finish_restore(state.restorer)
@@ -51,9 +53,23 @@ def test_what_this_process_let_pass_is_not_restored_from_its_own_events(incarnat
 def test_what_the_same_run_told_before_is() -> None:
     """A state owner that was started again restores what its gateway decided."""
     state = quota()
-    earlier = {"incarnation": "me.w1-1", "wall_time_ms": BEGAN_WALL_MS - 1, "producer_id": 1}
+    earlier = {"incarnation": "me.w1-1", "decision_time_ms": BEGAN_MS - 1, "producer_id": 1}
     absorbed(state, earlier)
     assert state.table.remembers("alice", 1, NOW_MS)
+
+
+def test_it_is_when_the_wall_clock_has_been_set_back_since() -> None:
+    state = quota()
+    ahead = {"wall_time_ms": WALL_MS + HOUR_MS, "decision_time_ms": BEGAN_MS - 1}
+    absorbed(state, {"incarnation": "me.w1-1", "producer_id": 1, **ahead})
+    assert state.table.remembers("alice", 1, NOW_MS)
+
+
+def test_what_this_process_let_pass_is_not_when_the_wall_clock_has_been_set_back_either() -> None:
+    state = quota()
+    behind = {"wall_time_ms": WALL_MS - HOUR_MS, "decision_time_ms": BEGAN_MS}
+    absorbed(state, {"incarnation": "me", "producer_id": 1, "reason": "observe", **behind})
+    assert not state.table.remembers("alice", 1, NOW_MS)
 
 
 @pytest.mark.parametrize(
