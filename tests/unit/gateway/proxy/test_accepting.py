@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from typing import Self
 
 import pytest
 
@@ -19,7 +20,7 @@ class Scarce(socket.socket):
 
     failures_left = 0
 
-    def dup(self) -> socket.socket:
+    def dup(self) -> Self:
         if self.failures_left:
             self.failures_left -= 1
             raise OSError(errno.EMFILE, "Too many open files")
