@@ -1,6 +1,7 @@
 """The gateway's events: where they are written, and how far those of others are applied.
 
-Written to the events topic and, if they are decisions, to the journal of the state directory; either may be missing.
+Written to the events topic and, if they say what is remembered, to the journal of the state directory; either may be
+missing.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pidgate.events.definitions import Heard
+from pidgate.events.definitions import DecisionEvent, Heard, TransactionalIdEvent
+from pidgate.events.writing import prefix_of
 from pidgate.gateway.config.settings import Settings
 from pidgate.gateway.state.applied_ranges import AppliedRanges
 from pidgate.gateway.state.events_topic import EventTopic
@@ -17,8 +19,7 @@ from pidgate.gateway.state.state_dir import StateDir
 from pidgate.gateway.topics.follower import EventFollower
 from pidgate.gateway.topics.own_client import OwnClient
 
-_IS_DECISION: Final = b'"type":"decision"'
-_TYPE_WITHIN_BYTES: Final = 48
+_IN_JOURNAL: Final = (prefix_of(DecisionEvent), prefix_of(TransactionalIdEvent))
 
 
 class EventLog:
@@ -46,7 +47,7 @@ class EventLog:
 
     def publish(self, key: str, value: bytes) -> None:
         """Write an event. Neither waits nor raises."""
-        if self.state_dir is not None and value.find(_IS_DECISION, 0, _TYPE_WITHIN_BYTES) >= 0:
+        if self.state_dir is not None and value.startswith(_IN_JOURNAL):
             self.state_dir.append(value)
         if self.publisher is not None:
             self.publisher.publish(key, value)

@@ -45,7 +45,7 @@ _REMEDY: Final = "make room on the disk, or make the directory writable for the 
 class Loaded:
     """Contents of the directory at a start. Without a snapshot (`written_wall_ms` None) the start is a cold one.
 
-    `journal` iterates over decision events newer than the snapshot, oldest first, and blocks: use it in a thread.
+    `journal` iterates over events newer than the snapshot, oldest first, and blocks: use it in a thread.
     `set_aside`: (file, reason); damage to journals is in `journal.damaged` once it is read.
     """
 

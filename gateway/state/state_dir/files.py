@@ -2,7 +2,7 @@
 
     lock                       held while a gateway lives (lock.py)
     snapshot-<generation>      everything up to the moment when journal-<generation> was begun (snapshot.py)
-    journal-<generation>       decision events since then (journal.py)
+    journal-<generation>       events since then (journal.py)
     *.partial                  a snapshot that is being written, or that never came to its end
     *.damaged-<n>              set aside because it could not be read; the newest three are kept
 

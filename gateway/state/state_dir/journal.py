@@ -1,4 +1,4 @@
-"""A journal: decision events since a snapshot, one a line, each with its own checksum.
+"""A journal: events of what is remembered since a snapshot, one a line, each with its own checksum.
 
     line    = 8 hexadecimal digits (CRC-32 of the value), a space, the value (one JSON object), a newline
     journal = a first line {"journal": version, "readable_since": oldest version that reads it}, then events
