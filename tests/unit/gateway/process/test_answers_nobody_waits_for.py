@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +49,14 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
     monkeypatch.setattr(EventLog, "publish", noted)
     return values
+
+
+@asynccontextmanager
+async def enforcing_site(path: Path) -> AsyncIterator[Site]:
+    """A site that makes events; until its state is restored all would be observed."""
+    async with site_at(path, path / "state") as site:
+        await until(lambda: site.owner._manager.is_restored)
+        yield site
 
 
 def produce() -> bytes:
@@ -93,7 +103,7 @@ def test_one_whose_asker_is_gone_is_recorded_and_counted(
     slow(monkeypatch, 0.3)
 
     async def scenario() -> None:
-        async with site_at(tmp_path, tmp_path / "state") as site:
+        async with enforcing_site(tmp_path) as site:
             await ask_and_be_gone(site)
             await until(lambda: admitted(published))
             assert counted(site) == {Reason.FIRST_SEEN: 1}
@@ -104,7 +114,7 @@ def test_one_whose_asker_is_gone_is_recorded_and_counted(
 
 def test_one_whose_request_goes_on_is_so_once(tmp_path: Path, published: list[bytes]) -> None:
     async def scenario() -> None:
-        async with site_at(tmp_path, tmp_path / "state") as site:
+        async with enforcing_site(tmp_path) as site:
             with connect(site) as client:
                 client.sendall(produce())
                 await until(lambda: admitted(published))
@@ -122,7 +132,7 @@ def test_one_whose_request_was_refused_as_busy_is_so_when_its_answer_comes(
     slow(monkeypatch, 0.5)
 
     async def scenario() -> None:
-        async with site_at(tmp_path, tmp_path / "state") as site:
+        async with enforcing_site(tmp_path) as site:
             with connect(site) as client:
                 client.sendall(produce())
                 await until(lambda: site.worker._link._late)
@@ -143,7 +153,7 @@ def test_late_answers_without_room_are_events_that_were_not_told(
     slow(monkeypatch, 0.5)
 
     async def scenario() -> None:
-        async with site_at(tmp_path, tmp_path / "state") as site:
+        async with enforcing_site(tmp_path) as site:
             with connect(site) as client:
                 client.sendall(produce())
                 await until(lambda: site.worker._link.events.dropped)
@@ -159,7 +169,7 @@ def test_one_that_passed_undecided_is_not_counted_again(
     slow(monkeypatch, 0.5)
 
     async def scenario() -> None:
-        async with site_at(tmp_path, tmp_path / "state") as site:
+        async with enforcing_site(tmp_path) as site:
             monkeypatch.setattr(ProgressWatch, "stands_still", lambda _watch, _now_s: True)
             with connect(site) as client:
                 client.sendall(produce())
@@ -176,7 +186,7 @@ def test_one_whose_request_is_refused_here_meanwhile_is_recorded_and_counted(
     slow(monkeypatch, 0.3)
 
     async def scenario() -> None:
-        async with site_at(tmp_path, tmp_path / "state") as site:
+        async with enforcing_site(tmp_path) as site:
             admission = site.worker._traffic._admission
             with connect(site) as client:
                 client.sendall(produce())
@@ -198,7 +208,7 @@ def test_one_that_was_forwarded_is_asked_about_when_its_connection_ends_in_the_s
     monkeypatch.setattr(state_access, "WAITS_ON_MS", 0)
 
     async def scenario() -> None:
-        async with site_at(tmp_path, tmp_path / "state") as site:
+        async with enforcing_site(tmp_path) as site:
             site.workers.set_quotas(replace(site.workers._quotas, mode=Mode.OBSERVE))
             await until(lambda: site.worker._traffic.quotas.mode is Mode.OBSERVE)
             with connect(site) as client:
@@ -215,7 +225,7 @@ def test_a_worker_that_ends_waits_for_what_was_asked(
     slow(monkeypatch, 0.3)
 
     async def scenario() -> None:
-        async with site_at(tmp_path, tmp_path / "state") as site:
+        async with enforcing_site(tmp_path) as site:
             await ask_and_be_gone(site)
             await site.worker.drain()
             await until(lambda: admitted(published))
