@@ -51,7 +51,7 @@ class ClientConnection(Reader):
         self.conversation.identified = self._identified
         self.conversation.login_over = self._keep_place
         self.conversation.translate = context.translate
-        self.conversation.node_is_known = context.node_is_known
+        self.conversation.node_is_known = self._node_is_known
         self.conversation.learn_topics = context.topic_names.offer
         self.conversation.token_owners = context.shared.token_owners
         self.conversation.find_owner = self._find_owner
@@ -130,6 +130,10 @@ class ClientConnection(Reader):
         self.drop_held()
         if self.conversation.is_quiet:
             self._finish("drain", "the gateway drains")
+
+    def _node_is_known(self) -> bool:
+        # With sni the context is the bootstrap's until the client has named its node: see ClientChannel.stand_for.
+        return self.context.node_is_known()
 
     def _find_owner(self, token_id: str) -> bool:
         lookup = self.context.shared.token_lookup

@@ -1,14 +1,22 @@
 """Cluster and node that a connection is meant for (ApiVersions v5, KIP-1242) reach only the broker that is it."""
 
+import ssl
+from pathlib import Path
+
 import pytest
 
 from pidgate.gateway.proxy.apis.api import FORWARD, INSTEAD
 from pidgate.gateway.proxy.conversation import Conversation
 from pidgate.protocol import messages
-from pidgate.protocol.headers import peek_request
+from pidgate.protocol.frames import framed
+from pidgate.protocol.headers import RequestHead, peek_request
+from pidgate.protocol.versions import SPOKEN
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Quotas
 from pidgate.quota.verdicts import Session
+from pidgate.sandbox.certificates import Authority
+from tests.support import raw
+from tests.support.loopback import Peer, ScriptedBroker, gateway_before, run, until
 from tests.support.meant_node import api_versions, meant
 
 TAGGED = b"\x01\x07\x02hi"
@@ -44,3 +52,44 @@ def test_earlier_versions_pass_as_they_are(version: int) -> None:
 def test_the_software_is_read_all_the_same() -> None:
     frame = api_versions(5, meant("Zm9vYmFy", 3))
     assert messages.client_software(frame, peek_request(frame, 4, len(frame))) == ("java", "4.4")
+
+
+@pytest.mark.parametrize(("host", "is_whole"), [("b1.kafka.example", True), ("kafka.example", False)])
+def test_with_sni_they_pass_to_the_node_that_the_client_asks_for_by_name(
+    tmp_path: Path, host: str, is_whole: bool
+) -> None:
+    """Until its handshake a connection belongs to the bootstrap."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("gateway", names=("DNS:*.kafka.example", "DNS:kafka.example"))
+    listener = {
+        "sni": "b{node_id}.kafka.example",
+        "tls": {"cert_file": str(pair.cert_file), "key_file": str(pair.key_file)},
+    }
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.load_verify_locations(authority.ca_file)
+
+    async def versions(head: RequestHead, _peer: Peer) -> bytes:
+        if head.api_version == 5:  # newer than the library's
+            return framed(head.correlation_id.to_bytes(4, "big"), b"\0\0", b"\x01", bytes(4), b"\0")
+        keys = [
+            {"api_key": key, "min_version": api.min_version, "max_version": api.max_version}
+            for key, api in SPOKEN.items()
+        ]
+        return raw.response(
+            head.api_key, head.api_version, {"api_keys": keys}, correlation_id=head.correlation_id
+        )
+
+    async def scenario() -> None:
+        async with (
+            ScriptedBroker({messages.API_VERSIONS: versions}) as broker,
+            gateway_before(broker.address, listener=listener) as gateway,
+        ):
+            await until(gateway.gateway.is_ready)
+            client = await gateway.connect(tls=trusting, name=host)
+            client.send(api_versions(5, meant("Zm9vYmFy", 1)))
+            await client.frame()
+            (peer,) = broker.peers
+            passed = api_versions(5, meant("Zm9vYmFy", 1) if is_whole else meant(None, -1))
+            assert peer.frames == [passed[4:]]
+
+    run(scenario())
