@@ -19,7 +19,7 @@ what it answers, and a request such as JoinGroup is in flight for minutes."""
 
 
 class ReadAhead:
-    """What one connection has read ahead."""
+    """The read-ahead of one connection."""
 
     __slots__ = ("_conversation", "_gate", "_share", "is_scarce")
 
