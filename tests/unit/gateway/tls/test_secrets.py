@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from pidgate.gateway.config import loading
 from pidgate.gateway.config.loading import ConfigError
-from pidgate.gateway.config.password_file import CredentialsUnreadable
+from pidgate.gateway.config.password_file import CredentialsUnreadable, password_in
 from pidgate.gateway.config.reloadable import differences
 from pidgate.gateway.config.tls_settings import ClusterTlsSettings, ServerTlsSettings
 from pidgate.gateway.tls import checking, live
@@ -183,3 +183,12 @@ def test_the_own_client_and_its_errors_show_no_password(authority: Authority, tm
     authority.ca_file.unlink()
     with pytest.raises(CredentialsUnreadable, match=r"cluster.tls.ca_file"):
         kafka.arguments()
+
+
+def test_a_password_that_is_no_utf8_is_not_shown_byte_by_byte(tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_bytes("p\xe9ss".encode("latin-1"))
+    with pytest.raises(CredentialsUnreadable, match="it is not UTF-8") as caught:
+        password_in(str(password))
+    assert "e9" not in "".join(traceback.format_exception(caught.value)).replace(str(tmp_path), "")
+    assert caught.value.__context__ is None, "an error that is kept, with what was read"
