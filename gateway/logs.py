@@ -176,6 +176,7 @@ def configure(log_format: Format, level: Level, stream: TextIO | None = None) ->
     root.handlers[:] = [handler]
     # Libraries (asyncio, aiohttp) log their own workings at info.
     root.setLevel(max(logging.WARNING, logging.getLevelNamesMapping()[level.upper()]))
+    sys.unraisablehook = _log_unraisable
 
 
 def _shared_processors() -> list[Any]:
@@ -207,6 +208,15 @@ def _renderer(log_format: Format, output: TextIO) -> list[Any]:
             colors=output.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=24
         )
     ]
+
+
+def _log_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+    """Log an error in a callback that could not be raised, in place of a traceback on stderr: clients can cause some.
+
+    Python's ssl decodes the name that a client asks for (SNI) before any code of ours sees it.
+    """
+    kind = unraisable.exc_type.__name__
+    log_mistake(f"unraisable {kind}", unraisable.exc_value, reason=f"{kind} where it cannot be raised")
 
 
 def logger() -> Any:

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -25,8 +26,9 @@ METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, hook = list(root.handlers), root.level, sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
@@ -190,3 +192,22 @@ def test_the_next_line_that_is_written_says_how_many_were_not() -> None:
     log.info(Event.LISTENING)
     told = [json.loads(line).get("lines_not_written") for line in disk.getvalue().splitlines()]
     assert told == [2, None]
+
+
+def test_what_cannot_be_raised_is_logged_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Falls:
+        def __del__(self) -> None:
+            raise LookupError("in a callback")
+
+    monkeypatch.setattr(logs, "_mistakes", logs.LogLimit())
+    monkeypatch.setattr(logs, "monotonic_s", lambda: 7.0)
+    stream = io.StringIO()
+    logs.configure("json", "info", stream)
+    for _ in range(20):
+        Falls()
+    (line,) = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (line["event"], line["reason"]) == ("unexpected_error", "LookupError where it cannot be raised")
+    assert "LookupError: in a callback" in line["exception"]
+    assert capsys.readouterr().err == ""

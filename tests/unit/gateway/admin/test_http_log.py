@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -47,8 +48,9 @@ class Broken:
 def _log_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(logs, "_mistakes", logs.LogLimit())
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+    handlers, level, hook = list(root.handlers), root.level, sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
