@@ -4,7 +4,10 @@ An event is a constant with fixed keys: whoever searches logs relies on both. Ne
 record contents. Per frame nothing above debug. A test (test_logs.py) holds every call to the keys of its event.
 """
 
+import io
+import json
 import logging
+import re
 import sys
 from collections import Counter
 from collections.abc import MutableMapping
@@ -201,13 +204,57 @@ def _renderer(log_format: Format, output: TextIO) -> list[Any]:
         return [
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(default=str, ensure_ascii=False),
+            _printable_json,
         ]
-    # Plain tracebacks: the coloured ones print local variables, and those may hold a secret.
     return [
+        _printable_values,
         structlog.dev.ConsoleRenderer(
-            colors=output.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=24
-        )
+            colors=output.isatty(), exception_formatter=_printable_traceback, pad_event_to=24
+        ),
     ]
+
+
+_OTHERS: Final = re.compile(r"[^ -~]")
+"""All that may be unprintable: ESC and NUL, C1, what turns the direction of a text, lone surrogates."""
+
+
+def _printable(text: str, but: str = "") -> str:
+    """Escape what a terminal does not show but obey: clients choose names, and do not steer who reads the log."""
+    if text.isprintable():
+        return text
+    return _OTHERS.sub(lambda found: _shown(found[0]) if found[0] not in but else found[0], text)
+
+
+def _shown(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def _printable_values(
+    _logger: object, _method: str, line: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Escape texts; other values are shown by their repr, which does the same."""
+    for key, value in line.items():
+        if isinstance(value, str):
+            line[key] = _printable(value)
+    return line
+
+
+def _printable_traceback(output: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
+    """Print a traceback without values of variables, which may hold a secret; its error may quote a client."""
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    output.write(_printable(text.getvalue(), but="\n"))
+
+
+def _printable_json(_logger: object, _method: str, line: str) -> str:
+    """Escape as JSON does it, so that whoever reads it gets the texts as they are: JSON itself stops at 0x1f."""
+    if line.isprintable():
+        return line
+    return _OTHERS.sub(lambda found: found[0] if found[0].isprintable() else _in_json(found[0]), line)
+
+
+def _in_json(character: str) -> str:
+    return json.dumps(character)[1:-1]
 
 
 def _log_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:

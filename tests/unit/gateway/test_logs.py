@@ -194,6 +194,35 @@ def test_the_next_line_that_is_written_says_how_many_were_not() -> None:
     assert told == [2, None]
 
 
+STEERING = "joe\x1b[2J\x00\x9b31m\u202e\ud800\nforged"
+"""What a client may choose for its name: it clears a screen, colours, turns around, and begins a line."""
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_nothing_that_a_client_chooses_steers_a_terminal(log_format: logs.Format) -> None:
+    stream = io.StringIO()
+    logs.configure(log_format, "info", stream)
+    logs.logger().info(Event.CONNECTION_CLOSED, client_id=STEERING, user="zoë")
+    logging.getLogger("asyncio").error("of %s", STEERING)
+    try:
+        raise ValueError(STEERING)
+    except ValueError:
+        logs.logger().error(Event.UNEXPECTED_ERROR, exc_info=True)
+    text = stream.getvalue()
+    assert text.replace("\n", "").isprintable()
+    assert "user=zoë" in text or '"zoë"' in text
+    beginnings = [line[:6] for line in text.splitlines()]
+    assert "forged" not in beginnings[:2]
+
+
+def test_json_keeps_every_name_as_it_is() -> None:
+    stream = io.StringIO()
+    logs.configure("json", "info", stream)
+    logs.logger().info(Event.CONNECTION_CLOSED, client_id=STEERING, user="\U000e0001 \\x1b")
+    line = json.loads(stream.getvalue())
+    assert (line["client_id"], line["user"]) == (STEERING, "\U000e0001 \\x1b")
+
+
 def test_what_cannot_be_raised_is_logged_once_a_second(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
