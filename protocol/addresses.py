@@ -146,6 +146,7 @@ def _share_acknowledge(answer: Reader, version: int, splice: Splice, translate: 
             answer.skip_tags()
             yield
         answer.skip_tags()
+        yield
     yield from translate_node_endpoints(answer, splice, translate)
 
 
@@ -183,6 +184,7 @@ def _describe_quorum(answer: Reader, _version: int, splice: Splice, _translate: 
             answer.skip_tags()
             yield
         answer.skip_tags()
+        yield
     for _ in range(answer.count(6)):
         answer.skip(4)
         at = answer.pos

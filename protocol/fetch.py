@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame, UnsupportedVersion
 from pidgate.protocol.frames import MAX_FRAME, Buffer, Reader, Translate, uvarint
 from pidgate.protocol.splice import Splice, translate_endpoint
+from pidgate.protocol.work import MOST_ENDPOINTS
 
 FETCH = 1
 SHARE_FETCH = 78
@@ -27,8 +28,8 @@ _WALKED = {FETCH: range(16, 19), SHARE_FETCH: range(1, 3)}
 MAX_UNIT = 65_536
 """Longest unit that is kept while it is incomplete: some strings and tags, a few hundred bytes as a rule."""
 
-MAX_TAIL = 1_048_576
-"""Longest tail: ten thousand node endpoints with names of a hundred bytes."""
+MAX_TAIL = 131_072
+"""Longest tail: MOST_ENDPOINTS with names of a hundred bytes. It is rewritten at once."""
 
 _EMPTY_BYTES = 30 + 1 + 4 + 1 + 1
 _EMPTY_SHARED_BYTES = 6 + 1 + 2 + 1 + 8 + 1 + 1 + 1 + 1
@@ -260,7 +261,8 @@ def rewrite_tail(tail: bytes, translate: Translate, *, tagged: bool) -> bytes:
     """The tail of an answer with translated node endpoints, exactly as long as it was.
 
     `tagged`: the endpoints are tagged field 0 (Fetch), else an array before the tags (ShareFetch).
-    `translate` is called for those, too, that do not fit. Raises MalformedFrame.
+    `translate` is called for those, too, that do not fit. Raises MalformedFrame, and FrameTooLarge for more than
+    MOST_ENDPOINTS.
     """
     reader = Reader(tail, 0, len(tail), flexible=True)
     entries = [] if tagged else _translated(reader, translate)
@@ -298,7 +300,10 @@ def rewrite_tail(tail: bytes, translate: Translate, *, tagged: bool) -> bytes:
 def _translated(reader: Reader, translate: Translate) -> list[bytes]:
     """The node endpoints at the reader, each with its translated address."""
     entries: list[bytes] = []
-    for _ in range(reader.count(11)):
+    count = reader.count(11)
+    if count > MOST_ENDPOINTS:
+        raise FrameTooLarge(f"a fetch answer that names {count} brokers, {MOST_ENDPOINTS} are read")
+    for _ in range(count):
         begin = reader.pos
         splice = Splice(reader.buf, begin, begin)
         translate_endpoint(reader, splice, translate)

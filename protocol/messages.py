@@ -12,10 +12,11 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pidgate.protocol.errors import ErrorCode, UnsupportedVersion
+from pidgate.protocol.errors import ErrorCode, FrameTooLarge, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, array_count, encode_string, framed
 from pidgate.protocol.headers import RequestHead, is_flexible, response_header_version
 from pidgate.protocol.versions import SPOKEN, cap, speaks
+from pidgate.protocol.work import MOST_API_RANGES
 
 METADATA: Final = 3
 SASL_HANDSHAKE: Final = 17
@@ -97,14 +98,18 @@ def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) ->
     """Return the framed ApiVersions answer with each version range cut to what we offer, and no other APIs.
 
     All else stays as the broker wrote it: throttle_time_ms, the features, and tagged fields known or not. A broker that
-    does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511).
+    does not know the request's version answers in v0 with UNSUPPORTED_VERSION (KIP-511). Raises FrameTooLarge for more
+    than MOST_API_RANGES.
     """
     reader = answer_reader(buf, start, end, API_VERSIONS, request_version)
     body_version = 0 if reader.i16() == ErrorCode.UNSUPPORTED_VERSION else request_version
     reader.flexible = is_flexible(API_VERSIONS, body_version)
     head_end = reader.pos
     kept: list[bytes] = []
-    for _ in range(reader.count(_RANGE.size)):
+    count = reader.count(_RANGE.size)
+    if count > MOST_API_RANGES:
+        raise FrameTooLarge(f"an ApiVersions answer of {count} APIs, {MOST_API_RANGES} are read")
+    for _ in range(count):
         at = reader.skip(_RANGE.size)
         api_key, min_version, max_version = _RANGE.unpack_from(buf, at)
         reader.skip_tags()
@@ -116,8 +121,8 @@ def cap_api_versions(buf: Buffer, start: int, end: int, request_version: int) ->
         reader.i32()  # throttle_time_ms
     reader.skip_tags()
     reader.finish()
-    count = array_count(len(kept), flexible=reader.flexible)
-    return framed(buf[start:head_end], count, *kept, buf[tail:end])
+    kept_count = array_count(len(kept), flexible=reader.flexible)
+    return framed(buf[start:head_end], kept_count, *kept, buf[tail:end])
 
 
 def too_new_api_versions(correlation_id: int) -> bytes:

@@ -6,11 +6,12 @@ replicas, 7 leader epochs, 8 authorized operations, 9 is flexible (KIP-482), 10 
 topic's name be null, 13 adds an error code at the end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
-from pidgate.protocol.errors import MalformedFrame, UnsupportedVersion
+from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, Translate, read_uvarint, size_prefix, skip_tags
 from pidgate.protocol.splice import Splice, translate_endpoint
+from pidgate.protocol.work import MOST_BROKERS, at_once
 
 METADATA = 3
 MAX_VERSION = 13
@@ -23,11 +24,18 @@ _NO_TOPIC = bytes(16)
 def splice_head(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> tuple[bytes, int]:
     """(new head with the size prefix of the whole answer, offset in buf from where the old bytes go on).
 
-    For an answer too large to be copied for its few addresses. Raises MalformedFrame or UnsupportedVersion.
+    For an answer too large to be copied for its few addresses. Raises MalformedFrame, UnsupportedVersion, or
+    FrameTooLarge for more than MOST_BROKERS.
     """
+    return at_once(_splicing_head(buf, start, end, version, translate))
+
+
+def _splicing_head(
+    buf: Buffer, start: int, end: int, version: int, translate: Translate
+) -> Generator[None, None, tuple[bytes, int]]:
     answer = Reader(buf, start, end)
     change = Splice(buf, start, end)
-    _translate_brokers(answer, change, version, translate)
+    yield from _translate_brokers(answer, change, version, translate)
     *head_parts, rest = change.parts()
     head = b"".join(head_parts)
     return size_prefix(len(head) + len(rest)) + head, end - len(rest)
@@ -35,20 +43,28 @@ def splice_head(buf: Buffer, start: int, end: int, version: int, translate: Tran
 
 def splice(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes:
     """The Metadata answer in buf[start:end] (its header included) with translated brokers, framed."""
-    head, rest = splice_head(buf, start, end, version, translate)
+    return at_once(splicing(buf, start, end, version, translate))
+
+
+def splicing(
+    buf: Buffer, start: int, end: int, version: int, translate: Translate
+) -> Generator[None, None, bytes]:
+    """As `splice`, in steps."""
+    head, rest = yield from _splicing_head(buf, start, end, version, translate)
     return b"".join((head, memoryview(buf)[rest:end]))
 
 
-def _translate_brokers(answer: Reader, splice: Splice, version: int, translate: Translate) -> None:
-    _to_brokers(answer, version)
-    for _ in range(answer.count(10)):
+def _translate_brokers(answer: Reader, splice: Splice, version: int, translate: Translate) -> Iterator[None]:
+    for _ in range(_to_brokers(answer, version)):
         translate_endpoint(answer, splice, translate)
         if version >= 1:
             answer.skip_string()
         answer.skip_tags()
+        yield
 
 
-def _to_brokers(answer: Reader, version: int) -> None:
+def _to_brokers(answer: Reader, version: int) -> int:
+    """Move a reader at the beginning of an answer to the first broker; return how many there are."""
     if not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(METADATA, version)
     answer.skip(4)
@@ -56,12 +72,18 @@ def _to_brokers(answer: Reader, version: int) -> None:
     answer.skip_tags()
     if version >= 3:
         answer.skip(4)
+    count = answer.count(10)
+    if count > MOST_BROKERS:
+        raise FrameTooLarge(f"a Metadata answer of {count} brokers, {MOST_BROKERS} are read")
+    return count
 
 
 def to_topics(answer: Reader, version: int) -> None:
-    """Move a reader at the beginning of an answer (its header included) to the number of topics."""
-    _to_brokers(answer, version)
-    for _ in range(answer.count(10)):
+    """Move a reader at the beginning of an answer (its header included) to the number of topics.
+
+    Raises as `splice_head`.
+    """
+    for _ in range(_to_brokers(answer, version)):
         answer.skip(4)
         answer.skip_string()
         answer.skip(4)

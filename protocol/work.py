@@ -43,6 +43,15 @@ MOST_DECODED: Final = 500
 MOST_SEARCHED_BYTES: Final = 4 * 1024 * 1024
 """Of a request that is searched for a gateway topic: twice what an OffsetCommit for 20,000 partitions has."""
 
+MOST_BROKERS: Final = 2_000
+"""Of a Metadata answer: a cluster has some hundred. They stand before the topics, and are passed over at once."""
+
+MOST_ENDPOINTS: Final = 1_000
+"""Brokers at the end of an answer to a Fetch: those that lead now what was asked of another. 4 us each."""
+
+MOST_API_RANGES: Final = 2_000
+"""Of an ApiVersions answer: Kafka 4.4 has fewer than a hundred."""
+
 MOST_FRAMES_PER_TURN: Final = 512
 """A read of 256 KiB could hold 20,000."""
 

@@ -6,8 +6,8 @@ from pidgate.gateway.cluster.gateway_topics import add_refusals
 from pidgate.gateway.proxy.apis.api import Api, ApiContext, InFlightRequest, Request, Step
 from pidgate.gateway.proxy.apis.responses import WHOLE, Response
 from pidgate.gateway.seen_answers import Answer, hash_of
-from pidgate.protocol.addresses import rewrite, rewriting
-from pidgate.protocol.metadata import METADATA
+from pidgate.protocol.addresses import rewriting
+from pidgate.protocol.metadata import METADATA, splicing
 from pidgate.protocol.work import NAMED_FOR_BYTE, Steps, Walk
 
 
@@ -78,7 +78,7 @@ class MetadataApi(_WholeApi):
 def _metadata(context: ApiContext, request: InFlightRequest, answer: Answer) -> Steps:
     version = request.api_version
     hashed = yield from hash_of(answer)
-    rewritten = rewrite(METADATA, version, answer, 0, len(answer), context.translate)
+    rewritten = yield from splicing(answer, 0, len(answer), version, context.translate)
     if isinstance(request.note, tuple):
         rewritten = add_refusals(rewritten, version, request.note)
     else:

@@ -83,6 +83,10 @@ _LIMITS: Final[dict[str, tuple[str, ...]]] = {
         f"{_PROXY}gateway_topics.py::test_a_request_too_large_to_be_looked_into_is_closed_for_the_name_only",
         "tests/unit/gateway/quotas/test_quota_exchange.py::test_a_request_has_a_length_that_can_be_searched",
     ),
+    "brokers in a Metadata answer; APIs in an ApiVersions answer; brokers at the end of a Fetch answer": (
+        f"{_PROXY}work_per_turn.py::test_what_is_read_at_once_is_bounded",
+        f"{_PROTOCOL}fetch.py::test_memory_is_bounded_after_the_records",
+    ),
     "partitions of a refusal with its sentence": (
         f"{_PROTOCOL}produce.py::test_the_sentence_of_a_refusal_is_not_said_for_ever",
     ),

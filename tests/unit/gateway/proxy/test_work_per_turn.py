@@ -18,9 +18,9 @@ from pidgate.gateway.proxy import conversation as conversation_of
 from pidgate.gateway.proxy.apis import client_quotas, producer_ids, topics
 from pidgate.gateway.proxy.apis import produce as produce_api
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
-from pidgate.protocol import codec, produce, work
-from pidgate.protocol.errors import KafkaProtocolError
-from pidgate.protocol.frames import uvarint
+from pidgate.protocol import codec, fetch, messages, metadata, produce, work
+from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
+from pidgate.protocol.frames import Reader, uvarint
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
@@ -35,6 +35,7 @@ OWN = "__pidgate_events"
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, ADD_OFFSETS, DESCRIBE_CONFIGS = 0, 1, 3, 10, 25, 32
 LIST_OFFSETS, DELETE_TOPICS = 2, 20
 INIT_PRODUCER_ID = 22
+DESCRIBE_QUORUM = 55
 DESCRIBE_QUOTAS, ALTER_QUOTAS, SHARE_FETCH, SHARE_ACKNOWLEDGE = 48, 49, 78, 79
 TOPIC_ID = "00000000-0000-0000-0000-000000000001"
 NODE = {"node_id": 1, "host": "broker-1", "port": 9092, "rack": None}
@@ -193,6 +194,24 @@ def acknowledged(count: int) -> bytes:
     return raw.response(SHARE_ACKNOWLEDGE, 1, body)
 
 
+def acknowledged_topics(count: int) -> bytes:
+    """Of a ShareAcknowledge v2: topics without a partition, as in `quorum_of`. By hand: the codec takes long."""
+    topics_of = uvarint(count + 1) + (bytes(16) + b"\1\0") * count
+    return framed(struct.pack(">i", CORRELATION_ID) + bytes(7) + b"\0" + bytes(4) + topics_of + b"\1\0")
+
+
+def quorum_of(count: int) -> bytes:
+    topics_of = uvarint(count + 1) + b"\2t\1\0" * count
+    return framed(struct.pack(">i", CORRELATION_ID) + bytes(3) + b"\0" + topics_of + b"\1\0")
+
+
+def brokers_of(count: int) -> bytes:
+    """A Metadata v12 answer without topics."""
+    broker = struct.pack(">i", 1) + b"\x09broker-1" + struct.pack(">i", 9092) + b"\0\0"
+    head = struct.pack(">i", CORRELATION_ID) + bytes(5) + uvarint(count + 1) + broker * count
+    return framed(head + b"\2c" + bytes(4) + b"\1\0")
+
+
 def quotas_of_users(count: int) -> bytes:
     entry = {
         "entity": [{"entity_type": "user", "entity_name": "u"}],
@@ -246,6 +265,9 @@ ANSWERS: dict[str, tuple[int, int, dict[str, Any], Callable[[int], bytes], int]]
     "Produce v9": (PRODUCE, 9, PRODUCED, partial(record_errors, 9), 20_000),
     "Produce v13": (PRODUCE, 13, PRODUCED, partial(record_errors, 13), 20_000),
     "Metadata": (METADATA, 12, {"topics": None}, cluster, 2_000),
+    "Metadata, brokers": (METADATA, 12, {"topics": None}, brokers_of, work.MOST_BROKERS),
+    "ShareAcknowledge, topics": (SHARE_ACKNOWLEDGE, 2, SHARING, acknowledged_topics, 50_000),
+    "DescribeQuorum, topics": (DESCRIBE_QUORUM, 2, {"topics": []}, quorum_of, 50_000),
 }
 
 
@@ -284,7 +306,13 @@ def test_an_answer_however_long(scene: Scene, api: str) -> None:
     assert pair.channel.conversation.is_quiet
 
 
-@pytest.mark.parametrize("api", ["Produce v13", "ShareAcknowledge", "DescribeClientQuotas"])
+@pytest.mark.parametrize(
+    "api",
+    [
+        *("Produce v13", "ShareAcknowledge", "DescribeClientQuotas"),
+        *("ShareAcknowledge, topics", "DescribeQuorum, topics"),
+    ],
+)
 def test_an_answer_that_is_walked_in_one_turn_is_noticed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, api: str
 ) -> None:
@@ -293,6 +321,46 @@ def test_an_answer_that_is_walked_in_one_turn_is_noticed(
     pair = scene.connect()
     pair.client.receive(raw.request(api_key, version, body))
     assert dearest_turn(scene, pair, made(count)) > MOST_STEPS
+
+
+def api_ranges(count: int) -> bytes:
+    ranges = b"".join(struct.pack(">hhh", n % 92, 0, 9) for n in range(count))
+    return struct.pack(">ihi", CORRELATION_ID, 0, count) + ranges
+
+
+def endpoints(count: int) -> bytes:
+    endpoint = struct.pack(">i", 1) + b"\2h" + struct.pack(">i", 9092) + b"\0\0"
+    array = uvarint(count + 1) + endpoint * count
+    return b"\1\0" + uvarint(len(array)) + array
+
+
+def read_at_once(kind: str, count: int) -> None:
+    if kind == "ApiVersions":
+        ranges = api_ranges(count)
+        messages.cap_api_versions(ranges, 0, len(ranges), 0)
+    elif kind == "endpoints":
+        fetch.rewrite_tail(endpoints(count), lambda *_: ("gw.example.com", 9092), tagged=True)
+    else:
+        answer = brokers_of(count)[4:]
+        metadata.to_topics(Reader(answer, 0, len(answer)), 12)
+
+
+READ_AT_ONCE: dict[str, tuple[Any, str]] = {
+    "ApiVersions": (messages, "MOST_API_RANGES"),
+    "endpoints": (fetch, "MOST_ENDPOINTS"),
+    "brokers": (metadata, "MOST_BROKERS"),
+}
+
+
+@pytest.mark.parametrize("kind", READ_AT_ONCE)
+def test_what_is_read_at_once_is_bounded(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, limit = READ_AT_ONCE[kind]
+    most = getattr(work, limit)
+    assert steps_of(lambda: read_at_once(kind, most)) < MOST_STEPS
+    with pytest.raises(FrameTooLarge, match=f"{most + 1} .*{most} are read"):
+        read_at_once(kind, most + 1)
+    monkeypatch.setattr(module, limit, 1_000_000)
+    assert steps_of(lambda: read_at_once(kind, 30_000)) > MOST_STEPS
 
 
 def turns_for(scene: Scene, answer: bytes) -> int:
