@@ -7,6 +7,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, TruncatedFrame
+from pidgate.protocol.work import TAGS_BYTES_FOR_ONE
 
 Buffer = bytes | bytearray | memoryview
 """Memory of a frame. A memoryview must be one of unsigned bytes."""
@@ -216,9 +217,7 @@ class Reader:
             return 0
         if count < 0 or count * least_bytes > self.end - self.pos:
             raise MalformedFrame(f"{count} elements in {self.end - self.pos} bytes")
-        self.elements_left -= count
-        if self.elements_left < 0:
-            raise FrameTooLarge(f"{-self.elements_left} elements more than are read of such a frame")
+        self.spend(count)
         return count
 
     def raw_string(self) -> bytes | None:
@@ -249,7 +248,16 @@ class Reader:
     def skip_tags(self) -> None:
         """Skip a tag buffer (KIP-482) if the version has one."""
         if self.flexible:
-            self.pos = skip_tags(self.buf, self.pos, self.end)
+            at = self.pos
+            self.pos = pos = skip_tags(self.buf, at, self.end)
+            if pos - at >= TAGS_BYTES_FOR_ONE:
+                self.spend((pos - at) // TAGS_BYTES_FOR_ONE)
+
+    def spend(self, elements: int) -> None:
+        """Count elements for the bound. Raises FrameTooLarge when they are more than may be."""
+        self.elements_left -= elements
+        if self.elements_left < 0:
+            raise FrameTooLarge(f"{-self.elements_left} elements more than are read of such a frame")
 
     def tags(self) -> list[tuple[int, int, int, int]]:
         """Read the tag buffer's fields as (tag, position of its size, of its content, of its end).
@@ -260,6 +268,7 @@ class Reader:
         count = self.uvarint()
         if count > MAX_TAGS:
             raise MalformedFrame(f"a tag buffer of {count} fields")
+        self.spend(count)
         for _ in range(count):
             tag = self.uvarint()
             at = self.pos

@@ -13,7 +13,12 @@ from struct import error as struct_error
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
 from pidgate.protocol.frames import Buffer, Reader, read_uvarint, skip_tags
 from pidgate.protocol.headers import RequestHead
-from pidgate.protocol.work import MOST_OLD_MESSAGES, MOST_PARTITIONS, MOST_TOPIC_NAME_BYTES
+from pidgate.protocol.work import (
+    MOST_OLD_MESSAGES,
+    MOST_PARTITIONS,
+    MOST_TOPIC_NAME_BYTES,
+    TAGS_BYTES_FOR_ONE,
+)
 
 PRODUCE = 0
 MAX_VERSION = 13
@@ -227,8 +232,21 @@ def _walk_flexible(  # noqa: C901 - one flat loop: calls would double the time o
                         counts.append(count)
                         if not attributes & TRANSACTIONAL:
                             transactional = False
-            p = q + 1 if buf[q] == 0 else skip_tags(buf, q, end)
-        p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
+            if buf[q] == 0:
+                p = q + 1
+            else:
+                p = skip_tags(buf, q, end)
+                total += (p - q) // TAGS_BYTES_FOR_ONE
+                if total > MOST_PARTITIONS:
+                    raise _too_many(partitions, total, end - p)
+        if buf[p] == 0:
+            p += 1
+        else:
+            q = p
+            p = skip_tags(buf, q, end)
+            total += (p - q) // TAGS_BYTES_FOR_ONE
+    if total > MOST_PARTITIONS:
+        raise _too_many(0, total, end - p)
     p = p + 1 if buf[p] == 0 else skip_tags(buf, p, end)
     if p != end:
         raise MalformedFrame(f"a Produce request with {end - p} bytes left over")

@@ -23,7 +23,7 @@ from pidgate.protocol.frames import (
 from pidgate.protocol.headers import RequestHead
 from pidgate.protocol.produce import FIRST_FLEXIBLE, FIRST_TOPIC_ID, MAX_VERSION, PRODUCE, unpack_i32
 from pidgate.protocol.splice import Splice, splice_tag, translate_node_endpoints
-from pidgate.protocol.work import MOST_MESSAGES, Steps, at_once
+from pidgate.protocol.work import MOST_MESSAGES, MOST_PARTITIONS, TAGS_BYTES_FOR_ONE, Steps, at_once
 
 FIRST_WITH_ENDPOINTS = 10
 """First version whose answer may hold node endpoints (KIP-951)."""
@@ -199,13 +199,14 @@ def refusal(
     Every partition of every topic, in order, gets the error code, base offset -1, and what its version has more: log
     append time and log start offset -1, the error message (8 and above; the first MOST_MESSAGES partitions have it),
     throttle_time_ms (1 and above). The caller has walked the request, and has seen that acks is not 0 (there is no
-    answer then). Raises UnsupportedVersion or MalformedFrame.
+    answer then). Raises UnsupportedVersion or MalformedFrame, and FrameTooLarge above MOST_PARTITIONS.
     """
     version = head.api_version
     if head.api_key != PRODUCE or not 0 <= version <= MAX_VERSION:
         raise UnsupportedVersion(head.api_key, version)
     flexible = version >= FIRST_FLEXIBLE
-    request = Reader(buf, head.body, head.end, flexible=flexible)
+    # A request for a forbidden topic was walked no further than to that: its counts are looked at here.
+    request = Reader(buf, head.body, head.end, flexible=flexible, most_elements=MOST_PARTITIONS)
     if version >= 3:
         request.skip_string()
     request.skip(6)
@@ -243,7 +244,11 @@ def _partition_indexes(request: Reader, partitions: int) -> list[bytes]:
         if request.flexible:
             length, p = read_uvarint(buf, p + 4)
             p += length - 1 if length else 0
-            p = p + 1 if p < end and buf[p] == 0 else skip_tags(buf, p, end)
+            if p < end and buf[p] == 0:
+                p += 1
+            else:
+                at, p = p, skip_tags(buf, p, end)
+                request.spend((p - at) // TAGS_BYTES_FOR_ONE)
         else:
             if p + 8 > end:
                 raise MalformedFrame("a partition beyond the end of the frame")

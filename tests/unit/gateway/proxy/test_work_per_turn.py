@@ -18,9 +18,9 @@ from pidgate.gateway.proxy import conversation as conversation_of
 from pidgate.gateway.proxy.apis import client_quotas, producer_ids, topics
 from pidgate.gateway.proxy.apis import produce as produce_api
 from pidgate.gateway.proxy.conversation import HELD_LIMIT_BYTES, Conversation
-from pidgate.protocol import codec, fetch, messages, metadata, produce, work
+from pidgate.protocol import codec, fetch, frames, messages, metadata, produce, produce_answers, work
 from pidgate.protocol.errors import FrameTooLarge, KafkaProtocolError
-from pidgate.protocol.frames import Reader, uvarint
+from pidgate.protocol.frames import MAX_TAGS, Reader, uvarint
 from pidgate.quota.admission import Admission
 from pidgate.quota.settings import Mode, ProducerIdSettings, Quotas, UserQuota
 from pidgate.quota.verdicts import Session
@@ -129,6 +129,44 @@ def test_a_limit_that_is_raised_is_noticed(
     assert steps_of_request(dear) < MOST_STEPS
     monkeypatch.setattr(module, limit, 1_000_000)
     assert steps_of_request(dear) > MOST_STEPS
+
+
+MANY_TAGS = bytes((MAX_TAGS,)) + b"".join(bytes((tag, 0)) for tag in range(MAX_TAGS))
+
+
+def tagged_produce(partitions: int, topic: bytes = b"t") -> bytes:
+    """A Produce v9 in which each partition has as many tagged fields as a struct may."""
+    head = struct.pack(">hhihb", PRODUCE, 9, 1, -1, 0) + b"\0" + struct.pack(">hi", 1, 1_000) + b"\2"
+    each = b"".join(n.to_bytes(4, "big") + b"\0" + MANY_TAGS for n in range(partitions))
+    return head + uvarint(len(topic) + 1) + topic + uvarint(partitions + 1) + each + b"\0\0"
+
+
+def tagged_filters(count: int) -> bytes:
+    head = struct.pack(">hhihb", DESCRIBE_QUOTAS, 1, 1, -1, 0)
+    return head + uvarint(count + 1) + (bytes(3) + MANY_TAGS) * count + b"\0\0"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        tagged_produce(180),
+        tagged_produce(MANY - 1),
+        tagged_produce(170, OWN.encode()),
+        tagged_produce(MANY - 1, OWN.encode()),
+        tagged_filters(80),
+        tagged_filters(work.MOST_ELEMENTS - 1),
+    ],
+)
+def test_tagged_fields_count_as_well(frame: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < steps_of_request(frame) < MOST_STEPS
+    for module in (frames, produce, produce_answers):
+        monkeypatch.setattr(module, "TAGS_BYTES_FOR_ONE", 1_000_000)
+    assert steps_of_request(frame) > MOST_STEPS or len(frame) < 20_000
+
+
+def test_a_produce_to_a_gateway_topic_has_no_more_partitions_than_another() -> None:
+    large = produce_request(12, [(OWN, [(n, None) for n in range(20 * MANY)])])
+    assert steps_of_request(large) < MOST_STEPS
 
 
 # ---- answers ---------------------------------------------------------------------------------------------
