@@ -9,7 +9,7 @@ topic's name be null, 13 adds an error code at the end.
 from collections.abc import Generator, Iterator
 
 from pidgate.protocol.errors import FrameTooLarge, MalformedFrame, UnsupportedVersion
-from pidgate.protocol.frames import Buffer, Reader, Translate, read_uvarint, size_prefix, skip_tags
+from pidgate.protocol.frames import Buffer, Reader, Translate, read_uvarint, skip_tags
 from pidgate.protocol.splice import Splice, translate_endpoint
 from pidgate.protocol.work import MOST_BROKERS, at_once
 
@@ -21,28 +21,11 @@ _FIRST_FLEXIBLE = 9
 _NO_TOPIC = bytes(16)
 
 
-def splice_head(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> tuple[bytes, int]:
-    """(new head with the size prefix of the whole answer, offset in buf from where the old bytes go on).
-
-    For an answer too large to be copied for its few addresses. Raises MalformedFrame, UnsupportedVersion, or
-    FrameTooLarge for more than MOST_BROKERS.
-    """
-    return at_once(_splicing_head(buf, start, end, version, translate))
-
-
-def _splicing_head(
-    buf: Buffer, start: int, end: int, version: int, translate: Translate
-) -> Generator[None, None, tuple[bytes, int]]:
-    answer = Reader(buf, start, end)
-    change = Splice(buf, start, end)
-    yield from _translate_brokers(answer, change, version, translate)
-    *head_parts, rest = change.parts()
-    head = b"".join(head_parts)
-    return size_prefix(len(head) + len(rest)) + head, end - len(rest)
-
-
 def splice(buf: Buffer, start: int, end: int, version: int, translate: Translate) -> bytes:
-    """The Metadata answer in buf[start:end] (its header included) with translated brokers, framed."""
+    """The Metadata answer in buf[start:end] (its header included) with translated brokers, framed.
+
+    Raises MalformedFrame, UnsupportedVersion, or FrameTooLarge for more than MOST_BROKERS.
+    """
     return at_once(splicing(buf, start, end, version, translate))
 
 
@@ -50,8 +33,10 @@ def splicing(
     buf: Buffer, start: int, end: int, version: int, translate: Translate
 ) -> Generator[None, None, bytes]:
     """As `splice`, in steps."""
-    head, rest = yield from _splicing_head(buf, start, end, version, translate)
-    return b"".join((head, memoryview(buf)[rest:end]))
+    answer = Reader(buf, start, end)
+    change = Splice(buf, start, end)
+    yield from _translate_brokers(answer, change, version, translate)
+    return change.framed()
 
 
 def _translate_brokers(answer: Reader, splice: Splice, version: int, translate: Translate) -> Iterator[None]:
@@ -81,7 +66,7 @@ def _to_brokers(answer: Reader, version: int) -> int:
 def to_topics(answer: Reader, version: int) -> None:
     """Move a reader at the beginning of an answer (its header included) to the number of topics.
 
-    Raises as `splice_head`.
+    Raises as `splice`.
     """
     for _ in range(_to_brokers(answer, version)):
         answer.skip(4)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidgate.protocol.errors import KafkaProtocolError, MalformedFrame, UnsupportedVersion
-from pidgate.protocol.metadata import splice, splice_head, topic_ids
+from pidgate.protocol.metadata import splice, topic_ids
 from tests.support.bounds import examples
 from tests.support.frames import (
     codec,
@@ -27,15 +27,13 @@ def gateway(node_id: int, host: str, port: int) -> tuple[str, int]:
 @pytest.mark.parametrize("version", range(14))
 @settings(max_examples=examples(40))
 @given(data=st.data())
-def test_head_and_rest_are_the_rewritten_answer(version: int, data: st.DataObject) -> None:
+def test_the_answer_is_rewritten(version: int, data: st.DataObject) -> None:
     entity = data.draw(entities(entity_class(3, version)))
     frame = response_frame(entity)
     buf = memoryview(bytearray(b"xyz" + frame + b"next"))
     end = 3 + len(frame)
     whole = splice(buf, 3, end, version, gateway)
     assert unframed(whole) == response_frame(translated(entity, gateway))
-    head, rest = splice_head(buf, 3, end, version, gateway)
-    assert head + buf[rest:end] == whole
 
 
 @pytest.mark.parametrize("version", range(14))
@@ -76,9 +74,8 @@ def test_every_cut_of_the_head_is_malformed(version: int) -> None:
     until = frame.index(b"other") + 5 + 4
     for end in range(until):
         for buf in (frame, frame[:end]):
-            for read in (splice, splice_head):
-                with pytest.raises(MalformedFrame):
-                    read(buf, 0, end, version, gateway)
+            with pytest.raises(MalformedFrame):
+                splice(buf, 0, end, version, gateway)
 
 
 def test_unknown_tags_of_a_broker_survive() -> None:
@@ -139,9 +136,8 @@ def test_any_bytes_give_a_value_or_a_protocol_error(version: int, data: bytes) -
 
 
 def test_a_version_above_ours_is_refused() -> None:
-    for read in (splice, splice_head):
-        with pytest.raises(UnsupportedVersion):
-            read(bytes(30), 0, 30, 14, gateway)
+    with pytest.raises(UnsupportedVersion):
+        splice(bytes(30), 0, 30, 14, gateway)
     with pytest.raises(UnsupportedVersion):
         next(topic_ids(bytes(30), 0, 30, 14))
 
