@@ -280,8 +280,7 @@ class Admission:
             self.held_beginnings.note(user, batches, now_ms)
 
     def _forwarded(self, session: Session, looked: _Looked) -> None:
-        for batch, _ in looked:
-            self.sticky.forwarded(session.user, batch, session.connection_id)
+        self.sticky.all_forwarded(session.user, [batch for batch, _ in looked], session.connection_id)
 
     def counted(self, pending: PendingDecision, now_ms: int) -> tuple[Decision, ...]:
         """Count what an answer admits and return it to be recorded, once, whatever becomes of the request: the state

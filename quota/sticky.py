@@ -23,11 +23,8 @@ WATCH_MS = 300_000
 """Time to watch an id refused anywhere: longer than any client keeps a batch unread behind a mute."""
 
 MOST_FURTHER_REFUSALS = 5
-"""No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches.
-
-Topics may keep more of them one day (KIP-1269). A client that then has more in flight is closed when it is refused,
-and loses nothing: it is no error to have more than these, and nothing else counts on five.
-"""
+"""No client has more requests in flight for an idempotent producer, since brokers keep the latest five batches. Where
+topics keep more one day (KIP-1269), who has more in flight is closed when it is refused, and loses nothing."""
 
 MOST_REFUSED_PARTITIONS = 1_000
 """Of one request, each of which has an entry: that takes its time, while all others wait."""
@@ -167,9 +164,7 @@ class StickyRefusals:
         return Look.SAME if cut == (epoch, base_sequence) else Look.FIRST_SIGHT
 
     def holds_too_many(self, user: User, batches: list[ProducerBatch]) -> bool:
-        """Return whether refusing these would overflow the user's table, or is too much work; then the connection is
-        closed instead, which is always safe.
-        """
+        """Return whether refusing these would overflow the user's table or is too much work: then close, it is safe."""
         if len(batches) > MOST_REFUSED_PARTITIONS:
             return True
         watched = self.watched.get(user, {})
@@ -261,20 +256,36 @@ class StickyRefusals:
 
     def forwarded(self, user: User, batch: ProducerBatch, connection_id: int) -> None:
         """Note that the batch is forwarded; it is at or below what was refused, which is lifted."""
+        self.all_forwarded(user, [batch], connection_id)
+
+    def all_forwarded(self, user: User, batches: list[ProducerBatch], connection_id: int) -> None:
+        """Note that all batches of a request are forwarded. What is noted of an id is counted once."""
+        records = self.watched.get(user, {})
+        noted: dict[int, RefusedId] = {}
+        for batch in batches:
+            record = records.get(batch[0])
+            if record is not None and not self.are_next(
+                record, batch[1], batch[3], [batch[4]], connection_id
+            ):
+                noted[batch[0]] = record
+                self._goes_over(user, batch, record, connection_id)
+        for producer_id, record in noted.items():
+            self._count_notes(user, producer_id, record)
+
+    def _goes_over(self, user: User, batch: ProducerBatch, record: RefusedId, connection_id: int) -> None:
         producer_id, epoch, _, topic, partition = batch
-        record = self.watched.get(user, {}).get(producer_id)
-        if record is None or self.are_next(record, epoch, topic, [partition], connection_id):
-            return
         canonical = self.topics.canonical(topic)
-        record.forget_cut((canonical, partition))
+        if record.cut:
+            record.forget_cut((canonical, partition))
         record.goes_over(epoch, canonical, partition, connection_id)
         if topic != canonical:
             record.goes_over(epoch, topic, partition, connection_id)
+        if not record.entries:
+            return
         for key in self.entries_lifted_by(record, self._key_in(record, topic, partition)):
             if key in record.entries and not self.moves_on(record.entries[key], batch):
                 record.goes_over(epoch, self.topics.canonical(key[0]), key[1], connection_id)
                 self._end(user, producer_id, record, key)
-        self._count_notes(user, producer_id, record)
 
     def not_taken(self, user: User, producer_id: int, topic: bytes, partition: int) -> None:
         """Note that a broker has refused a batch of the partition: what comes next may not follow it over any channel.
