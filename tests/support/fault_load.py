@@ -133,7 +133,7 @@ class FaultLoad:
         log = read_log(self.brokers, self._topic)
         raise_if_bad(check(journals, log, only_ours=True))
         counts = {journal.producer: journal.count(Outcome.ACKNOWLEDGED) for journal in journals}
-        assert set(counts.values()) == {RECORDS}, counts
+        assert set(counts.values()) == {RECORDS}, (counts, [journal.errors() for journal in journals])
         transactions = self._transactions.wait(END_S)
         committed = read_log(self.brokers, self._transactional_topic, isolation="read_committed")
         verdict = check([transactions], committed, raised_may_be_written=False)
