@@ -277,7 +277,8 @@ def assert_good(client: Client, trial: Trial, result: Result) -> None:
     assert result.verdict.raised_but_written == []
     assert result.verdict.acknowledged >= PARTITIONS, str(result)
     assert (result.admitted_after_waiting, result.gave_up) == (1, 0)
-    assert trial.seconds - 1 <= result.waited_s <= trial.seconds + 15
+    # On a busy machine the client may have come late; that it was held is told_s.
+    assert 0 < result.waited_s <= trial.seconds + 15
     assert trial.seconds - 1 <= result.told_s
     # Once admitted nothing waits for another mute.
     assert result.done_s <= trial.seconds + 30
